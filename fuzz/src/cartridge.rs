@@ -30,8 +30,8 @@ thread_local! {
     static DIRECTORY: TempDir = scratch::directory();
 }
 
-/// A data file and an index of any bytes (behind settings): loaded, read from one end to the other, block by block in any
-/// order, filemark by filemark, and appended to. Whichever way a block is reached, it is the same block.
+/// A data file and an index of any bytes (behind settings): loaded, read from one end to the other, block by block in
+/// any order, filemark by filemark, and appended to. Whichever way a block is reached, it is the same block.
 pub fn cartridge(data: &[u8]) {
     let mut input = Input::new(data);
     let settings = input.byte();

@@ -33,9 +33,9 @@ fn opened() -> (TempDir, Arc<Library>, u32) {
     (folder, library, 0)
 }
 
-/// Commands, each a unit's number (1), a command (16) and data (length 2, bytes), by two initiators in turn. Whatever comes, a unit
-/// answers with a status, with sense data where it says that there are some, and with no more than a transport can carry; and it
-/// still says who it is afterwards.
+/// Commands, each a unit's number (1), a command (16) and data (length 2, bytes), by two initiators in turn. Whatever
+/// comes, a unit answers with a status, with sense data where it says that there are some, and with no more than a
+/// transport can carry; and it still says who it is afterwards.
 pub fn commands(data: &[u8]) {
     let bench = BENCH.with(Cell::take);
     let (folder, library, inputs) = bench.filter(|(.., inputs)| *inputs < INPUTS_MAX).unwrap_or_else(opened);

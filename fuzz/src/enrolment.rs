@@ -43,7 +43,8 @@ impl Site {
     }
 }
 
-/// One message or record of any bytes, of the kind that the first byte says. Nobody who lacks the passphrase is believed.
+/// One message or record of any bytes, of the kind that the first byte says. Nobody who lacks the passphrase is
+/// believed.
 pub fn enrolment(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     SITE.with(|site| match kind % 7 {

@@ -31,8 +31,8 @@ thread_local! {
     static CAGE: Cage = Cage::new();
 }
 
-/// A stream of any bytes (behind a first one that chooses the options), its checksums made right, extracted as root or as
-/// whoever runs this: what lies beside the target stays as it is, to the time of its last change.
+/// A stream of any bytes (behind a first one that chooses the options), its checksums made right, extracted as root or
+/// as whoever runs this: what lies beside the target stays as it is, to the time of its last change.
 pub fn extract(data: &[u8]) {
     let mut input = Input::new(data);
     let settings = input.byte();

@@ -5,8 +5,8 @@ use capstan_vtl::iscsi::{ChapSecret, Digest, exercise_login, exercise_pdus};
 use crate::input::Input;
 use crate::mend;
 
-/// PDUs of any bytes, behind a first byte that says which checksums they carry: as they are, and with the checksums made
-/// right; then as a login, to a target that is open and to one that wants a proof.
+/// PDUs of any bytes, behind a first byte that says which checksums they carry: as they are, and with the checksums
+/// made right; then as a login, to a target that is open and to one that wants a proof.
 pub fn iscsi(data: &[u8]) {
     let mut input = Input::new(data);
     let settings = input.byte();

@@ -1,17 +1,17 @@
 //! What hostile bytes are fed to: one function a parser, for the fuzzer and for the tests.
 //!
-//! Each target takes any bytes at all and panics where a promise is broken: not only where the product panics, also where
-//! it accepts what it should not, decodes one thing and encodes another, reads the same bytes in two ways, or writes
-//! where it must not. An error is a good answer.
+//! Each target takes any bytes at all and panics where a promise is broken: not only where the product panics, also
+//! where it accepts what it should not, decodes one thing and encodes another, reads the same bytes in two ways, or
+//! writes where it must not. An error is a good answer.
 //!
 //! ```text
 //! cargo-fuzz --> fuzz_targets/NAME.rs --.
 //!                                       +--> NAME(data) --> format, tape, keys, keyd, mover, director, vtl, kmip
 //! cargo test --> corpus/NAME/* ---------'
 //! ```
-//! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is, and
-//! with the checksums made right (`mend`). The corpus that the fuzzer found is kept in `fuzz/corpus/` and replayed by
-//! `cargo test` on a stable compiler without cargo-fuzz; `./x fuzz` goes on from there.
+//! Checksums would keep a fuzzer at the door, so a target runs its input twice where one stands in the way: as it is,
+//! and with the checksums made right (`mend`). The corpus that the fuzzer found is kept in `fuzz/corpus/` and replayed
+//! by `cargo test` on a stable compiler without cargo-fuzz; `./x fuzz` goes on from there.
 //!
 //! Files lie in memory (`/dev/shm`) where there is any; nothing is left behind.
 //!

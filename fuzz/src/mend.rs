@@ -1,7 +1,7 @@
 //! Makes the checksums of hostile bytes right, so that what stands behind them is reached.
 //!
-//! The places are those of `docs/FORMAT.md`, written down here once more: a checksum that the product computes another way
-//! than the page says keeps the targets from their depths, and their tests on valid seeds say so.
+//! The places are those of `docs/FORMAT.md`, written down here once more: a checksum that the product computes another
+//! way than the page says keeps the targets from their depths, and their tests on valid seeds say so.
 
 use capstan_format::{BLOCK_HEADER_LEN, crc32c, crc32c_append, pax::BLOCK_LEN};
 
@@ -40,7 +40,8 @@ pub(crate) fn pax_headers(stream: &mut [u8]) {
     }
 }
 
-/// Both copies of a cartridge's memory, and every record header that begins as one: their checksums and those of their data.
+/// Both copies of a cartridge's memory, and every record header that begins as one: their checksums and those of their
+/// data.
 pub(crate) fn cartridge(file: &mut [u8]) {
     for at in [0, 2048] {
         if let Some(copy) = file.get_mut(at..at + 512) {

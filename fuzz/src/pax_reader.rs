@@ -13,8 +13,8 @@ use crate::mend;
 /// Most bytes that are copied out of one member: holes are long and cost nothing in the stream.
 const COPIED_MAX: u64 = 1 << 20;
 
-/// A stream of any bytes (behind a first one that says how it is cut into buffers): read to its end, whole and in pieces,
-/// with the content and without, it is the same stream.
+/// A stream of any bytes (behind a first one that says how it is cut into buffers): read to its end, whole and in
+/// pieces, with the content and without, it is the same stream.
 pub fn pax_reader(data: &[u8]) {
     let mut input = Input::new(data);
     let cut = usize::from(input.byte()) * 3 + 1;

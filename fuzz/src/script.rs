@@ -3,8 +3,8 @@
 //! ```text
 //! 0 filemark    1 block: length (2), bytes    2 block header and payload: length (2), bytes; checksum made right
 //! ```
-//! Any other first byte counts modulo 3. The drive is the product's own, so what stands on the cartridge is sound and what
-//! is in the blocks is not: a volume as a faulty writer, or a hostile one, leaves it.
+//! Any other first byte counts modulo 3. The drive is the product's own, so what stands on the cartridge is sound and
+//! what is in the blocks is not: a volume as a faulty writer, or a hostile one, leaves it.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! What the corpora begin with: valid encodings made by the product itself, and attacks made by hand.
 //!
-//! `cargo test -p capstan-fuzz -- --ignored write_seeds` puts them into `fuzz/corpus/`. Run it when the format has grown,
-//! then `cargo +nightly fuzz cmin TARGET`, and commit what is left.
+//! `cargo test -p capstan-fuzz -- --ignored write_seeds` puts them into `fuzz/corpus/`. Run it when the format has
+//! grown, then `cargo +nightly fuzz cmin TARGET`, and commit what is left.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

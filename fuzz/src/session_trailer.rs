@@ -2,8 +2,8 @@
 
 use capstan_format::{CatalogPart, Checkpoint, EntryDecoder, EntryEncoder, FileEntry, SessionRecord};
 
-/// Session header, checkpoint, catalog part and packed entries of any bytes: decoded, encoded and decoded again, they are
-/// the same.
+/// Session header, checkpoint, catalog part and packed entries of any bytes: decoded, encoded and decoded again, they
+/// are the same.
 pub fn session_trailer(data: &[u8]) {
     if let Ok(record) = SessionRecord::decode(data) {
         assert_eq!(SessionRecord::decode(&record.encode()), Ok(record), "session header");

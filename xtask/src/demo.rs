@@ -1,5 +1,5 @@
-//! The main job, shown on real trees: init, full backup with a twin, incremental, browse, find, one file, everything, compare,
-//! rebuild. Each step is the command a person would type, printed before it runs.
+//! The main job, shown on real trees: init, full backup with a twin, incremental, browse, find, one file, everything,
+//! compare, rebuild. Each step is the command a person would type, printed before it runs.
 
 use std::env;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Work on the project itself: `cargo xtask tidy`, `test`, `demo`, `bench`.
 //!
-//! `./x` is the door for people: it installs what is missing and calls this. No room of the product depends on this crate,
-//! and it depends on none of them: whatever it drives, it drives by its command line.
+//! `./x` is the door for people: it installs what is missing and calls this. No room of the product depends on this
+//! crate, and it depends on none of them: whatever it drives, it drives by its command line.
 
 mod amount;
 mod bench;
@@ -30,7 +30,8 @@ enum Task {
     Lint,
     /// Lint, every test of the workspace, and the end-to-end tests in tests/
     Test {
-        /// Sweeps in their full length, for a night: more rounds, kills and seeds than continuous integration has time for
+        /// Sweeps in their full length, for a night: more rounds, kills and seeds than continuous integration has time
+        /// for
         #[arg(long)]
         full: bool,
     },

@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release -p capstan-catalog --example measure -- /usr [COPIES] [hash|time] [keep]
 //! ```
-//! The tree is walked and not read: in place of each file's CRC32C stands a hash of its path, which compresses as badly.
-//! The change fingerprint is a hash of 32 bits, or 24 bits of the change time and 8 of a hash (the default).
+//! The tree is walked and not read: in place of each file's CRC32C stands a hash of its path, which compresses as
+//! badly. The change fingerprint is a hash of 32 bits, or 24 bits of the change time and 8 of a hash (the default).
 //! With `COPIES` the tree is recorded that many times, under numbered directories, to see how times grow.
 #![allow(clippy::unwrap_used, reason = "a measurement fails by panicking")]
 

@@ -57,8 +57,8 @@ impl Catalog {
         Ok(Self { db, dir: dir.to_owned(), sharing })
     }
 
-    /// The same catalog once more, for long work beside whoever uses this one: each sees what the other has committed. `None` on a full
-    /// disk, where only one can have it open.
+    /// The same catalog once more, for long work beside whoever uses this one: each sees what the other has committed.
+    /// `None` on a full disk, where only one can have it open.
     ///
     /// # Errors
     /// As [`Catalog::open`].

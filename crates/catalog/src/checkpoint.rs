@@ -1,9 +1,9 @@
 //! Recording checkpoints: the one way by which objects, extents and entries come into the catalog.
 //!
 //! A run records each checkpoint after its flush; a rebuild records those it reads from the volumes, backwards from the
-//! end of data, a volume at a time in any order; a run that was killed between flush and commit is caught up by recording
-//! the same checkpoint again. So recording is idempotent, and its result does not depend on the order: every field is
-//! joined (the furthest state, the longest stream, the latest time), never overwritten.
+//! end of data, a volume at a time in any order; a run that was killed between flush and commit is caught up by
+//! recording the same checkpoint again. So recording is idempotent, and its result does not depend on the order: every
+//! field is joined (the furthest state, the longest stream, the latest time), never overwritten.
 
 use capstan_format::{
     CatalogPart, Checkpoint, EntryDecoder, FileEntry, ObjectId, ObjectRecord, ObjectState, SessionId, SessionRecord,

@@ -1,8 +1,9 @@
 //! What was found bad: blocks of volumes that could not be read, and when each volume and copy was last read back.
 //!
-//! A damaged block is a fact like an extent. Whoever reads (a verification, a restore, a copy, a mount) records what it met; it stays
-//! recorded until a later verification reads those blocks, or until the volume begins another life. What follows from it is computed
-//! from the extents: which copies are no longer whole, which objects nothing can stand on, what no copy has any more.
+//! A damaged block is a fact like an extent. Whoever reads (a verification, a restore, a copy, a mount) records what it
+//! met; it stays recorded until a later verification reads those blocks, or until the volume begins another life. What
+//! follows from it is computed from the extents: which copies are no longer whole, which objects nothing can stand on,
+//! what no copy has any more.
 //!
 //! Ranges of one life never overlap: what is recorded a second time keeps its first date.
 
@@ -55,8 +56,8 @@ pub struct Verification {
 pub enum Verified<'a> {
     /// All of a volume.
     Volume,
-    /// What a volume holds of one object, in these blocks: those that were repaired on another volume are not read again, and what is on
-    /// record of them stays.
+    /// What a volume holds of one object, in these blocks: those that were repaired on another volume are not read
+    /// again, and what is on record of them stays.
     Object(ObjectId, &'a [Range<u64>]),
 }
 
@@ -64,8 +65,8 @@ pub enum Verified<'a> {
 const WHOLE_VOLUME: [u8; 0] = [];
 
 impl Catalog {
-    /// Records blocks of a life of a volume that could not be read, and gives how many of them were not known before. The copies that
-    /// they belong to are no longer known to be whole; the volume takes no more data.
+    /// Records blocks of a life of a volume that could not be read, and gives how many of them were not known before.
+    /// The copies that they belong to are no longer known to be whole; the volume takes no more data.
     pub fn record_damage(
         &mut self,
         volser: &Volser,
@@ -117,7 +118,8 @@ impl Catalog {
         Ok(new_blocks)
     }
 
-    /// Records that a volume, or what it holds of an object, was read back in full: damage on record there is replaced by what was found.
+    /// Records that a volume, or what it holds of an object, was read back in full: damage on record there is replaced
+    /// by what was found.
     pub fn record_verification(
         &mut self,
         volser: &Volser,
@@ -257,7 +259,8 @@ impl Catalog {
         Ok(found.next().transpose()?)
     }
 
-    /// When a copy of an object was last read back in full: the oldest of its volumes counts. `None` where one of them never was.
+    /// When a copy of an object was last read back in full: the oldest of its volumes counts. `None` where one of them
+    /// never was.
     pub fn copy_verified(&self, object: ObjectId, copy: u8) -> Result<Option<Verification>, CatalogError> {
         let mut statement = self.db.prepare_cached(
             "SELECT at_ns, how, bad_blocks FROM copies LEFT JOIN verifications USING (object, volume)
@@ -375,7 +378,8 @@ mod tests {
         assert_eq!((verified.at_ns, verified.how.as_str(), verified.bad_blocks), (300, "volume", 1));
     }
 
-    /// Blocks that were repaired elsewhere are not read again for their object: they were taken off the record all the same.
+    /// Blocks that were repaired elsewhere are not read again for their object: they were taken off the record all the
+    /// same.
     #[test]
     fn what_a_verification_did_not_read_stays_on_record() {
         let dir = tempfile::tempdir().unwrap();

@@ -22,7 +22,8 @@ impl Moment {
     const ALL: [Self; 3] = [Self::Mounted, Self::Leaving, Self::Checkpoint];
 }
 
-/// A drive's word. Counts are those of the volume's whole life where the drive has them so; what it does not count is none.
+/// A drive's word. Counts are those of the volume's whole life where the drive has them so; what it does not count is
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveReport {
     /// When, nanoseconds since 1970.
@@ -61,8 +62,8 @@ pub struct DriveReport {
     pub drive_metres: Option<u64>,
 }
 
-/// How long it is kept what drives said in the middle of sessions, unless they raised an alert: what they said at the beginning and the
-/// end of each is kept for good. 90 days, in nanoseconds.
+/// How long it is kept what drives said in the middle of sessions, unless they raised an alert: what they said at the
+/// beginning and the end of each is kept for good. 90 days, in nanoseconds.
 const CHECKPOINTS_KEPT_NS: i64 = 90 * 86_400 * 1_000_000_000;
 
 /// A count as the database keeps it; one beyond its reach is kept as its largest.

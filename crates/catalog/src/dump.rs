@@ -10,12 +10,12 @@ use crate::catalog::Catalog;
 use crate::object::{Object, ObjectFilter};
 
 impl Catalog {
-    /// Writes one JSON object a line for all that can be read back from volumes, in an order that depends on nothing else:
-    /// volumes, sessions, checkpoints; then each object with its streams, copies, extents and entries.
+    /// Writes one JSON object a line for all that can be read back from volumes, in an order that depends on nothing
+    /// else: volumes, sessions, checkpoints; then each object with its streams, copies, extents and entries.
     ///
-    /// Left out is what only this catalog knows: pools' rules, volumes' states and counters, jobs, expired objects (their
-    /// data may still be on a volume: a rebuild brings them back), and objects and wanted copies of which no volume holds
-    /// anything. Nothing should be recorded meanwhile.
+    /// Left out is what only this catalog knows: pools' rules, volumes' states and counters, jobs, expired objects
+    /// (their data may still be on a volume: a rebuild brings them back), and objects and wanted copies of which no
+    /// volume holds anything. Nothing should be recorded meanwhile.
     pub fn dump(&self, out: &mut dyn Write) -> Result<(), CatalogError> {
         self.dump_volumes(out)?;
         let mut objects = self.objects(&ObjectFilter::default())?;

@@ -1,7 +1,7 @@
 //! Giving objects up, and taking them back.
 //!
-//! An object that is given up is marked, and in no list any more; its data stay on the volumes, and what the catalog knows of them stays,
-//! too, until one of its volumes is labelled anew. Until then a mistake costs nothing.
+//! An object that is given up is marked, and in no list any more; its data stay on the volumes, and what the catalog
+//! knows of them stays, too, until one of its volumes is labelled anew. Until then a mistake costs nothing.
 
 use std::path::Path;
 
@@ -39,7 +39,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes back that objects were given up, in one transaction: all or none. What is left of each on volumes is the caller's affair.
+    /// Takes back that objects were given up, in one transaction: all or none. What is left of each on volumes is the
+    /// caller's affair.
     pub fn unexpire(&mut self, objects: &[ObjectId]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for object in objects {
@@ -49,7 +50,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// What a run that gives objects up marks them with: its time, or one more than the last run's where the clock did not go on from there.
+    /// What a run that gives objects up marks them with: its time, or one more than the last run's where the clock did
+    /// not go on from there.
     pub fn expiry_mark(&self, now_ns: i64) -> Result<i64, CatalogError> {
         let last: Option<i64> = self.db.query_row("SELECT max(expired_ns) FROM objects", [], |row| row.get(0))?;
         Ok(last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1))))
@@ -104,8 +106,8 @@ impl Catalog {
     }
 }
 
-/// Forgets what the catalog kept of objects that were given up, where a volume of theirs is gone: they cannot be taken back. Their
-/// index files are removed by [`remove_indexes`] once that is on disk.
+/// Forgets what the catalog kept of objects that were given up, where a volume of theirs is gone: they cannot be taken
+/// back. Their index files are removed by [`remove_indexes`] once that is on disk.
 pub(crate) fn purge(db: &Connection, objects: &[ObjectId]) -> Result<Vec<(ObjectId, u64)>, CatalogError> {
     let mut generations = Vec::new();
     for object in objects {

@@ -19,8 +19,8 @@ pub struct Version {
 }
 
 impl Catalog {
-    /// Every version of a path in all objects that are not expired, the latest object first. Objects whose index is damaged or gone
-    /// are passed over and named in `damaged`.
+    /// Every version of a path in all objects that are not expired, the latest object first. Objects whose index is
+    /// damaged or gone are passed over and named in `damaged`.
     pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<Version>, CatalogError> {
         let mut versions = Vec::new();
         for object in self.objects(&ObjectFilter::default())? {

@@ -46,8 +46,9 @@ impl Catalog {
         Ok(places)
     }
 
-    /// Makes the index of a complete object from all runs of entries that were found for it, in one step: whatever the old one was, the
-    /// new one is these entries. Gives what the old one held by the record, and what the new one holds.
+    /// Makes the index of a complete object from all runs of entries that were found for it, in one step: whatever the
+    /// old one was, the new one is these entries. Gives what the old one held by the record, and what the new one
+    /// holds.
     pub fn index_anew(&mut self, object: ObjectId, runs: &[Vec<u8>]) -> Result<(Option<Counts>, Counts), CatalogError> {
         let record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
         if record.status != ObjectStatus::Complete {

@@ -1,6 +1,7 @@
 //! What a backup was told to leave out: a set of rules, in the words of the command line, for each object.
 //!
-//! No volume holds it. It is there to be compared with the rules of the next backup, which would take what is left out now for deleted.
+//! No volume holds it. It is there to be compared with the rules of the next backup, which would take what is left out
+//! now for deleted.
 
 use std::collections::BTreeSet;
 

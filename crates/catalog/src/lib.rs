@@ -1,10 +1,10 @@
 //! What is on which volume: SQLite for volumes, objects and extents; Parquet for file indexes.
 //!
-//! Two kinds of data with two natures. Volumes, sessions, objects and extents are few, change, and have to change together:
-//! they are rows of `catalog.db`, written in transactions that are on disk when they return. The files of an object are many
-//! and never change once the object is complete: they are one immutable Parquet file, about 12 bytes a file version, which
-//! any engine reads (`docs/CATALOG.md`). One database for both would cost ten times the space and make a backup of a million
-//! files a transaction of a million rows; Parquet alone has no transactions.
+//! Two kinds of data with two natures. Volumes, sessions, objects and extents are few, change, and have to change
+//! together: they are rows of `catalog.db`, written in transactions that are on disk when they return. The files of an
+//! object are many and never change once the object is complete: they are one immutable Parquet file, about 12 bytes a
+//! file version, which any engine reads (`docs/CATALOG.md`). One database for both would cost ten times the space and
+//! make a backup of a million files a transaction of a million rows; Parquet alone has no transactions.
 //!
 //! ```text
 //! flush --> record_checkpoint --> objects, parts, extents       catalog.db
@@ -12,18 +12,20 @@
 //! complete --> seal_index <---------------------------------'
 //!                  \--> index/OBJECT.GENERATION.parquet
 //! ```
-//! - **Recording is a join.** The same checkpoint twice, twins that were cut at different places, a rebuild that reads volumes
-//!   backwards and in any order: all give the same rows, and the same index byte for byte. See [`Catalog::record_checkpoint`].
-//! - **An index is one order**: by directory, then by name. [`Index`] gives one path, one directory, a subtree or all of it from
-//!   the row groups that can hold it; [`State`] merges an incremental with what it stands on.
-//! - **Nothing is believed.** Each row group and footer has a checksum in the database, which is compared before anything is
-//!   decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other files.
-//! - **What was promised is kept**: which copies an object is wanted in, and which of them are not known to be whole yet.
-//!   See [`Catalog::lacking_copies`].
-//! - **Clocks are evidence, not truth**: which object is the latest follows the order of recording and the chain, and a time that
-//!   cannot be right is in doubt. See [`Timeline`].
-//! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a minute for
-//!   another; readers never wait. An [`Index`] that is open goes on to show what it showed.
+//! - **Recording is a join.** The same checkpoint twice, twins that were cut at different places, a rebuild that reads
+//!   volumes backwards and in any order: all give the same rows, and the same index byte for byte. See
+//!   [`Catalog::record_checkpoint`].
+//! - **An index is one order**: by directory, then by name. [`Index`] gives one path, one directory, a subtree or all
+//!   of it from the row groups that can hold it; [`State`] merges an incremental with what it stands on.
+//! - **Nothing is believed.** Each row group and footer has a checksum in the database, which is compared before
+//!   anything is decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other
+//!   files.
+//! - **What was promised is kept**: which copies an object is wanted in, and which of them are not known to be whole
+//!   yet. See [`Catalog::lacking_copies`].
+//! - **Clocks are evidence, not truth**: which object is the latest follows the order of recording and the chain, and a
+//!   time that cannot be right is in doubt. See [`Timeline`].
+//! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a
+//!   minute for another; readers never wait. An [`Index`] that is open goes on to show what it showed.
 //!
 //! ```
 //! use capstan_catalog::{Catalog, CheckpointSeen, Volume};

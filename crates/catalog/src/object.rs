@@ -13,8 +13,8 @@ use crate::volume::volser;
 /// How far an object has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectStatus {
-    /// A run writes it, or was interrupted; the next run of the source goes on with it. The catalog does not know which:
-    /// whoever holds the lock on running does.
+    /// A run writes it, or was interrupted; the next run of the source goes on with it. The catalog does not know
+    /// which: whoever holds the lock on running does.
     Open,
     /// All of it is protected.
     Complete,

@@ -1,7 +1,9 @@
-//! Volumes that may hold more than the catalog knows: a session has opened them to write, and is not known to have closed them.
+//! Volumes that may hold more than the catalog knows: a session has opened them to write, and is not known to have
+//! closed them.
 //!
-//! A session that is killed may have flushed a checkpoint that it could not record any more. So that whoever goes on need not mount every
-//! volume there is, each is noted before a session writes on it, and the note goes when its session was closed and recorded.
+//! A session that is killed may have flushed a checkpoint that it could not record any more. So that whoever goes on
+//! need not mount every volume there is, each is noted before a session writes on it, and the note goes when its
+//! session was closed and recorded.
 
 use capstan_format::VolumeId;
 use rusqlite::params;

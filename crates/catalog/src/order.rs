@@ -34,8 +34,8 @@ pub(crate) fn compare_paths(a: &[u8], b: &[u8]) -> Ordering {
 /// An entry, and where its path is split, so that sorting does not look for it again at each comparison.
 ///
 /// Ordered by path; of several entries of one path the first is the one that counts. The higher connection is the later
-/// attempt, the higher offset the later read. What follows only makes the order total, so that the same entries give the
-/// same file in whatever order they came.
+/// attempt, the higher offset the later read. What follows only makes the order total, so that the same entries give
+/// the same file in whatever order they came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keyed {
     pub(crate) entry: FileEntry,

@@ -1,22 +1,23 @@
 //! Which object is the latest: a pure function of ids and bases.
 //!
-//! Ids stand in the order of recording ([`timeline`](crate::timeline)), and the clock has no say. Where the chain says otherwise the
-//! chain is right: an object is older than whatever stands on it, however late its id. That is so in catalogs of versions that
-//! ordered by the clock, and where volumes came back that nobody knew of when later objects were made.
+//! Ids stand in the order of recording ([`timeline`](crate::timeline)), and the clock has no say. Where the chain says
+//! otherwise the chain is right: an object is older than whatever stands on it, however late its id. That is so in
+//! catalogs of versions that ordered by the clock, and where volumes came back that nobody knew of when later objects
+//! were made.
 
 use std::collections::HashMap;
 
 use capstan_format::ObjectId;
 
-/// Sorts objects, the latest first: each before what it stands on, else the one that was recorded later. `chain` gives an object's id
-/// and that of its base.
+/// Sorts objects, the latest first: each before what it stands on, else the one that was recorded later. `chain` gives
+/// an object's id and that of its base.
 pub(crate) fn rank<T>(objects: &mut [T], chain: impl Fn(&T) -> (ObjectId, Option<ObjectId>)) {
     objects.sort_unstable_by_key(|object| std::cmp::Reverse(chain(object).0));
     let mut keys: HashMap<_, u128> =
         objects.iter().map(|object| (chain(object).0, u128::from_be_bytes(chain(object).0.0))).collect();
     let mut moved = false;
-    // Descendants come first in the order of recording, so one pass is enough but where a chain contradicts it. A chain that leads
-    // back to itself was made up; it ends with the passes.
+    // Descendants come first in the order of recording, so one pass is enough but where a chain contradicts it. A chain
+    // that leads back to itself was made up; it ends with the passes.
     for _ in 0..objects.len() {
         let mut changed = false;
         for object in objects.iter() {

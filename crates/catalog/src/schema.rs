@@ -4,10 +4,12 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::CatalogError;
 
-/// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only added.
+/// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only
+/// added.
 const STEPS: [&str; 10] = [
-    // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the same
-    // bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording idempotent.
+    // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
+    // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
+    // idempotent.
     "
     CREATE TABLE pools (
         name TEXT PRIMARY KEY, encryption INTEGER, retention_ns INTEGER, feed INTEGER NOT NULL
@@ -61,10 +63,10 @@ const STEPS: [&str; 10] = [
         stored INTEGER NOT NULL, message TEXT NOT NULL
     ) STRICT;
     ",
-    // Which copies an object is wanted in, and whether each is known to be whole; `copies.ended` says whether the volume's
-    // record of the object says that it is complete. Until now what existed was what was wanted, and a copy of a complete
-    // object is taken to have ended: its extents are looked at when it is asked for. `key_destroyed_ns` notes what the sealed
-    // store says of the volume's key, for those who ask without opening it.
+    // Which copies an object is wanted in, and whether each is known to be whole; `copies.ended` says whether the
+    // volume's record of the object says that it is complete. Until now what existed was what was wanted, and a copy of
+    // a complete object is taken to have ended: its extents are looked at when it is asked for. `key_destroyed_ns`
+    // notes what the sealed store says of the volume's key, for those who ask without opening it.
     "
     CREATE TABLE wanted_copies (
         object BLOB NOT NULL, copy INTEGER NOT NULL, pool TEXT NOT NULL, whole INTEGER NOT NULL,
@@ -77,8 +79,8 @@ const STEPS: [&str; 10] = [
     INSERT INTO wanted_copies SELECT object, copy, min(pool), 0 FROM copies JOIN volumes USING (volume)
         WHERE pool IS NOT NULL GROUP BY object, copy;
     ",
-    // What drives say of themselves and of volumes: at each mount, and when the volume leaves. `alerts` are the numbers of TapeAlert
-    // flags, with commas between; a count that a drive has not is null.
+    // What drives say of themselves and of volumes: at each mount, and when the volume leaves. `alerts` are the numbers
+    // of TapeAlert flags, with commas between; a count that a drive has not is null.
     "
     CREATE TABLE drive_reports (
         report INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, volser TEXT NOT NULL, drive TEXT NOT NULL,
@@ -97,8 +99,9 @@ const STEPS: [&str; 10] = [
     "
     ALTER TABLE volumes ADD COLUMN medium INTEGER NOT NULL DEFAULT 0;
     ",
-    // What was found bad and since when; when each volume, and what it holds of each object, was last read back (an empty `object`
-    // stands for the whole volume). `facts` are single values, such as the id of the library that belongs to this catalog.
+    // What was found bad and since when; when each volume, and what it holds of each object, was last read back (an
+    // empty `object` stands for the whole volume). `facts` are single values, such as the id of the library that
+    // belongs to this catalog.
     "
     CREATE TABLE damage (
         volume INTEGER NOT NULL, first_lbn INTEGER NOT NULL, blocks INTEGER NOT NULL, since_ns INTEGER NOT NULL,
@@ -110,22 +113,22 @@ const STEPS: [&str; 10] = [
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     ",
-    // What an operator said that no volume knows: that the clock was right at a moment, and that a source is gone. `after` is the
-    // last object that was recorded before, of all or of that source.
+    // What an operator said that no volume knows: that the clock was right at a moment, and that a source is gone.
+    // `after` is the last object that was recorded before, of all or of that source.
     "
     CREATE TABLE clock_confirmed (confirmation INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, after BLOB NOT NULL) STRICT;
     CREATE TABLE gone_sources (
         source BLOB NOT NULL, client TEXT NOT NULL, after BLOB NOT NULL, PRIMARY KEY (source, client)
     ) STRICT, WITHOUT ROWID;
     ",
-    // Lives of volumes that a session has opened to write and is not known to have closed: they may hold more than is recorded. Until now
-    // nobody noted it, so it may be any that is not full.
+    // Lives of volumes that a session has opened to write and is not known to have closed: they may hold more than is
+    // recorded. Until now nobody noted it, so it may be any that is not full.
     "
     CREATE TABLE opened_volumes (volume INTEGER PRIMARY KEY) STRICT;
     INSERT INTO opened_volumes SELECT volume FROM volumes WHERE volume IS NOT NULL AND state IN (2, 4);
     ",
-    // Who runs a job, how its command ended, what it said, and which objects it writes: those are being written and not interrupted while
-    // its process lives. Until now nothing was entered.
+    // Who runs a job, how its command ended, what it said, and which objects it writes: those are being written and not
+    // interrupted while its process lives. Until now nothing was entered.
     "
     ALTER TABLE jobs ADD COLUMN process TEXT NOT NULL DEFAULT '';
     ALTER TABLE jobs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0;
@@ -133,7 +136,8 @@ const STEPS: [&str; 10] = [
     CREATE INDEX jobs_without_end ON jobs (job) WHERE ended_ns IS NULL;
     CREATE TABLE job_objects (job INTEGER NOT NULL, object BLOB NOT NULL, UNIQUE (job, object)) STRICT;
     ",
-    // What each backup was told to leave out, a row a rule; an empty rule says that the others are all. Of older objects nobody knows it.
+    // What each backup was told to leave out, a row a rule; an empty rule says that the others are all. Of older
+    // objects nobody knows it.
     "
     CREATE TABLE left_out (object BLOB NOT NULL, rule TEXT NOT NULL, PRIMARY KEY (object, rule)) STRICT, WITHOUT ROWID;
     ",

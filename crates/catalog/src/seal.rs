@@ -1,12 +1,13 @@
 //! From pending pieces to an index: sealed when its object is complete, or for a reader while it is not.
 //!
-//! Commit order: the new file is written, synced and renamed to a name of its own (the generation is part of it); then one
-//! transaction makes the object's row name it and deletes the pieces. A crash in between leaves a file that nothing names
-//! and that the next sealing replaces. The file's bytes depend on the entries only: not on the order they came in, nor
-//! on how often, nor on how they were cut into runs.
+//! Commit order: the new file is written, synced and renamed to a name of its own (the generation is part of it); then
+//! one transaction makes the object's row name it and deletes the pieces. A crash in between leaves a file that nothing
+//! names and that the next sealing replaces. The file's bytes depend on the entries only: not on the order they came
+//! in, nor on how often, nor on how they were cut into runs.
 //!
-//! Sorting and writing hold no lock of the database: others record meanwhile, and what they add is sealed the next time. Two that seal one
-//! object at once would write one file, so each holds a lock of the object (`OBJECT.sealing`) until its commit.
+//! Sorting and writing hold no lock of the database: others record meanwhile, and what they add is sealed the next
+//! time. Two that seal one object at once would write one file, so each holds a lock of the object (`OBJECT.sealing`)
+//! until its commit.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -90,7 +91,8 @@ impl Catalog {
         Ok(sealed.into_iter().filter(is_missing).map(|(object, _)| object).collect())
     }
 
-    /// The index of an object. Where it has pending pieces, they are sorted into a file that lives as long as the reader.
+    /// The index of an object. Where it has pending pieces, they are sorted into a file that lives as long as the
+    /// reader.
     pub fn index(&self, object: ObjectId) -> Result<Index, CatalogError> {
         loop {
             // One snapshot of the database, so that no entry is missed or seen twice while another process seals.

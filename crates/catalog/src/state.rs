@@ -1,7 +1,8 @@
 //! The state of a source at a point in time: an incremental merged with the objects that it stands on.
 //!
-//! Of each path the latest entry counts. Where that says that the path could not be read, the last version that was read is
-//! given instead, and says so: the file was there, and an older version of it is better than none. One that vanished is gone.
+//! Of each path the latest entry counts. Where that says that the path could not be read, the last version that was
+//! read is given instead, and says so: the file was there, and an older version of it is better than none. One that
+//! vanished is gone.
 
 use std::cmp::Ordering;
 
@@ -16,8 +17,8 @@ use crate::order::compare_paths;
 /// Longest chain of incrementals that is followed.
 const CHAIN_LEN_MAX: usize = 4096;
 
-/// The merged view of an object and its bases: of each path the latest entry that was read, and none where the latest says
-/// deleted.
+/// The merged view of an object and its bases: of each path the latest entry that was read, and none where the latest
+/// says deleted.
 #[derive(Clone)]
 pub struct State {
     /// The latest object first.
@@ -31,8 +32,8 @@ pub struct StateEntry {
     pub object: ObjectId,
     /// The entry.
     pub entry: FileEntry,
-    /// The latest object, in which the path could not be read; this is the last version that was. `None` for what is up to
-    /// date.
+    /// The latest object, in which the path could not be read; this is the last version that was. `None` for what is up
+    /// to date.
     pub unread: Option<ObjectId>,
 }
 
@@ -80,7 +81,8 @@ fn is_unread(entry: &FileEntry) -> bool {
 }
 
 impl Catalog {
-    /// An object and those that it stands on, the latest first; each must be there and not expired, and each base complete.
+    /// An object and those that it stands on, the latest first; each must be there and not expired, and each base
+    /// complete.
     pub fn chain(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
         let mut record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
         if record.status == ObjectStatus::Expired {

@@ -1,23 +1,25 @@
 //! When objects were made, as far as the clock can be believed.
 //!
-//! A machine's clock is evidence, not truth: an empty battery sets it back by years, a slip of the hand sets it ahead. So nothing is
-//! ordered by it. An object's id begins with a time in milliseconds (UUID version 7), and that is the clock's only while the clock
-//! goes on from what was recorded before; else it is one more than the last id's. So ids stand in the order of recording, and as
-//! they are on every volume, a rebuild knows the order, too. [`recency`](crate::recency) ranks by it.
+//! A machine's clock is evidence, not truth: an empty battery sets it back by years, a slip of the hand sets it ahead.
+//! So nothing is ordered by it. An object's id begins with a time in milliseconds (UUID version 7), and that is the
+//! clock's only while the clock goes on from what was recorded before; else it is one more than the last id's. So ids
+//! stand in the order of recording, and as they are on every volume, a rebuild knows the order, too.
+//! [`recency`](crate::recency) ranks by it.
 //!
-//! What remains for the clock is to say *when*: for `--at`, retention and ages. Objects are taken in the order of recording, and
-//! each is held against the newest time that was believed before it:
+//! What remains for the clock is to say *when*: for `--at`, retention and ages. Objects are taken in the order of
+//! recording, and each is held against the newest time that was believed before it:
 //!
 //! ```text
 //!            newest - CLOCK_BACK_MAX      newest        newest + CLOCK_GAP_MAX
 //!   behind ----------|----------- believed ------------------|---------- ahead
 //! ```
-//! One that is in doubt was made at some moment between the believed times around it, whatever its own clock said. It does not move
-//! what is believed, so one wrong clock puts nothing else in doubt. Only an operator knows better: [`Catalog::confirm_clock`] says that
-//! the clock is right now, after which what was recorded before with a later time is in doubt, and what was doubted without need no more.
+//! One that is in doubt was made at some moment between the believed times around it, whatever its own clock said. It
+//! does not move what is believed, so one wrong clock puts nothing else in doubt. Only an operator knows better:
+//! [`Catalog::confirm_clock`] says that the clock is right now, after which what was recorded before with a later time
+//! is in doubt, and what was doubted without need no more.
 //!
-//! Confirmations are on no volume. A rebuild takes them from the old catalog; where that cannot be read, what they had settled is in
-//! doubt again.
+//! Confirmations are on no volume. A rebuild takes them from the old catalog; where that cannot be read, what they had
+//! settled is in doubt again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,12 +30,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::CatalogError;
 use crate::catalog::Catalog;
 
-/// How far a clock may stand behind the newest record without doubt: time servers set clocks back by seconds, and hosts that share
-/// a state directory differ by no more than other software of theirs bears (Kerberos refuses above five minutes).
+/// How far a clock may stand behind the newest record without doubt: time servers set clocks back by seconds, and hosts
+/// that share a state directory differ by no more than other software of theirs bears (Kerberos refuses above five
+/// minutes).
 pub const CLOCK_BACK_MAX_NS: i64 = 5 * 60 * 1_000_000_000;
 
-/// How far a clock may stand ahead of the newest record without doubt: monthly backups, and some days. A clock that is wrong is wrong by
-/// years, as a rule; a machine that was off for longer is asked about once.
+/// How far a clock may stand ahead of the newest record without doubt: monthly backups, and some days. A clock that is
+/// wrong is wrong by years, as a rule; a machine that was off for longer is asked about once.
 pub const CLOCK_GAP_MAX_NS: i64 = 35 * 86_400 * 1_000_000_000;
 
 /// Milliseconds that an id has room for.
@@ -101,8 +104,8 @@ fn doubt(at_ns: i64, newest_ns: Option<i64>) -> Option<ClockDoubt> {
 }
 
 impl Timeline {
-    /// Judges objects, each with the time at which its clock says it was begun, in the order of recording; confirmations in that order,
-    /// too. A pure function.
+    /// Judges objects, each with the time at which its clock says it was begun, in the order of recording;
+    /// confirmations in that order, too. A pure function.
     pub fn new(objects: &[(ObjectId, i64)], confirmed: &[ClockConfirmed], now_ns: i64) -> Self {
         let mut doubts: Vec<Option<ClockDoubt>> = Vec::with_capacity(objects.len());
         let mut newest_ns = None;
@@ -138,8 +141,8 @@ impl Timeline {
     }
 }
 
-/// Takes an operator's word: what was believed and is later than the confirmed time is in doubt; what was recorded since the last that
-/// is believed, and fits in between, is believed. Gives the newest time that is believed then.
+/// Takes an operator's word: what was believed and is later than the confirmed time is in doubt; what was recorded
+/// since the last that is believed, and fits in between, is believed. Gives the newest time that is believed then.
 fn settle(objects: &[(ObjectId, i64)], doubts: &mut [Option<ClockDoubt>], at_ns: i64) -> i64 {
     let limit_ns = at_ns.saturating_add(CLOCK_BACK_MAX_NS);
     for ((_, started_ns), doubt) in objects.iter().zip(&mut *doubts) {
@@ -198,8 +201,8 @@ fn bounds(
     begun
 }
 
-/// Milliseconds since 1970 for the id of an object that is begun now, behind the last id that is known: the clock's, or one more than the
-/// last id's where the clock did not go on from there.
+/// Milliseconds since 1970 for the id of an object that is begun now, behind the last id that is known: the clock's, or
+/// one more than the last id's where the clock did not go on from there.
 pub fn id_ms_after(now_ns: i64, last: Option<ObjectId>) -> u64 {
     let now_ms = u64::try_from(now_ns / 1_000_000).unwrap_or(0).min(ID_MS_MAX);
     let last_ms = last.and_then(id_ms).map_or(0, |last_ms| last_ms.saturating_add(1));

@@ -29,8 +29,8 @@ pub enum Promise {
 }
 
 impl Catalog {
-    /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew, or
-    /// erased. Says which objects lost a copy by that; what has no copy left can only be expired.
+    /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew,
+    /// or erased. Says which objects lost a copy by that; what has no copy left can only be expired.
     pub fn relabelled(&mut self, now: &Volume, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
         let dir = self.index_dir();
         let transaction = self.write()?;
@@ -58,10 +58,12 @@ impl Catalog {
     }
 }
 
-/// What went with a life of a volume: copies of living objects; and what was kept of expired ones, with their index generations.
+/// What went with a life of a volume: copies of living objects; and what was kept of expired ones, with their index
+/// generations.
 type Gone = (Vec<LostCopy>, Vec<(ObjectId, u64)>);
 
-/// Deletes all that stood on a life of a volume. Expired objects of which it held the last copy, or a part, cannot be taken back.
+/// Deletes all that stood on a life of a volume. Expired objects of which it held the last copy, or a part, cannot be
+/// taken back.
 fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Gone, CatalogError> {
     let life = life.0.cast_signed();
     let mut statement = db.prepare(
@@ -90,15 +92,15 @@ fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Gone
     Ok((lost, purge(db, &unkept)?))
 }
 
-/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none is to be made
-/// again, or is given up with its last volume.
+/// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none is
+/// to be made again, or is given up with its last volume.
 fn lose(db: &Connection, lost: &[LostCopy], promise: Promise) -> Result<(), CatalogError> {
     for LostCopy { object, copy, copies_left } in lost {
         let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
         let again = promise == Promise::Keep && *copies_left > 0;
         if again || db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
-            // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the copy
-            // is ended anew, with all such notes.
+            // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the
+            // copy is ended anew, with all such notes.
             db.prepare_cached("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2")?
                 .execute(params![object.0, copy])?;
             db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND copy = ?2")?

@@ -1,12 +1,13 @@
 //! Wanted copies: how many copies an object was promised, in which pools, and which of them are whole.
 //!
-//! What a copy holds stands in its extents; that a copy is wanted of which there is nothing yet stands nowhere but here. A run
-//! says so before its first block. Recording a checkpoint says it again of the copy that the volume holds, so that a rebuilt
-//! catalog knows every copy of which some volume is left; a copy of which none is left is unknown to it, and no longer wanted.
+//! What a copy holds stands in its extents; that a copy is wanted of which there is nothing yet stands nowhere but
+//! here. A run says so before its first block. Recording a checkpoint says it again of the copy that the volume holds,
+//! so that a rebuilt catalog knows every copy of which some volume is left; a copy of which none is left is unknown to
+//! it, and no longer wanted.
 //!
-//! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that looking for what
-//! is not whole costs as much as there is of it, however long the history is. Whatever may falsify it takes it back: a stream
-//! that turns out to be longer, a volume that is labelled anew.
+//! `whole` is a conclusion that whoever knows the extents draws and [`Catalog::copies_are_whole`] keeps, so that
+//! looking for what is not whole costs as much as there is of it, however long the history is. Whatever may falsify it
+//! takes it back: a stream that turns out to be longer, a volume that is labelled anew.
 
 use capstan_format::ObjectId;
 use rusqlite::{Connection, params};
@@ -32,8 +33,8 @@ pub struct WantedCopy {
 pub enum CopyState {
     /// No volume of it says that the object is complete.
     Open,
-    /// A volume of it says that the object is complete. Whether it holds all of the streams was not looked at: a run that was
-    /// taken up again ends copies that lack what an earlier run could not write.
+    /// A volume of it says that the object is complete. Whether it holds all of the streams was not looked at: a run
+    /// that was taken up again ends copies that lack what an earlier run could not write.
     Ended,
     /// It ended, and holds all of the streams.
     Whole,
@@ -44,8 +45,8 @@ const WANTED: &str = "SELECT object, copy, pool, whole, EXISTS
     FROM wanted_copies";
 
 impl Catalog {
-    /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which nothing
-    /// ever was; so only the one process that writes may call it, and no object of its own may be on the way.
+    /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which
+    /// nothing ever was; so only the one process that writes may call it, and no object of its own may be on the way.
     pub fn want_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction
@@ -72,8 +73,8 @@ impl Catalog {
         Ok(statement.query_map([], wanted_row)?.collect::<Result<_, _>>()?)
     }
 
-    /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id. One pass
-    /// over all copies.
+    /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id.
+    /// One pass over all copies.
     pub fn readable_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let mut statement = self.db.prepare_cached(
             "SELECT DISTINCT object FROM
@@ -109,7 +110,8 @@ fn wanted_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WantedCopy> {
     Ok(WantedCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, pool: row.get(2)?, state })
 }
 
-/// Notes a wanted copy. Should a copy's volumes be of several pools, the first by name counts, whatever order they come in.
+/// Notes a wanted copy. Should a copy's volumes be of several pools, the first by name counts, whatever order they come
+/// in.
 pub(crate) fn want(db: &Connection, object: ObjectId, copy: u8, pool: &str) -> Result<(), CatalogError> {
     db.prepare_cached(
         "INSERT INTO wanted_copies VALUES (?1, ?2, ?3, 0)

@@ -164,7 +164,8 @@ fn a_part_that_contradicts_itself_is_refused_whole() {
     for path in ["", "/a", "a/", "a\0b"] {
         refused.push(part(&known, &[file(path, 0, 0)]));
     }
-    // Taken in, these stopped every plan that a restore of the object began with: their ends were added, and overflowed.
+    // Taken in, these stopped every plan that a restore of the object began with: their ends were added, and
+    // overflowed.
     let far = |offset, member_len| FileEntry { offset, member_len, ..file("far", 0, 0) };
     let large = FileEntry { size: 1 << 63, ..far(0, 1) };
     for entry in [far(u64::MAX, 1), far(1024, u64::MAX), far(i64::MAX as u64, 1), large] {

@@ -23,7 +23,8 @@ Exit codes:
   6    another capstan is writing in this state directory
   130  stopped by Ctrl-C; what was reported as protected stays, and the next run goes on from there";
 
-/// Tape backup that keeps the drive streaming, encrypts every volume with its own key, and finds one file among billions.
+/// Tape backup that keeps the drive streaming, encrypts every volume with its own key, and finds one file among
+/// billions.
 #[derive(Debug, Parser)]
 #[command(name = "capstan", version, about, after_help = EXIT_CODES, max_term_width = 110, propagate_version = true)]
 pub(crate) struct Cli {
@@ -35,8 +36,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// With what the environment says where the command line does not. Were it for the parser to look there, each of its usage lines
-    /// would name these options, as if they had to be given.
+    /// With what the environment says where the command line does not. Were it for the parser to look there, each of
+    /// its usage lines would name these options, as if they had to be given.
     pub(crate) fn with_environment(mut self) -> Self {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         self.globals.state = self.globals.state.or_else(|| from("CAPSTAN_STATE"));

@@ -53,7 +53,8 @@ pub(crate) const BUSY: u8 = 6;
 /// Done in part, because a key is not there.
 pub(crate) const WITHOUT_KEY: u8 = 4;
 
-/// How work ended that could not be done in full: keys that are not there have a code of their own, wherever they are met.
+/// How work ended that could not be done in full: keys that are not there have a code of their own, wherever they are
+/// met.
 pub(crate) fn ended_in_part(without_key: &[(Volser, DirectorError)]) -> ExitCode {
     ExitCode::from(if without_key.is_empty() { DONE_WITH_PROBLEMS } else { WITHOUT_KEY })
 }

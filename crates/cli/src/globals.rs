@@ -10,7 +10,8 @@ pub(crate) const OF_ALL_COMMANDS: usize = 900;
 /// Options that stand before or behind any command.
 #[derive(Debug, Args)]
 pub(crate) struct Globals {
-    /// State directory: catalog, virtual library, sealed key store [env: CAPSTAN_STATE] [default: $XDG_STATE_HOME/capstan]
+    /// State directory: catalog, virtual library, sealed key store [env: CAPSTAN_STATE] [default:
+    /// $XDG_STATE_HOME/capstan]
     #[arg(long, global = true, value_name = "DIR", display_order = OF_ALL_COMMANDS)]
     pub(crate) state: Option<PathBuf>,
 

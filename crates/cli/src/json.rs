@@ -1,7 +1,7 @@
 //! What `--json` prints: each line one object, and each object one of the types below.
 //!
-//! docs/JSON.md and docs/json.schema.json are made from these types and their comments (`page`, a test), so a field's comment is written for
-//! whoever reads that page.
+//! docs/JSON.md and docs/json.schema.json are made from these types and their comments (`page`, a test), so a field's
+//! comment is written for whoever reads that page.
 
 mod backup;
 mod devices;
@@ -54,7 +54,8 @@ pub(crate) use vtl::VtlEvent;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Path {
-    /// The path. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and `path_base64` has all of them.
+    /// The path. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and `path_base64` has all of
+    /// them.
     path: String,
     /// The bytes of a path that is not UTF-8; else left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,8 +79,8 @@ impl From<&Vec<u8>> for Path {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct Source {
-    /// The source: a path, or the name of a stream. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and
-    /// `source_base64` has all of them.
+    /// The source: a path, or the name of a stream. Where its bytes are not UTF-8 those that are not are shown as
+    /// `\xNN`, and `source_base64` has all of them.
     source: String,
     /// The bytes of a source that is not UTF-8; else left out.
     #[serde(skip_serializing_if = "Option::is_none")]

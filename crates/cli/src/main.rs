@@ -36,7 +36,8 @@ fn main() -> ExitCode {
     run(&cli).unwrap_or_else(|failure| tell(&failure, cli.globals.json))
 }
 
-/// Ends as clap does, which prints help and faults of the command line itself; a fault is a line of JSON, too, where that was asked for.
+/// Ends as clap does, which prints help and faults of the command line itself; a fault is a line of JSON, too, where
+/// that was asked for.
 fn not_understood(error: &clap::Error) -> ! {
     if let Some(failure) = pointer::of(error) {
         let _ = tell(&failure, std::env::args_os().any(|argument| argument == "--json"));

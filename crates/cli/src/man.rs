@@ -79,8 +79,8 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What stands behind the options in `--help`: paragraphs, of which one that begins with a line such as `Examples:` is a section of
-/// its own, line by line.
+/// What stands behind the options in `--help`: paragraphs, of which one that begins with a line such as `Examples:` is
+/// a section of its own, line by line.
 fn sections(text: &str) -> String {
     let section = |paragraph: &str| match paragraph.split_once(":\n") {
         Some((head, lines)) if !head.contains('\n') => {

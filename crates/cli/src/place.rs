@@ -77,8 +77,8 @@ fn look_up(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, Direct
     }
 }
 
-/// `OBJECT[:PATH]`, cut at the last colon that leaves an object in front of it. A path is bytes, and need not be UTF-8; it is given
-/// back as it was typed, and left out if it names no component.
+/// `OBJECT[:PATH]`, cut at the last colon that leaves an object in front of it. A path is bytes, and need not be UTF-8;
+/// it is given back as it was typed, and left out if it names no component.
 fn split(site: &Site, place: &OsStr, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
     let place = place.as_bytes();
     let find = |name| str::from_utf8(name).ok().and_then(|name| look_up(site, name, at_ns).ok());

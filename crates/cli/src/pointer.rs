@@ -53,7 +53,8 @@ fn command(arguments: impl Iterator<Item = OsString>) -> Option<OsString> {
     None
 }
 
-/// The pointer that is given instead of an error of the command line, if its fault is a command that other programs have.
+/// The pointer that is given instead of an error of the command line, if its fault is a command that other programs
+/// have.
 pub(crate) fn of(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let is_command =

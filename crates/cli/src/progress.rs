@@ -42,7 +42,8 @@ impl Display {
         Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default(), mounted: Arc::default() }
     }
 
-    /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the first.
+    /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the
+    /// first.
     pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<Journal>> {
         let journal = Arc::new(site.begin_run(kind, subject)?);
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
@@ -182,7 +183,8 @@ impl Display {
         self.every(&look, work)
     }
 
-    /// Calls `look` five times a second while `work` runs, if anyone sees what it shows: with the line, where one is drawn.
+    /// Calls `look` five times a second while `work` runs, if anyone sees what it shows: with the line, where one is
+    /// drawn.
     fn every<T>(&self, look: &(dyn Fn(Option<&ProgressBar>) + Sync), work: impl FnOnce() -> T) -> T {
         if !self.is_followed() {
             return work();
@@ -249,8 +251,8 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 /// How many times it is looked before it is said that a stop takes a while.
 const STOP_SAID_AFTER: u32 = 15;
 
-/// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited for, since no
-/// device gives a command back.
+/// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited
+/// for, since no device gives a command back.
 pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     let stopped = Arc::clone(stop);
     let watch = move || {

@@ -71,8 +71,8 @@ impl Table {
 /// Rows from which a [`RunningTable`] takes the widths of its columns.
 const ROWS_MEASURED: usize = 1_000;
 
-/// A table of any length in bounded memory: its columns are as wide as its first rows want them, and a later cell that is wider moves
-/// the rest of its line.
+/// A table of any length in bounded memory: its columns are as wide as its first rows want them, and a later cell that
+/// is wider moves the rest of its line.
 pub(crate) struct RunningTable {
     first: Table,
     widths: Option<Vec<usize>>,
@@ -103,13 +103,14 @@ impl RunningTable {
     }
 }
 
-/// Characters that change the order in which a terminal shows the others, so that `exe.txt` reads as `txt.exe`; and line ends that are no
-/// control characters.
+/// Characters that change the order in which a terminal shows the others, so that `exe.txt` reads as `txt.exe`; and
+/// line ends that are no control characters.
 fn is_deceptive(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Bytes of a path as text: what is not UTF-8, would move a terminal's cursor or turn the direction of what follows is escaped.
+/// Bytes of a path as text: what is not UTF-8, would move a terminal's cursor or turn the direction of what follows is
+/// escaped.
 pub(crate) fn path_text(path: &[u8]) -> String {
     let mut out = String::new();
     for chunk in path.utf8_chunks() {

@@ -104,7 +104,8 @@ pub(crate) fn day(ns: i64) -> String {
     time(ns).split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A duration as people write it, and as [`parse_age`] takes it: `30d`, `5y`, `1h`; the largest unit that it is a whole number of.
+/// A duration as people write it, and as [`parse_age`] takes it: `30d`, `5y`, `1h`; the largest unit that it is a whole
+/// number of.
 pub(crate) fn period(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let units =
@@ -186,8 +187,8 @@ fn unwritten_ns(text: &str) -> i64 {
     }
 }
 
-/// A point in time: an age (`3d` ago), a date, `yesterday`, a local time of today, a local date and time, or RFC 3339. What is
-/// written means its end: a date the last moment of that day, a minute or a second the last of it.
+/// A point in time: an age (`3d` ago), a date, `yesterday`, a local time of today, a local date and time, or RFC 3339.
+/// What is written means its end: a date the last moment of that day, a minute or a second the last of it.
 pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
     let wrong = || {
         format!(

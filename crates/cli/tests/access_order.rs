@@ -1,4 +1,5 @@
-//! A restore of some files in the order that the drive recommends, over SCSI commands and without a kernel or a wire between.
+//! A restore of some files in the order that the drive recommends, over SCSI commands and without a kernel or a wire
+//! between.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod local;
@@ -28,7 +29,8 @@ const FILES: usize = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     AsTheyAre,
-    /// The order comes backwards: a cartridge as short as a test's lies on one wrap, where every order that is any good is front to back.
+    /// The order comes backwards: a cartridge as short as a test's lies on one wrap, where every order that is any good
+    /// is front to back.
     Backwards,
     /// The drive takes lists of two.
     ShortLists,

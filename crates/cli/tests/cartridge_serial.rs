@@ -1,4 +1,5 @@
-//! What a drive reads out of a cartridge's memory, the key store knows of the volume: by the words of SCSI from one end to the other.
+//! What a drive reads out of a cartridge's memory, the key store knows of the volume: by the words of SCSI from one end
+//! to the other.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod local;
@@ -23,7 +24,8 @@ fn the_key_store_learns_from_the_drive_which_cartridge_a_volume_is_on() {
         site.backup(&BackupRequest::of(vec![ground.source()]), &BackupWatch::default()).unwrap();
         let realm = site.keys().unwrap().realm().unwrap();
         let seen = &realm.unit(&volser).unwrap().cartridges;
-        // Not its barcode, which cartridges of other libraries have as well: one that was begun anew elsewhere would seem to be this one.
+        // Not its barcode, which cartridges of other libraries have as well: one that was begun anew elsewhere would
+        // seem to be this one.
         let serial = *seen.own().unwrap();
         assert!(serial.as_str().len() == 16 && serial.as_str() != "CAP001L9", "{serial}");
         assert_eq!((seen.iter().count(), *known.get_or_insert(serial)), (1, serial));

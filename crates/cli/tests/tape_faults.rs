@@ -1,8 +1,8 @@
-//! The main job while everything goes wrong that can go wrong in drives and robot: nothing that was reported as protected is lost,
-//! nothing wrong is given back, and who has to help is told where.
+//! The main job while everything goes wrong that can go wrong in drives and robot: nothing that was reported as
+//! protected is lost, nothing wrong is given back, and who has to help is told where.
 //!
-//! Director and units are real, and speak SCSI to each other; only kernel and wire are left out, so that a round takes a tenth of a
-//! second. `CAPSTAN_SEED=17` replays a round, `CAPSTAN_ROUNDS=20000` makes more of them.
+//! Director and units are real, and speak SCSI to each other; only kernel and wire are left out, so that a round takes
+//! a tenth of a second. `CAPSTAN_SEED=17` replays a round, `CAPSTAN_ROUNDS=20000` makes more of them.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod local;
@@ -118,8 +118,8 @@ fn tree(root: &Path) -> Tree {
     files.map(|path| (path.file_name().unwrap().into(), fs::read(&path).unwrap())).collect()
 }
 
-/// One round: a backup that nothing disturbs, one in the middle of faults, a restore in the middle of faults; then the faults end, and
-/// everything that was reported as protected must come back.
+/// One round: a backup that nothing disturbs, one in the middle of faults, a restore in the middle of faults; then the
+/// faults end, and everything that was reported as protected must come back.
 fn round(seed: u64) -> u64 {
     let mut bench = Bench::new();
     bench.change(seed);
@@ -318,7 +318,8 @@ fn what_the_cartridge_before_has_left_is_not_put_down_to_the_next() {
     assert_eq!(bench.aside(), []);
 }
 
-/// A cartridge that cleans, and one that no drive of the library takes, are left where they are; a rebuild passes over the first.
+/// A cartridge that cleans, and one that no drive of the library takes, are left where they are; a rebuild passes over
+/// the first.
 #[test]
 fn cartridges_that_are_no_volumes_here_are_not_moved() {
     let cartridge = |volser: &str| format!("[[cartridge]]\nbarcode = \"{volser}\"\ncapacity_mib = 16\n");

@@ -85,7 +85,8 @@ impl Bench {
         self.said.lock().unwrap().iter().any(|said| said.contains(text))
     }
 
-    /// The drive fails at a command, behind so many of its class: what the session had written stands there as if it had been killed.
+    /// The drive fails at a command, behind so many of its class: what the session had written stands there as if it
+    /// had been killed.
     fn fail(&self, at: CommandClass, passing: u32) {
         let fault = DeviceFault::Sense { key: 0x4, asc: 0x44, ascq: 0x00, deferred: false, carried_out: false };
         self.ground.library.inject(&FaultOrder { unit: FaultyUnit::Drive(0), at, passing, fault }).unwrap();
@@ -244,7 +245,8 @@ fn what_the_catalog_does_not_know_of_a_volume_its_drive_says() {
     assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
 }
 
-/// What an operator sees of one in a library of cartridges that are files, and what is left of it in a catalog that was made anew.
+/// What an operator sees of one in a library of cartridges that are files, and what is left of it in a catalog that was
+/// made anew.
 #[test]
 fn the_command_shows_what_is_worm_and_says_why_not() {
     let folder = tempfile::tempdir().unwrap();

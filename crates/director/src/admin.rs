@@ -46,8 +46,8 @@ impl Site {
         loss: Loss,
         promise: Promise,
     ) -> Result<Overwritten, DirectorError> {
-        // A backup that waits for a volume must be able to get one, at once: while it runs, volumes that hold nothing can be
-        // labelled.
+        // A backup that waits for a volume must be able to get one, at once: while it runs, volumes that hold nothing
+        // can be labelled.
         let writer =
             if self.holds_nothing(volser)? { self.writer_lock_within(Duration::ZERO) } else { self.writer_lock() };
         let desk = Desk::new(self);
@@ -94,7 +94,8 @@ impl Site {
         Ok(known.is_none_or(|volume| matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)))
     }
 
-    /// Refuses a volume of which the catalog knows that it keeps what is on it: no use of force changes that, so none is suggested.
+    /// Refuses a volume of which the catalog knows that it keeps what is on it: no use of force changes that, so none
+    /// is suggested.
     fn check_rewritable(&self, volser: &Volser) -> Result<(), DirectorError> {
         let known = locked(&self.catalog).volume(volser)?;
         if known.is_some_and(|volume| volume.medium == MediumKind::WriteOnce && volume.id.is_some()) {
@@ -103,7 +104,8 @@ impl Site {
         Ok(())
     }
 
-    /// Makes a volume blank. What it held is copied anew by the next repair, where there is another copy and its promise is kept.
+    /// Makes a volume blank. What it held is copied anew by the next repair, where there is another copy and its
+    /// promise is kept.
     pub fn erase(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
@@ -137,8 +139,8 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
-    /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is another copy and its
-    /// promise is kept.
+    /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is
+    /// another copy and its promise is kept.
     pub fn forget(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
         let desk = Desk::new(self);
@@ -152,8 +154,8 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
-    /// Objects that would lose their last copy, or the last of a part of it, with a volume. What stands on a volume whose key is
-    /// destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
+    /// Objects that would lose their last copy, or the last of a part of it, with a volume. What stands on a volume
+    /// whose key is destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
     fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<Object>, DirectorError> {
         let catalog = locked(&self.catalog);
         if catalog.volume(volser)?.is_none() {

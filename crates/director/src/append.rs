@@ -158,12 +158,14 @@ impl AppendHost {
                 Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
-                // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when somebody says so.
+                // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when
+                // somebody says so.
                 Err(DirectorError::Keys(error)) if error.past_its_time().is_some() || error.unconfirmed() => {
                     (self.desk.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
-                // Its keys are not in the store: they may come back with an import, and until then nothing can be added to it.
+                // Its keys are not in the store: they may come back with an import, and until then nothing can be added
+                // to it.
                 Err(DirectorError::Keys(error @ KeyError::KeyMissing { .. })) => {
                     let message = format!("volume {volser} is passed over: {}", with_causes(&error));
                     (self.desk.events)(Event::Notice { message });
@@ -232,21 +234,22 @@ impl AppendHost {
         }
     }
 
-    /// Makes sure that nothing is written over that the catalog does not know of: the catalog may be an older one that was put
-    /// back. Where the volume is this pool's already, gives where to append to it.
+    /// Makes sure that nothing is written over that the catalog does not know of: the catalog may be an older one that
+    /// was put back. Where the volume is this pool's already, gives where to append to it.
     fn only_known(&self, volume: &mut InDrive, known: &Volume) -> Result<Option<u64>, DirectorError> {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
         let header = match self.desk.open_label(volume) {
             Ok(header) => header,
             // A label of ours that names another volume: what is on that one the catalog may well know.
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
-            // What has no label of ours, or one that no key opens any more, tells nothing. Whatever else keeps it from being read may
-            // be gone in a moment, and the label is there then.
+            // What has no label of ours, or one that no key opens any more, tells nothing. Whatever else keeps it from
+            // being read may be gone in a moment, and the label is there then.
             Err(
                 DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })
                 | DirectorError::Keys(KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. }),
             ) => return Ok(None),
-            // What is past its time can be had back. It is the life that the catalog knows to be of no use, or another one.
+            // What is past its time can be had back. It is the life that the catalog knows to be of no use, or another
+            // one.
             Err(DirectorError::Keys(error)) => {
                 return match error.past_its_time() {
                     None => Err(error.into()),
@@ -282,7 +285,8 @@ impl AppendHost {
         let known = self.desk.volume(volser)?;
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
-        // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is told by the volume itself.
+        // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is
+        // told by the volume itself.
         if let Some(Err(DirectorError::Keys(error))) =
             known.key.map(|key| self.desk.drive_key(volser.into(), &key.tag, None))
             && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))

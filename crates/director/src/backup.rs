@@ -145,8 +145,8 @@ impl Site {
         }
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
-            // What a killed run flushed and could not record must be known before connections are numbered: a number that is
-            // on a volume already would put two streams into one.
+            // What a killed run flushed and could not record must be known before connections are numbered: a number
+            // that is on a volume already would put two streams into one.
             known = catch_up_pool(&desk, &request.pool)?;
         }
         let (jobs, missing) = self.jobs(&desk, request, &pools[0], known)?;
@@ -214,8 +214,8 @@ impl Site {
         self.seal_complete()?;
         if request.target == Target::Pool {
             if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-                // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's objects
-                // are whole whether or not those can be mended now: what could not be was said.
+                // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's
+                // objects are whole whether or not those can be mended now: what could not be was said.
                 let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
                 let _ = self.mend_copies(&[], Shortfall::Fail, &repair);
             } else {
@@ -283,8 +283,8 @@ impl Site {
         }
     }
 
-    /// Seals what is complete, by a connection of its own: a job that records a checkpoint meanwhile does not wait for files to be sorted
-    /// and written.
+    /// Seals what is complete, by a connection of its own: a job that records a checkpoint meanwhile does not wait for
+    /// files to be sorted and written.
     pub(crate) fn seal_complete(&self) -> Result<(), DirectorError> {
         let seal = |catalog: &mut Catalog| -> Result<(), DirectorError> {
             for object in catalog.unsealed()? {
@@ -391,8 +391,8 @@ impl Site {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store all
-    /// earlier ones.
+    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store
+    /// all earlier ones.
     fn library_below(&self, path: &std::path::Path) -> Option<String> {
         let library = std::fs::canonicalize(self.library_dir()).ok()?;
         let held = library.starts_with(std::fs::canonicalize(path).ok()?);

@@ -1,10 +1,12 @@
-//! What an incremental stands on: the latest complete object of its source that can be given back, with all that it stands on itself.
+//! What an incremental stands on: the latest complete object of its source that can be given back, with all that it
+//! stands on itself.
 //!
-//! An object can be given back while each part of its streams is on some volume whose key was not destroyed, whichever copies the
-//! parts are of, and none of its blocks is on record as damaged everywhere. Volumes that were erased or forgotten are in the catalog no more. One that is away, set aside, or whose key's
-//! cryptoperiod is over can be had back, and counts; one of whose several keys one was destroyed does not, for which blocks that
-//! key encrypted is not known. Keys are destroyed elsewhere, too, so whoever keeps them is asked: of each volume once a run, and
-//! of no more volumes than it takes to find a base.
+//! An object can be given back while each part of its streams is on some volume whose key was not destroyed, whichever
+//! copies the parts are of, and none of its blocks is on record as damaged everywhere. Volumes that were erased or
+//! forgotten are in the catalog no more. One that is away, set aside, or whose key's cryptoperiod is over can be had
+//! back, and counts; one of whose several keys one was destroyed does not, for which blocks that key encrypted is not
+//! known. Keys are destroyed elsewhere, too, so whoever keeps them is asked: of each volume once a run, and of no more
+//! volumes than it takes to find a base.
 //!
 //! The catalog is locked by turns, and never while somebody else is asked.
 
@@ -109,7 +111,8 @@ impl<'a> Bases<'a> {
         Ok(reason)
     }
 
-    /// Learns whether a key of a volume was destroyed elsewhere. Where nobody can be asked, what the catalog knows has to do.
+    /// Learns whether a key of a volume was destroyed elsewhere. Where nobody can be asked, what the catalog knows has
+    /// to do.
     fn ask(&mut self, volser: &Volser) -> Result<(), DirectorError> {
         if !self.can_ask || !self.asked.insert(volser.clone()) {
             return Ok(());

@@ -1,7 +1,8 @@
 //! The state that an incremental compares with, in memory: about 30 bytes a file, no paths.
 //!
-//! A path is remembered by a 64-bit keyed hash and its metadata by another. Two paths of one hash (one chance in a thousand at
-//! two hundred million files) are both taken as changed: they are backed up again and never taken for deleted.
+//! A path is remembered by a 64-bit keyed hash and its metadata by another. Two paths of one hash (one chance in a
+//! thousand at two hundred million files) are both taken as changed: they are backed up again and never taken for
+//! deleted.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};

@@ -1,8 +1,9 @@
 //! Looking after real drives: whose they are, how they fare, what a cartridge's memory says.
 //!
-//! None of it may keep a backup from running: what cannot be asked or noted is said and passed over. Only a drive that another host has
-//! reserved is not used. A volume that its drive calls worn or damaged is written to the end of the session that has begun, as what is
-//! flushed is good, and is set aside then; one of which that is said when it is mounted is not written at all.
+//! None of it may keep a backup from running: what cannot be asked or noted is said and passed over. Only a drive that
+//! another host has reserved is not used. A volume that its drive calls worn or damaged is written to the end of the
+//! session that has begun, as what is flushed is good, and is set aside then; one of which that is said when it is
+//! mounted is not written at all.
 
 use capstan_catalog::{DriveReport, Moment, VolumeState};
 use capstan_format::{FORMAT_VERSION, Volser};
@@ -12,8 +13,8 @@ use crate::Event;
 use crate::desk::Desk;
 use crate::site::locked;
 
-/// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a millisecond each, for
-/// which the tape waits behind a flush that has stopped it anyway.
+/// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a
+/// millisecond each, for which the tape waits behind a flush that has stopped it anyway.
 pub(crate) const ASK_EVERY_NS: i64 = 60 * 1_000_000_000;
 
 /// Whether a flag is about the drive, whatever is in it.
@@ -72,8 +73,8 @@ impl Desk {
         }
     }
 
-    /// Asks a drive for the flags that are up before a volume comes into it. What is said of a cartridge is said of the one before, and some
-    /// drives go on saying it.
+    /// Asks a drive for the flags that are up before a volume comes into it. What is said of a cartridge is said of the
+    /// one before, and some drives go on saying it.
     pub(crate) fn take_left_alerts(&self, drive: &mut dyn Drive, volser: &Volser) {
         let name = drive.identity().name;
         let Some(care) = drive.care() else { return };

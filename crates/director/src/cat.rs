@@ -38,8 +38,8 @@ impl Site {
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })
     }
 
-    /// Writes the content of one file of the state at an object. Says if that is an older version, because the file could not
-    /// be read at that time.
+    /// Writes the content of one file of the state at an object. Says if that is an older version, because the file
+    /// could not be read at that time.
     pub fn cat_file(
         &self,
         object: ObjectId,

@@ -1,12 +1,13 @@
 //! Catching up: what a volume holds and the catalog lacks is recorded before anything is appended.
 //!
-//! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read back from
-//! its last checkpoint to the one that the catalog knows, and flushed before that is recorded.
+//! A run may be killed between a flush and the commit that follows it. What was flushed counts; so the volume is read
+//! back from its last checkpoint to the one that the catalog knows, and flushed before that is recorded.
 //!
-//! Which volumes these can be, the catalog knows: a session notes each volume before it writes on it ([`Catalog::volume_opened`]), and the
-//! note goes when the volume was closed and recorded. Only a catalog that is an older one, which was put back, may know less. It is found
-//! out by what a volume of the interrupted object holds: more than a killed session leaves, which is one checkpoint on a volume that is
-//! noted. Then every volume that may hold more is looked at.
+//! Which volumes these can be, the catalog knows: a session notes each volume before it writes on it
+//! ([`Catalog::volume_opened`]), and the note goes when the volume was closed and recorded. Only a catalog that is an
+//! older one, which was put back, may know less. It is found out by what a volume of the interrupted object holds: more
+//! than a killed session leaves, which is one checkpoint on a volume that is noted. Then every volume that may hold
+//! more is looked at.
 //!
 //! [`Catalog::volume_opened`]: capstan_catalog::Catalog::volume_opened
 
@@ -30,8 +31,8 @@ pub(crate) enum Known {
 
 /// Checkpoints on the volume that the catalog lacks: a run was killed between flush and commit.
 ///
-/// Also finds that the volume is not what the catalog thinks: that it ends before its last checkpoint as the catalog knows it,
-/// or that its checkpoints do not lead back to that one. Either bars it from being written.
+/// Also finds that the volume is not what the catalog thinks: that it ends before its last checkpoint as the catalog
+/// knows it, or that its checkpoints do not lead back to that one. Either bars it from being written.
 pub(crate) fn catch_up(
     desk: &Desk,
     volume: &mut InDrive,
@@ -105,7 +106,8 @@ fn record_missing(
         return Err(DirectorError::VolumeDiffers { volser, reason });
     }
     if !missing.is_empty() {
-        // The run may have been killed in front of its flush as well as behind it; what the catalog lists as protected is flushed.
+        // The run may have been killed in front of its flush as well as behind it; what the catalog lists as protected
+        // is flushed.
         let flushed = volume.drive.write_filemarks(0, Flush::Synchronous);
         flushed.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
     }
@@ -133,15 +135,16 @@ fn record_missing(
     Ok(CaughtUp { append_lbn, recorded: missing.len() })
 }
 
-/// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not all in front
-/// of it. What is flushed is recorded before anything else is written, so nothing more can be missing; a volume that has further
-/// checkpoints is ahead of an older catalog, and keeps them.
+/// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not
+/// all in front of it. What is flushed is recorded before anything else is written, so nothing more can be missing; a
+/// volume that has further checkpoints is ahead of an older catalog, and keeps them.
 fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, DirectorError> {
     let Some(last) = reader.last_checkpoint_lbn()? else { return Ok(false) };
     Ok(last > known.checkpoint_lbn && reader.checkpoint_lbn_before(last)?.unwrap_or(0) == known.checkpoint_lbn)
 }
 
-/// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before any append.
+/// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before
+/// any append.
 pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
     let volser = &known.volser;
     let mut volume = desk.mount_known(volser, life)?;
@@ -158,8 +161,8 @@ pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Re
     Ok(())
 }
 
-/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it should
-/// be is set aside.
+/// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it
+/// should be is set aside.
 pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
     let present = desk.present()?;
     let (volumes, noted, held) = {
@@ -265,8 +268,8 @@ mod tests {
     use crate::site::{InitOptions, Site};
     use crate::{BackupRequest, BackupWatch, Config, create_key_file};
 
-    /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it was
-    /// recorded as protected, and a loss of power took it.
+    /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it
+    /// was recorded as protected, and a loss of power took it.
     #[test]
     fn what_is_recorded_late_is_flushed_first() {
         let dir = tempfile::tempdir().unwrap();

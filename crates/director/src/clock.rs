@@ -1,4 +1,5 @@
-//! The clock, held against what is recorded: what is said of it, and the word of an operator. [`Timeline`] has the rules.
+//! The clock, held against what is recorded: what is said of it, and the word of an operator. [`Timeline`] has the
+//! rules.
 
 use capstan_catalog::{Begun, ClockDoubt, ClockReading, Object, ObjectFilter, Timeline};
 

@@ -1,7 +1,7 @@
 //! The settings file of a state directory, `capstan.toml`.
 //!
-//! Every setting has a default; the file that `init` writes names them all and says what each does, so that a person sees what can be
-//! changed. What is unknown, out of bounds or contradicts itself is named with its line.
+//! Every setting has a default; the file that `init` writes names them all and says what each does, so that a person
+//! sees what can be changed. What is unknown, out of bounds or contradicts itself is named with its line.
 
 mod job;
 mod text;
@@ -25,8 +25,8 @@ pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The machine that sources are of, as objects name it; empty for the host's name. Who renames a host, or goes on on another machine,
-    /// writes the old name here: an incremental then stands on what is there.
+    /// The machine that sources are of, as objects name it; empty for the host's name. Who renames a host, or goes on
+    /// on another machine, writes the old name here: an incremental then stands on what is there.
     pub client: String,
     /// The virtual library.
     pub library: LibraryConfig,
@@ -63,7 +63,8 @@ impl Default for AttentionConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeysConfig {
-    /// Nodes of a cluster, host and port, as many as are known: one that answers tells of the others. None for the sealed store.
+    /// Nodes of a cluster, host and port, as many as are known: one that answers tells of the others. None for the
+    /// sealed store.
     pub nodes: Vec<String>,
     /// Who this machine is for the cluster: the file that enrolment made. Relative to the state directory.
     pub identity: PathBuf,
@@ -107,11 +108,11 @@ impl KeysConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LibraryConfig {
-    /// Device node of a real library's changer (`capstan drives scan`); [`BY_HAND`] for drives without one; empty for virtual
-    /// cartridges.
+    /// Device node of a real library's changer (`capstan drives scan`); [`BY_HAND`] for drives without one; empty for
+    /// virtual cartridges.
     pub changer: PathBuf,
-    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds. Without a changer
-    /// they are all there are.
+    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds.
+    /// Without a changer they are all there are.
     pub devices: Vec<PathBuf>,
     /// Where the cartridges lie; relative to the state directory.
     pub path: PathBuf,

@@ -48,9 +48,9 @@ pub struct HeldCopy {
 }
 
 impl Site {
-    /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads straight on. Objects that
-    /// have a copy in the pool already are refused before anything is written. One session writes what can go together, and one desk
-    /// reads: each volume is mounted once.
+    /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads
+    /// straight on. Objects that have a copy in the pool already are refused before anything is written. One session
+    /// writes what can go together, and one desk reads: each volume is mounted once.
     pub fn copy_objects(
         &self,
         objects: &[Object],
@@ -95,7 +95,8 @@ impl Site {
         Ok(None)
     }
 
-    /// Copies what can be read behind what cannot, of objects whose new copy ended there; and counts what the copy holds then.
+    /// Copies what can be read behind what cannot, of objects whose new copy ended there; and counts what the copy
+    /// holds then.
     fn go_on_behind_damage(
         &self,
         reports: &mut [CopyReport],

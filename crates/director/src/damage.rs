@@ -1,4 +1,5 @@
-//! Damage that is on record, and what follows from it: which blocks are taken to be sound, and what no copy has any more.
+//! Damage that is on record, and what follows from it: which blocks are taken to be sound, and what no copy has any
+//! more.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -157,7 +157,8 @@ impl Desk {
         Self { stop: Arc::clone(stop), ..self }
     }
 
-    /// Held while a volume is chosen and labelled, so that an operator's `label` and a waiting backup never meet at one volume.
+    /// Held while a volume is chosen and labelled, so that an operator's `label` and a waiting backup never meet at one
+    /// volume.
     pub(crate) fn volumes_lock(&self) -> Result<File, DirectorError> {
         let path = &self.volumes_lock;
         let mut options = File::options();
@@ -172,8 +173,9 @@ impl Desk {
         (self.clock)()
     }
 
-    /// Barcodes of volumes that jobs may take: those in slots and drives. What lies in a mail slot is outside, on its way to the vault or
-    /// waiting for `library import`; cleaning cartridges are no volumes. A person can fetch every volume there is.
+    /// Barcodes of volumes that jobs may take: those in slots and drives. What lies in a mail slot is outside, on its
+    /// way to the vault or waiting for `library import`; cleaning cartridges are no volumes. A person can fetch every
+    /// volume there is.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         self.volumes_at(|address| !matches!(address, ElementAddress::ImportExport(_)))
     }
@@ -360,8 +362,8 @@ impl Desk {
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
     }
 
-    /// Mounts a volume to read it: like [`Desk::mount_known`], and also where its label has a key that is not there any more
-    /// while later blocks have others. Which life a block belongs to each block says itself.
+    /// Mounts a volume to read it: like [`Desk::mount_known`], and also where its label has a key that is not there any
+    /// more while later blocks have others. Which life a block belongs to each block says itself.
     pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, |volume| match self.check_life(volume, life) {
             Err(DirectorError::Keys(error)) if is_gone(&error) => match volume.medium.encryption {
@@ -447,13 +449,14 @@ fn serial(library: &mut dyn Library, number: u32) -> Option<Name> {
     drives.nth(number as usize)?.serial?.trim().parse().ok()
 }
 
-/// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media type.
+/// Whether a cartridge's memory and the robot mean the same barcode: some leave out the two characters of the media
+/// type.
 fn same_barcode(one: &Volser, other: &Volser) -> bool {
     one.as_str().starts_with(other.as_str()) || other.as_str().starts_with(one.as_str())
 }
 
-/// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and last those that hold what
-/// somebody else may want to find there.
+/// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and last those that
+/// hold what somebody else may want to find there.
 fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
     order.sort_by_key(|number| match (holds(elements, *number, Some(volser)), holds(elements, *number, None)) {

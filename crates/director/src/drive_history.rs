@@ -1,8 +1,9 @@
-//! What drives have told over time: each stay of a volume in a drive, how drives and volumes fare, and what asks for a person.
+//! What drives have told over time: each stay of a volume in a drive, how drives and volumes fare, and what asks for a
+//! person.
 //!
-//! Drives count over the life of the drive or of the volume; what happened during a stay is the difference between what was told at
-//! the mount and what was told last. A single count says little, as drives correct errors all the time; that it rises from stay to
-//! stay says that a volume wears out, or that a drive wants cleaning.
+//! Drives count over the life of the drive or of the volume; what happened during a stay is the difference between what
+//! was told at the mount and what was told last. A single count says little, as drives correct errors all the time;
+//! that it rises from stay to stay says that a volume wears out, or that a drive wants cleaning.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +15,8 @@ use capstan_tape::{AlertDemand, TapeAlert};
 use crate::DirectorError;
 use crate::site::{Site, locked};
 
-/// Most reports that are looked at: of twenty drives that work day and night, those of the last days; of most sites, those of years.
+/// Most reports that are looked at: of twenty drives that work day and night, those of the last days; of most sites,
+/// those of years.
 const REPORTS_MAX: u32 = 100_000;
 
 /// Fewer corrected errors than this, in the later half of the stays, are never called a rise.
@@ -368,7 +370,8 @@ impl Concern {
 }
 
 impl Site {
-    /// What drives have told: all of it, or of one drive (by its name in messages, or its number in `capstan drives`), or one volume.
+    /// What drives have told: all of it, or of one drive (by its name in messages, or its number in `capstan drives`),
+    /// or one volume.
     pub fn drive_history(&self, drive: Option<&str>, volser: Option<&Volser>) -> Result<DriveHistory, DirectorError> {
         let mut found = history(locked(&self.catalog).drive_reports(REPORTS_MAX)?);
         let by_number = match drive.and_then(|text| text.parse::<u32>().ok()) {

@@ -558,8 +558,8 @@ impl DirectorError {
         matches!(self, Self::KeysLocked | Self::Keys(KeyError::Cluster(_)))
     }
 
-    /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the catalog,
-    /// the keys, the robot or the host, which are no reason to set a volume aside.
+    /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the
+    /// catalog, the keys, the robot or the host, which are no reason to set a volume aside.
     pub(crate) fn blames_volume(&self) -> bool {
         match self {
             // What is written under a key that is out of reach may be whole.

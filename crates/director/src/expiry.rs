@@ -1,17 +1,19 @@
-//! Expiry: which objects may be forgotten. A pure function of what is known; the dry run shows its plan, the run carries it out.
+//! Expiry: which objects may be forgotten. A pure function of what is known; the dry run shows its plan, the run
+//! carries it out.
 //!
 //! What is kept whatever its retention says:
-//! - the last objects of a source that can be restored, unless the source is said to be gone: who stops a backup has not asked for the
-//!   last one to be thrown away;
+//! - the last objects of a source that can be restored, unless the source is said to be gone: who stops a backup has
+//!   not asked for the last one to be thrown away;
 //! - what a living object stands on;
 //! - everything, while the clock is in doubt: a year that is wrong ends every retention.
 //!
-//! Retention counts from the moment an object was begun; for one whose clock was in doubt, from the first believed record behind it,
-//! and while there is none it does not end.
+//! Retention counts from the moment an object was begun; for one whose clock was in doubt, from the first believed
+//! record behind it, and while there is none it does not end.
 //!
-//! Where the job of an object has a keep rule, that decides instead of a retention: what the rule does not keep of the job's backups of a
-//! source on a host may be forgotten. What cannot be restored in full takes no place in a rule from what can, and is kept where it would
-//! have had one. An interrupted object, which has none, goes once there is a later complete one of its source, which no run goes on with.
+//! Where the job of an object has a keep rule, that decides instead of a retention: what the rule does not keep of the
+//! job's backups of a source on a host may be forgotten. What cannot be restored in full takes no place in a rule from
+//! what can, and is kept where it would have had one. An interrupted object, which has none, goes once there is a later
+//! complete one of its source, which no run goes on with.
 
 use std::collections::{HashMap, HashSet};
 
@@ -119,7 +121,8 @@ impl ExpiryPlan {
         self.forget.len() * 2 > self.living
     }
 
-    /// Objects that are kept only because younger ones stand on them, and for which nobody will make a full backup unasked.
+    /// Objects that are kept only because younger ones stand on them, and for which nobody will make a full backup
+    /// unasked.
     pub fn kept_as_bases(&self) -> impl Iterator<Item = &Object> {
         let bases = self.kept.iter().filter(|(_, why)| matches!(why, Kept::Base { .. })).map(|(object, _)| object);
         bases.filter(|object| !self.self_ending.contains(&object.policy))
@@ -210,7 +213,8 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
 enum Ruling {
     /// It may be forgotten.
     Goes,
-    /// It stays, by these parts of the rule; by none where nobody knows yet when it was begun, or it is still being written.
+    /// It stays, by these parts of the rule; by none where nobody knows yet when it was begun, or it is still being
+    /// written.
     Stays(Vec<KeptBy>),
 }
 
@@ -264,7 +268,8 @@ fn keeps_until(object: &Object, timeline: &Timeline) -> Option<i64> {
     })
 }
 
-/// The last objects of each source that is not gone. Of a source of which none can be restored in full, those that can be in part.
+/// The last objects of each source that is not gone. Of a source of which none can be restored in full, those that can
+/// be in part.
 fn floor(known: &ExpirySnapshot, request: &ExpiryRequest) -> HashSet<ObjectId> {
     type Kept = (Vec<ObjectId>, Vec<ObjectId>);
     let mut sources: HashMap<(&[u8], &str), Kept> = HashMap::new();
@@ -343,8 +348,9 @@ impl Site {
         Ok(clients)
     }
 
-    /// Carries a plan out, and what is still so of it: of what it shows nothing is forgotten that has become a base or the last of its
-    /// source meanwhile. Gives what was done. Volumes that hold nothing any more go back to scratch, but for write-once ones.
+    /// Carries a plan out, and what is still so of it: of what it shows nothing is forgotten that has become a base or
+    /// the last of its source meanwhile. Gives what was done. Volumes that hold nothing any more go back to scratch,
+    /// but for write-once ones.
     pub fn expire(&self, shown: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
         shown.check()?;
         let _lock = self.writer_lock()?;
@@ -389,8 +395,8 @@ impl Site {
         Ok(now)
     }
 
-    /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a volume since
-    /// cannot be taken back.
+    /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a
+    /// volume since cannot be taken back.
     pub fn unexpire(&self, objects: &[ObjectId]) -> Result<Unexpired, DirectorError> {
         let _lock = self.writer_lock()?;
         let mut catalog = locked(&self.catalog);

@@ -1,4 +1,5 @@
-//! What each source becomes: an object of its own, or the one that an interrupted run left open; and what it is compared with.
+//! What each source becomes: an object of its own, or the one that an interrupted run left open; and what it is
+//! compared with.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -39,8 +40,8 @@ pub(crate) struct Job {
 }
 
 impl Site {
-    /// One object a source: a new one, or the one that an interrupted run left open. A source that is not there is named, and the
-    /// others are read, as long as there is one.
+    /// One object a source: a new one, or the one that an interrupted run left open. A source that is not there is
+    /// named, and the others are read, as long as there is one.
     pub(crate) fn jobs(
         &self,
         desk: &Desk,
@@ -105,8 +106,8 @@ impl Site {
         Ok(())
     }
 
-    /// Whether an incremental of a source would be a full one, as far as the catalog knows: there is none to stand on, or the last full
-    /// one is as old as it may get.
+    /// Whether an incremental of a source would be a full one, as far as the catalog knows: there is none to stand on,
+    /// or the last full one is as old as it may get.
     pub fn next_is_full(&self, source: &[u8], full_every_ns: Option<i64>) -> Result<bool, DirectorError> {
         let filter = ObjectFilter {
             source: Some(source.to_vec()),
@@ -339,8 +340,8 @@ impl Site {
         Ok(clients)
     }
 
-    /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone. A source is backed
-    /// up all the same.
+    /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone.
+    /// A source is backed up all the same.
     fn baseline_if_listed(&self, object: ObjectId, source: &[u8]) -> Result<Option<StateBaseline>, DirectorError> {
         let error = match self.baseline(object) {
             Err(DirectorError::Catalog(error)) => error,
@@ -363,8 +364,8 @@ impl Site {
         let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
         for entry in state.iter() {
             let StateEntry { entry, unread, .. } = entry?;
-            // What was in use when it was read, or could not be read at all, is read again, whatever it looks like now; and is
-            // missed if it is gone, so that no older version of it comes back.
+            // What was in use when it was read, or could not be read at all, is read again, whatever it looks like now;
+            // and is missed if it is gone, so that no older version of it comes back.
             let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
             let change = if again { !entry.change } else { entry.change };
             builder.push(&entry.path, &Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change });
@@ -383,8 +384,8 @@ fn object_id_after(now_ns: i64, last: Option<ObjectId>) -> ObjectId {
     ObjectId(*uuid::Builder::from_unix_timestamp_millis(id_ms_after(now_ns, last), &bytes).into_uuid().as_bytes())
 }
 
-/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked at for
-/// what a killed run did not record.
+/// Whether all that is known of an object stands on volumes of a pool and of its further copies: only those are looked
+/// at for what a killed run did not record.
 fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, DirectorError> {
     for volser in catalog.copies(object)?.iter().flat_map(|copy| &copy.volumes) {
         let of = catalog.volume(volser)?.and_then(|volume| volume.pool);
@@ -395,7 +396,8 @@ fn in_pool(catalog: &Catalog, object: ObjectId, pool: &str) -> Result<bool, Dire
     Ok(true)
 }
 
-/// The number that a resumed object's next connections begin with; `None` if there are not enough above those that were used.
+/// The number that a resumed object's next connections begin with; `None` if there are not enough above those that were
+/// used.
 fn next_connection(used: Option<u16>, connections: u16) -> Option<u16> {
     let first = used.map_or(Some(0), |last| last.checked_add(1))?;
     // The numbers of all connections, less the one it begins with.

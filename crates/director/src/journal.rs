@@ -1,7 +1,8 @@
 //! The history: which commands run, which ran, how they ended, and what they said.
 //!
-//! A run is one command's work, a row of the catalog's table `jobs`. It is entered when it begins, with its process, so that work of a process that lives is told from work
-//! that was interrupted. Nothing fails for want of history: what cannot be entered is left out.
+//! A run is one command's work, a row of the catalog's table `jobs`. It is entered when it begins, with its process, so
+//! that work of a process that lives is told from work that was interrupted. Nothing fails for want of history: what
+//! cannot be entered is left out.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,9 +1,9 @@
-//! Keep rules: of the backups of a source the last few, and the last one of each of so many days, weeks, months and years
-//! (grandfather, father, son). A pure function of times.
+//! Keep rules: of the backups of a source the last few, and the last one of each of so many days, weeks, months and
+//! years (grandfather, father, son). A pure function of times.
 //!
-//! A day is one of the zone that is given, which is the machine's: the same days that `capstan objects` shows. Weeks are those of ISO
-//! 8601, from Monday to Sunday. Periods without a backup do not count: `daily = 7` keeps seven backups of seven days, however long ago.
-//! So nothing goes because backups stopped.
+//! A day is one of the zone that is given, which is the machine's: the same days that `capstan objects` shows. Weeks
+//! are those of ISO 8601, from Monday to Sunday. Periods without a backup do not count: `daily = 7` keeps seven backups
+//! of seven days, however long ago. So nothing goes because backups stopped.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -85,7 +85,8 @@ impl KeepRule {
         self.parts().iter().all(|(_, count)| *count == 0)
     }
 
-    /// What it keeps of the backups of one source, each with the time it was begun, the latest first; and which parts of it keep each.
+    /// What it keeps of the backups of one source, each with the time it was begun, the latest first; and which parts
+    /// of it keep each.
     pub fn kept(&self, backups: &[(ObjectId, i64)], zone: &TimeZone) -> HashMap<ObjectId, Vec<KeptBy>> {
         let mut kept: HashMap<ObjectId, Vec<KeptBy>> = HashMap::new();
         for (part, count) in self.parts() {

@@ -28,10 +28,11 @@ pub struct DestroyedKey {
     pub tag: KeyTag,
 }
 
-/// Makes a new key store in place of one that is lost or damaged. A damaged one is kept beside it, and its path is given.
+/// Makes a new key store in place of one that is lost or damaged. A damaged one is kept beside it, and its path is
+/// given.
 ///
-/// Errors: [`DirectorError::KeyStoreWhole`] where there is one that `unlock` opens; what opening it says where it does not for another reason
-/// than damage.
+/// Errors: [`DirectorError::KeyStoreWhole`] where there is one that `unlock` opens; what opening it says where it does
+/// not for another reason than damage.
 pub fn create_key_store(dir: &Path, unlock: &Unlock, now_ns: i64) -> Result<Option<PathBuf>, DirectorError> {
     let config = Config::read(&find_settings(dir)?)?;
     if config.keys.is_cluster() {
@@ -88,12 +89,14 @@ impl Site {
         volumes_without_key(&locked(&self.catalog))
     }
 
-    /// Volumes that nobody can read, because a key of theirs is not in the key store or was destroyed. A copy that stands on one is none.
+    /// Volumes that nobody can read, because a key of theirs is not in the key store or was destroyed. A copy that
+    /// stands on one is none.
     pub fn unreadable_volumes(&self) -> Result<BTreeSet<Volser>, DirectorError> {
         unreadable_volumes(&locked(&self.catalog))
     }
 
-    /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing is added to them.
+    /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing
+    /// is added to them.
     pub fn look_at_keys(&self) -> Result<Vec<Volser>, DirectorError> {
         let keys = self.keys()?.list()?;
         let held: Vec<KeyTag> = keys.iter().map(|key| key.tag).collect();
@@ -108,7 +111,8 @@ impl Site {
         Ok(volsers)
     }
 
-    /// Volumes whose keys are in no export that was made here, and when they were labelled. Of a cluster none: that keeps its own backups.
+    /// Volumes whose keys are in no export that was made here, and when they were labelled. Of a cluster none: that
+    /// keeps its own backups.
     pub fn volumes_not_exported(&self) -> Result<Vec<(Volser, Option<i64>)>, DirectorError> {
         if self.config.keys.is_cluster() {
             return Ok(Vec::new());

@@ -31,7 +31,8 @@ pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64
     Ok(())
 }
 
-/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these objects.
+/// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these
+/// objects.
 pub(crate) fn label_volume(
     desk: &Desk,
     volume: &mut InDrive,

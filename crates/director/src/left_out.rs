@@ -1,7 +1,7 @@
 //! What is left out of a source: whether it is what the base of an incremental left out, and how many paths it costs.
 //!
-//! A path that is left out now and was not before counts as deleted. So the rules of each backup are kept beside its object, and
-//! compared before anything is recorded.
+//! A path that is left out now and was not before counts as deleted. So the rules of each backup are kept beside its
+//! object, and compared before anything is recorded.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::{DirectorError, Event};
 /// Rules that are named where many changed.
 const NAMED_MAX: usize = 5;
 
-/// Paths that an incremental may record as deleted for the sake of an exclude before it is said how to prevent it. So it is, too, where
-/// it is more than half of all.
+/// Paths that an incremental may record as deleted for the sake of an exclude before it is said how to prevent it. So
+/// it is, too, where it is more than half of all.
 const DELETED_MANY: u64 = 1_000;
 
 /// Which rules are new, and which are there no more.
@@ -133,8 +133,8 @@ impl Site {
         Ok(locked(&self.catalog).left_out(object)?)
     }
 
-    /// Says before an incremental what it leaves out and the other object did not, or the other way round, and how many paths it will record as
-    /// deleted for that.
+    /// Says before an incremental what it leaves out and the other object did not, or the other way round, and how many
+    /// paths it will record as deleted for that.
     pub(crate) fn compare_left_out(
         &self,
         source: &[u8],

@@ -1,7 +1,8 @@
 //! Decides: pools, mounts, plans, and the loop that runs them.
 //!
-//! [`Site`] is one state directory; everything a person can ask of it is a method of it. What to do is decided by pure functions
-//! of what the catalog holds (which volume a pool writes to next, in which order blocks are read); the rest carries it out.
+//! [`Site`] is one state directory; everything a person can ask of it is a method of it. What to do is decided by pure
+//! functions of what the catalog holds (which volume a pool writes to next, in which order blocks are read); the rest
+//! carries it out.
 
 mod admin;
 mod against_source;

@@ -1,7 +1,7 @@
 //! What an operator has the library do: inventory, moves by hand, import and export.
 //!
-//! Before a cartridge is moved into or out of a drive, the drive is taken into use: a drive that a job has is left alone, and the
-//! message says so. Jobs need none of this: they mount what they need.
+//! Before a cartridge is moved into or out of a drive, the drive is taken into use: a drive that a job has is left
+//! alone, and the message says so. Jobs need none of this: they mount what they need.
 
 use capstan_catalog::Volume;
 use capstan_format::Volser;
@@ -187,7 +187,8 @@ impl Site {
         ))
     }
 
-    /// Has the robot look at every element anew. The directory that the settings name becomes the library of this catalog, if it is not.
+    /// Has the robot look at every element anew. The directory that the settings name becomes the library of this
+    /// catalog, if it is not.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
         if self.config.library.is_virtual() {
             let _lock = self.writer_lock()?;

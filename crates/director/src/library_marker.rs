@@ -1,8 +1,9 @@
 //! Which directory is the library of a catalog.
 //!
-//! A virtual library often lies on a disk of its own. If that is not mounted, its mount point is an empty directory, and a backup into it
-//! would be hidden as soon as the disk is there again. So the library's directory carries a marker ([`VirtualLibrary::id`]) that the
-//! catalog knows, and a directory without it is not used: lists go on, whatever needs a cartridge is refused with the reason.
+//! A virtual library often lies on a disk of its own. If that is not mounted, its mount point is an empty directory,
+//! and a backup into it would be hidden as soon as the disk is there again. So the library's directory carries a marker
+//! ([`VirtualLibrary::id`]) that the catalog knows, and a directory without it is not used: lists go on, whatever needs
+//! a cartridge is refused with the reason.
 
 use std::path::Path;
 
@@ -18,8 +19,8 @@ use crate::DirectorError;
 /// The catalog's fact that names its library.
 pub(crate) const LIBRARY_FACT: &str = "library";
 
-/// Whether a directory is the library of a catalog; `Err` has the reason why not, for the operator. A library that was never marked is
-/// marked, if cartridges that the catalog knows are in it, or if the catalog knows none.
+/// Whether a directory is the library of a catalog; `Err` has the reason why not, for the operator. A library that was
+/// never marked is marked, if cartridges that the catalog knows are in it, or if the catalog knows none.
 pub(crate) fn check(directory: &Path, catalog: &mut Catalog) -> Result<Result<(), String>, DirectorError> {
     let found = VirtualLibrary::id(directory).map_err(DirectorError::host("read the marker of", directory))?;
     let reason = match (catalog.fact(LIBRARY_FACT)?, found) {

@@ -1,4 +1,5 @@
-//! What is known of a path that an object does not have: a backup that has it, or paths of that name elsewhere in the object.
+//! What is known of a path that an object does not have: a backup that has it, or paths of that name elsewhere in the
+//! object.
 
 use capstan_catalog::{Object, ObjectFilter, State};
 use capstan_format::EntryKind;
@@ -12,7 +13,8 @@ use crate::site::{Site, locked};
 const NAMED_MAX: usize = 3;
 
 impl Site {
-    /// What is known of a path that was typed, and that `state`, the state at `object`, does not have as any of `tried`.
+    /// What is known of a path that was typed, and that `state`, the state at `object`, does not have as any of
+    /// `tried`.
     pub(crate) fn elsewhere(
         &self,
         object: &Object,

@@ -1,11 +1,13 @@
-//! In which order stretches of a volume are read: as its drive recommends, else by the geometry of its generation, else front to back.
+//! In which order stretches of a volume are read: as its drive recommends, else by the geometry of its generation, else
+//! front to back.
 //!
-//! The drive knows where on the tape its blocks lie, and is asked first. A drive that has no opinion, or takes no list as long, has a model
-//! perhaps: that reckons in bytes from the beginning of tape, and blocks are taken to be all of their mean length, which on a volume of one
-//! block size they nearly are. A cartridge in memory or in a file has no geometry, and is read by position.
+//! The drive knows where on the tape its blocks lie, and is asked first. A drive that has no opinion, or takes no list
+//! as long, has a model perhaps: that reckons in bytes from the beginning of tape, and blocks are taken to be all of
+//! their mean length, which on a volume of one block size they nearly are. A cartridge in memory or in a file has no
+//! geometry, and is read by position.
 //!
-//! Whatever the order, what is given back is the same (`capstan_mover::take_apart` says why), so no answer is wrong, only slower; what it is
-//! thought to take, and what front to back would have taken, is told with it.
+//! Whatever the order, what is given back is the same (`capstan_mover::take_apart` says why), so no answer is wrong,
+//! only slower; what it is thought to take, and what front to back would have taken, is told with it.
 
 use capstan_format::Volser;
 use capstan_mover::Stretch;

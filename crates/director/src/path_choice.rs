@@ -1,7 +1,8 @@
 //! Which paths of an object a person means: as they are typed, by patterns, and under which names they come back.
 //!
-//! A path may be given from the root of the file system, from the source, or beginning with the source's own name. Of several that
-//! exist the first of these counts. Names may hold `*` or `[`, so what is typed is a path first, and a pattern only if there is none.
+//! A path may be given from the root of the file system, from the source, or beginning with the source's own name. Of
+//! several that exist the first of these counts. Names may hold `*` or `[`, so what is typed is a path first, and a
+//! pattern only if there is none.
 
 use std::collections::{HashMap, HashSet};
 
@@ -66,8 +67,8 @@ impl Site {
         Err(unknown(object, typed, &tried, elsewhere))
     }
 
-    /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what lies below
-    /// another of them.
+    /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what
+    /// lies below another of them.
     pub fn paths_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<Vec<u8>>, DirectorError> {
         let unknown = match self.path_in(object, typed) {
             Ok(path) => return Ok(vec![path]),

@@ -56,10 +56,11 @@ pub struct RestorePlan {
     pub read_bytes: u64,
     /// Paths of which nothing is stored, because they could not be read when they were backed up.
     pub lost: Vec<Vec<u8>>,
-    /// Paths of which nothing is stored, because they vanished while they were backed up: nothing is missing in what comes back.
+    /// Paths of which nothing is stored, because they vanished while they were backed up: nothing is missing in what
+    /// comes back.
     pub vanished: Vec<Vec<u8>>,
-    /// Paths that come back in part: directories that could not be listed (to their end) and files that could not be read to
-    /// theirs, where zeros stand for the rest.
+    /// Paths that come back in part: directories that could not be listed (to their end) and files that could not be
+    /// read to theirs, where zeros stand for the rest.
     pub incomplete: Vec<Vec<u8>>,
     /// Paths that could not be read when they were last backed up: an older version is restored.
     pub older: Vec<OlderVersion>,
@@ -239,8 +240,8 @@ pub(crate) fn older_versions(catalog: &Catalog, entries: &[StateEntry]) -> Resul
 }
 
 impl Site {
-    /// Volumes of a plan of which a key was destroyed, in the words of those who keep keys. The catalog knows that one was, and the
-    /// first; which one it was they say, if they can be asked.
+    /// Volumes of a plan of which a key was destroyed, in the words of those who keep keys. The catalog knows that one
+    /// was, and the first; which one it was they say, if they can be asked.
     fn destroyed_keys(&self, passes: &[PassRow]) -> Result<Vec<(Volser, DirectorError)>, DirectorError> {
         let mut without_key: Vec<(Volser, DirectorError)> = Vec::new();
         for PassRow { volser, .. } in passes {

@@ -1,8 +1,9 @@
 //! Which volume a pool writes to next: a pure function of what volumes there are.
 //!
-//! The order: a volume of the pool that is partly written, the fullest first, so that volumes are finished; then an empty one
-//! of the pool; then one from the scratch pool, which is relabelled for this pool, one that holds nothing first; then, if the library may make cartridges, a
-//! new one. Encrypted and plain pools never share a volume, because a volume is labelled for one pool.
+//! The order: a volume of the pool that is partly written, the fullest first, so that volumes are finished; then an
+//! empty one of the pool; then one from the scratch pool, which is relabelled for this pool, one that holds nothing
+//! first; then, if the library may make cartridges, a new one. Encrypted and plain pools never share a volume, because
+//! a volume is labelled for one pool.
 
 use capstan_format::Volser;
 

@@ -1,7 +1,8 @@
 //! Which process did something, in words by which another process sees whether it still lives.
 //!
-//! A number alone is not enough: the system gives it again. So the words are the boot of the machine, the number, and when the process was
-//! started, in ticks since that boot. A process of another machine is not seen, and does not live as far as this one knows.
+//! A number alone is not enough: the system gives it again. So the words are the boot of the machine, the number, and
+//! when the process was started, in ticks since that boot. A process of another machine is not seen, and does not live
+//! as far as this one knows.
 
 use std::fs;
 
@@ -30,7 +31,8 @@ fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// When a process was started, in ticks since the boot; `None` for one that has ended, whether or not its parent has asked how.
+/// When a process was started, in ticks since the boot; `None` for one that has ended, whether or not its parent has
+/// asked how.
 fn started(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses, and may hold anything.

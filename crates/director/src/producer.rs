@@ -1,7 +1,7 @@
 //! A program whose output is backed up.
 //!
-//! In `dump | capstan backup` nobody tells capstan that the dump failed half-way: the pipe ends as that of a whole one does.
-//! A program that is started here is waited for, and what it printed counts only if it ended well.
+//! In `dump | capstan backup` nobody tells capstan that the dump failed half-way: the pipe ends as that of a whole one
+//! does. A program that is started here is waited for, and what it printed counts only if it ended well.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -14,14 +14,15 @@ use crate::site::{Site, locked};
 /// What is protected and what is not.
 #[derive(Debug, Default)]
 pub struct Protection {
-    /// Complete objects all of whose blocks are in some copy that can be read and whose keys are there, and so are those of the objects
-    /// they stand on. The latest first.
+    /// Complete objects all of whose blocks are in some copy that can be read and whose keys are there, and so are
+    /// those of the objects they stand on. The latest first.
     pub protected: Vec<Object>,
     /// Complete objects of which that is not so: they can be restored in part, or not at all.
     pub unprotected: Vec<Object>,
     /// Complete objects that lack a copy, or a part of one, that was promised.
     pub lacking: Vec<ObjectId>,
-    /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete one.
+    /// Objects that a run left open, or writes now, and of whose source, on that machine, there is no later complete
+    /// one.
     pub open: Vec<Object>,
 }
 

@@ -20,8 +20,8 @@ pub(crate) struct MissingRange {
     pub(crate) last: bool,
 }
 
-/// What a copy lacks of streams that are whole up to the given lengths: a pure function of its extents. Those of other copies
-/// do not count.
+/// What a copy lacks of streams that are whole up to the given lengths: a pure function of its extents. Those of other
+/// copies do not count.
 pub(crate) fn missing_ranges(copy: u8, parts: &[(u16, u64)], extents: &[Extent], chunk_len: u32) -> Vec<MissingRange> {
     let mut missing = Vec::new();
     for &(connection, valid_len) in parts {

@@ -1,8 +1,8 @@
 //! A state directory that cannot be written: its disk went read-only, or was mounted so.
 //!
-//! Whoever restores must be able to, so what is read works as ever: on a stand-in. That is a scratch directory with copies of what is small
-//! (settings, database, sealed key store) and links to what is large (index files, cartridges). What a job notes there is gone with it, and
-//! whatever is more than reading is refused at the writer's lock.
+//! Whoever restores must be able to, so what is read works as ever: on a stand-in. That is a scratch directory with
+//! copies of what is small (settings, database, sealed key store) and links to what is large (index files, cartridges).
+//! What a job notes there is gone with it, and whatever is more than reading is refused at the writer's lock.
 
 use std::io;
 use std::os::unix::fs::symlink;

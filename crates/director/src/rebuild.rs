@@ -1,8 +1,9 @@
 //! The catalog, made anew from the volumes alone.
 //!
-//! Each volume is read from its end: the last checkpoint, then the one before it, and so on to the label; nothing but catalog
-//! parts is read. Where a checkpoint is damaged the one before it is found by its filemark, and what the damaged one held
-//! comes from the volume's twin. Recording does not depend on the order, so volumes are taken as they come.
+//! Each volume is read from its end: the last checkpoint, then the one before it, and so on to the label; nothing but
+//! catalog parts is read. Where a checkpoint is damaged the one before it is found by its filemark, and what the
+//! damaged one held comes from the volume's twin. Recording does not depend on the order, so volumes are taken as they
+//! come.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -124,7 +125,8 @@ fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, 
     }
 }
 
-/// Takes over which directory the library is: one that is not mounted holds no volumes, and must not be taken for the library.
+/// Takes over which directory the library is: one that is not mounted holds no volumes, and must not be taken for the
+/// library.
 fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     if !old.exists() {
         return Ok(());
@@ -136,7 +138,8 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     Ok(())
 }
 
-/// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it stands on no volume.
+/// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it
+/// stands on no volume.
 fn keep_findings(old: &Path, site: &Site) {
     if !old.exists() {
         return;
@@ -155,8 +158,8 @@ fn keep_findings(old: &Path, site: &Site) {
     }
 }
 
-/// Takes over from the old catalog, as far as it can be read, what is on no volume: pools' retention, pools without volumes, and what
-/// operators said of clocks and sources.
+/// Takes over from the old catalog, as far as it can be read, what is on no volume: pools' retention, pools without
+/// volumes, and what operators said of clocks and sources.
 fn keep_pools(old: &Path, site: &Site) -> Result<(), DirectorError> {
     if !old.exists() {
         return Ok(());

@@ -35,8 +35,8 @@ impl IndexReport {
 }
 
 impl Site {
-    /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all. Of each volume no
-    /// more is read than the catalog parts of sessions that wrote the object.
+    /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all.
+    /// Of each volume no more is read than the catalog parts of sessions that wrote the object.
     pub fn rebuild_index(&self, object: &Object, stop: &Arc<AtomicBool>) -> Result<IndexReport, DirectorError> {
         let _lock = self.writer_lock()?;
         let places = locked(&self.catalog).places_of_parts(object.id)?;

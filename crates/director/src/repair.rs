@@ -1,9 +1,9 @@
 //! Repair: what a copy of an object lacks and another has is copied, and nothing else.
 //!
-//! Twin copies are flushed each in its own time. After a crash, or when one copy's drive failed, one copy may end before the
-//! other, lack only its last checkpoint, or have nothing at all. Which copies an object was promised stands in the catalog
-//! ([`capstan_catalog::WantedCopy`]), and so does which of them are known to be whole; only the others are looked at. Every
-//! block keeps its place in its stream, so what a copy lacks is a set of ranges between blocks.
+//! Twin copies are flushed each in its own time. After a crash, or when one copy's drive failed, one copy may end
+//! before the other, lack only its last checkpoint, or have nothing at all. Which copies an object was promised stands
+//! in the catalog ([`capstan_catalog::WantedCopy`]), and so does which of them are known to be whole; only the others
+//! are looked at. Every block keeps its place in its stream, so what a copy lacks is a set of ranges between blocks.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -139,8 +139,8 @@ impl Site {
         Ok(whole)
     }
 
-    /// Copies what wanted copies lack: of these objects, or of all without any. What cannot be mended is told in the report
-    /// and does not keep others from it.
+    /// Copies what wanted copies lack: of these objects, or of all without any. What cannot be mended is told in the
+    /// report and does not keep others from it.
     pub fn repair(
         &self,
         objects: &[ObjectId],
@@ -181,7 +181,8 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let mut report = RepairReport::default();
-        // What goes to volumes of one pool is written in one session, and read by one desk: each volume is mounted once.
+        // What goes to volumes of one pool is written in one session, and read by one desk: each volume is mounted
+        // once.
         let mut groups: Vec<Vec<Lack>> = Vec::new();
         for lack in self.look_at_copies()? {
             let is_meant = objects.is_empty() || objects.contains(&lack.object.id);
@@ -331,8 +332,8 @@ impl Site {
 
     /// The ranges that are copied, and the entries that go with them, by connection and offset.
     ///
-    /// What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm. Where a
-    /// stream lacks nothing, an empty block brings it.
+    /// What has no member (a deleted path, for one) stands beside the stream: it goes along, and twice does no harm.
+    /// Where a stream lacks nothing, an empty block brings it.
     fn to_copy(
         &self,
         object: &Object,

@@ -12,8 +12,8 @@ use crate::pools::DEFAULT_POOL;
 pub enum Level {
     /// Everything.
     Full,
-    /// What changed since the last complete object of the source that can be restored; everything, where complete ones are and none of
-    /// them can be.
+    /// What changed since the last complete object of the source that can be restored; everything, where complete ones
+    /// are and none of them can be.
     Incremental,
 }
 

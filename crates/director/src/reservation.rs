@@ -6,7 +6,8 @@ use capstan_tape::{ChangerError, Drive, DriveError};
 /// The first half of a mover's reservation key: "CPST".
 const KEY_PREFIX: u64 = 0x4350_5354;
 
-/// The reservation key of this host: the same in every process, so that one finds what another that was killed has left.
+/// The reservation key of this host: the same in every process, so that one finds what another that was killed has
+/// left.
 fn mover_key() -> u64 {
     let name = rustix::system::uname();
     (KEY_PREFIX << 32) | u64::from(crc32c(name.nodename().to_bytes()))

@@ -28,8 +28,9 @@ pub struct Place {
 }
 
 impl Site {
-    /// The object that `wanted` names: a whole id, at least four digits of its beginning or end, or a source's path for the
-    /// latest object of it, complete ones first; where several machines have that source, the one that this machine is, if it is one of them.
+    /// The object that `wanted` names: a whole id, at least four digits of its beginning or end, or a source's path for
+    /// the latest object of it, complete ones first; where several machines have that source, the one that this machine
+    /// is, if it is one of them.
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned(), like: None };
@@ -83,7 +84,8 @@ impl Site {
         Ok(objects.into_iter().filter(begun_by).collect())
     }
 
-    /// The entries of a place in the state at its object that pass a filter, with the directories above whatever comes back.
+    /// The entries of a place in the state at its object that pass a filter, with the directories above whatever comes
+    /// back.
     pub(crate) fn entries_of(
         &self,
         catalog: &Catalog,
@@ -262,8 +264,8 @@ impl Laid {
     }
 }
 
-/// Extents without blocks that are on record as damaged, where the rest has all that they hold. What nothing else has is tried all the
-/// same: another drive may read it.
+/// Extents without blocks that are on record as damaged, where the rest has all that they hold. What nothing else has
+/// is tried all the same: another drive may read it.
 pub(crate) fn sound_first(extents: Vec<Extent>, bad: &BadPlaces, parts: &[(u16, u64)], chunk_len: u32) -> Vec<Extent> {
     let (mut extents, mut damaged) = bad.split(extents, chunk_len);
     if damaged.is_empty() {

@@ -8,8 +8,9 @@
 //! writer.lock      held by the process that writes
 //! volumes.lock     held while a volume is chosen or labelled
 //! ```
-//! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then library, keys, catalog; no
-//! lock of the last three is held while another process, a node of a key cluster or a person is waited for.
+//! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then
+//! library, keys, catalog; no lock of the last three is held while another process, a node of a key cluster or a person
+//! is waited for.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -86,8 +87,8 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Site {
-    /// Makes a state directory; whatever exists already is left as it is. `unlock` will open its key store; a site of a key cluster has
-    /// none.
+    /// Makes a state directory; whatever exists already is left as it is. `unlock` will open its key store; a site of a
+    /// key cluster has none.
     pub fn init(dir: &Path, options: &InitOptions, unlock: Option<&Unlock>) -> Result<(), DirectorError> {
         let config_path = dir.join("capstan.toml");
         if config_path.exists() {
@@ -124,8 +125,8 @@ impl Site {
         std::fs::rename(&staged, &config_path).map_err(DirectorError::host("write", &config_path))
     }
 
-    /// Opens a state directory. Without `unlock` everything works that needs no key; where a cluster keeps the keys it is not needed for
-    /// anything, and nobody is asked before a key is wanted.
+    /// Opens a state directory. Without `unlock` everything works that needs no key; where a cluster keeps the keys it
+    /// is not needed for anything, and nobody is asked before a key is wanted.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         find_settings(dir)?;
         let named = dir;
@@ -252,8 +253,8 @@ impl Site {
         (self.clock)()
     }
 
-    /// Takes the writer's place, or says who has kept it. A command that only notes something gives it up within moments, and is waited
-    /// for: a nightly backup must not fail because a pool was added in that second.
+    /// Takes the writer's place, or says who has kept it. A command that only notes something gives it up within
+    /// moments, and is waited for: a nightly backup must not fail because a pool was added in that second.
     pub fn writer_lock(&self) -> Result<WriterLock, DirectorError> {
         self.writer_lock_within(WRITER_WAIT)
     }

@@ -62,7 +62,8 @@ impl SourceRow {
         self.last.is_none() && self.unprotected.is_none() && self.open.is_none()
     }
 
-    /// Whether the last backup is older than it may be; one that never was is, too. A source that is gone waits for none.
+    /// Whether the last backup is older than it may be; one that never was is, too. A source that is gone waits for
+    /// none.
     pub fn is_overdue(&self, now_ns: i64, max_age_ns: Option<i64>) -> bool {
         let Some(max_age_ns) = max_age_ns else { return false };
         !self.is_gone && self.age_ns(now_ns).is_none_or(|age_ns| age_ns > max_age_ns)

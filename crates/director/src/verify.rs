@@ -21,9 +21,10 @@ use crate::verify_object::{extents_by_copy, is_held};
 use crate::{DirectorError, Event};
 
 impl Site {
-    /// Reads back every block of a volume, from front to back and in one mount: labels, session headers and catalog parts by themselves,
-    /// data with every file's checksum. Files that go on on another volume are read from there, too. What is found is put on record, in
-    /// place of what was; a volume that was set aside and is found good may be written again.
+    /// Reads back every block of a volume, from front to back and in one mount: labels, session headers and catalog
+    /// parts by themselves, data with every file's checksum. Files that go on on another volume are read from there,
+    /// too. What is found is put on record, in place of what was; a volume that was set aside and is found good may be
+    /// written again.
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
         let (began, since_ns) = (Instant::now(), self.now_ns());
         let known = Desk::new(self).volume(volser)?;
@@ -134,7 +135,8 @@ impl Site {
         self.report(&plan, streams, host, watch)
     }
 
-    /// A volume that was set aside and is good is written again, unless a drive has said since that it is worn. Why it is not, if so, is no fault of what was read.
+    /// A volume that was set aside and is good is written again, unless a drive has said since that it is worn. Why it
+    /// is not, if so, is no fault of what was read.
     fn clear(&self, known: &Volume, life: VolumeId, since_ns: i64) -> Result<(), DirectorError> {
         let history = self.drive_history(None, Some(&known.volser))?;
         // Its drives were asked while it was read.
@@ -165,7 +167,8 @@ impl Site {
     }
 }
 
-/// Objects on a volume with the copy that it holds of each, in the order of the tape; those that were interleaved are together.
+/// Objects on a volume with the copy that it holds of each, in the order of the tape; those that were interleaved are
+/// together.
 fn interleaved(extents: &[Extent]) -> Vec<Vec<(ObjectId, u8)>> {
     let mut last: HashMap<ObjectId, u64> = HashMap::new();
     for extent in extents {

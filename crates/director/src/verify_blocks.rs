@@ -1,5 +1,5 @@
-//! What stands between the data of a volume: session headers, catalog parts, checkpoints and their filemarks. And data that another volume
-//! holds as well, which nothing that is read needs.
+//! What stands between the data of a volume: session headers, catalog parts, checkpoints and their filemarks. And data
+//! that another volume holds as well, which nothing that is read needs.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -28,8 +28,8 @@ pub struct VerifiedCopy {
 }
 
 impl Site {
-    /// Reads back all copies of objects, every block and every file's checksum: the first copies one after the other, then the second
-    /// ones, so that a volume is mounted once. What is found is put on record.
+    /// Reads back all copies of objects, every block and every file's checksum: the first copies one after the other,
+    /// then the second ones, so that a volume is mounted once. What is found is put on record.
     pub fn verify_objects(&self, objects: &[Object], watch: &RestoreWatch) -> Result<Vec<VerifiedCopy>, DirectorError> {
         let mut copies = BTreeSet::new();
         for (number, object) in objects.iter().enumerate() {
@@ -73,7 +73,8 @@ impl Site {
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (members, bytes) = (load(&watch.members), load(&watch.bytes));
-        // What another copy holds, as far as is known, and this one does not is no damage; what none holds is looked for here, and missed.
+        // What another copy holds, as far as is known, and this one does not is no damage; what none holds is looked
+        // for here, and missed.
         let elsewhere = |StateEntry { entry, .. }: &StateEntry| {
             object.kind != ObjectKind::Device
                 && !is_held(&extents, entry, copy)
@@ -104,8 +105,8 @@ impl Site {
     }
 }
 
-/// The extents of each copy of an object, without overlap: what is on record as damaged is left out where the copy has it elsewhere. By
-/// copy, connection and offset.
+/// The extents of each copy of an object, without overlap: what is on record as damaged is left out where the copy has
+/// it elsewhere. By copy, connection and offset.
 pub(crate) fn extents_by_copy(catalog: &Catalog, object: ObjectId) -> Result<Vec<Extent>, DirectorError> {
     let bad = BadPlaces::of(catalog)?;
     let lengths = stream_lengths(catalog, object)?;

@@ -1,7 +1,7 @@
 //! What an incremental stands on: the last object of its source that can be restored, and nothing else.
 //!
-//! Until now it stood on the last complete one, whether anybody could read that or not; so it could not be restored either, and the
-//! next one could not, until somebody made a full backup by hand.
+//! Until now it stood on the last complete one, whether anybody could read that or not; so it could not be restored
+//! either, and the next one could not, until somebody made a full backup by hand.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod place;
@@ -208,7 +208,8 @@ fn a_full_one_made_for_want_of_a_base_is_gone_on_with() {
     assert_newest_restores(&bench, &made, "back");
 }
 
-/// A key of what an interrupted run had written was destroyed; it was gone on with, and became a whole object that nobody could read.
+/// A key of what an interrupted run had written was destroyed; it was gone on with, and became a whole object that
+/// nobody could read.
 #[test]
 fn what_was_interrupted_and_cannot_be_read_is_not_gone_on_with() {
     let bench = bench();

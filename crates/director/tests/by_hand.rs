@@ -1,6 +1,7 @@
 //! Drives without a robot: a person is asked for volumes, makes mistakes, and is asked again.
 //!
-//! The person is a thread that reads what is asked for and moves cartridges of a virtual library, in which nothing moves by itself.
+//! The person is a thread that reads what is asked for and moves cartridges of a virtual library, in which nothing
+//! moves by itself.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -28,7 +28,8 @@ fn state_of(bench: &Bench, name: &str) -> VolumeState {
 
 #[test]
 fn a_catalog_that_cannot_be_written_makes_no_volume_suspect() {
-    // Whatever went wrong while the catalog caught up with a volume set the volume aside: a full disk cost a good volume.
+    // Whatever went wrong while the catalog caught up with a volume set the volume aside: a full disk cost a good
+    // volume.
     let bench = volume_ahead_of_the_catalog();
     bench.sql("CREATE TRIGGER no_room BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(FAIL, 'no room'); END");
     let ended = bench.backup(&bench.request(Level::Full));
@@ -57,8 +58,8 @@ fn a_volume_whose_checkpoints_pass_over_the_one_that_is_known_is_another() {
     assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("do not lead back")));
 }
 
-/// A backup is interrupted; the catalog is put back to what it was `behind` checkpoints before, and the last one is torn, as a
-/// loss of power leaves it. Gives how the next backup of the same source went on.
+/// A backup is interrupted; the catalog is put back to what it was `behind` checkpoints before, and the last one is
+/// torn, as a loss of power leaves it. Gives how the next backup of the same source went on.
 fn resumed_behind_a_torn_checkpoint(behind: u32) -> (Bench, bool) {
     let bench = Bench::new(small());
     bench.fill("a", 200, 150_000);

@@ -1,6 +1,6 @@
-//! Every byte of a small volume flipped, one at a time, and every length it can be cut to: the exact data, or an error that names
-//! the volume; never wrong data, never a panic. `tests/damage_sweep.py` does the same to the whole program, and swaps and
-//! replays blocks besides.
+//! Every byte of a small volume flipped, one at a time, and every length it can be cut to: the exact data, or an error
+//! that names the volume; never wrong data, never a panic. `tests/damage_sweep.py` does the same to the whole program,
+//! and swaps and replays blocks besides.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -110,8 +110,9 @@ fn write_volume(path: &Path, volser: &Volser, parts: &[CatalogPart]) {
     drive.unload().unwrap();
 }
 
-/// A member that ended beyond 64 bits was taken into the catalog, and every plan that had to do with its object panicked.
-/// Then it was refused, and the rebuild gave up the volume with it: the checkpoints before it, which were good, were lost.
+/// A member that ended beyond 64 bits was taken into the catalog, and every plan that had to do with its object
+/// panicked. Then it was refused, and the rebuild gave up the volume with it: the checkpoints before it, which were
+/// good, were lost.
 #[test]
 fn a_refused_checkpoint_costs_none_of_those_before_it() {
     let directory = tempfile::tempdir().unwrap();

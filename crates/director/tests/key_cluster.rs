@@ -1,4 +1,5 @@
-//! A site whose keys a cluster keeps: nodes that are gone before a mount, in the middle of a backup, and between a key and its report.
+//! A site whose keys a cluster keeps: nodes that are gone before a mount, in the middle of a backup, and between a key
+//! and its report.
 //!
 //! The double keeps its keys in a sealed store and fails as a cluster does: late, and from one call to the next.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

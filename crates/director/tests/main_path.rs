@@ -34,7 +34,8 @@ fn an_interrupted_backup_goes_on_and_restores() {
     assert!(verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
 }
 
-/// An archive that is kept for ten years went on with what a job had begun that keeps for a day, and was forgotten after the day.
+/// An archive that is kept for ten years went on with what a job had begun that keeps for a day, and was forgotten
+/// after the day.
 #[test]
 fn what_another_policy_began_is_not_gone_on_with() {
     let bench = Bench::new(small());
@@ -89,8 +90,8 @@ fn a_resumed_run_never_uses_the_number_of_a_connection_that_only_the_volume_know
 
 #[test]
 fn a_volume_is_kept_that_holds_what_another_copy_lost() {
-    // Whether a volume may be erased was decided by there being another copy, though that was only part of one: first a volume
-    // of copy 1 was erased, then, without a word, the volume of copy 2 that held the same.
+    // Whether a volume may be erased was decided by there being another copy, though that was only part of one: first a
+    // volume of copy 1 was erased, then, without a word, the volume of copy 2 that held the same.
     let mut config = small();
     config.library.volume_mib = 30;
     let bench = Bench::new(config);
@@ -122,7 +123,8 @@ fn a_source_that_is_named_twice_is_taken_up_once() {
     bench.assert_restores(&bench.objects()[0], "out");
 }
 
-/// Labels a volume, saves the catalog, backs up, puts the older catalog back, backs up another tree: both must be there.
+/// Labels a volume, saves the catalog, backs up, puts the older catalog back, backs up another tree: both must be
+/// there.
 fn an_older_catalog(pool: Option<&str>) {
     let bench = Bench::new(small());
     bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
@@ -141,7 +143,8 @@ fn an_older_catalog(pool: Option<&str>) {
 
 #[test]
 fn a_scratch_volume_that_was_written_since_is_not_written_over() {
-    // A catalog from before a backup was put back. It took the volume for scratch, and the next backup labelled it anew.
+    // A catalog from before a backup was put back. It took the volume for scratch, and the next backup labelled it
+    // anew.
     an_older_catalog(None);
 }
 
@@ -153,8 +156,8 @@ fn an_empty_volume_of_the_pool_that_was_written_since_is_appended_to() {
 
 #[test]
 fn blocks_longer_than_a_twentieth_of_the_volume_leave_room_for_the_checkpoint() {
-    // The reserve behind early warning was a twentieth of the volume. One block could take all of it, the checkpoint found
-    // no room, and each further run came to the same end.
+    // The reserve behind early warning was a twentieth of the volume. One block could take all of it, the checkpoint
+    // found no room, and each further run came to the same end.
     let mut config = small();
     config.library.volume_mib = 5;
     config.data.block_kib = 511;
@@ -205,8 +208,8 @@ fn a_copy_of_an_object_that_was_interrupted_is_not_complete() {
 
 #[test]
 fn an_object_is_not_taken_up_in_another_pool() {
-    // Only the volumes of the pool that was named are read before connections are numbered. What a killed run had flushed
-    // on another pool's came to light later, with the numbers of connections that were used again meanwhile.
+    // Only the volumes of the pool that was named are read before connections are numbered. What a killed run had
+    // flushed on another pool's came to light later, with the numbers of connections that were used again meanwhile.
     let bench = Bench::new(small());
     bench.fill("a", 200, 150_000);
     bench.site().add_pool("other", None, None).unwrap();
@@ -225,8 +228,9 @@ fn an_object_is_not_taken_up_in_another_pool() {
 
 #[test]
 fn a_damaged_volume_does_not_keep_an_interrupted_backup_from_being_done() {
-    // Before a run took up an interrupted object all volumes of the pool were read, and one with a damaged checkpoint ended
-    // every run; and what stood in front of the damage could have had the numbers of connections that are used next.
+    // Before a run took up an interrupted object all volumes of the pool were read, and one with a damaged checkpoint
+    // ended every run; and what stood in front of the damage could have had the numbers of connections that are used
+    // next.
     let bench = Bench::new(small());
     bench.fill("a", 200, 150_000);
     bench.interrupted(&bench.request(Level::Full), 2, |_| ());
@@ -248,8 +252,8 @@ fn a_damaged_volume_does_not_keep_an_interrupted_backup_from_being_done() {
 
 #[test]
 fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
-    // What a twin lacked was copied with the entries of members only. Of an incremental it lacked what tells of deleted files:
-    // a catalog rebuilt from the twin alone gave them back.
+    // What a twin lacked was copied with the entries of members only. Of an incremental it lacked what tells of deleted
+    // files: a catalog rebuilt from the twin alone gave them back.
     let mut config = small();
     config.library.volumes_max = 0;
     let bench = Bench::new(config);
@@ -426,7 +430,8 @@ fn what_cannot_be_mended_does_not_fail_the_next_backup() {
 
 #[test]
 fn a_run_that_waits_for_a_volume_can_be_stopped() {
-    // A copy that waited for somebody to insert a volume looked for nothing else: Ctrl-C was heard once there was a volume.
+    // A copy that waited for somebody to insert a volume looked for nothing else: Ctrl-C was heard once there was a
+    // volume.
     let mut config = small();
     config.library.volumes_max = 0;
     let bench = Bench::new(config);
@@ -471,7 +476,8 @@ fn a_signal_behind_the_last_block_stops_nothing() {
 
 #[test]
 fn a_tree_that_holds_the_library_is_stored_without_it() {
-    // A backup of a home directory with the state directory in it stored the volume that it was writing, and all earlier ones.
+    // A backup of a home directory with the state directory in it stored the volume that it was writing, and all
+    // earlier ones.
     let bench = Bench::new(small());
     bench.fill("a", 20, 150_000);
     let mut request = bench.request(Level::Full);

@@ -43,7 +43,8 @@ struct Way {
     asked: usize,
 }
 
-/// A library whose cartridges, some MiB in files, are seen as full tapes of 18 TB: each block is a long way along the tape.
+/// A library whose cartridges, some MiB in files, are seen as full tapes of 18 TB: each block is a long way along the
+/// tape.
 struct Magnified(VirtualLibrary, Opinion, Arc<Mutex<Way>>);
 
 impl Changer for Magnified {

@@ -23,8 +23,8 @@ fn with_twins() -> Bench {
     bench
 }
 
-/// A twin whose key was destroyed, or that had been found cut short, counted as the copy that was left, so the one that could
-/// still be read was erased without a word.
+/// A twin whose key was destroyed, or that had been found cut short, counted as the copy that was left, so the one that
+/// could still be read was erased without a word.
 #[test]
 fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
     for unreadable in ["key_destroyed_ns = 1", "state = 4"] {
@@ -42,7 +42,8 @@ fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
     }
 }
 
-/// A second cartridge of the same barcode was made for a volume that had been taken out, and only then did the catalog refuse.
+/// A second cartridge of the same barcode was made for a volume that had been taken out, and only then did the catalog
+/// refuse.
 #[test]
 fn a_volume_that_was_taken_out_keeps_its_barcode() {
     let bench = with_twins();

@@ -1,5 +1,5 @@
-//! What was found bad is on record: who may stand on it, what repair mends, what is lost; and what a verification reads, and how often
-//! it mounts.
+//! What was found bad is on record: who may stand on it, what repair mends, what is lost; and what a verification
+//! reads, and how often it mounts.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -65,8 +65,8 @@ fn state(bench: &Bench, name: &Volser) -> VolumeState {
 
 #[test]
 fn damage_that_verify_finds_is_on_record_and_nothing_stands_on_it() {
-    // `verify` said DAMAGED, and nothing remembered it: status was well, repair found everything whole, and the next incremental was
-    // appended to the volume and stood on the object.
+    // `verify` said DAMAGED, and nothing remembered it: status was well, repair found everything whole, and the next
+    // incremental was appended to the volume and stood on the object.
     let (bench, object) = backed_up(1);
     let (name, lbn) = spoil(&bench, &object, 1);
     let report = bench.site().verify_volume(&name, &RestoreWatch::default()).unwrap();
@@ -155,7 +155,8 @@ fn what_reads_well_again_is_taken_off_the_record() {
 
 #[test]
 fn an_act_mounts_each_volume_once() {
-    // A verification loaded and unloaded a cartridge once for each object on it, and once more: an hour of robot for 20 MB.
+    // A verification loaded and unloaded a cartridge once for each object on it, and once more: an hour of robot for 20
+    // MB.
     let mounts: Arc<Mutex<Vec<Volser>>> = Arc::default();
     let (bench, _) = backed_up(1);
     for number in 0..4 {
@@ -199,8 +200,8 @@ fn an_act_mounts_each_volume_once() {
 
 #[test]
 fn a_library_that_is_not_there_is_not_made_anew() {
-    // With the library's disk unmounted, a backup made a new library in the mount point, rc 0: it lay on the root disk, and was hidden
-    // as soon as the disk was mounted.
+    // With the library's disk unmounted, a backup made a new library in the mount point, rc 0: it lay on the root disk,
+    // and was hidden as soon as the disk was mounted.
     let (bench, object) = backed_up(1);
     let (library, away) = (bench.path("state/library"), bench.path("away"));
     let refused = |what: &str, words: &str| {

@@ -79,7 +79,8 @@ fn a_copy_that_never_got_a_volume_is_made_by_the_next_run() {
 
 #[test]
 fn a_copy_that_lacks_only_its_end_gets_it() {
-    // The copy had every block, and no record that said so: a catalog made from its volumes alone took it for interrupted.
+    // The copy had every block, and no record that said so: a catalog made from its volumes alone took it for
+    // interrupted.
     let bench = Bench::new(small());
     bench.fill("a", 20, 150_000);
     let mut request = bench.request(Level::Full);
@@ -106,8 +107,8 @@ fn a_copy_that_lacks_only_its_end_gets_it() {
 
 #[test]
 fn a_twin_that_ended_what_it_had_not_begun_is_mended() {
-    // The first run ends before the second copy has a volume. The second run ends the object on both copies, and what the
-    // second one ends is only what it wrote itself.
+    // The first run ends before the second copy has a volume. The second run ends the object on both copies, and what
+    // the second one ends is only what it wrote itself.
     let bench = without_second_volume();
     bench.fill("b", 200, 150_000);
     let mut request = bench.request(Level::Full);
@@ -169,7 +170,8 @@ fn a_repair_that_cannot_be_done_says_why_and_others_go_on() {
 
 #[test]
 fn an_interrupted_object_whose_volume_was_erased_is_begun_anew() {
-    // The next run took up the object and left out the files that had been on the erased volume: it was complete without them.
+    // The next run took up the object and left out the files that had been on the erased volume: it was complete
+    // without them.
     let bench = Bench::new(small());
     bench.fill("a", 200, 150_000);
     bench.interrupted(&bench.request(Level::Full), 3, |_| ());

@@ -5,10 +5,11 @@
 //! session header | data ... | catalog part ... | checkpoint | filemark | data ... | catalog part ... | checkpoint | filemark
 //!      SessionRecord           CatalogPart       Checkpoint                                           closed: the trailer
 //! ```
-//! Each checkpoint names the one before it on the volume, so that a rebuild goes from the end of data to the label by as
-//! many LOCATEs as there are checkpoints and reads nothing but catalog parts. A checkpoint with `closed` ends its session and
-//! is its trailer. The catalog part holds what came since the checkpoint before: objects (as they stand now), extents,
-//! parts and file entries; it is cut into blocks of kind 3, sequence 0, 1, 2 ..., each compressed by itself.
+//! Each checkpoint names the one before it on the volume, so that a rebuild goes from the end of data to the label by
+//! as many LOCATEs as there are checkpoints and reads nothing but catalog parts. A checkpoint with `closed` ends its
+//! session and is its trailer. The catalog part holds what came since the checkpoint before: objects (as they stand
+//! now), extents, parts and file entries; it is cut into blocks of kind 3, sequence 0, 1, 2 ..., each compressed by
+//! itself.
 
 use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
 use crate::{FormatError, ObjectId, Volser};
@@ -196,8 +197,8 @@ pub struct ExtentRecord {
 
 /// What a checkpoint adds to the catalog.
 ///
-/// Encoded as: varint count and objects; varint count and parts; varint count and extents; varint count and runs of entries;
-/// varint length (0 for none) and volser of the volume the session goes on to.
+/// Encoded as: varint count and objects; varint count and parts; varint count and extents; varint count and runs of
+/// entries; varint length (0 for none) and volser of the volume the session goes on to.
 /// ```text
 /// object  id (16) | source | client | policy | u8 kind 1 tree 2 device 3 stream | u8 state 1 open 2 complete | u8 has base |
 ///         base (16, if it has one) | u8 copy | varint chunk length | signed varints started, ended, expires

@@ -2,7 +2,8 @@
 
 use crate::FormatError;
 
-/// Reads fields from a slice, naming the structure in each error. Whatever is kept in bytes is read by it: volumes, and keys.
+/// Reads fields from a slice, naming the structure in each error. Whatever is kept in bytes is read by it: volumes, and
+/// keys.
 pub struct Cursor<'a> {
     what: &'static str,
     bytes: &'a [u8],

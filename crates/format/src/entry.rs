@@ -19,8 +19,8 @@
 //! A varint is LEB128; a signed varint is zigzag in a varint.
 //!
 //! The change fingerprint is the change time's seconds, their low 24 bits, above 8 bits of a hash over change time in
-//! nanoseconds and inode: together with the exact size and mtime it tells whether a file was touched, at a fraction of the
-//! bytes that both would cost in the catalog, because neighbours share their seconds.
+//! nanoseconds and inode: together with the exact size and mtime it tells whether a file was touched, at a fraction of
+//! the bytes that both would cost in the catalog, because neighbours share their seconds.
 
 use crate::FormatError;
 use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
@@ -87,8 +87,8 @@ impl EntryFlags {
     pub const CHANGED: Self = Self(8);
     /// Holes are stored as holes.
     pub const SPARSE: Self = Self(16);
-    /// It could not be read. Without a member nothing is stored; with one, zeros stand for a part of a file, and of a directory what
-    /// is in it could not be listed to its end.
+    /// It could not be read. Without a member nothing is stored; with one, zeros stand for a part of a file, and of a
+    /// directory what is in it could not be listed to its end.
     pub const UNREADABLE: Self = Self(32);
 
     /// Whether every bit of `other` is set.

@@ -7,11 +7,12 @@
 //! 20  n  ciphertext, as long as the block
 //! 20+n 16  tag
 //! ```
-//! The key of a mount is `HKDF-SHA-256(salt = mount salt, key = volume key, info = "capstan mount key v1" || algorithm)`,
-//! 32 bytes; the nonce is four zero bytes and the counter, big-endian. A fresh mount key for each load of the key means
-//! that no counter has to survive a crash for a nonce never to repeat. Additional data: bytes 0 to 19 and the logical
-//! block number (8 bytes, little-endian), so that a block is readable only where it was written.
-//! NIST SP 800-38D section 8.2.1 (deterministic construction), RFC 5869.
+//! The key of a mount is
+//! `HKDF-SHA-256(salt = mount salt, key = volume key, info = "capstan mount key v1" || algorithm)`, 32 bytes; the nonce
+//! is four zero bytes and the counter, big-endian. A fresh mount key for each load of the key means that no counter has
+//! to survive a crash for a nonce never to repeat. Additional data: bytes 0 to 19 and the logical block number (8
+//! bytes, little-endian), so that a block is readable only where it was written. NIST SP 800-38D section 8.2.1
+//! (deterministic construction), RFC 5869.
 
 use crate::FormatError;
 use crate::cursor::Cursor;

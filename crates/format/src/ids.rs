@@ -12,7 +12,8 @@ use crate::FormatError;
 /// It takes eight bytes and no allocation: a node of the key cluster holds a million of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Volser {
-    /// Filled up with zeros, which come before every character of a barcode: so the bytes are in the order of the texts.
+    /// Filled up with zeros, which come before every character of a barcode: so the bytes are in the order of the
+    /// texts.
     bytes: [u8; VOLSER_LEN_MAX],
 }
 
@@ -58,8 +59,8 @@ impl FromStr for Volser {
     }
 }
 
-/// Serial number that the maker gave a cartridge, as its memory tells it (attribute 0401h, SPC-4 7.4.2.4): 1 to 32 printable ASCII
-/// characters, no space at either end.
+/// Serial number that the maker gave a cartridge, as its memory tells it (attribute 0401h, SPC-4 7.4.2.4): 1 to 32
+/// printable ASCII characters, no space at either end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumSerial {
     /// Filled up with zeros.

@@ -1,7 +1,7 @@
 //! The first two blocks of a volume: the ANSI label that any program reads, then our volume header.
 //!
-//! `VOL1` (ANSI X3.27, 80 bytes of ASCII): identifier `VOL1`, volume serial of six characters (space-padded; a volser of
-//! eight loses its media type here and has it in the volume header), and the label-standard version `3` at byte 79.
+//! `VOL1` (ANSI X3.27, 80 bytes of ASCII): identifier `VOL1`, volume serial of six characters (space-padded; a volser
+//! of eight loses its media type here and has it in the volume header), and the label-standard version `3` at byte 79.
 //!
 //! The volume header, 128 bytes:
 //! ```text

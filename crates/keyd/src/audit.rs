@@ -8,28 +8,28 @@
 //!
 //! ledger: anchor/<kma>       (sequence, hash) of a recent line: it cannot be cut off or rewritten without the cluster
 //! ```
-//! JSON lines were chosen over binary records so that an auditor needs none of our programs: `tests/audit.py` checks a log with what
-//! Python brings along. A keyed chain was rejected: the auditor would need the key, and who holds the key could rewrite the log; anchors
-//! that other nodes hold bind this node, too.
+//! JSON lines were chosen over binary records so that an auditor needs none of our programs: `tests/audit.py` checks a
+//! log with what Python brings along. A keyed chain was rejected: the auditor would need the key, and who holds the key
+//! could rewrite the log; anchors that other nodes hold bind this node, too.
 //!
-//! **Nothing secret goes in.** An [`Entry`] is made of [`Fact`]s, and a fact is made of names, tags, numbers and texts of the program itself;
-//! there is no way to make one from a string that came from somewhere.
+//! **Nothing secret goes in.** An [`Entry`] is made of [`Fact`]s, and a fact is made of names, tags, numbers and texts
+//! of the program itself; there is no way to make one from a string that came from somewhere.
 //!
-//! **An act that cannot be noted does not happen**: the door notes it first and acts then, and notes what became of it. When the disk is full,
-//! everything that changes something is refused, by name ([`AuditError::DiskFull`]). Keys for *reading* are still given: a restore is what all of this
-//! is for, and a full disk must not be a way to stop it. But not unnoted: a reserve of [`RESERVE_LEN`] is given up for them, and when
-//! that is used up, they are refused, too. Changes are taken again when the reserve could be laid in anew; the log then says how many
-//! were refused.
+//! **An act that cannot be noted does not happen**: the door notes it first and acts then, and notes what became of it.
+//! When the disk is full, everything that changes something is refused, by name ([`AuditError::DiskFull`]). Keys for
+//! *reading* are still given: a restore is what all of this is for, and a full disk must not be a way to stop it. But
+//! not unnoted: a reserve of [`RESERVE_LEN`] is given up for them, and when that is used up, they are refused, too.
+//! Changes are taken again when the reserve could be laid in anew; the log then says how many were refused.
 //!
-//! **After a crash** the last line may be torn. None of it was acknowledged, so it is cut off, and the record that is written at every
-//! start says how many bytes and what their SHA-256 was. A line that is whole and wrong, or torn and followed by others, is no crash: the log is not
-//! opened ([`AuditError::Altered`]).
+//! **After a crash** the last line may be torn. None of it was acknowledged, so it is cut off, and the record that is
+//! written at every start says how many bytes and what their SHA-256 was. A line that is whole and wrong, or torn and
+//! followed by others, is no crash: the log is not opened ([`AuditError::Altered`]).
 //!
-//! What it cannot show: records after the last anchor that were cut off together with it, or a last record that was changed. So anchors
-//! are set often, and nodes note each other's anchors ([`Entry::witnessed`]).
+//! What it cannot show: records after the last anchor that were cut off together with it, or a last record that was
+//! changed. So anchors are set often, and nodes note each other's anchors ([`Entry::witnessed`]).
 //!
-//! One thread writes; callers hand entries over and wait. What gathers while a flush is under way goes out with the next one, in one
-//! write and one flush.
+//! One thread writes; callers hand entries over and wait. What gathers while a flush is under way goes out with the
+//! next one, in one write and one flush.
 
 mod anchor;
 mod chain;

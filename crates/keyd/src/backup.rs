@@ -4,17 +4,19 @@
 //! core security backup    cluster key, CA key, under a quorum of custodians   made when they change       in safes, apart
 //! database backup         every sealed record at one revision, and a MAC      made daily, by the node     anywhere
 //! ```
-//! Neither tells anything without the other: the core security backup ([`CoreBackup`]) opens with its custodians' passphrases and
-//! holds no record; the database backup is ciphertext throughout and opens with nothing but the cluster key, which only the core
-//! security backup holds. So the first is made rarely, with people in the room, and the second by a timer, with nobody.
+//! Neither tells anything without the other: the core security backup ([`CoreBackup`]) opens with its custodians'
+//! passphrases and holds no record; the database backup is ciphertext throughout and opens with nothing but the cluster
+//! key, which only the core security backup holds. So the first is made rarely, with people in the room, and the second
+//! by a timer, with nobody.
 //!
-//! **A backup counts when it has been restored.** [`verify`] reads a database backup with an opened core security backup as a
-//! restore would: it checks the MAC, opens every record, unwraps every key and compares it with its tag, and says which keys
-//! it has proved. [`restore`] does the same and gives the records, sealed anew for a new epoch, so that whoever still runs in the old
-//! one is told apart. A backup that is older than what is known is named and not believed.
+//! **A backup counts when it has been restored.** [`verify`] reads a database backup with an opened core security
+//! backup as a restore would: it checks the MAC, opens every record, unwraps every key and compares it with its tag,
+//! and says which keys it has proved. [`restore`] does the same and gives the records, sealed anew for a new epoch, so
+//! that whoever still runs in the old one is told apart. A backup that is older than what is known is named and not
+//! believed.
 //!
-//! A database backup says in clear which keys it holds (their tags tell nothing of them): the certificate that a key is destroyed
-//! must account for every backup that could bring it back.
+//! A database backup says in clear which keys it holds (their tags tell nothing of them): the certificate that a key is
+//! destroyed must account for every backup that could bring it back.
 
 mod core;
 mod database;

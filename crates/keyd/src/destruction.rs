@@ -1,6 +1,7 @@
 //! When a key is destroyed everywhere, and what is still missing until then.
 //!
-//! A key is destroyed in the ledger by one commit, which leaves its record without the key. Copies from before that commit are elsewhere:
+//! A key is destroyed in the ledger by one commit, which leaves its record without the key. Copies from before that
+//! commit are elsewhere:
 //! ```text
 //!  a node's replica     overwrites the record when it applies the commit, with SQLite's secure_delete
 //!  etcd's history       keeps it until the ledger is compacted past the commit; its files until each member is defragmented
@@ -11,18 +12,21 @@
 //!  a backup, an export  keeps it until it is destroyed, which people do, and say
 //!  recovered/, pool/    a second record of the same key, after a restore
 //! ```
-//! [`certify`] looks at what is known of each and answers with a [`Certificate`] or with all that is [`Missing`]. It is pure: nothing is
-//! asked, nothing is changed. Where it cannot know it assumes that there is a copy: a backup is taken to hold the key unless it was made
-//! before the key was drawn or after the key was destroyed, each by more than clocks may differ.
+//! [`certify`] looks at what is known of each and answers with a [`Certificate`] or with all that is [`Missing`]. It is
+//! pure: nothing is asked, nothing is changed. Where it cannot know it assumes that there is a copy: a backup is taken
+//! to hold the key unless it was made before the key was drawn or after the key was destroyed, each by more than clocks
+//! may differ.
 //!
-//! **What it says:** none of these holds the key any more. Audit logs have never held one, nor has the log of the system: they name tags.
-//! The replica's rollback journal is overwritten with each commit (there is no write-ahead log), and nothing sorts or spills to temporary files.
+//! **What it says:** none of these holds the key any more. Audit logs have never held one, nor has the log of the
+//! system: they name tags. The replica's rollback journal is overwritten with each commit (there is no write-ahead
+//! log), and nothing sorts or spills to temporary files.
 //!
-//! **What it does not say:** anything of the write-ahead logs that etcd has not yet replaced, and of its files until they are defragmented; of what a
-//! disk keeps below its file system (blocks of an SSD that were written elsewhere, snapshots, copy on write); of copies that somebody made of a
-//! disk, a state directory, or a backup's or export's file, without saying so; of disks of an epoch before the last restore; of a node that lost its journal
-//! and, cut off, took it back from a peer's copy just before that was wiped; of agents, which had the key in their memory. All of it but the last is
-//! ciphertext under the cluster key, and an export under its passphrase.
+//! **What it does not say:** anything of the write-ahead logs that etcd has not yet replaced, and of its files until
+//! they are defragmented; of what a disk keeps below its file system (blocks of an SSD that were written elsewhere,
+//! snapshots, copy on write); of copies that somebody made of a disk, a state directory, or a backup's or export's
+//! file, without saying so; of disks of an epoch before the last restore; of a node that lost its journal and, cut off,
+//! took it back from a peer's copy just before that was wiped; of agents, which had the key in their memory. All of it
+//! but the last is ciphertext under the cluster key, and an export under its passphrase.
 
 use std::collections::BTreeMap;
 
@@ -207,7 +211,8 @@ pub struct Certificate {
     pub destroyed_ns: i64,
     /// The commit that did it.
     pub commit: i64,
-    /// The nodes whose disks have that commit, and in whose journals and copies of journals nothing from before it is left.
+    /// The nodes whose disks have that commit, and in whose journals and copies of journals nothing from before it is
+    /// left.
     pub kmas: Vec<Name>,
     /// When this was certified, first.
     pub certified_ns: i64,
@@ -226,7 +231,8 @@ pub struct Declared {
     /// By whom, where that is on record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
-    /// When it was met since, in nanoseconds since 1970: it is not destroyed. Of lists; what was certified does not change.
+    /// When it was met since, in nanoseconds since 1970: it is not destroyed. Of lists; what was certified does not
+    /// change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met_ns: Option<i64>,
 }
@@ -271,7 +277,8 @@ impl Destroyed {
 }
 
 impl LeftDisk {
-    /// Whether they may hold a key: it was drawn before the node was removed, and the node had not said that it holds the destruction.
+    /// Whether they may hold a key: it was drawn before the node was removed, and the node had not said that it holds
+    /// the destruction.
     pub(crate) fn may_hold(&self, key: &Destroyed) -> bool {
         let before_it_was = self.removed_ns.saturating_add(CLOCK_SKEW_NS) < key.created_ns;
         let after_it_was = self.epoch == key.epoch && self.commit >= key.commit;

@@ -4,17 +4,20 @@
 //! who is suspected (agent, key, KMA) --> keys they may know --> data units that still hold blocks under these keys --> plan
 //! ```
 //! Functions of a [`View`]; nothing here asks or changes anything. What counts, decided:
-//! - **An agent** may know the keys that were handed to it, no others; from a time on, if somebody says since when it is suspected.
-//! - **A KMA** may know every key that was drawn before it was removed, for it has a replica of all. Those that it handed out itself lay open in its
-//!   memory; the others lie sealed, and it takes the cluster key to open them. Both are exposed, the first come first.
-//! - **An export** lays open every key in it to whoever has the file and its passphrase, also where somebody has said that it is destroyed: what they
-//!   knew they may have copied before. A key that is suspected names the exports that have it.
-//! - **A key that is destroyed here** may be known there: destroying it does not take it back. Such data cannot be copied any more, so the
-//!   cartridge is to be destroyed.
-//! - **A key whose data unit was begun anew since** exposes nothing that is still on it, where the key's own cartridge is known to be the one that was
-//!   begun anew, or erased: its serial number then agrees with the one that the key was begun on. A label can be stuck on another cartridge, and the
-//!   first one lies in a drawer as it was; so where that is not known the key stays exposed, and the plan says so. Copies made of a cartridge before
-//!   are not known here.
+//! - **An agent** may know the keys that were handed to it, no others; from a time on, if somebody says since when it
+//!   is suspected.
+//! - **A KMA** may know every key that was drawn before it was removed, for it has a replica of all. Those that it
+//!   handed out itself lay open in its memory; the others lie sealed, and it takes the cluster key to open them. Both
+//!   are exposed, the first come first.
+//! - **An export** lays open every key in it to whoever has the file and its passphrase, also where somebody has said
+//!   that it is destroyed: what they knew they may have copied before. A key that is suspected names the exports that
+//!   have it.
+//! - **A key that is destroyed here** may be known there: destroying it does not take it back. Such data cannot be
+//!   copied any more, so the cartridge is to be destroyed.
+//! - **A key whose data unit was begun anew since** exposes nothing that is still on it, where the key's own cartridge
+//!   is known to be the one that was begun anew, or erased: its serial number then agrees with the one that the key was
+//!   begun on. A label can be stuck on another cartridge, and the first one lies in a drawer as it was; so where that
+//!   is not known the key stays exposed, and the plan says so. Copies made of a cartridge before are not known here.
 
 mod plan;
 mod unread;
@@ -185,7 +188,8 @@ fn exposed_unit(view: &View, unit: &DataUnit, known: &BTreeMap<KeyTag, Why>) -> 
     })
 }
 
-/// Whether something may still be there under a key: its volume was not begun anew, or not, as far as is known, on the same cartridge.
+/// Whether something may still be there under a key: its volume was not begun anew, or not, as far as is known, on the
+/// same cartridge.
 fn may_hold(view: &View, unit: &DataUnit, key: &IssuedKey) -> bool {
     let Some(dropped_ns) = key.dropped_ns else { return true };
     let first = match key.issued_for {

@@ -1,11 +1,12 @@
 //! Families of records, and how a record of each ends.
 //!
-//! Whoever may write to etcd may delete what lies there. So that a record is gone counts only where the cluster itself has said so: a node
-//! puts a sealed **tombstone** in its place ([`crate::seal`]), which counts on as any other change does. A record that is missing without
-//! one is a doubt: each node keeps the last version that it knew, and says so. Tombstones stay as long as their epoch; a restore leaves
-//! them behind.
+//! Whoever may write to etcd may delete what lies there. So that a record is gone counts only where the cluster itself
+//! has said so: a node puts a sealed **tombstone** in its place ([`crate::seal`]), which counts on as any other change
+//! does. A record that is missing without one is a doubt: each node keeps the last version that it knew, and says so.
+//! Tombstones stay as long as their epoch; a restore leaves them behind.
 //!
-//! What nodes delete bare, and why that harms nothing, stands in [`FAMILIES`]; a family that is not named there never ends.
+//! What nodes delete bare, and why that harms nothing, stands in [`FAMILIES`]; a family that is not named there never
+//! ends.
 
 /// How a record of a family ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,8 @@ pub const FAMILIES: [Family; 36] = [
     family("wiped-copies", Ending::Never, "how far copies of journals that it kept were clean, likewise"),
 ];
 
-/// Families whose records are rewritten all day, and why: that one of them is another than it was says nothing of the ledger it lies in.
+/// Families whose records are rewritten all day, and why: that one of them is another than it was says nothing of the
+/// ledger it lies in.
 pub const REWRITTEN: [(&str, &str); 6] = [
     ("held", "a node says with each key that is drawn how far its disk is"),
     ("anchor", "each node's audit log is anchored each minute"),

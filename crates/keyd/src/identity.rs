@@ -7,14 +7,16 @@
 //!  renewal      under the old certificate, from two thirds of its time                               --+
 //!  Gate         asked on every request: not revoked, not expired                                  TLS --> Peer
 //! ```
-//! **Why no revocation lists:** every node has the cluster's state at hand. A serial number that is looked up there acts on the next
-//! request, also on a connection that was open before, and nothing has to be published, signed or fetched.
+//! **Why no revocation lists:** every node has the cluster's state at hand. A serial number that is looked up there
+//! acts on the next request, also on a connection that was open before, and nothing has to be published, signed or
+//! fetched.
 //!
-//! **Why two doors:** members meet a TLS that asks for a certificate before a byte of theirs is parsed as HTTP. Strangers who enrol come in by
-//! another port with two routes and small limits, which can be closed while no enrolment is open. One port where certificates are
-//! optional would make every route's safety a matter of remembering to ask.
+//! **Why two doors:** members meet a TLS that asks for a certificate before a byte of theirs is parsed as HTTP.
+//! Strangers who enrol come in by another port with two routes and small limits, which can be closed while no enrolment
+//! is open. One port where certificates are optional would make every route's safety a matter of remembering to ask.
 //!
-//! A certificate holds for [`CERTIFICATE_LIFETIME_NS`]; kind and name stand in it as `capstan:agent/DRIVE1`, the cluster as its organisation.
+//! A certificate holds for [`CERTIFICATE_LIFETIME_NS`]; kind and name stand in it as `capstan:agent/DRIVE1`, the
+//! cluster as its organisation.
 
 mod authority;
 mod conversation;

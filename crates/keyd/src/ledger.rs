@@ -1,18 +1,19 @@
 //! The ledger: sealed records by path, the only authority on what the cluster has decided.
 //!
-//! A ledger knows paths and bytes, and nothing of what they mean: it holds ciphertext alone ([`crate::seal`]). Everything that changes it
-//! is one [`Transaction`]: what must be as it was when the decision was made, and what is to be. There are no locks and no leases: a
-//! node that is stopped between its decision and its commit holds nobody up, and a late commit that no longer fits is a
-//! [`Outcome::Conflict`], not damage.
+//! A ledger knows paths and bytes, and nothing of what they mean: it holds ciphertext alone ([`crate::seal`]).
+//! Everything that changes it is one [`Transaction`]: what must be as it was when the decision was made, and what is to
+//! be. There are no locks and no leases: a node that is stopped between its decision and its commit holds nobody up,
+//! and a late commit that no longer fits is a [`Outcome::Conflict`], not damage.
 //!
 //! ```text
 //! decide (snapshot, now) --> Transaction { expect, put, remove } --commit--> Committed { revision } | Conflict | unknown
 //! ```
-//! **A commit that fails may have happened** ([`LedgerError::Unknown`]): whoever asked looks at what the ledger says then, and never
-//! takes the silence for a no. Revisions are those of the whole ledger: each commit that changes something has one, higher than any before.
+//! **A commit that fails may have happened** ([`LedgerError::Unknown`]): whoever asked looks at what the ledger says
+//! then, and never takes the silence for a no. Revisions are those of the whole ledger: each commit that changes
+//! something has one, higher than any before.
 //!
-//! [`EtcdLedger`] is the ledger of a cluster; [`SimulatedLedger`] one in memory, for tests and simulations, and [`Faulty`] makes any of them
-//! fail as a network does. [`conformance`] says in code what all of them promise.
+//! [`EtcdLedger`] is the ledger of a cluster; [`SimulatedLedger`] one in memory, for tests and simulations, and
+//! [`Faulty`] makes any of them fail as a network does. [`conformance`] says in code what all of them promise.
 
 pub mod conformance;
 mod etcd;
@@ -208,7 +209,8 @@ pub enum Watched {
 /// How much of its room a ledger has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What its largest member takes on its disk. What was replaced is in it until the member was compacted and defragmented.
+    /// What its largest member takes on its disk. What was replaced is in it until the member was compacted and
+    /// defragmented.
     pub used_bytes: u64,
     /// How much a member takes at most.
     pub quota_bytes: u64,
@@ -304,13 +306,15 @@ pub trait Ledger: Send + Sync + 'static {
     /// The records whose paths begin with `prefix`, as the majority knows them at this moment.
     fn read<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Snapshot, LedgerError>>;
 
-    /// All changes after commit `after`, as they happen, each commit whole. As long as the majority is reachable the stream says
-    /// [`Watched::Current`] at least each second (a machine that is busy may be later), so that whoever watches knows how fresh its
-    /// copy is. It ends with an error when the ledger can no longer be followed; it is then asked for anew, or a snapshot is read.
+    /// All changes after commit `after`, as they happen, each commit whole. As long as the majority is reachable the
+    /// stream says [`Watched::Current`] at least each second (a machine that is busy may be later), so that whoever
+    /// watches knows how fresh its copy is. It ends with an error when the ledger can no longer be followed; it is then
+    /// asked for anew, or a snapshot is read.
     fn watch(&self, after: i64) -> BoxStream<'_, Result<Watched, LedgerError>>;
 
-    /// Forgets how it came to the state of that commit: what was replaced up to then can no longer be asked for. Nothing of what is changes;
-    /// a watch from before is refused with [`LedgerError::Compacted`]. To forget twice is to forget once.
+    /// Forgets how it came to the state of that commit: what was replaced up to then can no longer be asked for.
+    /// Nothing of what is changes; a watch from before is refused with [`LedgerError::Compacted`]. To forget twice is
+    /// to forget once.
     fn forget(&self, revision: i64) -> BoxFuture<'_, Result<(), LedgerError>>;
 
     /// How much room it has; nothing where it has no bound.

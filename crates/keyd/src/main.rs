@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use zeroizing_alloc::ZeroAlloc;
 
-/// Whatever is freed is wiped: keys, passphrases and what was opened of records pass through the buffers of many libraries.
+/// Whatever is freed is wiped: keys, passphrases and what was opened of records pass through the buffers of many
+/// libraries.
 #[global_allocator]
 static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 

@@ -10,7 +10,8 @@
 //!   |  in touch again: each entry of the journal decided anew, committed, struck out; meanwhile as if cut off
 //!   +--------------------------------------------------------------+
 //! ```
-//! What is looked at or taken in at a time has a bound ([`LOOKED_AT_ONCE`], [`FILED_AT_ONCE`]): a million keys keep nobody waiting.
+//! What is looked at or taken in at a time has a bound ([`LOOKED_AT_ONCE`], [`FILED_AT_ONCE`]): a million keys keep
+//! nobody waiting.
 //!
 //! **Locks.** `journal` before `memory`; `memory` before `reserved`; neither is held across an await. Whoever
 //! decides holds `memory` for reading alone; a state that changed meanwhile shows as a conflict of the transaction.

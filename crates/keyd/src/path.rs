@@ -8,8 +8,8 @@ use capstan_keys::Name;
 pub(crate) const RECOVERED: &str = "recovered/";
 const REMOVED: &str = "removed/";
 
-/// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its own, is
-/// [`Path::Other`] to the state.
+/// Where a record lies that every node decodes. What others keep in the ledger, each under a first component of its
+/// own, is [`Path::Other`] to the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Path {
     /// `key/TAG`: a key that was issued, and what for.

@@ -26,7 +26,8 @@ enum Ended {
     InPart,
 }
 
-/// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense, 3 if something was left out.
+/// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense, 3 if something
+/// was left out.
 pub(crate) fn main() -> ExitCode {
     let keyd = Keyd::parse();
     match run(keyd.command) {

@@ -1,6 +1,7 @@
 //! What lies in the ledger, as bytes before they are sealed.
 //!
-//! All integers are little-endian; a *name* is its length in one byte and its bytes; a *part* its length in two bytes and its bytes.
+//! All integers are little-endian; a *name* is its length in one byte and its bytes; a *part* its length in two bytes
+//! and its bytes.
 //! ```text
 //! key    version 1 (1) | key, as in `capstan_keys::StoredKey` (a part) | issue, as in `capstan_keys::RealmRecord` (a part) |
 //!        request (16) | name of the agent that asked | name of the node that issued it
@@ -8,8 +9,9 @@
 //! group  version 1 (1) | group, as in `capstan_keys::RealmRecord` (a part) | key of the group under the cluster key (40)
 //! held   version 1 (1) | commit (8)
 //! ```
-//! Policies, agents and data units are as in `capstan_keys::RealmRecord`. A key and its issue are one record, since they change
-//! together and a million of them are read at each start. What is read seldom (nodes, sites, backups) is JSON.
+//! Policies, agents and data units are as in `capstan_keys::RealmRecord`. A key and its issue are one record, since
+//! they change together and a million of them are read at each start. What is read seldom (nodes, sites, backups) is
+//! JSON.
 
 use capstan_format::{Cursor, FormatError, Volser};
 use capstan_keys::{IssuedKey, KeyGroup, Name, RealmRecord, RecordKind, StoredKey, WrappedKey};
@@ -18,7 +20,8 @@ use serde::{Deserialize, Serialize};
 const VERSION: u8 = 1;
 const UNCONFIRMED: &str = "unconfirmed-keys";
 
-/// The group, and the policy, of keys that lost nodes gave out and of which nobody has confirmed yet of which group they are.
+/// The group, and the policy, of keys that lost nodes gave out and of which nobody has confirmed yet of which group
+/// they are.
 pub fn unconfirmed_group() -> Name {
     let Ok(name) = UNCONFIRMED.parse() else { unreachable!("it is a name") };
     name

@@ -1,17 +1,20 @@
 //! The node's own copy of the ledger: sealed records by path in one file, and the commit up to which it has them all.
 //!
-//! Agents are answered from it, also when nobody else can be reached, and after a reboot in that state. So it must never be wrong
-//! without saying so, and it may be behind only as far as it says.
+//! Agents are answered from it, also when nobody else can be reached, and after a reboot in that state. So it must
+//! never be wrong without saying so, and it may be behind only as far as it says.
 //!
-//! - **Durable before it is said:** [`Replica::apply`] returns when the file holds the changes and their commit, in one transaction of
-//!   SQLite with `synchronous = EXTRA`. What a node says about how far it is (`held/<kma>`) rests on this.
-//! - **Forward only:** changes that are older than what it has, a snapshot that is older, an epoch that is lower: each is refused.
-//!   A new epoch is another ledger, whose commits are counted anew; the records of the one before stay until its snapshot is there.
-//! - **Damage is seen:** every record has a checksum, and the header has one over all of them and over itself, so that neither a bit
-//!   nor a whole record can be lost. That is against accidents. Against people there are the seals: they bind a record to its path.
-//! - **No old bytes:** what is replaced or removed is zeroed (`secure_delete`), and the journal, which stays in its blocks
-//!   (`journal_mode = PERSIST`), is overwritten after each change. A write-ahead log was rejected: it would need one flush instead of
-//!   three, and keeps old pages.
+//! - **Durable before it is said:** [`Replica::apply`] returns when the file holds the changes and their commit, in one
+//!   transaction of SQLite with `synchronous = EXTRA`. What a node says about how far it is (`held/<kma>`) rests on
+//!   this.
+//! - **Forward only:** changes that are older than what it has, a snapshot that is older, an epoch that is lower: each
+//!   is refused. A new epoch is another ledger, whose commits are counted anew; the records of the one before stay
+//!   until its snapshot is there.
+//! - **Damage is seen:** every record has a checksum, and the header has one over all of them and over itself, so that
+//!   neither a bit nor a whole record can be lost. That is against accidents. Against people there are the seals: they
+//!   bind a record to its path.
+//! - **No old bytes:** what is replaced or removed is zeroed (`secure_delete`), and the journal, which stays in its
+//!   blocks (`journal_mode = PERSIST`), is overwritten after each change. A write-ahead log was rejected: it would need
+//!   one flush instead of three, and keeps old pages.
 //! - **Locking:** one process has the file, as long as it has it open.
 //!
 //! Nothing in it is irreplaceable: a node that moves it away copies the ledger anew, once it reaches the majority.
@@ -52,8 +55,9 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Opens the replica of a cluster in an epoch, creates it if there is none, and hands over every record that it has, in the order
-    /// of paths. Checks each of them: what was handed over counts only when this returns without an error.
+    /// Opens the replica of a cluster in an epoch, creates it if there is none, and hands over every record that it
+    /// has, in the order of paths. Checks each of them: what was handed over counts only when this returns without an
+    /// error.
     pub fn open(path: &Path, cluster: &str, epoch: u64, mut record: impl FnMut(Entry)) -> Result<Self, ReplicaError> {
         if !path.try_exists().map_err(|error| ReplicaError::host("looking for", path, error))? {
             database::create(path, &Header::new(cluster, epoch))?;
@@ -92,8 +96,8 @@ impl Replica {
         (self.header.applied > 0).then_some(self.header.applied)
     }
 
-    /// Takes changes in. They are on disk when this returns; if it fails, none of them is. Gives what was kept in the place of changes that
-    /// are not believed, with their numbers.
+    /// Takes changes in. They are on disk when this returns; if it fails, none of them is. Gives what was kept in the
+    /// place of changes that are not believed, with their numbers.
     pub fn apply(&mut self, changes: &Changes) -> Result<Vec<(usize, Entry)>, ReplicaError> {
         let mut last = self.header.applied + 1;
         for change in &changes.changes {
@@ -130,8 +134,8 @@ impl Replica {
         Ok(kept)
     }
 
-    /// Replaces everything by a snapshot. It is on disk when this returns; if it fails, everything is as it was. Gives what was kept: it is
-    /// part of what is here, whatever the snapshot has in its place.
+    /// Replaces everything by a snapshot. It is on disk when this returns; if it fails, everything is as it was. Gives
+    /// what was kept: it is part of what is here, whatever the snapshot has in its place.
     pub fn reset(&mut self, snapshot: &Snapshot) -> Result<Vec<Entry>, ReplicaError> {
         if snapshot.revision <= 0 || snapshot.revision < self.header.applied {
             return Err(self.went_back(snapshot.revision));
@@ -167,7 +171,8 @@ impl Replica {
         Ok(kept)
     }
 
-    /// Its newest records, by which it knows its ledger again, and what judges them; none where it is only what the ledger is.
+    /// Its newest records, by which it knows its ledger again, and what judges them; none where it is only what the
+    /// ledger is.
     fn tips(&self) -> Result<Option<(Keep, Vec<Entry>)>, ReplicaError> {
         let Some(keep) = self.keep.clone() else { return Ok(None) };
         let found = self.tips.paths().map(|path| database::find(&self.connection, path));

@@ -5,13 +5,14 @@
 //! m of n passphrases --Argon2id--> shares --> secret --> root key +               +-HKDF--> wrapping key of each group
 //! key file (only if a quorum said so) ------------------------------> cluster key                  +--> group key --> keys
 //! ```
-//! A node starts *locked*: it holds `root.sealed` ([`SealedRoot`]), in which the cluster key lies under the root key and the root
-//! key under its quorum, and can open nothing. [`Unlocking`] is the state machine of its unlocking. Once the cluster key is there, the
-//! root key is dropped again: whatever needs it (another quorum) needs its holders once more. What a node unlocks itself with, where people have
-//! approved that ([`OwnUnlock`]), is the cluster key and never the root key.
+//! A node starts *locked*: it holds `root.sealed` ([`SealedRoot`]), in which the cluster key lies under the root key
+//! and the root key under its quorum, and can open nothing. [`Unlocking`] is the state machine of its unlocking. Once
+//! the cluster key is there, the root key is dropped again: whatever needs it (another quorum) needs its holders once
+//! more. What a node unlocks itself with, where people have approved that ([`OwnUnlock`]), is the cluster key and never
+//! the root key.
 //!
-//! Nothing here reads a clock or waits for the network. Argon2id takes some tenths of a second and a token takes what it takes:
-//! whoever serves many peers calls these from a thread that may block.
+//! Nothing here reads a clock or waits for the network. Argon2id takes some tenths of a second and a token takes what
+//! it takes: whoever serves many peers calls these from a thread that may block.
 
 mod error;
 pub(crate) mod file;

@@ -8,20 +8,21 @@
 //! 25   n  ciphertext
 //! ..  16  tag
 //! ```
-//! Integers are little-endian. The cipher is AES-256-GCM. Its key is HKDF-SHA-256(salt = cluster id, key = cluster key, info =
-//! `capstan keyd seal v1 KIND`), where KIND is the first component of the record's path. Its additional data are
-//! `capstan keyd record v1`, cluster id (16), path, and the header above (25). So a record opens only at its own path, in its own
-//! cluster, and with the epoch and the change that it was sealed with.
+//! Integers are little-endian. The cipher is AES-256-GCM. Its key is HKDF-SHA-256(salt = cluster id, key = cluster key,
+//! info = `capstan keyd seal v1 KIND`), where KIND is the first component of the record's path. Its additional data are
+//! `capstan keyd record v1`, cluster id (16), path, and the header above (25). So a record opens only at its own path,
+//! in its own cluster, and with the epoch and the change that it was sealed with.
 //!
-//! A record that is to be no more is replaced by a **tombstone**: the same bytes under version 2, sealed at its path with the next change,
-//! and nothing in it. So it takes the cluster key to take a record away, and not only the right to write to etcd.
+//! A record that is to be no more is replaced by a **tombstone**: the same bytes under version 2, sealed at its path
+//! with the next change, and nothing in it. So it takes the cluster key to take a record away, and not only the right
+//! to write to etcd.
 //!
 //! What this cannot see is a record that is put back whole to what it was: that opens. Each node therefore keeps
 //! ([`Opened::epoch`], [`Opened::change`]) of what it has seen and refuses to go back.
 //!
-//! Limits: nonces are random, so one kind should have below 2^32 sealings under one cluster key (NIST SP 800-38D, 8.3), which is a
-//! change of each of a million records each hour for half a year; a new cluster key begins anew. The derived keys are kept, with
-//! their key schedules, as long as the sealer is.
+//! Limits: nonces are random, so one kind should have below 2^32 sealings under one cluster key (NIST SP 800-38D, 8.3),
+//! which is a change of each of a million records each hour for half a year; a new cluster key begins anew. The derived
+//! keys are kept, with their key schedules, as long as the sealer is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -192,7 +193,8 @@ impl Sealer {
         Ok(Opened { epoch, change, content, plaintext })
     }
 
-    /// The epoch and the change that a record says it is of, where nobody can open it: whoever may write to etcd can say anything here.
+    /// The epoch and the change that a record says it is of, where nobody can open it: whoever may write to etcd can
+    /// say anything here.
     pub(crate) fn claimed(sealed: &[u8]) -> Option<(u32, u64)> {
         let (header, _) = sealed.split_first_chunk::<HEADER_LEN>().filter(|(_, body)| body.len() >= TAG_LEN)?;
         let mut fields = capstan_format::Cursor::new("sealed record", &header[1..]);

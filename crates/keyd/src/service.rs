@@ -12,8 +12,8 @@
 //!    replica follows the ledger, sealed                        Node: state, pool, journal
 //!    doors answer: locked, status, unlock                      doors answer everything
 //! ```
-//! The replica follows the ledger whether or not the node is unlocked: following takes no key. **Locks:** `phase` before everything of the
-//! node, and never held across an await.
+//! The replica follows the ledger whether or not the node is unlocked: following takes no key. **Locks:** `phase`
+//! before everything of the node, and never held across an await.
 
 mod access;
 mod agents;
@@ -92,7 +92,8 @@ pub struct Service {
     opening: phase::Opening,
     /// When the majority was heard last, locked or not.
     last_heard: std::sync::Mutex<crate::node::LastHeard>,
-    /// Nodes that were removed, whose disks were said to be destroyed, and that were met since; until the ledger has it.
+    /// Nodes that were removed, whose disks were said to be destroyed, and that were met since; until the ledger has
+    /// it.
     met: std::sync::Mutex<std::collections::BTreeSet<Name>>,
     /// Of other nodes' journals; there while the node is open.
     copies: std::sync::Mutex<Option<Arc<peers::Copies>>>,
@@ -172,7 +173,8 @@ fn entry(peer: &Peer, from: CameFrom, deed: crate::audit::Deed) -> Entry {
 }
 
 impl Revoked for Service {
-    /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be of use for.
+    /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be
+    /// of use for.
     fn is_revoked(&self, serial: &Serial) -> bool {
         let path = registrar::revoked_path(serial);
         let is_there =

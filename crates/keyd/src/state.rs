@@ -1,11 +1,12 @@
 //! What the ledger says, decoded: the state that every decision is made on.
 //!
-//! A state is made from a replica's records and kept up to date with each commit. It holds wrapped keys and no others. Each record
-//! has a [`Mark`]: the commit that put it there, which a transaction that rests on it expects, and how often it was changed, which
-//! never goes back: a record that is older than the one known is refused, whoever brings it.
+//! A state is made from a replica's records and kept up to date with each commit. It holds wrapped keys and no others.
+//! Each record has a [`Mark`]: the commit that put it there, which a transaction that rests on it expects, and how
+//! often it was changed, which never goes back: a record that is older than the one known is refused, whoever brings
+//! it.
 //!
-//! What a node that is cut off has decided is no part of it: it lies [`Apart`], volume by volume, until the ledger has taken it in. A
-//! [`View`] is both, one over the other.
+//! What a node that is cut off has decided is no part of it: it lies [`Apart`], volume by volume, until the ledger has
+//! taken it in. A [`View`] is both, one over the other.
 
 mod decoded;
 mod kept;
@@ -110,8 +111,8 @@ impl Decoded {
     }
 }
 
-/// The ledger, decoded. Keys are in the order of their tags, and volumes in that of their barcodes: so whoever looks at all of them can do
-/// it in slices.
+/// The ledger, decoded. Keys are in the order of their tags, and volumes in that of their barcodes: so whoever looks at
+/// all of them can do it in slices.
 #[derive(Default)]
 pub struct State {
     realm: Realm,
@@ -146,7 +147,8 @@ pub struct State {
 }
 
 impl State {
-    /// Takes in what a commit put there. A version that the state has already, or that an older commit brought, changes nothing.
+    /// Takes in what a commit put there. A version that the state has already, or that an older commit brought, changes
+    /// nothing.
     pub fn put(&mut self, path: &str, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
         Decoded::read(path, mark, plaintext).and_then(|decoded| self.put_decoded(decoded))
     }
@@ -364,7 +366,8 @@ impl State {
         self.pools.get(kma).map_or(0, |pool| pool.len(half))
     }
 
-    /// Those of a half of a node's pool that commits up to this one have brought, and that were not issued, the first in front.
+    /// Those of a half of a node's pool that commits up to this one have brought, and that were not issued, the first
+    /// in front.
     pub fn pool_up_to(&self, kma: &Name, half: Half, revision: i64) -> impl Iterator<Item = &KeyTag> {
         self.pools.get(kma).into_iter().flat_map(move |pool| pool.up_to(half, revision))
     }
@@ -432,7 +435,8 @@ pub struct View<'a> {
 }
 
 impl Apart {
-    /// Takes in what was decided on a view of this over a ledger. Keys of pools, policies, groups and agents are the ledger's alone.
+    /// Takes in what was decided on a view of this over a ledger. Keys of pools, policies, groups and agents are the
+    /// ledger's alone.
     pub fn put(&mut self, ledger: &State, puts: &[(Path, Vec<u8>)]) -> Result<(), StateError> {
         for (path, _) in puts {
             if let Path::Unit(volser) = path
@@ -529,8 +533,9 @@ impl<'a> View<'a> {
         if let Some(unit) = volser.and_then(|volser| self.unit(volser)) {
             realm.put(RealmRecord::Unit(unit.clone()));
         }
-        // What lies apart is of when the node was cut off: the ledger may know further keys of the volume since, and the one that is named
-        // may be one of them, or another volume's. Each comes with its issue, for that says which group it is of.
+        // What lies apart is of when the node was cut off: the ledger may know further keys of the volume since, and
+        // the one that is named may be one of them, or another volume's. Each comes with its issue, for that says which
+        // group it is of.
         let units = |state: &'a State| volser.and_then(|volser| state.realm.unit(volser));
         let of_volume =
             [self.apart.and_then(units), units(self.ledger)].into_iter().flatten().flat_map(|unit| &unit.keys);

@@ -1,6 +1,7 @@
 //! Times as people and other programs read them.
 
-/// A time in nanoseconds since 1970 in RFC 3339, in UTC and always with nine digits of a second, so that texts sort as times do.
+/// A time in nanoseconds since 1970 in RFC 3339, in UTC and always with nine digits of a second, so that texts sort as
+/// times do.
 pub(crate) fn rfc3339(time_ns: i64) -> String {
     // Every number of nanoseconds in 64 bits is within what the library knows: years 1677 to 2262.
     jiff::Timestamp::from_nanosecond(time_ns.into()).map(|time| format!("{time:.9}")).unwrap_or_default()

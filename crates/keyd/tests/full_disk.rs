@@ -1,4 +1,5 @@
-//! A disk that is really full below the audit log and the journal: a file system in memory, mounted in a namespace of the test's own.
+//! A disk that is really full below the audit log and the journal: a file system in memory, mounted in a namespace of
+//! the test's own.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs::{self, File};

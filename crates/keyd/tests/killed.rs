@@ -1,4 +1,5 @@
-//! A node's process is killed at any moment: what its audit log and its journal had acknowledged is there, and both go on.
+//! A node's process is killed at any moment: what its audit log and its journal had acknowledged is there, and both go
+//! on.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,9 @@
 //! What agents, people and the nodes of a cluster say to each other: JSON over HTTP, under `/v1`.
 //!
-//! Both sides use these types, so that they cannot drift apart. Nothing here decides anything, and nothing here is a secret in
-//! the clear: keys travel wrapped ([`crate::cluster::KeyRequest`]). Names are checked when they are read, binary is base64,
-//! identifiers are hexadecimal, times are RFC 3339. A field that is not known is passed over, so that nodes of two versions get on.
+//! Both sides use these types, so that they cannot drift apart. Nothing here decides anything, and nothing here is a
+//! secret in the clear: keys travel wrapped ([`crate::cluster::KeyRequest`]). Names are checked when they are read,
+//! binary is base64, identifiers are hexadecimal, times are RFC 3339. A field that is not known is passed over, so that
+//! nodes of two versions get on.
 
 mod base64_text;
 mod certificates;

@@ -1,4 +1,5 @@
-//! The client of a key-management cluster, for agents and people: blocking, and without a thread of its own while all is well.
+//! The client of a key-management cluster, for agents and people: blocking, and without a thread of its own while all
+//! is well.
 //!
 //! ```text
 //!  enrol    passphrase ==PAKE==> certificate          once, against man in the middle and without any CA known before
@@ -7,12 +8,12 @@
 //!  KeyRequest / hand_over  X25519, HKDF, AES-KWP      a key in flight is wrapped for this one agent and this one request
 //!  KeyCluster   all of these, as a KeyProvider for drives
 //! ```
-//! Connections are TLS 1.3 both ways, with aws-lc-rs and nothing else. A node is known by its kind in a certificate of the
-//! cluster's own authority, not by a host's name: addresses of nodes change, and any node is as good as any other.
+//! Connections are TLS 1.3 both ways, with aws-lc-rs and nothing else. A node is known by its kind in a certificate of
+//! the cluster's own authority, not by a host's name: addresses of nodes change, and any node is as good as any other.
 //!
-//! **Timing.** A node that refuses a connection is passed over at once, one that is silent after 0.3 s (connecting) or 0.6 s
-//! (answering), and the next is asked. Only when none has answered so fast are they given longer. Who was silent is asked last, and is
-//! looked at from time to time on a thread that lives for that one look.
+//! **Timing.** A node that refuses a connection is passed over at once, one that is silent after 0.3 s (connecting) or
+//! 0.6 s (answering), and the next is asked. Only when none has answered so fast are they given longer. Who was silent
+//! is asked last, and is looked at from time to time on a thread that lives for that one look.
 
 mod certificate;
 mod client;

@@ -7,10 +7,10 @@
 //!                                        number of keys (8) | MACs of their records in the order of their numbers (32 each) |
 //!                                        the same of the realm, if it has records)
 //! ```
-//! Records are numbered from 1 without a gap and are never deleted; the counter grows with every change. So a record that
-//! was altered or exchanged fails its own MAC, one that is missing leaves a gap, and one that was put back to an earlier
-//! state, whose own MAC is good, fails the MAC of the set. The set is small (a record for each life of each volume) and is
-//! read whole in every operation: nothing in it is believed that was not just checked.
+//! Records are numbered from 1 without a gap and are never deleted; the counter grows with every change. So a record
+//! that was altered or exchanged fails its own MAC, one that is missing leaves a gap, and one that was put back to an
+//! earlier state, whose own MAC is good, fails the MAC of the set. The set is small (a record for each life of each
+//! volume) and is read whole in every operation: nothing in it is believed that was not just checked.
 
 use std::path::Path;
 

@@ -5,9 +5,9 @@
 //!
 //! - **Durable:** a rollback journal with `synchronous = EXTRA`: a commit that returned survives a loss of power. A
 //!   write-ahead log was rejected: it keeps old pages in a second file for as long as any reader is open.
-//! - **No old bytes:** `secure_delete` zeroes what is freed; `journal_mode = PERSIST` keeps the journal in the same disk
-//!   blocks instead of freeing them with old pages inside, and [`Database::rewrite`] writes the whole file anew, which
-//!   overwrites the journal from its beginning with pages that are clean; temporary data stays in memory.
+//! - **No old bytes:** `secure_delete` zeroes what is freed; `journal_mode = PERSIST` keeps the journal in the same
+//!   disk blocks instead of freeing them with old pages inside, and [`Database::rewrite`] writes the whole file anew,
+//!   which overwrites the journal from its beginning with pages that are clean; temporary data stays in memory.
 //! - **Locking:** changes begin with `BEGIN IMMEDIATE`, so that two of them never work from the same reading. Every
 //!   operation is one transaction, and whoever finds the store locked waits for the time given to [`Database::open`].
 //!   The file must never be opened and closed by other means in a process that has it open: closing it would drop
@@ -63,7 +63,8 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Writes a new store file: it appears under its name complete, durable and readable by its owner only, or not at all.
+    /// Writes a new store file: it appears under its name complete, durable and readable by its owner only, or not at
+    /// all.
     pub(crate) fn create(path: &Path, contents: &Contents) -> Result<(), KeyError> {
         let host = |error: io::Error| KeyError::host(format!("creating the key store {}", path.display()), error);
         let unfinished = Unfinished::create(path).map_err(host)?;

@@ -1,9 +1,9 @@
 //! Wrapping keys in keys: AES-256 key wrap with padding, and the derivations around it.
 //!
-//! RFC 5649 (NIST SP 800-38F, KWP) wraps 32 bytes into 40 and sees a wrong wrapping key or an altered byte by itself. It
-//! binds no context, so whoever stores a wrapped key binds it to its fields with a MAC, and every unwrapped volume key is
-//! checked against its tag. AES-GCM was rejected: it needs a nonce that never repeats, and the keys wrapped here are
-//! random already.
+//! RFC 5649 (NIST SP 800-38F, KWP) wraps 32 bytes into 40 and sees a wrong wrapping key or an altered byte by itself.
+//! It binds no context, so whoever stores a wrapped key binds it to its fields with a MAC, and every unwrapped volume
+//! key is checked against its tag. AES-GCM was rejected: it needs a nonce that never repeats, and the keys wrapped here
+//! are random already.
 
 use aws_lc_rs::{hkdf, hmac, key_wrap};
 use capstan_format::KeyTag;
@@ -20,7 +20,8 @@ pub type WrappedKey = [u8; WRAPPED_LEN];
 
 const TAG_MESSAGE: &[u8] = b"capstan key tag v1";
 
-/// The public name of a key: the first 16 bytes of HMAC-SHA-256(key, `capstan key tag v1`). It tells nothing of the key.
+/// The public name of a key: the first 16 bytes of HMAC-SHA-256(key, `capstan key tag v1`). It tells nothing of the
+/// key.
 pub fn tag_of(key: &[u8; KEY_LEN]) -> KeyTag {
     let full = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), TAG_MESSAGE);
     let mut tag = [0; 16];

@@ -44,8 +44,8 @@ pub struct ExportedKey {
     pub key: VolumeKey,
 }
 
-/// What the keys of one export are wrapped under: random, and used for nothing else. Whoever has it needs no passphrase, so that it goes
-/// from machine to machine as keys do, handed over for one request. No `Debug`, no `Clone`.
+/// What the keys of one export are wrapped under: random, and used for nothing else. Whoever has it needs no
+/// passphrase, so that it goes from machine to machine as keys do, handed over for one request. No `Debug`, no `Clone`.
 pub struct ExportKey(VolumeKey);
 
 impl ExportKey {
@@ -192,8 +192,8 @@ impl Head {
     }
 }
 
-/// The part of an export that takes no passphrase: number of keys and records, wrapped under its key. A node makes it, and whoever asked
-/// puts the passphrase on it, so that neither sees what the other keeps.
+/// The part of an export that takes no passphrase: number of keys and records, wrapped under its key. A node makes it,
+/// and whoever asked puts the passphrase on it, so that neither sees what the other keeps.
 pub fn wrap_for_export(keys: &[ExportedKey], export_key: &ExportKey) -> Result<Vec<u8>, KeyError> {
     let derived = ExportKeys::new(export_key)?;
     let count = u32::try_from(keys.len()).map_err(|error| KeyError::host("counting the keys to export", error))?;

@@ -1,15 +1,16 @@
 //! What may be done with keys, decided on what is known of them.
 //!
-//! An operation is given [`Holdings`]: the realm and the records of the keys it concerns, all of one moment. It decides, and
-//! what it decided stands in [`Holdings::finish`] as records to be written. Whoever keeps the records writes them, as a whole or not
-//! at all: [`SealedStore`](crate::SealedStore) within a transaction on its file, a cluster by compare-and-set on its ledger. So one
-//! machine and a cluster live by the same code.
+//! An operation is given [`Holdings`]: the realm and the records of the keys it concerns, all of one moment. It
+//! decides, and what it decided stands in [`Holdings::finish`] as records to be written. Whoever keeps the records
+//! writes them, as a whole or not at all: [`SealedStore`](crate::SealedStore) within a transaction on its file, a
+//! cluster by compare-and-set on its ledger. So one machine and a cluster live by the same code.
 //!
 //! ```text
 //!   records --> Holdings --operation(now)--> Changes --> written, if the records are still those
 //! ```
-//! Holdings need not be everything: for an operation on a volume they are the realm without other volumes, that volume's keys, and
-//! those that are named. Nothing here opens an envelope; where a key must be drawn, the caller draws it.
+//! Holdings need not be everything: for an operation on a volume they are the realm without other volumes, that
+//! volume's keys, and those that are named. Nothing here opens an envelope; where a key must be drawn, the caller draws
+//! it.
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 
@@ -45,7 +46,8 @@ pub struct DrawnKey {
     pub tag: KeyTag,
     /// Itself, wrapped for those who keep the records.
     pub wrapped: crate::WrappedKey,
-    /// [`KeyState::Generated`], or [`KeyState::Ready`] if it is proved already that it is stored where it can be had back.
+    /// [`KeyState::Generated`], or [`KeyState::Ready`] if it is proved already that it is stored where it can be had
+    /// back.
     pub state: KeyState,
     /// When it was drawn.
     pub created_ns: i64,
@@ -73,8 +75,8 @@ impl Holdings {
         self.changes
     }
 
-    /// Issues a new key of a group for a volume that is about to be written from the beginning of tape. The older ones stay in force
-    /// until it is activated.
+    /// Issues a new key of a group for a volume that is about to be written from the beginning of tape. The older ones
+    /// stay in force until it is activated.
     pub fn begin<E: From<KeyError>>(
         &mut self,
         volser: &Volser,
@@ -94,11 +96,12 @@ impl Holdings {
         self.issue(volser, issued_for, new, issued_ns, drawn);
     }
 
-    /// Takes in a key of another store, which joins `group`; its policy's periods run from when it was drawn. `key` is wrapped for those
-    /// who keep the records. A key that is known keeps its record; one that was destroyed stays so; one that was filling its volume goes
-    /// on doing so, unless that is filled with another by now. It may be repeated.
+    /// Takes in a key of another store, which joins `group`; its policy's periods run from when it was drawn. `key` is
+    /// wrapped for those who keep the records. A key that is known keeps its record; one that was destroyed stays so;
+    /// one that was filling its volume goes on doing so, unless that is filled with another by now. It may be repeated.
     ///
-    /// Errors: [`KeyError::Refused`]; [`KeyError::KeyOfOtherVolume`] and [`KeyError::KeyOfOtherCipher`] where what is known contradicts it.
+    /// Errors: [`KeyError::Refused`]; [`KeyError::KeyOfOtherVolume`] and [`KeyError::KeyOfOtherCipher`] where what is
+    /// known contradicts it.
     pub fn import(&mut self, key: StoredKey, group: &Name, now_ns: i64) -> Result<ImportOutcome, KeyError> {
         self.realm.check_import(group)?;
         let (tag, volser) = (key.record.tag, key.record.volser.clone());
@@ -119,14 +122,16 @@ impl Holdings {
         if self.keys.iter().any(|known| fills(&known.record)) {
             key.advance(KeyEvent::Superseded, now_ns)?;
         }
-        // The group's policy holds from when the key was drawn: what is said is how it stands now, which may be past its periods.
+        // The group's policy holds from when the key was drawn: what is said is how it stands now, which may be past
+        // its periods.
         let (stored, drawn_ns) = (key.record.state, key.record.created_ns);
         let state = self.realm.policy_of(group)?.effective_state(stored, drawn_ns, now_ns);
         self.put_on_record(key, group);
         Ok(ImportOutcome::Added(state))
     }
 
-    /// Puts a key on record as one of its volume and of a group, whatever was known of it: its policy's periods run from when it was drawn.
+    /// Puts a key on record as one of its volume and of a group, whatever was known of it: its policy's periods run
+    /// from when it was drawn.
     pub fn put_on_record(&mut self, key: StoredKey, group: &Name) {
         let KeyRecord { tag, ref volser, created_ns: issued_ns, .. } = key.record;
         let volser = volser.clone();
@@ -140,11 +145,11 @@ impl Holdings {
         self.put(RealmRecord::Issue { volser, key: issued });
     }
 
-    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force for it
-    /// since, while its encryption period lasts; else a new one of the same group.
+    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put
+    /// in force for it since, while its encryption period lasts; else a new one of the same group.
     ///
-    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the report
-    /// was lost.
+    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that
+    /// only the report was lost.
     pub fn append<'a, E: From<KeyError>>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -181,7 +186,8 @@ impl Holdings {
         Ok(key)
     }
 
-    /// The first block of a volume was seen to name the key `first`: nothing that was said before has ended that life of it.
+    /// The first block of a volume was seen to name the key `first`: nothing that was said before has ended that life
+    /// of it.
     pub fn carried<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -202,15 +208,15 @@ impl Holdings {
         Ok(())
     }
 
-    /// A volume was seen on a cartridge, and a block of it has one of its keys. Where another one is known as the volume's, that is noted
-    /// for people, and nothing is refused: a serial number is what a host says.
+    /// A volume was seen on a cartridge, and a block of it has one of its keys. Where another one is known as the
+    /// volume's, that is noted for people, and nothing is refused: a serial number is what a host says.
     pub fn seen<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) {
         let Cartridge { volser, serial: Some(serial) } = cartridge.into() else { return };
         self.change_cartridges(volser, |cartridges| cartridges.seen_on(serial, now_ns));
     }
 
-    /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record that was altered must
-    /// not be what forbids it.
+    /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record
+    /// that was altered must not be what forbids it.
     pub fn reading(&self, volser: &Volser, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
         self.key(tag, Some(volser))
     }
@@ -240,8 +246,8 @@ impl Holdings {
         self.advance(tag, KeyEvent::Stored, now_ns).map(drop)
     }
 
-    /// The first block encrypted with a key stands on its volume: from here on that key fills the volume; its older keys only read. Gives
-    /// the tags of those that this has retired.
+    /// The first block encrypted with a key stands on its volume: from here on that key fills the volume; its older
+    /// keys only read. Gives the tags of those that this has retired.
     pub fn activate<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -275,7 +281,8 @@ impl Holdings {
         self.supersede(volser, |_| true, now_ns).map(drop)
     }
 
-    /// The same, of the life of the volume that a key belongs to and of those before it: a volume that was begun anew since keeps its keys.
+    /// The same, of the life of the volume that a key belongs to and of those before it: a volume that was begun anew
+    /// since keeps its keys.
     pub fn life_ended<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -297,8 +304,8 @@ impl Holdings {
         self.supersede(volser, |tag| !later.contains(tag), now_ns).map(drop)
     }
 
-    /// Whether the volume of a key holds nothing of it any more, since it was begun anew with one that was issued later, and that is in
-    /// force or was.
+    /// Whether the volume of a key holds nothing of it any more, since it was begun anew with one that was issued
+    /// later, and that is in force or was.
     pub fn is_of_earlier_life(&self, volser: &Volser, tag: &KeyTag) -> bool {
         let dropped =
             self.realm.unit(volser).and_then(|unit| unit.key(tag)).is_some_and(|key| key.dropped_ns.is_some());
@@ -333,12 +340,14 @@ impl Holdings {
         self.advance(tag, KeyEvent::Retired, now_ns)
     }
 
-    /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
+    /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its
+    /// record.
     pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.advance(tag, KeyEvent::Compromised, now_ns)
     }
 
-    /// Destroys a key: it is gone, its record stays. Gives the record; its time of destruction is earlier if it was gone before.
+    /// Destroys a key: it is gone, its record stays. Gives the record; its time of destruction is earlier if it was
+    /// gone before.
     pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.advance(tag, KeyEvent::Destroyed, now_ns)
     }
@@ -394,7 +403,8 @@ impl Holdings {
         tag
     }
 
-    /// The key that a volume is appended to with: `first`, or the last one that was drawn for this life of it and is in force.
+    /// The key that a volume is appended to with: `first`, or the last one that was drawn for this life of it and is in
+    /// force.
     fn in_force(&self, volser: &Volser, first: &KeyTag) -> KeyTag {
         let is_in_force = |tag: &KeyTag| {
             let mut records = self.keys.iter().map(|key| &key.record);

@@ -1,7 +1,8 @@
 //! Volume keys: the rules of their life, their envelopes, and the sealed store of one machine.
 //!
-//! Each life of each volume has keys of its own: one, and another each time that the last one's encryption period is over.
-//! The volume carries the keys' *tags*, which tell nothing of them; the store finds a key by its tag. There it lies wrapped:
+//! Each life of each volume has keys of its own: one, and another each time that the last one's encryption period is
+//! over. The volume carries the keys' *tags*, which tell nothing of them; the store finds a key by its tag. There it
+//! lies wrapped:
 //! ```text
 //! passphrase --Argon2id--+                                +--AES key wrap--> key of A00001
 //!                        +--AES key wrap--> root key --HKDF--AES key wrap--> key of A00002

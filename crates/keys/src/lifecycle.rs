@@ -12,9 +12,9 @@
 //! any but destroyed --compromised--> compromised         any --destroyed--> destroyed
 //! ```
 //! Two rules stand behind the table: a key that has stopped protecting never protects again, and nothing leaves
-//! `destroyed`. A key that is `ready` is not superseded when its volume is begun with another: of two keys that were issued
-//! for one volume, the volume itself shows which of them it was begun with last. An event that says nothing new leaves the
-//! state as it is, so that every caller may repeat itself.
+//! `destroyed`. A key that is `ready` is not superseded when its volume is begun with another: of two keys that were
+//! issued for one volume, the volume itself shows which of them it was begun with last. An event that says nothing new
+//! leaves the state as it is, so that every caller may repeat itself.
 
 use std::fmt;
 
@@ -271,7 +271,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens to a key, its life only goes forward, and once it has stopped protecting it never protects again.
+        /// Whatever happens to a key, its life only goes forward, and once it has stopped protecting it never protects
+        /// again.
         #[test]
         fn a_life_only_goes_forward(events in proptest::collection::vec(proptest::sample::select(&EVENTS[..]), 0..30)) {
             let mut state = KeyState::Generated;

@@ -6,21 +6,22 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 
 use crate::{Agent, Cartridge, KeyError, KeyRecord, Name, Realm, SealedStore, VolumeKey};
 
-/// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys: its serial number; none where
-/// it has no number that is a name, and then it is whoever asks that may be held.
+/// Gives drives the keys of their volumes. `drive` is the drive, which may be held to some of the keys: its serial
+/// number; none where it has no number that is a name, and then it is whoever asks that may be held.
 ///
-/// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can be had back, a
-/// new one was never used before, and whatever fails leaves the volume's older keys as they were. Several drives may ask at the same time,
-/// and none waits for what another one waits for, but for a store that does one thing after the other.
+/// Every implementation keeps the same promises: a key is given out to write with only after it is stored where it can
+/// be had back, a new one was never used before, and whatever fails leaves the volume's older keys as they were.
+/// Several drives may ask at the same time, and none waits for what another one waits for, but for a store that does
+/// one thing after the other.
 ///
-/// The cartridge's serial number, where its memory tells it, is kept with what is known of the volume; that it is another than before is
-/// noted for people, and refuses nothing.
+/// The cartridge's serial number, where its memory tells it, is kept with what is known of the volume; that it is
+/// another than before is noted for people, and refuses nothing.
 pub trait KeyProvider: Send + Sync {
     /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
     fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
 
-    /// A new key for a volume that is about to be written from the beginning of tape: of the group of its pool, or, where it is of none,
-    /// of the one that its drive uses unasked. The older ones stay in force until it is activated.
+    /// A new key for a volume that is about to be written from the beginning of tape: of the group of its pool, or,
+    /// where it is of none, of the one that its drive uses unasked. The older ones stay in force until it is activated.
     fn key_for_new_volume(
         &self,
         volser: &Volser,
@@ -30,10 +31,12 @@ pub trait KeyProvider: Send + Sync {
         now_ns: i64,
     ) -> Result<VolumeKey, KeyError>;
 
-    /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this has retired.
+    /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this
+    /// has retired.
     fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
 
-    /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on record already.
+    /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on
+    /// record already.
     fn key_for_append(
         &self,
         cartridge: Cartridge<'_>,
@@ -114,7 +117,8 @@ impl KeyProvider for Mutex<SealedStore> {
         let key = store.key_for_reading(cartridge.volser, tag, &agent(&realm, drive), now_ns)?;
         let known = realm.unit(cartridge.volser).map(|unit| &unit.cartridges);
         if known.is_some_and(|known| known.differs(cartridge.serial).is_some()) {
-            // A volume is read also where nothing can be written: on a full disk, from a store on a medium that is write-protected.
+            // A volume is read also where nothing can be written: on a full disk, from a store on a medium that is
+            // write-protected.
             let _ = store.seen(cartridge, now_ns);
         }
         Ok(key)

@@ -7,14 +7,15 @@
 //!                     n
 //!                   agent (drive): the groups it may use, and the one it uses unasked
 //! ```
-//! The rules ([`Realm::key_to_begin`], [`Realm::key_to_append`], [`Realm::check_reading`]) are functions of a realm, the records
-//! of keys, and a time that the caller gives; they change nothing. A store records what they decide.
+//! The rules ([`Realm::key_to_begin`], [`Realm::key_to_append`], [`Realm::check_reading`]) are functions of a realm,
+//! the records of keys, and a time that the caller gives; they change nothing. A store records what they decide.
 //!
-//! A policy's periods run from the first issue of a key. That one is over shows in a key's *effective* state and is not written
-//! into its record: a clock that is wrong by years for a minute must not retire every key for good. What follows from it, a
-//! newer key on the volume, is recorded as ever.
+//! A policy's periods run from the first issue of a key. That one is over shows in a key's *effective* state and is not
+//! written into its record: a clock that is wrong by years for a minute must not retire every key for good. What
+//! follows from it, a newer key on the volume, is recorded as ever.
 //!
-//! The group and the policy `default` are always there, without limits: what keys belong to that nobody has said anything of.
+//! The group and the policy `default` are always there, without limits: what keys belong to that nobody has said
+//! anything of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -114,8 +115,8 @@ impl Realm {
         self.units.get(volser)
     }
 
-    /// What an operation on one volume looks at: everything but the other volumes, and agents, which say themselves what they may.
-    /// Without a volume it is what operations on policies and groups look at.
+    /// What an operation on one volume looks at: everything but the other volumes, and agents, which say themselves
+    /// what they may. Without a volume it is what operations on policies and groups look at.
     pub fn about(&self, volser: Option<&Volser>) -> Self {
         let unit = volser.and_then(|volser| self.units.get_key_value(volser));
         Self {

@@ -47,8 +47,8 @@ impl RootKey {
         Ok(root)
     }
 
-    /// The bytes, for the one purpose of handing them to a token that wraps them; never to be copied into memory that is
-    /// not zeroised.
+    /// The bytes, for the one purpose of handing them to a token that wraps them; never to be copied into memory that
+    /// is not zeroised.
     pub fn expose(&self) -> &[u8; KEY_LEN] {
         self.bytes()
     }
@@ -104,8 +104,8 @@ impl RootKey {
 
     #[allow(unsafe_code, reason = "reads the mapping")]
     fn bytes(&self) -> &[u8; KEY_LEN] {
-        // SAFETY: the mapping is at least KEY_LEN long, zero-initialised by the system, aligned to a page, lives as long
-        // as `self`, and is written only through `bytes_mut`.
+        // SAFETY: the mapping is at least KEY_LEN long, zero-initialised by the system, aligned to a page, lives as
+        // long as `self`, and is written only through `bytes_mut`.
         unsafe { self.page.as_ref() }
     }
 

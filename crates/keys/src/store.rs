@@ -29,8 +29,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// The key store of one machine, unlocked.
 ///
 /// Several processes may have it open; each operation is one transaction and sees what the others have committed. The
-/// value can be sent to another thread and is used by one at a time. It must not be carried across `fork`: neither SQLite's
-/// locks nor the page of the root key go with it. Dropping it forgets the root key.
+/// value can be sent to another thread and is used by one at a time. It must not be carried across `fork`: neither
+/// SQLite's locks nor the page of the root key go with it. Dropping it forgets the root key.
 pub struct SealedStore {
     database: Database,
     root: RootKey,
@@ -84,8 +84,8 @@ impl SealedStore {
         self.opened_slot
     }
 
-    /// Lets `unlock` open the store too, and gives the number of its slot. Changing a passphrase is adding the new one and
-    /// removing the old one.
+    /// Lets `unlock` open the store too, and gives the number of its slot. Changing a passphrase is adding the new one
+    /// and removing the old one.
     pub fn add_slot(&mut self, unlock: &Unlock, cost: Argon2Cost) -> Result<u8, KeyError> {
         // Derived before the transaction, for a number that is corrected within it.
         let mut slot = Slot::new(1, &self.root, unlock, cost)?;
@@ -127,8 +127,8 @@ impl SealedStore {
         Ok((contents, keys))
     }
 
-    /// One change: reads and checks everything, lets `edit` change it, seals it, writes what differs, reads it back within
-    /// the transaction, and commits. Whatever fails on the way, nothing has changed.
+    /// One change: reads and checks everything, lets `edit` change it, seals it, writes what differs, reads it back
+    /// within the transaction, and commits. Whatever fails on the way, nothing has changed.
     fn change<T>(
         &mut self,
         edit: impl FnOnce(&mut Contents, &StoreKeys) -> Result<T, KeyError>,

@@ -46,8 +46,8 @@ impl VolumeKey {
 
     /// The key itself, for the one purpose of loading it into a drive's key slot.
     ///
-    /// Never store it, print it, log it, put it into an error, or copy it into memory that is not zeroised. Never use it
-    /// as a cipher's key directly: the drive derives the key of each mount from it.
+    /// Never store it, print it, log it, put it into an error, or copy it into memory that is not zeroised. Never use
+    /// it as a cipher's key directly: the drive derives the key of each mount from it.
     pub fn expose(&self) -> &[u8; KEY_LEN] {
         self.secret.expose()
     }

@@ -1,8 +1,8 @@
 //! Objects in memory, found by their terms: what a node answers from.
 //!
-//! Every object has a slot, and every term the slots of the objects that have it. A search takes the term with the fewest
-//! slots and looks at those alone: a million cartridges are not in the way of a Locate by name. Terms are kept as 64-bit
-//! hashes with a key of the process's own; two terms that fall together cost a look, not a wrong answer.
+//! Every object has a slot, and every term the slots of the objects that have it. A search takes the term with the
+//! fewest slots and looks at those alone: a million cartridges are not in the way of a Locate by name. Terms are kept
+//! as 64-bit hashes with a key of the process's own; two terms that fall together cost a look, not a wrong answer.
 //!
 //! What was destroyed is kept, and found by its Unique Identifier alone.
 

@@ -12,8 +12,8 @@
 //! ```
 //! What is done, what is refused and for which reason, and how clients are set up: `docs/KMIP.md`.
 //!
-//! Limits: a request of 1 MiB, 12 deep, with 20,000 items and 256 batch items; a response of 4 MiB; an object of 16 KiB with 256 attributes in
-//! 40 KiB; 5,000 Unique Identifiers in the answer to a Locate.
+//! Limits: a request of 1 MiB, 12 deep, with 20,000 items and 256 batch items; a response of 4 MiB; an object of 16 KiB
+//! with 256 attributes in 40 KiB; 5,000 Unique Identifiers in the answer to a Locate.
 //!
 //! ```
 //! use capstan_kmip::{MemoryStore, Permitted, Requester, answer};

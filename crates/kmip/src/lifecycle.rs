@@ -10,8 +10,8 @@
 //!      |                   | destroy                          | compromise
 //!      '--> Destroyed      '-----> Destroyed Compromised <----'
 //! ```
-//! An active key is not destroyed at a stroke: it is revoked first, which is a decision of its own. Dates make events too:
-//! an Activation Date that has come activates, a Deactivation Date deactivates, without anyone writing it down.
+//! An active key is not destroyed at a stroke: it is revoked first, which is a decision of its own. Dates make events
+//! too: an Activation Date that has come activates, a Deactivation Date deactivates, without anyone writing it down.
 
 use crate::enumeration::ResultReason;
 
@@ -131,8 +131,9 @@ mod tests {
     const EVENTS: [Event; 4] = [Event::Activate, Event::Deactivate, Event::Compromise, Event::Destroy];
 
     proptest! {
-        /// Whatever happens in whatever order: what is destroyed stays destroyed, what is compromised stays compromised,
-        /// nothing becomes Pre-Active, nothing is active again, and nothing that is active is destroyed at a stroke.
+        /// Whatever happens in whatever order: what is destroyed stays destroyed, what is compromised stays
+        /// compromised, nothing becomes Pre-Active, nothing is active again, and nothing that is active is destroyed at
+        /// a stroke.
         #[test]
         fn no_way_back(events in proptest::collection::vec(0..EVENTS.len(), 0..12)) {
             let mut state = State::PreActive;

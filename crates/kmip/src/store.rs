@@ -6,7 +6,8 @@
 //!                                                   '-- conflict ----> answer() again
 //! ```
 //! A decision changes nothing. Its changes name the version that they rest on, so that whoever commits them does so by
-//! compare-and-set, all or none, before the response leaves; on a conflict the request is decided anew on what is there then.
+//! compare-and-set, all or none, before the response leaves; on a conflict the request is decided anew on what is there
+//! then.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ pub struct Stored {
     pub version: i64,
 }
 
-/// The material of an object cannot be had, though it was not destroyed: a key above it is locked, or a record is damaged.
+/// The material of an object cannot be had, though it was not destroyed: a key above it is locked, or a record is
+/// damaged.
 #[derive(Debug, Error)]
 #[error("the material of {uid} cannot be unwrapped: unlock the node, or take the record from another node")]
 pub struct MaterialUnavailable {

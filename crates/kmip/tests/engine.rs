@@ -331,7 +331,8 @@ fn a_template_is_named_within_it_and_its_own_attributes_are_kept_beside_the_requ
     }
 }
 
-/// Clients of 1.4 that say nothing of Random IV and give none were refused; a mode that there is not was told as a wrong field.
+/// Clients of 1.4 that say nothing of Random IV and give none were refused; a mode that there is not was told as a
+/// wrong field.
 #[test]
 fn an_iv_is_drawn_unless_it_is_said_not_to_be_and_what_is_not_computed_is_no_feature() {
     let mut client = Client::new();
@@ -579,7 +580,8 @@ fn bytes_that_are_no_request_are_answered() {
     response(&encode(&payload(vec![])));
 }
 
-/// A server that is locked, cut off, or does not know the certificate says so to each item, in the version that it was asked in.
+/// A server that is locked, cut off, or does not know the certificate says so to each item, in the version that it was
+/// asked in.
 #[test]
 fn a_server_that_cannot_refuses_every_item() {
     let item = |id: u8| {

@@ -1,4 +1,5 @@
-//! Requests that went wrong on the way: the seeds of the fuzz target with bytes changed, cut and put together, at random.
+//! Requests that went wrong on the way: the seeds of the fuzz target with bytes changed, cut and put together, at
+//! random.
 //!
 //! `CAPSTAN_SEED` replays a run, `CAPSTAN_ROUNDS` makes it longer.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -33,7 +34,8 @@ impl Random {
     }
 }
 
-/// One message, and a million answers: what is asked at once is bounded, whatever its count says, and refused as a whole.
+/// One message, and a million answers: what is asked at once is bounded, whatever its count says, and refused as a
+/// whole.
 #[test]
 fn a_batch_that_is_a_bomb_is_refused_as_a_whole() {
     let requester = Requester { domain: "library".to_owned(), permitted: Permitted::All };

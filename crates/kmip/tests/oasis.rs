@@ -1,5 +1,5 @@
-//! The OASIS cases of KMIP 1.4, played by `tests/kmip/replay.py` against a server in this process, as they are and said in every other
-//! version; the cases of 2.1 that are our own; and the score in `docs/KMIP.md`, which is what they give.
+//! The OASIS cases of KMIP 1.4, played by `tests/kmip/replay.py` against a server in this process, as they are and said
+//! in every other version; the cases of 2.1 that are our own; and the score in `docs/KMIP.md`, which is what they give.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[allow(dead_code, reason = "its main is not called here")]
@@ -61,7 +61,8 @@ fn the_documented_score_is_the_score() {
     assert!(documented.contains(&table), "put this into docs/KMIP.md:\n{table}");
 }
 
-/// For each version a row: how many cases pass, are refused as the standard says, and need what the version does not have.
+/// For each version a row: how many cases pass, are refused as the standard says, and need what the version does not
+/// have.
 #[test]
 fn the_documented_score_of_every_version_is_the_score() {
     let documented = std::fs::read_to_string(root().join("docs/KMIP.md")).unwrap();

@@ -7,10 +7,11 @@
 //!                      \            |                  /                     |
 //!                       `------ what comes in -------'  --> block pool --> drive (or disk, then drive)
 //! ```
-//! [`SiteFigures`] holds what was measured of one source. [`SiteFigures::forecast`] predicts a [`Setting`]: three times, with the least, the
-//! middle and the most that each part gave, so that a forecast is as sure as the measurements it stands on. [`advise`] looks for the
-//! setting that gives most and says which changes lead there, the most useful first. No rule of thumb is typed in: that 8
-//! connections are enough, or that a pool is too small, comes out of forecasts.
+//! [`SiteFigures`] holds what was measured of one source. [`SiteFigures::forecast`] predicts a [`Setting`]: three
+//! times, with the least, the middle and the most that each part gave, so that a forecast is as sure as the
+//! measurements it stands on. [`advise`] looks for the setting that gives most and says which changes lead there, the
+//! most useful first. No rule of thumb is typed in: that 8 connections are enough, or that a pool is too small, comes
+//! out of forecasts.
 
 mod advice;
 mod doubt;

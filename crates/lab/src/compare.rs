@@ -1,7 +1,7 @@
 //! The models held against this machine: virtual drives, paced and not, predicted and then measured.
 //!
-//! A paced drive is predicted by its model alone. One that is not paced is predicted by two figures, seconds for a block and
-//! seconds for a byte, that are found with a short and a long block and then hold for those between.
+//! A paced drive is predicted by its model alone. One that is not paced is predicted by two figures, seconds for a
+//! block and seconds for a byte, that are found with a short and a long block and then hold for those between.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

@@ -1,13 +1,13 @@
 //! Seeded data sets, shaped like those of the published staging measurements, or as a person says.
 //!
-//! *Small*: files of 4 to 16 KB, 690 in a folder. *Typical*: files of 64 KB to 64 MB, 200 in a folder, lengths even on a
-//! logarithmic scale. Both shrink to half, under a dictionary coder and at every scale from one 4 KB file to the whole set:
-//! half of what looks like it should shrink does so by repeating earlier bytes of the same file, the rest is noise. (Bytes
-//! of four bits' entropy each would halve under Huffman coding only; files cut from one text would shrink the more of them a
-//! compressor or a deduplicating peer sees at once.)
+//! *Small*: files of 4 to 16 KB, 690 in a folder. *Typical*: files of 64 KB to 64 MB, 200 in a folder, lengths even on
+//! a logarithmic scale. Both shrink to half, under a dictionary coder and at every scale from one 4 KB file to the
+//! whole set: half of what looks like it should shrink does so by repeating earlier bytes of the same file, the rest is
+//! noise. (Bytes of four bits' entropy each would halve under Huffman coding only; files cut from one text would shrink
+//! the more of them a compressor or a deduplicating peer sees at once.)
 //!
-//! What else can be said of a set: lengths of one's own, a ratio for each MB, names that programs stumble over, and how wide and
-//! deep its tree is. Whatever it is to shrink by, [`DataSet::shrink`] finds out whether it does.
+//! What else can be said of a set: lengths of one's own, a ratio for each MB, names that programs stumble over, and how
+//! wide and deep its tree is. Whatever it is to shrink by, [`DataSet::shrink`] finds out whether it does.
 //!
 //! A file's bytes follow from the seed and its number alone, so threads make them in any order.
 
@@ -147,7 +147,8 @@ impl DataSet {
             self.each_folder(watch, &|number, buffer| self.make_folder(folder, number, buffer, watch)).map(|_| ())
         });
         if made.is_err() {
-            // The folder was empty: everything in it is ours. What cannot be removed is less bad than why the set was not made.
+            // The folder was empty: everything in it is ours. What cannot be removed is less bad than why the set was
+            // not made.
             let _ = fs::remove_dir_all(folder);
             if was_there {
                 let _ = fs::create_dir(folder);

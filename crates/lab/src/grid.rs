@@ -156,8 +156,8 @@ const PAPERS_BUFFER_BYTES: [u64; 5] = [64 << 10, 256 << 10, 512 << 10, 2 << 20, 
 const ROWS_MAX: usize = 1_000_000;
 
 impl GridAxes {
-    /// What the tables of LTO4 and of T10000A show, all of it for each drive. 64 KB is beside what they show: the default of many
-    /// programs, and all that some drives write besides 256 KB.
+    /// What the tables of LTO4 and of T10000A show, all of it for each drive. 64 KB is beside what they show: the
+    /// default of many programs, and all that some drives write besides 256 KB.
     pub fn of_papers(drives: Vec<String>) -> Self {
         Self {
             drives,
@@ -249,8 +249,8 @@ fn length_text(bytes: u64) -> String {
     whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Makes a table: by drive, buffers, ratio, file size, buffer size and encryption, as the papers' tables go. Each of its rows can be
-/// predicted.
+/// Makes a table: by drive, buffers, ratio, file size, buffer size and encryption, as the papers' tables go. Each of
+/// its rows can be predicted.
 pub fn make_grid(axes: &GridAxes) -> Result<Vec<Cell>, GridError> {
     axes.check()?;
     let mut rows = Vec::new();
@@ -285,7 +285,8 @@ pub fn mean_error(cells: &[Cell], predictions: &[Prediction]) -> Option<f64> {
     (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
 }
 
-/// Rows whose encrypted and plain measurements agree: where the paper contradicts itself by more than `share`, neither is known.
+/// Rows whose encrypted and plain measurements agree: where the paper contradicts itself by more than `share`, neither
+/// is known.
 pub fn agreeing(cells: &[Cell], share: f64) -> Vec<Cell> {
     let same = |a: &Job, b: &Job| {
         a.file_bytes == b.file_bytes && a.buffer_bytes == b.buffer_bytes && a.buffers == b.buffers && a.ratio == b.ratio
@@ -302,8 +303,8 @@ pub fn agreeing(cells: &[Cell], share: f64) -> Vec<Cell> {
     cells.iter().filter(agrees).cloned().collect()
 }
 
-/// Finds the host's figures by which a table is predicted best: from `start` on, each figure in turn a step up or down, by steps
-/// that become finer. The same table gives the same figures.
+/// Finds the host's figures by which a table is predicted best: from `start` on, each figure in turn a step up or down,
+/// by steps that become finer. The same table gives the same figures.
 pub fn calibrate(cells: &[Cell], start: &HostModel) -> Result<(HostModel, f64), GridError> {
     const FIRST_STEP: f64 = 0.4;
     const LAST_STEP: f64 = 1e-4;

@@ -1,8 +1,8 @@
 //! The laboratory: what a drive makes of what a host gives it, before anybody buys either.
 //!
-//! A [`Load`] is what the host does: a trace of rates, or files one behind the other. [`simulate`] runs it against a drive's
-//! model in virtual time and gives a [`Simulation`]: what the host saw, the buffer and the tape, interval by interval, and the
-//! totals. [`plot`] draws it.
+//! A [`Load`] is what the host does: a trace of rates, or files one behind the other. [`simulate`] runs it against a
+//! drive's model in virtual time and gives a [`Simulation`]: what the host saw, the buffer and the tape, interval by
+//! interval, and the totals. [`plot`] draws it.
 //!
 //! ```
 //! use capstan_lab::{Load, Options, simulate};

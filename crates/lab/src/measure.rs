@@ -7,7 +7,8 @@
 //!   staging                    memory --> disk --> memory    a file library, written, read, and both at once
 //!   restore   drive --> decrypt, unpack --> files, flushed   what comes back; and from a drive to a drive, an object copy
 //! ```
-//! All are measured in rounds. What a part gives is the median, and the rounds that were farthest from it say how sure that is.
+//! All are measured in rounds. What a part gives is the median, and the rounds that were farthest from it say how sure
+//! that is.
 
 pub(crate) mod course;
 pub(crate) mod data_path;

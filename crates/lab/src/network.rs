@@ -10,16 +10,17 @@
 //!     go, blocks <==============================, how many bytes came           (receive)
 //!   end ----------------------------------------> end
 //! ```
-//! Blocks are sent for as long as was asked, and count once the other side says that it has them, so that a rate is never that of
-//! filling a socket's buffer. The first byte of a block says whether it is the last: a connection that ends before is one that was
-//! lost, however cleanly it was closed. A slow start is part of what is measured, as it is part of a backup's life.
+//! Blocks are sent for as long as was asked, and count once the other side says that it has them, so that a rate is
+//! never that of filling a socket's buffer. The first byte of a block says whether it is the last: a connection that
+//! ends before is one that was lost, however cleanly it was closed. A slow start is part of what is measured, as it is
+//! part of a backup's life.
 //!
-//! The listener knows nobody: whoever reaches its port may use the network for a measurement, one at a time, and nothing else. So
-//! it listens on this machine only, unless it is told an address. What comes in is hostile: lengths are bounded before anything is
-//! allocated, silence ends a connection, and a measurement has an end.
+//! The listener knows nobody: whoever reaches its port may use the network for a measurement, one at a time, and
+//! nothing else. So it listens on this machine only, unless it is told an address. What comes in is hostile: lengths
+//! are bounded before anything is allocated, silence ends a connection, and a measurement has an end.
 //!
-//! Rejected: threads that only copy between sockets and memory without a protocol of ours (as `nc` does): a stream that was cut
-//! short could not be told from one that ended.
+//! Rejected: threads that only copy between sockets and memory without a protocol of ours (as `nc` does): a stream that
+//! was cut short could not be told from one that ended.
 
 mod hello;
 mod line;
@@ -43,7 +44,8 @@ const BLOCK_BYTES_MAX: u32 = 4 << 20;
 const BLOCK_BYTES_MIN: u32 = 1 << 10;
 /// Most connections of a measurement at a time.
 const CONNECTIONS_MAX: u32 = 64;
-/// Most numbers of connections in a plan: with the longest time a measurement then has an end that a listener can hold it to.
+/// Most numbers of connections in a plan: with the longest time a measurement then has an end that a listener can hold
+/// it to.
 const NUMBERS_MAX: usize = 16;
 /// The longest time for one number of connections in one direction, seconds.
 const SECONDS_MAX: f64 = 600.0;

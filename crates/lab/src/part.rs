@@ -39,8 +39,9 @@ impl Part {
     }
 }
 
-/// What parts give together: nearly what the narrowest gives. Each fluctuates, so that those near the narrowest are it now and then:
-/// rates are joined by a power mean, whose power says how little they fluctuate. A disk that source and drive share stands for the drive.
+/// What parts give together: nearly what the narrowest gives. Each fluctuates, so that those near the narrowest are it
+/// now and then: rates are joined by a power mean, whose power says how little they fluctuate. A disk that source and
+/// drive share stands for the drive.
 pub(crate) fn together(parts: &[(Part, f64)], steadiness: f64) -> f64 {
     let shared = parts.iter().any(|(part, _)| *part == Part::Disk);
     let apart = parts.iter().filter(|(part, _)| !(shared && *part == Part::Drive));

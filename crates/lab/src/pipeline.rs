@@ -7,12 +7,12 @@
 //!   that double, up to a      after a cycle and its copying          up to its ceiling
 //!   window                    N x B at most in a cycle
 //! ```
-//! Each of the three has a rate of its own, and the smallest is nearly what comes out. Nearly, because each of them fluctuates
-//! and those near the smallest are the bottleneck now and then: rates are joined by a power mean, whose power says how little
-//! they fluctuate.
+//! Each of the three has a rate of its own, and the smallest is nearly what comes out. Nearly, because each of them
+//! fluctuates and those near the smallest are the bottleneck now and then: rates are joined by a power mean, whose
+//! power says how little they fluctuate.
 //!
-//! Rejected: simulating every buffer. It gives the same rates from the same figures, a thousand times slower, and the papers
-//! publish means.
+//! Rejected: simulating every buffer. It gives the same rates from the same figures, a thousand times slower, and the
+//! papers publish means.
 
 use capstan_tape::model::{DriveModel, ModelError};
 use serde::Deserialize;
@@ -20,7 +20,8 @@ use serde::Deserialize;
 /// The first read request of a file, bytes: the first read-ahead window of the file systems of the papers.
 const FIRST_REQUEST_BYTES: f64 = 32.0 * 1024.0;
 
-/// A host: how it reads files and hands buffers on. A handful of figures with a physical meaning; [`super::calibrate`] finds them.
+/// A host: how it reads files and hands buffers on. A handful of figures with a physical meaning; [`super::calibrate`]
+/// finds them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostModel {

@@ -1,7 +1,7 @@
 //! Reports: one HTML page that needs no network, for the screen, light and dark, and for paper.
 //!
-//! Each picture is SVG with its axes, its units and the words for its lines beside them; the numbers stand below it. A picture shows
-//! what was measured against what was predicted wherever both are known, and names the bottleneck.
+//! Each picture is SVG with its axes, its units and the words for its lines beside them; the numbers stand below it. A
+//! picture shows what was measured against what was predicted wherever both are known, and names the bottleneck.
 
 mod chart;
 mod sections;

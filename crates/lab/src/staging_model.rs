@@ -4,14 +4,14 @@
 //!  source --write, behind a cache--> array of disks --read, block by block--> tape, or target
 //!                                    one set of spindles
 //! ```
-//! Three figures: what the array writes, what it reads, and what a block costs its reader. Writes go behind a cache, so that only
-//! the slower of source and array counts. A reader waits for each block, hands it on, and asks for the next: both times add up,
-//! and short blocks make it slower. When both go on at once, the spindles belong to one or to the other, each for as much of the time as
-//! it needs, and for half of it if both want more. Nothing is taken off for the seeks between the two: no figure of that was
-//! published, so that both at once is an upper bound.
+//! Three figures: what the array writes, what it reads, and what a block costs its reader. Writes go behind a cache, so
+//! that only the slower of source and array counts. A reader waits for each block, hands it on, and asks for the next:
+//! both times add up, and short blocks make it slower. When both go on at once, the spindles belong to one or to the
+//! other, each for as much of the time as it needs, and for half of it if both want more. Nothing is taken off for the
+//! seeks between the two: no figure of that was published, so that both at once is an upper bound.
 //!
-//! A depot is a file of the library; it goes to tape when it is complete, and meanwhile the next is filled. So the length of a
-//! depot decides how much goes on at once ([`StagingModel::elapsed_s`]).
+//! A depot is a file of the library; it goes to tape when it is complete, and meanwhile the next is filled. So the
+//! length of a depot decides how much goes on at once ([`StagingModel::elapsed_s`]).
 
 /// An array of disks that stages.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,7 +73,8 @@ impl StagingModel {
     }
 }
 
-/// Seconds until so many MB are on tape, through depots of so many MB: what goes in and out while the other stands, and while both go on.
+/// Seconds until so many MB are on tape, through depots of so many MB: what goes in and out while the other stands, and
+/// while both go on.
 pub(crate) fn through_depots_s(mb: f64, depot_mb: f64, alone: &BothWays, both: &BothWays) -> f64 {
     let depot_mb = if depot_mb > 0.0 { depot_mb.min(mb) } else { mb };
     let depots = (mb / depot_mb).ceil() as u64;

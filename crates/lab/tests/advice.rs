@@ -1,5 +1,5 @@
-//! Advice tried as a person would: each part in turn is made the slow one, must be named, and what is advised must give what was
-//! promised. A slow disk needs a device of its own: `tests/advice.sh`.
+//! Advice tried as a person would: each part in turn is made the slow one, must be named, and what is advised must give
+//! what was promised. A slow disk needs a device of its own: `tests/advice.sh`.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -17,8 +17,8 @@ use tempfile::TempDir;
 const MEMORY_BYTES: u64 = 8 << 30;
 /// Machines that run tests are busy with other things, too.
 const NEAR: f64 = 0.25;
-/// What was measured in a slow second of such a machine is no promise for a fast one: what misses is measured and tried anew. A forecast
-/// that is wrong is wrong each time.
+/// What was measured in a slow second of such a machine is no promise for a fast one: what misses is measured and tried
+/// anew. A forecast that is wrong is wrong each time.
 const ROUNDS: u32 = 4;
 
 /// One test measures at a time.
@@ -157,7 +157,8 @@ fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
     let advice = advise(&figures, &current, MEMORY_BYTES, None).unwrap();
     assert_eq!(advice.current.1.bottleneck, Part::Source);
     assert_changes(&advice, None);
-    // 20 MB/s is a third of what its slowest speed needs: the buffer hides that from the host, and the tape goes back for it.
+    // 20 MB/s is a third of what its slowest speed needs: the buffer hides that from the host, and the tape goes back
+    // for it.
     assert!(advice.current.1.backhitches_per_hour.unwrap() > 50.0, "{:?}", advice.current.1);
     // Something that goes as slowly as that is to be had.
     let fit = advice.fitting.as_deref().unwrap();

@@ -12,7 +12,8 @@ use crate::{Stopped, StreamSink};
 
 /// The sink that a source writes one connection's stream to.
 ///
-/// Dropping it without [`Connection::finish`] leaves the object open: what was handed on stays, the rest is not reported.
+/// Dropping it without [`Connection::finish`] leaves the object open: what was handed on stays, the rest is not
+/// reported.
 pub struct Connection {
     stream: u64,
     object: ObjectId,

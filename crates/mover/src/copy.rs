@@ -1,7 +1,7 @@
 //! One copy of a session: a thread with its own queue, drive after drive until the session ends.
 //!
-//! Twin copies are written independently: each has its queue, its volumes, its checkpoints. A copy that fails is reported and
-//! the others go on; what it lacks is found in the catalog and copied later.
+//! Twin copies are written independently: each has its queue, its volumes, its checkpoints. A copy that fails is
+//! reported and the others go on; what it lacks is found in the catalog and copied later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub enum VolumeEnd {
 /// Why whoever runs the mover could not do its part.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a copy asks of whoever runs the mover. Called from the copy's thread; a call may take as long as an operator takes.
+/// What a copy asks of whoever runs the mover. Called from the copy's thread; a call may take as long as an operator
+/// takes.
 pub trait CopyHost: Send {
     /// Mounts the next volume to append to.
     fn mount(&mut self) -> Result<Mounted, HostError>;
@@ -55,8 +56,8 @@ pub trait CopyHost: Send {
     /// Records what a flush has made safe. Only after this returns may anything of it be reported as protected.
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError>;
 
-    /// Looks after a drive in the middle of a session. All that was written is on the medium, and the tape stands still while this
-    /// takes: keep it short, and leave the tape where it is.
+    /// Looks after a drive in the middle of a session. All that was written is on the medium, and the tape stands still
+    /// while this takes: keep it short, and leave the tape where it is.
     fn look_after(&mut self, _drive: &mut dyn Drive, _volser: &Volser) {}
 
     /// Takes the drive back.
@@ -151,8 +152,8 @@ impl Copy {
 
     fn serve(&mut self, mut commands: Receiver<Command>) -> Result<(), MoverError> {
         let meters = Arc::clone(&self.task.meters);
-        // The clock is asked when there is nothing to do, and once for some blocks: in a guest that asks the kernel each time, it is a good
-        // part of what a block takes. What is under way counts meanwhile.
+        // The clock is asked when there is nothing to do, and once for some blocks: in a guest that asks the kernel
+        // each time, it is a good part of what a block takes. What is under way counts meanwhile.
         let mut now = Instant::now();
         let mut unasked = 0;
         loop {
@@ -168,7 +169,8 @@ impl Copy {
                     match waited {
                         Ok(command) => Some(command),
                         Err(Nothing::Yet) => None,
-                        // The session was dropped rather than finished: what is flushed stays, the rest was never reported.
+                        // The session was dropped rather than finished: what is flushed stays, the rest was never
+                        // reported.
                         Err(Nothing::More) => return Err(MoverError::Stopped),
                     }
                 }

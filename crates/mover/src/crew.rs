@@ -1,10 +1,11 @@
 //! Threads that take streams: each has one at a time, and goes on with the next when that has ended.
 //!
-//! Whoever wants a thousand files of a tape has as many short streams, one open after the other: a thread for each would be made and
-//! gone within one block. So a thread that has nothing left takes the next stream, and only if none is free, another is made.
+//! Whoever wants a thousand files of a tape has as many short streams, one open after the other: a thread for each
+//! would be made and gone within one block. So a thread that has nothing left takes the next stream, and only if none
+//! is free, another is made.
 //!
-//! Limits: as many threads as streams are open, and [`FINISHING_MAX`] that write what is left of those before. Whoever starts a stream
-//! beyond that waits for one of these; they need nothing more from it, so they come to their end.
+//! Limits: as many threads as streams are open, and [`FINISHING_MAX`] that write what is left of those before. Whoever
+//! starts a stream beyond that waits for one of these; they need nothing more from it, so they come to their end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::queue::{Receiver, Sender, queue};
 use crate::read::Wanted;
 use crate::stream::{Gap, Piece, Room, StreamReader};
 
-/// Blocks that may wait for the threads of all open streams together. Each stream has its part of them, within [`QUEUED_MIN`] and
+/// Blocks that may wait for the threads of all open streams together. Each stream has its part of them, within
+/// [`QUEUED_MIN`] and
 /// [`QUEUED_MAX`]: a reader that has one stream hands on several blocks at a time.
 const QUEUED: usize = 64;
 const QUEUED_MIN: usize = 4;

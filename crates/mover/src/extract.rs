@@ -8,8 +8,8 @@
 //! A stream is not trusted, whoever wrote it:
 //! - Nothing is written outside the target. Paths that could lead out are refused; what is left is opened beneath the
 //!   target's descriptor and never through a symbolic link, also one that the stream itself made a moment ago.
-//! - Nothing existing is opened for writing. A file is made exclusively, or under a temporary name that replaces the old
-//!   one in a rename, so that a name that is a link elsewhere is replaced and not followed.
+//! - Nothing existing is opened for writing. A file is made exclusively, or under a temporary name that replaces the
+//!   old one in a rename, so that a name that is a link elsewhere is replaced and not followed.
 //! - Device nodes, setuid bits, capabilities and owners appear only where [`ExtractOptions`] says so.
 //! - Memory is bounded: what has to wait for the end waits in a nameless file once it passes a budget, and no length in
 //!   the stream is believed before it is checked.

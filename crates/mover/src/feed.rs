@@ -1,4 +1,5 @@
-//! Executing a read plan: one reader goes over the volumes, each stream's blocks go to a thread that has no other at the time.
+//! Executing a read plan: one reader goes over the volumes, each stream's blocks go to a thread that has no other at
+//! the time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,14 +31,15 @@ pub trait ReadHost {
     /// Mounts a volume whose label says what `place` says, key loaded.
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError>;
 
-    /// In which order to read these stretches of the volume in the drive: their places in the list, which is front to back. An order
-    /// that leaves something out, or names it twice, is none, and the list's is taken.
+    /// In which order to read these stretches of the volume in the drive: their places in the list, which is front to
+    /// back. An order that leaves something out, or names it twice, is none, and the list's is taken.
     fn order(&mut self, drive: &mut dyn Drive, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
         let _ = (drive, place);
         (0..stretches.len()).collect()
     }
 
-    /// Called before a run of blocks is read, which begins at `lbn`: for whoever reads what stands in front of it on the way.
+    /// Called before a run of blocks is read, which begins at `lbn`: for whoever reads what stands in front of it on
+    /// the way.
     fn on_the_way(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
         let _ = (reader, lbn);
     }
@@ -61,7 +63,8 @@ pub struct Damage {
     pub offset: u64,
     /// What was wrong.
     pub reason: String,
-    /// Whether the medium is at fault. A key that is not there, or a drive that does not answer, says nothing of what is written.
+    /// Whether the medium is at fault. A key that is not there, or a drive that does not answer, says nothing of what
+    /// is written.
     pub of_medium: bool,
 }
 
@@ -132,8 +135,8 @@ pub struct ReadReport {
 /// A volume by its index, and the drive that it is in, or why it could not be mounted.
 type InDrive = (usize, Result<Box<dyn Drive>, String>);
 
-/// Executes a plan. `consume` runs on one of several threads for each stream and reads the stream's members in order. Once `stop`
-/// is set nothing more is read. `meters` tell meanwhile who waits for whom.
+/// Executes a plan. `consume` runs on one of several threads for each stream and reads the stream's members in order.
+/// Once `stop` is set nothing more is read. `meters` tell meanwhile who waits for whom.
 pub fn read_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
@@ -143,7 +146,8 @@ pub fn read_streams(
 ) -> ReadReport {
     let chunk_len = wanted.streams.iter().map(|stream| stream.chunk_len as usize).max().unwrap_or(0);
     let chunk_len = chunk_len.min(BLOCK_LEN_MAX);
-    // A stream's last run tells when its thread may go on with another; the most streams open at once bound the buffers.
+    // A stream's last run tells when its thread may go on with another; the most streams open at once bound the
+    // buffers.
     let mut runs_left: HashMap<usize, usize> = HashMap::new();
     for run in plan.passes.iter().flat_map(|pass| &pass.runs) {
         *runs_left.entry(run.stream).or_default() += 1;

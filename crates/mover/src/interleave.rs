@@ -1,9 +1,9 @@
 //! Which connection's block goes to the drive next.
 //!
-//! Blocks of one connection are kept together as long as it has any, up to an extent's length, because a restore of one object
-//! passes over what is not its own extent by extent. When the current connection runs dry the choice waits until another has
-//! gathered enough for a worthwhile extent, unless the pool runs low or the drive would starve: then the one with most goes.
-//! The choice is a pure function of what is held; [`Interleave`] only keeps the queues.
+//! Blocks of one connection are kept together as long as it has any, up to an extent's length, because a restore of one
+//! object passes over what is not its own extent by extent. When the current connection runs dry the choice waits until
+//! another has gathered enough for a worthwhile extent, unless the pool runs low or the drive would starve: then the
+//! one with most goes. The choice is a pure function of what is held; [`Interleave`] only keeps the queues.
 //!
 //! Chunks of a connection that were packed by different workers arrive out of order and are put back in order here.
 

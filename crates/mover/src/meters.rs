@@ -7,7 +7,8 @@ use std::time::Instant;
 /// What moments are counted from.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// How long somebody was at work, what is under way included: a mount of a minute counts while it lasts. One thread works, any looks.
+/// How long somebody was at work, what is under way included: a mount of a minute counts while it lasts. One thread
+/// works, any looks.
 #[derive(Debug, Default)]
 pub(crate) struct Busy {
     done_ns: AtomicU64,
@@ -96,8 +97,8 @@ impl ReadMeters {
     }
 }
 
-/// A reader at its drive, from now until it is dropped, except while it waits for somebody. The clock is asked where there is something to
-/// wait for, and not for each block.
+/// A reader at its drive, from now until it is dropped, except while it waits for somebody. The clock is asked where
+/// there is something to wait for, and not for each block.
 pub(crate) struct AtDrive<'a> {
     meters: &'a ReadMeters,
     since: Instant,

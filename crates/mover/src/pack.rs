@@ -1,11 +1,11 @@
 //! Packing: chunks are compressed on as many cores as there are.
 //!
-//! A chunk goes to a worker if one is free, else the connection's own thread packs it: one connection keeps every core busy,
-//! and many connections do not queue behind a few workers. A worker compresses into a spare buffer of its own and keeps the
-//! chunk's buffer as its next spare, so packing takes nothing from the pool and cannot deadlock with it.
+//! A chunk goes to a worker if one is free, else the connection's own thread packs it: one connection keeps every core
+//! busy, and many connections do not queue behind a few workers. A worker compresses into a spare buffer of its own and
+//! keeps the chunk's buffer as its next spare, so packing takes nothing from the pool and cannot deadlock with it.
 //!
-//! Incompressible data is noticed: after a chunk that does not shrink, the next ones of its connection are passed through,
-//! more of them each time, with a probe between.
+//! Incompressible data is noticed: after a chunk that does not shrink, the next ones of its connection are passed
+//! through, more of them each time, with a probe between.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

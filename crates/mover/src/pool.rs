@@ -1,9 +1,9 @@
 //! The block pool: every buffer of the data path, allocated once.
 //!
-//! A buffer holds one chunk of a stream with room for a block header in front of it, so that an uncompressed chunk becomes a
-//! block where it lies. A buffer that is dropped goes back to its pool; who wants one while all are out waits, and that
-//! waiting is what keeps sources from outrunning drives. The buffer that came back last goes out first: it is still in the
-//! processor's caches, and buffers that a fast drive never needs are never touched.
+//! A buffer holds one chunk of a stream with room for a block header in front of it, so that an uncompressed chunk
+//! becomes a block where it lies. A buffer that is dropped goes back to its pool; who wants one while all are out
+//! waits, and that waiting is what keeps sources from outrunning drives. The buffer that came back last goes out first:
+//! it is still in the processor's caches, and buffers that a fast drive never needs are never touched.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,8 @@ pub(crate) struct BlockPool {
 struct Free {
     stack: Mutex<Stack>,
     returned: Condvar,
-    /// Who waits is woken when there are so many: a source that is faster than the drive reads them all before it sleeps again.
+    /// Who waits is woken when there are so many: a source that is faster than the drive reads them all before it
+    /// sleeps again.
     worthwhile: usize,
 }
 
@@ -34,8 +35,8 @@ struct Stack {
     waiting: usize,
 }
 
-/// Most buffers that must be there before a source is woken. A session has as many beyond those that its connections and workers may keep
-/// while they wait, so that they come back whatever the others do.
+/// Most buffers that must be there before a source is woken. A session has as many beyond those that its connections
+/// and workers may keep while they wait, so that they come back whatever the others do.
 const WORTHWHILE_MAX: usize = 8;
 
 /// One buffer of a pool; goes back when dropped.

@@ -1,10 +1,11 @@
 //! The queues of the data path: many senders, one receiver, which takes all there is at once.
 //!
-//! A block is handed on three times on its way. Where each hand-over wakes a thread, asks the clock and yields to others until something comes,
-//! system calls cost more than moving the bytes: in a guest, where one takes 65 µs, twenty a block were half of a backup's time. Here nobody
-//! is woken who does not sleep, and a sender that waited for room goes on when the receiver has taken the whole queue: both work in stretches.
-//! A receiver that ran out of items is not woken by the next one alone, but when there are several, or when [`GATHERING`] is over.
-//! Rejected: a channel of a library (it spins and yields before it sleeps, and wakes its sender for each item).
+//! A block is handed on three times on its way. Where each hand-over wakes a thread, asks the clock and yields to
+//! others until something comes, system calls cost more than moving the bytes: in a guest, where one takes 65 µs,
+//! twenty a block were half of a backup's time. Here nobody is woken who does not sleep, and a sender that waited for
+//! room goes on when the receiver has taken the whole queue: both work in stretches. A receiver that ran out of items
+//! is not woken by the next one alone, but when there are several, or when [`GATHERING`] is over. Rejected: a channel
+//! of a library (it spins and yields before it sleeps, and wakes its sender for each item).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +16,8 @@ use rustix::thread::futex::{self, Flags, Timespec};
 
 /// Most items that must be there before a receiver is woken that had some a moment ago.
 const WORTHWHILE_MAX: usize = 4;
-/// Longest that an item waits for others. A source of 100 MB/s brings a block less often: each of its blocks is taken at once.
+/// Longest that an item waits for others. A source of 100 MB/s brings a block less often: each of its blocks is taken
+/// at once.
 const GATHERING: Duration = Duration::from_millis(2);
 
 /// Makes a queue for `room` items, beside those that the receiver has taken and not used yet.
@@ -84,8 +86,8 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until so many items are queued, all senders are gone, or the time is over. Returns at once if items are queued. May return
-    /// early: asking the clock for what is left costs more than looking again.
+    /// Sleeps until so many items are queued, all senders are gone, or the time is over. Returns at once if items are
+    /// queued. May return early: asking the clock for what is left costs more than looking again.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<T>>,
@@ -107,8 +109,9 @@ impl<T> Shared<T> {
     }
 }
 
-/// Wakes the receiver, which sleeps no longer than a time that the kernel counts from now on. `Condvar` sleeps until a time of day of the
-/// monotonic clock instead: a program that is given another clock (by faketime, say) would sleep for years.
+/// Wakes the receiver, which sleeps no longer than a time that the kernel counts from now on. `Condvar` sleeps until a
+/// time of day of the monotonic clock instead: a program that is given another clock (by faketime, say) would sleep for
+/// years.
 #[derive(Default)]
 struct Bell(AtomicU32);
 
@@ -122,7 +125,8 @@ impl Bell {
     fn wait(&self, heard: u32, limit: Option<Duration>) {
         // A time too long for the kernel is for ever.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // That it was rung meanwhile, that the time is over, that a signal came: all of them end the wait, and the caller looks again.
+        // That it was rung meanwhile, that the time is over, that a signal came: all of them end the wait, and the
+        // caller looks again.
         let _ = futex::wait(&self.0, Flags::PRIVATE, heard, limit.as_ref());
     }
 
@@ -239,7 +243,8 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.received = false;
-        // What was sent and not received is dropped here, and not while the queue is held: a buffer goes back to its pool.
+        // What was sent and not received is dropped here, and not while the queue is held: a buffer goes back to its
+        // pool.
         let items = std::mem::take(&mut state.items);
         drop(state);
         self.shared.went.notify_all();

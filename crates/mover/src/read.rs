@@ -1,9 +1,10 @@
 //! Reading back: which blocks, in which order, and the streams that come of them.
 //!
-//! A [`ReadPlan`] lists passes, one a volume, each a list of runs in tape order; it is made by a pure function of what is
-//! wanted and where it stands, and is shown before it is executed. Executing it reads each volume once and feeds every stream's blocks
-//! to a thread of that stream, whatever the order they were interleaved in: front to back, but for stretches that do not depend on each
-//! other, which are read in the order that whoever mounts the volume says ([`crate::take_apart`]).
+//! A [`ReadPlan`] lists passes, one a volume, each a list of runs in tape order; it is made by a pure function of what
+//! is wanted and where it stands, and is shown before it is executed. Executing it reads each volume once and feeds
+//! every stream's blocks to a thread of that stream, whatever the order they were interleaved in: front to back, but
+//! for stretches that do not depend on each other, which are read in the order that whoever mounts the volume says
+//! ([`crate::take_apart`]).
 //!
 //! A block that cannot be read from the copy that was planned is read from another copy at once; if there is none, the
 //! members that it holds fail, and every other member goes on.
@@ -32,7 +33,8 @@ pub struct ExtentPlace {
     pub copy: u8,
     /// The connection that its blocks name.
     pub connection: u16,
-    /// Where that connection's stream begins in this one: 0, but for an object whose one member runs through all connections.
+    /// Where that connection's stream begins in this one: 0, but for an object whose one member runs through all
+    /// connections.
     pub base: u64,
     /// Where it begins.
     pub first_lbn: u64,
@@ -200,8 +202,8 @@ fn covering<'e>(extents: &[&'e ExtentPlace], at: u64) -> Option<&'e ExtentPlace>
 
 /// Deals runs, each stream's in the order that it needs them, into passes over volumes.
 ///
-/// A pass takes from every stream the runs that come next and stand on its volume, further and further along the tape. The
-/// next volume is one that this finishes with, if there is one, else the one that gives most.
+/// A pass takes from every stream the runs that come next and stand on its volume, further and further along the tape.
+/// The next volume is one that this finishes with, if there is one, else the one that gives most.
 fn passes(mut queues: Vec<VecDeque<(usize, Run)>>) -> Vec<Pass> {
     let mut left: BTreeMap<usize, usize> = BTreeMap::new();
     queues.iter().flatten().for_each(|(volume, _)| *left.entry(*volume).or_default() += 1);

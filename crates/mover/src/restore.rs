@@ -31,7 +31,8 @@ pub struct RestoreWatch {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Bytes after which what was taken is told: a counter that two processors write for each small file costs more than its header.
+/// Bytes after which what was taken is told: a counter that two processors write for each small file costs more than
+/// its header.
 const TOLD_EVERY: u64 = 1 << 18;
 
 /// A reader that counts what is taken from it.

@@ -5,7 +5,8 @@
 //! connection --+--> pack (threads) --> interleave -----+
 //! connection --+                                       +--> copy 2 --> drive
 //! ```
-//! Every arrow is a queue whose blocks come from one pool. The interleaving thread owns the order; each copy owns its volume.
+//! Every arrow is a queue whose blocks come from one pool. The interleaving thread owns the order; each copy owns its
+//! volume.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,8 +76,8 @@ pub struct SessionOutcome {
 }
 
 impl Session {
-    /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so at their
-    /// next chunk; what they have handed on is still written and flushed by [`Session::finish`].
+    /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so
+    /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`].
     pub fn start(
         options: &SessionOptions,
         record: &SessionRecord,
@@ -136,7 +137,8 @@ impl Session {
         )
     }
 
-    /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that begins.
+    /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that
+    /// begins.
     pub fn connection_at(&self, object: ObjectId, number: u16, sequence: u32, offset: u64) -> Connection {
         self.connection(object, number).starting_at(sequence, offset)
     }

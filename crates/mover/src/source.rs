@@ -1,8 +1,8 @@
 //! Sources: what is read into an object's streams.
 //!
-//! A tree of directories and files ([`TreeSource`]), a block device or an image ([`DeviceSource`]), or a stream of unknown
-//! length ([`StreamSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one thread for each connection, and
-//! know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
+//! A tree of directories and files ([`TreeSource`]), a block device or an image ([`DeviceSource`]), or a stream of
+//! unknown length ([`StreamSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one thread for
+//! each connection, and know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
 
 mod attributes;
 mod batch;

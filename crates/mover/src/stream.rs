@@ -24,8 +24,8 @@ pub struct StreamReader<'a> {
     plan: &'a WantedStream,
     pieces: Receiver<Piece>,
     room: &'a mut Room,
-    /// A block that was stored as it is: its bytes are taken from where they were read to. Given back before the next is waited for, so that
-    /// no stream keeps a buffer from the others.
+    /// A block that was stored as it is: its bytes are taken from where they were read to. Given back before the next
+    /// is waited for, so that no stream keeps a buffer from the others.
     stored: Option<Stored>,
     /// Offset of the plain bytes in the stream.
     plain_offset: u64,
@@ -153,7 +153,8 @@ mod tests {
     use crate::pool::BlockPool;
     use crate::queue::queue;
 
-    /// A verification copied each block that was stored as it is before it looked at it: a pass over memory for nothing.
+    /// A verification copied each block that was stored as it is before it looked at it: a pass over memory for
+    /// nothing.
     #[test]
     fn a_block_that_is_stored_as_it_is_is_taken_where_it_was_read_to() {
         let plan = WantedStream {

@@ -7,19 +7,20 @@
 //! a pass               aadd  .  b d b  .  .  .  .  .  c         runs by position
 //! its stretches        [  ]     [     ]               [ ]       in any order; inside, by position
 //! ```
-//! A stream comes front to back, because one member goes on where the one before it ended and memory for what comes too early is not
-//! to be had: an object that is wanted whole is one stream a connection, interleaved with the others, and so one stretch, which is read as
-//! it was written and as fast. Where only some members are wanted and much lies between, nothing binds them: each piece becomes a stream
-//! of its own. Two pieces never share a block, so no order reads one twice; and what depends on other members (names of one file,
-//! directories' times) waits for the end of the restore in any case.
+//! A stream comes front to back, because one member goes on where the one before it ended and memory for what comes too
+//! early is not to be had: an object that is wanted whole is one stream a connection, interleaved with the others, and
+//! so one stretch, which is read as it was written and as fast. Where only some members are wanted and much lies
+//! between, nothing binds them: each piece becomes a stream of its own. Two pieces never share a block, so no order
+//! reads one twice; and what depends on other members (names of one file, directories' times) waits for the end of the
+//! restore in any case.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::read::{ReadPlan, Run, Wanted, WantedMember, WantedStream};
 
-/// Nearer than so many blocks nothing is taken apart. Of blocks of 1 MiB a drive of today reads on over these in a fraction of the
-/// 2 s that it takes to stop, step across and start.
+/// Nearer than so many blocks nothing is taken apart. Of blocks of 1 MiB a drive of today reads on over these in a
+/// fraction of the 2 s that it takes to stop, step across and start.
 const APART_BLOCKS_MIN: u64 = 16;
 
 /// Blocks of a volume.
@@ -31,7 +32,8 @@ pub struct Stretch {
     pub last_lbn: u64,
 }
 
-/// Takes streams apart where much that is not wanted lies between members that are: the pieces can be read in any order.
+/// Takes streams apart where much that is not wanted lies between members that are: the pieces can be read in any
+/// order.
 #[must_use]
 pub fn take_apart(wanted: Wanted) -> Wanted {
     let Wanted { volumes, streams } = wanted;

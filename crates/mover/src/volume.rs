@@ -4,8 +4,8 @@
 //! lbn 0      1              2         3 ...
 //!     VOL1 | volume header | filemark | sessions ...
 //! ```
-//! A filemark stands behind the label and behind each checkpoint and nowhere else, so the last checkpoint is found from the end
-//! of data by spacing back over one filemark, even when a crash left blocks behind it.
+//! A filemark stands behind the label and behind each checkpoint and nowhere else, so the last checkpoint is found from
+//! the end of data by spacing back over one filemark, even when a crash left blocks behind it.
 
 use capstan_format::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, SessionId, SessionRecord, VOL1_LEN,
@@ -22,8 +22,8 @@ pub(crate) const BLOCK_LEN_MAX: usize = 16 << 20;
 /// Longest catalog part that a reader makes room for.
 const PART_LEN_MAX: u64 = 1 << 30;
 
-/// Writes a label from the beginning of tape: every earlier life of the volume ends here. The key, if the volume is to be
-/// encrypted, must be loaded before.
+/// Writes a label from the beginning of tape: every earlier life of the volume ends here. The key, if the volume is to
+/// be encrypted, must be loaded before.
 pub fn write_label(drive: &mut dyn Drive, header: &VolumeHeader) -> Result<(), MoverError> {
     let at = || MoverError::drive(&header.volser);
     drive.locate(0).map_err(at())?;
@@ -137,8 +137,8 @@ impl<'a> VolumeReader<'a> {
         MoverError::Misplaced { volser: self.volser.clone(), lbn, reason: reason.into() }
     }
 
-    /// Reads the block at `lbn` into `buffer`: its header; the payload as stored stands behind it. Both are checked against
-    /// checksum and volume.
+    /// Reads the block at `lbn` into `buffer`: its header; the payload as stored stands behind it. Both are checked
+    /// against checksum and volume.
     pub(crate) fn read_into(&mut self, lbn: u64, buffer: &mut [u8]) -> Result<BlockHeader, MoverError> {
         let len = match self.read_raw_into(lbn, buffer)? {
             Raw::Block(len) => len,

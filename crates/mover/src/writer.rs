@@ -153,15 +153,16 @@ impl VolumeWriter {
         self.drive
     }
 
-    /// Has the drive looked after behind a flush, where there is anything to look after; the next block follows the last one whatever
-    /// that did.
+    /// Has the drive looked after behind a flush, where there is anything to look after; the next block follows the
+    /// last one whatever that did.
     pub(crate) fn look_after(&mut self, look: impl FnOnce(&mut dyn Drive)) -> Result<(), MoverError> {
         let drive = self.drive.as_mut();
         if drive.care().is_none() {
             return Ok(());
         }
         look(drive);
-        // A question that failed leaves the position in doubt. Nothing is lost with it here; what else was, the drive says itself.
+        // A question that failed leaves the position in doubt. Nothing is lost with it here; what else was, the drive
+        // says itself.
         if drive.position().is_ok_and(|position| position.lbn == self.lbn) {
             return Ok(());
         }

@@ -4,8 +4,8 @@
 //! - `harmless_...`: it may be written, but where it says and nowhere else;
 //! - `stops_...`: the stream is abandoned with an error.
 //!
-//! Every fixture is extracted with every way of overwriting, into an empty target and into one that holds links leading out,
-//! and beside it stands a directory in which nothing may change.
+//! Every fixture is extracted with every way of overwriting, into an empty target and into one that holds links leading
+//! out, and beside it stands a directory in which nothing may change.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

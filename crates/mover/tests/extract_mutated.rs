@@ -110,7 +110,8 @@ fn valid() -> (Vec<u8>, Vec<usize>) {
     (bytes, headers)
 }
 
-/// Damages a stream; mostly in its headers, mostly with checksums that are right again, so that the damage gets somewhere.
+/// Damages a stream; mostly in its headers, mostly with checksums that are right again, so that the damage gets
+/// somewhere.
 fn damage(bytes: &mut Vec<u8>, headers: &[usize], random: &mut Random) {
     const PIECES: [&[u8]; 12] = [
         b"../",

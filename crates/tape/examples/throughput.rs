@@ -1,8 +1,8 @@
 //! Bytes a second through a virtual drive, against plain `write` and `read` of the same bytes on the same disk.
 //!
 //! `cargo run --release -p capstan-tape --example throughput -- [DIRECTORY] [MIB] [BLOCK_KIB] [ROUNDS]`. Every round
-//! writes each kind in turn, flushes, then reads it back from the page cache; the medians are printed, and the ratio to the
-//! plain file. Rates with and without the flush are given, since a disk may be much slower than what feeds it.
+//! writes each kind in turn, flushes, then reads it back from the page cache; the medians are printed, and the ratio to
+//! the plain file. Rates with and without the flush are given, since a disk may be much slower than what feeds it.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
-//! What a barcode tells of a cartridge: LTO barcodes end in two characters that name the generation and the kind of the medium.
+//! What a barcode tells of a cartridge: LTO barcodes end in two characters that name the generation and the kind of the
+//! medium.
 //!
-//! `A00001L9` is a cartridge of LTO-9, `A00001LZ` a WORM one of the same, and what begins with `CLN` cleans. A barcode without such an end
-//! says nothing, and nothing is concluded from it.
+//! `A00001L9` is a cartridge of LTO-9, `A00001LZ` a WORM one of the same, and what begins with `CLN` cleans. A barcode
+//! without such an end says nothing, and nothing is concluded from it.
 
 use capstan_format::Volser;
 
@@ -31,7 +32,8 @@ pub fn rewritability(volser: &Volser) -> Rewritability {
     media_id(volser).map_or(Rewritability::Unknown, |(_, rewritability)| rewritability)
 }
 
-/// Why this drive can do nothing with the cartridge, as its barcode says: its generation is one that the drive does not even read.
+/// Why this drive can do nothing with the cartridge, as its barcode says: its generation is one that the drive does not
+/// even read.
 pub fn foreign_to(volser: &Volser, drive: &DriveIdentity) -> Option<GenerationError> {
     let (number, _) = media_id(volser)?;
     let (generation, model) = (format!("LTO-{number}"), built_in(&drive.model).ok()?);

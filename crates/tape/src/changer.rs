@@ -112,7 +112,8 @@ pub trait Changer: Send {
     /// Does what a person asks for, and no job.
     fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError>;
 
-    /// What the last inventory met that a person has to put right; nothing of that kind in a library without barcodes to misread.
+    /// What the last inventory met that a person has to put right; nothing of that kind in a library without barcodes
+    /// to misread.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
@@ -162,7 +163,8 @@ pub struct DriveDescription {
 
 /// A library: a robot, and the drives that it serves.
 ///
-/// Who mounts takes a drive into use first and has a cartridge brought to it then: one in a drive that is nobody's may be taken away.
+/// Who mounts takes a drive into use first and has a cartridge brought to it then: one in a drive that is nobody's may
+/// be taken away.
 pub trait Library: Changer {
     /// How many drives there are.
     fn drives(&mut self) -> Result<u32, ChangerError>;
@@ -170,7 +172,8 @@ pub trait Library: Changer {
     /// What the drives are, by their number.
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError>;
 
-    /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has it.
+    /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has
+    /// it.
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;
 
     /// Puts a new blank cartridge into a slot, in a library that can make some.

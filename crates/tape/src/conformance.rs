@@ -1,11 +1,11 @@
 //! What every drive must do, whatever it is made of: one suite for all kinds.
 //!
-//! Each rule has a name, and is checked by itself: [`check`] collects how each came out, for a report; [`run`] panics if any is
-//! broken, for tests. The cartridge in the drive is overwritten. A real drive passes it with a scratch tape; nothing here relies on
-//! the speed, the capacity or the host of a virtual one.
+//! Each rule has a name, and is checked by itself: [`check`] collects how each came out, for a report; [`run`] panics
+//! if any is broken, for tests. The cartridge in the drive is overwritten. A real drive passes it with a scratch tape;
+//! nothing here relies on the speed, the capacity or the host of a virtual one.
 //!
-//! A rule that drives of metal may break without being broken carries its excuse: what the drive's own standard says instead. A test
-//! knows no excuse, a report shows it.
+//! A rule that drives of metal may break without being broken carries its excuse: what the drive's own standard says
+//! instead. A test knows no excuse, a report shows it.
 
 use std::fmt;
 
@@ -93,8 +93,8 @@ pub fn run(drive: &mut dyn Drive, retention: Retention) {
     assert!(failed.is_empty(), "rules that the drive breaks:\n{}", failed.join("\n"));
 }
 
-/// The same, telling how each rule came out, as it comes. Behind a drive that is lost the rest is left out: each command to it would be
-/// waited for as long as a tape may take. The cartridge is unloaded at the end.
+/// The same, telling how each rule came out, as it comes. Behind a drive that is lost the rest is left out: each
+/// command to it would be waited for as long as a tape may take. The cartridge is unloaded at the end.
 pub fn check(drive: &mut dyn Drive, retention: Retention, on_checked: &mut dyn FnMut(&Checked)) -> Report {
     let mut report = Report::default();
     let mut lost: Option<String> = None;

@@ -1,8 +1,8 @@
 //! The drive trait.
 //!
-//! It follows what SCSI stream commands (SSC-5) promise and no more: a write may be acknowledged from the drive's buffer and
-//! fail later, so only a synchronous flush says that blocks are on the medium; a write at a position drops what lay behind
-//! it; a filemark counts as one logical block. Conveniences live with their callers.
+//! It follows what SCSI stream commands (SSC-5) promise and no more: a write may be acknowledged from the drive's
+//! buffer and fail later, so only a synchronous flush says that blocks are on the medium; a write at a position drops
+//! what lay behind it; a filemark counts as one logical block. Conveniences live with their callers.
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use zeroize::ZeroizeOnDrop;
@@ -50,8 +50,9 @@ pub enum EncryptionState {
     Blank,
     /// Blocks are stored as they were given.
     Plain,
-    /// Every block is encrypted, by one cipher: block 0 with the key of this tag, and so is the rest unless the volume was appended
-    /// to with further keys. Which key a block needs, a read without it tells ([`DriveError::NoKey`], [`DriveError::WrongKey`]).
+    /// Every block is encrypted, by one cipher: block 0 with the key of this tag, and so is the rest unless the volume
+    /// was appended to with further keys. Which key a block needs, a read without it tells ([`DriveError::NoKey`],
+    /// [`DriveError::WrongKey`]).
     Encrypted {
         /// The cipher.
         algorithm: Algorithm,
@@ -67,7 +68,8 @@ pub enum Rewritability {
     Rewritable,
     /// It cannot (WORM): what is written stays. Only at the end of data can more be written, and nothing erases it.
     WriteOnce,
-    /// Nobody can ask the drive: Linux's st does not pass on what it says. It is taken for rewritable, and refuses if it is not.
+    /// Nobody can ask the drive: Linux's st does not pass on what it says. It is taken for rewritable, and refuses if
+    /// it is not.
     Unknown,
 }
 
@@ -141,7 +143,8 @@ pub trait Drive: Send {
     /// Makes the cartridge in the drive ready, at its beginning. `NoMedium` if there is none.
     fn load(&mut self) -> Result<Medium, DriveError>;
 
-    /// Flushes, clears the key slot and lets the cartridge go. The cartridge stays in the drive for the changer to take.
+    /// Flushes, clears the key slot and lets the cartridge go. The cartridge stays in the drive for the changer to
+    /// take.
     fn unload(&mut self) -> Result<(), DriveError>;
 
     /// The loaded medium.
@@ -162,8 +165,8 @@ pub trait Drive: Send {
     /// Passes over filemarks: behind the nth for a positive count; before the nth backwards for a negative one.
     fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError>;
 
-    /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and passed. A block
-    /// whose key is not loaded is not passed: load the key that the error names, and read again.
+    /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and
+    /// passed. A block whose key is not loaded is not passed: load the key that the error names, and read again.
     fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError>;
 
     /// Writes one block at the position; what lay behind is gone. [`DriveError::EndOfMedium`]: not written, no room.
@@ -173,22 +176,23 @@ pub trait Drive: Send {
     /// Writes filemarks; zero of them with [`Flush::Synchronous`] is a plain flush.
     fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError>;
 
-    /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption. A write-once medium is
-    /// never erased.
+    /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption. A
+    /// write-once medium is never erased.
     fn erase(&mut self) -> Result<(), DriveError>;
 
-    /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on, or behind encrypted
-    /// ones, are encrypted with it, and encrypted blocks can be read that were; without, only plain ones.
+    /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on, or behind
+    /// encrypted ones, are encrypted with it, and encrypted blocks can be read that were; without, only plain ones.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
 
-    /// In which order to read these stretches, from first to last block each, by their places in the list; none if the drive has no
-    /// opinion, or takes no list as long: then the geometry of its model tells ([`crate::model::plan_restore`]). The tape does not
-    /// move.
+    /// In which order to read these stretches, from first to last block each, by their places in the list; none if the
+    /// drive has no opinion, or takes no list as long: then the geometry of its model tells
+    /// ([`crate::model::plan_restore`]). The tape does not move.
     fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError>;
 
     /// What it offers to those who look after it; none of a drive that needs no looking after.
     ///
-    /// Neither this nor the order has a default: a drive that had both once kept them to itself, since no compiler missed this.
+    /// Neither this nor the order has a default: a drive that had both once kept them to itself, since no compiler
+    /// missed this.
     fn care(&mut self) -> Option<&mut dyn DriveCare>;
 }
 
@@ -201,7 +205,8 @@ pub struct VolumeDescription {
     pub pool: String,
     /// Version of the format on the tape.
     pub format: String,
-    /// The life of the volume, its change counted by the drive, and where it was whole last: block number of the last checkpoint.
+    /// The life of the volume, its change counted by the drive, and where it was whole last: block number of the last
+    /// checkpoint.
     pub life: u64,
     /// See there.
     pub checkpoint_lbn: u64,

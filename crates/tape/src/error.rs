@@ -23,8 +23,8 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     without_error_numbers(&text)
 }
 
-/// A message without the numbers that the standard library puts behind what the system says: `Permission denied (os error 13)` tells an
-/// operator nothing that `Permission denied` does not.
+/// A message without the numbers that the standard library puts behind what the system says:
+/// `Permission denied (os error 13)` tells an operator nothing that `Permission denied` does not.
 pub fn without_error_numbers(text: &str) -> String {
     const MARK: &str = " (os error ";
     let mut out = String::with_capacity(text.len());
@@ -59,7 +59,8 @@ pub enum DriveError {
         /// The drive.
         drive: String,
     },
-    /// Medium: it is WORM, and what was asked for would write over what is on it, or erase it (7/30/0C). Nothing was written.
+    /// Medium: it is WORM, and what was asked for would write over what is on it, or erase it (7/30/0C). Nothing was
+    /// written.
     #[error(
         "the cartridge in drive {drive} is WORM: what is on it stays, and more is only written at its end of data; choose another volume"
     )]
@@ -115,7 +116,8 @@ pub enum DriveError {
         /// Length of the buffer.
         buffer: usize,
     },
-    /// Host: its kernel and adapter move less in one command. Nothing was moved; a block that is longer was passed over.
+    /// Host: its kernel and adapter move less in one command. Nothing was moved; a block that is longer was passed
+    /// over.
     #[error(
         "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in capstan.toml to {} or less \
          to write; a volume with longer blocks needs another host or host adapter", .limit >> 10
@@ -202,7 +204,8 @@ pub enum DriveError {
         /// How many it has.
         keys: usize,
     },
-    /// Keys: the block needs a key that whoever has the keys did not give; nothing was read or written, and nothing moved.
+    /// Keys: the block needs a key that whoever has the keys did not give; nothing was read or written, and nothing
+    /// moved.
     #[error("block {lbn} is encrypted with key {tag}, which cannot be had")]
     KeyUnavailable {
         /// The block.
@@ -265,7 +268,8 @@ pub enum DriveError {
         /// What it said.
         reason: String,
     },
-    /// Host or cable: nothing came back (timeout, adapter, session). What was being written may or may not be on the tape.
+    /// Host or cable: nothing came back (timeout, adapter, session). What was being written may or may not be on the
+    /// tape.
     #[error(
         "drive {drive} is out of reach: look at its power, cable and host adapter, then begin again at the last flush"
     )]
@@ -276,7 +280,8 @@ pub enum DriveError {
         #[source]
         source: TransportError,
     },
-    /// Drive or host: the command was given up (b/xx), perhaps half done; the position is unknown until a locate succeeds.
+    /// Drive or host: the command was given up (b/xx), perhaps half done; the position is unknown until a locate
+    /// succeeds.
     #[error("drive {drive} gave {command} up ({sense}): begin again at the last flush")]
     Aborted {
         /// The drive.
@@ -302,7 +307,8 @@ pub enum DriveError {
         /// The drive.
         drive: String,
     },
-    /// Operator or host: another cartridge than the one that was loaded (6/28/00, then another serial number in its memory).
+    /// Operator or host: another cartridge than the one that was loaded (6/28/00, then another serial number in its
+    /// memory).
     #[error("drive {drive} now holds {found} instead of {expected}: find out who changed it, and load again")]
     MediumChanged {
         /// The drive.
@@ -312,8 +318,8 @@ pub enum DriveError {
         /// What is there.
         found: String,
     },
-    /// Host: another host took the drive's reservation away (6/2A/03 to 05, or RESERVATION CONFLICT). Nothing may be written any
-    /// more, and the reservation must not be taken back unasked.
+    /// Host: another host took the drive's reservation away (6/2A/03 to 05, or RESERVATION CONFLICT). Nothing may be
+    /// written any more, and the reservation must not be taken back unasked.
     #[error(
         "another host took drive {drive} over: find out who shares it, and reserve it again only when that host is done"
     )]

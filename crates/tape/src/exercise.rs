@@ -1,8 +1,9 @@
 //! A drive of metal, tried out: what it says of itself, whether it keeps the rules, how fast it is.
 //!
 //! The tape in it is overwritten. It goes three ways, never at the same time: SCSI questions through the generic driver
-//! (`facts`), then the [conformance suite](crate::conformance) and the measurements through the driver whose node was named. What
-//! comes of it is a report for people, in Markdown, that its owner can send to us: without serial numbers and barcodes unless wanted.
+//! (`facts`), then the [conformance suite](crate::conformance) and the measurements through the driver whose node was
+//! named. What comes of it is a report for people, in Markdown, that its owner can send to us: without serial numbers
+//! and barcodes unless wanted.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! A drive that fails as hardware does: at once, late, or by forgetting where it is.
 //!
 //! A write that a drive took into its buffer and could not put on the medium is reported by a later command. Here such
-//! writes are taken, never passed on, and reported after a number of further writes, at the next synchronous flush, or by
-//! whatever command comes first. A script of faults, or a seed that a script is drawn from, says when.
+//! writes are taken, never passed on, and reported after a number of further writes, at the next synchronous flush, or
+//! by whatever command comes first. A script of faults, or a seed that a script is drawn from, says when.
 
 use std::io;
 
@@ -19,17 +19,17 @@ pub enum Fault {
         /// Number of the write.
         write: u64,
     },
-    /// From this write on everything is taken and lost, until it is reported: after `writes_until_told` further ones, or
-    /// by the next command that is no buffered write. Happens once.
+    /// From this write on everything is taken and lost, until it is reported: after `writes_until_told` further ones,
+    /// or by the next command that is no buffered write. Happens once.
     WritesLost {
         /// Number of the first write lost.
         write: u64,
         /// Writes taken before it is reported.
         writes_until_told: u64,
     },
-    /// From this write on everything is taken and lost, and after `writes_until_reset` further ones, or by the next command that is no
-    /// buffered write, the drive comes back from a loss of power: what it had in its buffer is not on the medium, filemarks
-    /// included, and nobody is told more than that it was reset. Happens once.
+    /// From this write on everything is taken and lost, and after `writes_until_reset` further ones, or by the next
+    /// command that is no buffered write, the drive comes back from a loss of power: what it had in its buffer is not
+    /// on the medium, filemarks included, and nobody is told more than that it was reset. Happens once.
     PowerLost {
         /// Number of the first write lost.
         write: u64,
@@ -51,8 +51,8 @@ pub enum Fault {
         /// The block.
         lbn: u64,
     },
-    /// The drive is reset in front of this command, counted from 0 (identity and block limits are no commands): position
-    /// and key are gone. Happens once.
+    /// The drive is reset in front of this command, counted from 0 (identity and block limits are no commands):
+    /// position and key are gone. Happens once.
     Reset {
         /// Number of the command.
         command: u64,

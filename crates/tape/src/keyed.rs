@@ -1,17 +1,19 @@
-//! A drive that fetches the keys that blocks name, so that a volume with several keys is read like one with a single key.
+//! A drive that fetches the keys that blocks name, so that a volume with several keys is read like one with a single
+//! key.
 //!
-//! A read that meets a block of another key than the loaded one asks for that key, loads it, and reads again, once. What is
-//! written is written with the key that the caller loaded and no other: a key that came for a read is taken out again before
-//! anything is written, and the caller's, of which only the name is kept here, is asked for once more. Where it cannot be
-//! had nothing is written.
+//! A read that meets a block of another key than the loaded one asks for that key, loads it, and reads again, once.
+//! What is written is written with the key that the caller loaded and no other: a key that came for a read is taken out
+//! again before anything is written, and the caller's, of which only the name is kept here, is asked for once more.
+//! Where it cannot be had nothing is written.
 //!
 //! ```text
 //! caller          set_key(B)    read (of A)    read (of A)    write        read (of A)    set_key(A)    write
 //! key slot        B             A, fetched     A              B, fetched   A, fetched     A             A
 //! ```
-//! Each load draws a new mount key in the drive, so nonces begin anew under a key that was never used, however often keys change
-//! places. Keeping the caller's key here instead of asking for it again would leave one more copy of a secret in memory for as
-//! long as the volume is mounted; and a key that was destroyed meanwhile must not be written with.
+//! Each load draws a new mount key in the drive, so nonces begin anew under a key that was never used, however often
+//! keys change places. Keeping the caller's key here instead of asking for it again would leave one more copy of a
+//! secret in memory for as long as the volume is mounted; and a key that was destroyed meanwhile must not be written
+//! with.
 
 use capstan_format::{Algorithm, KeyTag};
 
@@ -44,8 +46,8 @@ where
     F: FnMut(&KeyTag) -> Result<DriveKey, E> + Send,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// A drive with an empty key slot, and what gives the key of a tag. What that says when it gives none is the source of
-    /// [`DriveError::KeyUnavailable`].
+    /// A drive with an empty key slot, and what gives the key of a tag. What that says when it gives none is the source
+    /// of [`DriveError::KeyUnavailable`].
     pub fn new(drive: D, keys: F) -> Self {
         Self { drive, keys, wanted: None, slot: Slot::AsWanted }
     }

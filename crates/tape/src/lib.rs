@@ -1,7 +1,7 @@
 //! Drives and changers: one small trait each, their kinds, and the wraps that pace, break or watch them.
 //!
-//! A [`Drive`] knows blocks, filemarks, position, the medium in it and a key slot; it knows nothing of labels, objects or
-//! jobs. Every kind passes the same conformance suite. A [`Changer`] brings cartridges to drives and back.
+//! A [`Drive`] knows blocks, filemarks, position, the medium in it and a key slot; it knows nothing of labels, objects
+//! or jobs. Every kind passes the same conformance suite. A [`Changer`] brings cartridges to drives and back.
 //!
 //! ```
 //! use capstan_tape::{CartridgeSpec, Changer, Drive, Flush, KeySlotKind, Library, ReadOutcome, VirtualLibrary};

@@ -15,10 +15,10 @@
 //!
 //! Slots are numbered in order of volser; the slot of a cartridge that is in a drive is kept free for it.
 //!
-//! Locking: `robot.lock` before anything else, and only while links are looked at or changed. A drive's lock is held by its
-//! process as long as the [`CartridgeDrive`] lives, a cartridge's lock while it is loaded. When a library is opened,
-//! cartridges in drives that no process uses go back to their slots, as after a power failure. So take a drive first and
-//! have a cartridge brought to it then: one in a drive that is nobody's may be taken away.
+//! Locking: `robot.lock` before anything else, and only while links are looked at or changed. A drive's lock is held by
+//! its process as long as the [`CartridgeDrive`] lives, a cartridge's lock while it is loaded. When a library is
+//! opened, cartridges in drives that no process uses go back to their slots, as after a power failure. So take a drive
+//! first and have a cartridge brought to it then: one in a drive that is nobody's may be taken away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -66,8 +66,8 @@ impl VirtualLibrary {
         }
     }
 
-    /// Marks a directory, which is made if it does not exist, as the library `id`. Gives the id that it has then: another process may
-    /// have been quicker.
+    /// Marks a directory, which is made if it does not exist, as the library `id`. Gives the id that it has then:
+    /// another process may have been quicker.
     pub fn mark(directory: &Path, id: &str) -> io::Result<String> {
         fs::create_dir_all(directory)?;
         let staged = directory.join(format!("{MARKER}.{id}"));

@@ -25,7 +25,8 @@ pub use waits::OnDeviceWait;
 const GENERIC_MAJOR: u32 = 21;
 const TAPE_MAJOR: u32 = 9;
 
-/// What is kept for the last part of a volume's catalog in front of a drive's own early warning, as on virtual cartridges.
+/// What is kept for the last part of a volume's catalog in front of a drive's own early warning, as on virtual
+/// cartridges.
 const RESERVE_BYTES: u64 = 256 << 20;
 
 /// Who puts cartridges into a drive.
@@ -37,7 +38,8 @@ pub enum FedBy {
     Person,
 }
 
-/// Takes the drive behind a device node into use: through the driver that the node belongs to. Blocks are protected over `sg` only.
+/// Takes the drive behind a device node into use: through the driver that the node belongs to. Blocks are protected
+/// over `sg` only.
 pub fn open_drive(
     path: &Path,
     fed_by: FedBy,

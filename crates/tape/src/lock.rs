@@ -1,7 +1,8 @@
 //! Locks between processes, and who holds them.
 //!
-//! `flock` is used because the kernel releases it with the process, however that ends, and because it also excludes a second
-//! drive in the same process. Who holds a lock is read from `/proc/locks`: it is never stale, unlike a file with a number.
+//! `flock` is used because the kernel releases it with the process, however that ends, and because it also excludes a
+//! second drive in the same process. Who holds a lock is read from `/proc/locks`: it is never stale, unlike a file with
+//! a number.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +11,8 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A locked file. The lock goes when this is dropped, even if a child process that was just forked still shares the file:
-/// closing alone would leave the lock to the child until it executes its program.
+/// A locked file. The lock goes when this is dropped, even if a child process that was just forked still shares the
+/// file: closing alone would leave the lock to the child until it executes its program.
 #[derive(Debug)]
 pub(crate) struct LockedFile(File);
 
@@ -107,7 +108,8 @@ mod tests {
     }
 
     /// A load failed now and then with "in use by another process" while some other thread started a program: the child
-    /// shared the file for the moment between fork and exec. A second descriptor of the same file does as that child did.
+    /// shared the file for the moment between fork and exec. A second descriptor of the same file does as that child
+    /// did.
     #[test]
     fn a_lock_goes_although_a_child_shares_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();

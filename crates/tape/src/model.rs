@@ -1,18 +1,19 @@
 //! Models of real drives: how fast each takes data, and when it stops.
 //!
 //! A model is data, one readable file a drive (`models/`), and one engine that all of them share. The engine is a
-//! discrete-event machine in virtual time: between two events every rate is constant, so a simulated hour costs as much as the
-//! number of times something changes in it, and the same input gives the same output on any machine.
+//! discrete-event machine in virtual time: between two events every rate is constant, so a simulated hour costs as much
+//! as the number of times something changes in it, and the same input gives the same output on any machine.
 //!
 //! ```text
 //!  host --offered--> [ceiling] --accepted / ratio--> buffer --speed--> tape
 //!                                                      |
 //!              full: the host waits        empty: the tape stops, goes back and waits (a backhitch)
 //! ```
-//! Rejected: a step of fixed length (it is slow where nothing happens and wrong where much does), and a formula for the mean
-//! rate (it cannot say what the host sees in the fifth second).
+//! Rejected: a step of fixed length (it is slow where nothing happens and wrong where much does), and a formula for the
+//! mean rate (it cannot say what the host sees in the fifth second).
 //!
-//! The same models say how long a tape takes to get somewhere, and so in which order to restore from it ([`plan_restore`]).
+//! The same models say how long a tape takes to get somewhere, and so in which order to restore from it
+//! ([`plan_restore`]).
 //!
 //! ```
 //! use capstan_tape::model::{Afterwards, Extent, Restore, Standing, built_in, plan_restore};

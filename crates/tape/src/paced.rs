@@ -1,12 +1,12 @@
 //! A drive that takes as long as a real one: the model's time, kept by a clock.
 //!
-//! What is written goes to the drive inside at once; then the model says when a real drive would have taken it, and the caller
-//! waits until then. So a host that is too slow makes the tape stop and go back, a full buffer holds the host off, and a
-//! synchronous filemark lasts until the model's buffer is empty. Reads wait for the tape's speed. Loads, unloads and locates take
-//! no time: what is shown is how a tape is kept moving.
+//! What is written goes to the drive inside at once; then the model says when a real drive would have taken it, and the
+//! caller waits until then. So a host that is too slow makes the tape stop and go back, a full buffer holds the host
+//! off, and a synchronous filemark lasts until the model's buffer is empty. Reads wait for the tape's speed. Loads,
+//! unloads and locates take no time: what is shown is how a tape is kept moving.
 //!
-//! It takes the cartridges that the model's reads and writes: one of another generation is refused at its load, and one of a
-//! generation that is only read counts as write-protected.
+//! It takes the cartridges that the model's reads and writes: one of another generation is refused at its load, and one
+//! of a generation that is only read counts as write-protected.
 //!
 //! Rates are means over a [`TICK_S`]: a host hands over block by block, and no drive looks at one alone.
 
@@ -52,8 +52,8 @@ pub struct Paced<D, C> {
 }
 
 impl<D: Drive, C: PaceClock> Paced<D, C> {
-    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more, unless it is
-    /// [told so](Self::compressing).
+    /// The drive inside, as fast as this model. Blocks come as they go to the tape: nothing is compressed any more,
+    /// unless it is [told so](Self::compressing).
     pub fn new(drive: D, model: DriveModel, clock: C) -> Self {
         let engine = Engine::new(&model, 1.0).accelerated(true);
         let (pending_mb, unsynced_mb, read_until_s) = (0.0, 0.0, 0.0);

@@ -1,5 +1,5 @@
-//! Cartridges that were written once, by version 1 of the format and by version 2 (several keys), are read for ever. Files are
-//! only ever added.
+//! Cartridges that were written once, by version 1 of the format and by version 2 (several keys), are read for ever.
+//! Files are only ever added.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;

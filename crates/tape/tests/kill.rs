@@ -108,8 +108,9 @@ fn write_until_killed() {
     }
 }
 
-/// Once an empty file stayed under the name of the cartridge that was being made, and every rebuild after that complained of it. A disk that
-/// others keep busy takes its time to make a file, and it was then that the process was killed.
+/// Once an empty file stayed under the name of the cartridge that was being made, and every rebuild after that
+/// complained of it. A disk that others keep busy takes its time to make a file, and it was then that the process was
+/// killed.
 #[test]
 fn a_cartridge_is_made_whole_or_not_at_all() {
     let seed = seed();

@@ -177,7 +177,8 @@ fn early_warning_comes_before_the_end() {
     library.load(&volser(1), 0).unwrap();
     let mut drive = library.drive(0, KeySlotKind::Missing).unwrap();
     drive.load().unwrap();
-    // 10,000 bytes, 2,000 in reserve: eight blocks of 1,000 and their headers, then one more, then nothing but trailers.
+    // 10,000 bytes, 2,000 in reserve: eight blocks of 1,000 and their headers, then one more, then nothing but
+    // trailers.
     let block = [7; 964];
     for lbn in 0..8 {
         assert_eq!(drive.write_block(&block).unwrap(), Written, "block {lbn}");

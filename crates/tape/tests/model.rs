@@ -203,7 +203,8 @@ impl Real {
         Self { drive, path: path.to_owned() }
     }
 
-    /// Goes on with a copy of what the files hold behind a flush, as if the process had died; the data file is cut to a length.
+    /// Goes on with a copy of what the files hold behind a flush, as if the process had died; the data file is cut to a
+    /// length.
     fn kill(&mut self, life: u32, cut_to: Option<u64>) {
         self.drive.write_filemarks(0, Flush::Synchronous).unwrap();
         let path = self.path.with_file_name(format!("life{life}.tape"));

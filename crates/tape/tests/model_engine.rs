@@ -72,8 +72,8 @@ fn a_step_down_costs_neither_drive_anything() {
     }
 }
 
-/// 25 GB in files of 13 MB, each behind a file sync, from a host that is faster than any drive. Gives the drive at the end, and
-/// what a loss of power would have taken behind the last file.
+/// 25 GB in files of 13 MB, each behind a file sync, from a host that is faster than any drive. Gives the drive at the
+/// end, and what a loss of power would have taken behind the last file.
 fn synced_files(model: &DriveModel, accelerated: bool, conversion: Conversion) -> (Engine, f64) {
     let mut drive = Engine::new(model, 1.0).accelerated(accelerated).converting(conversion);
     for _ in 0..1923 {

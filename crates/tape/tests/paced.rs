@@ -102,8 +102,8 @@ fn draws(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// T10000D with a host of 151 MB/s and a sync each 252 MB went back behind each sync, at a third of the rate that the model
-/// has: the tape ran at the host's rate with nothing in its buffer, and the first block that was late stopped it.
+/// T10000D with a host of 151 MB/s and a sync each 252 MB went back behind each sync, at a third of the rate that the
+/// model has: the tape ran at the host's rate with nothing in its buffer, and the first block that was late stopped it.
 #[test]
 fn a_host_that_wavers_does_not_stop_a_tape_that_moves_over_syncs() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;

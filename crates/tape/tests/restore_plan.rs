@@ -122,9 +122,9 @@ fn a_plan_of_few_extents_is_the_best_and_takes_what_a_walk_along_it_takes() {
     });
 }
 
-/// Orders were only improved by moving neighbours, also those of few extents; of one in a thousand the plan was up to 6 % behind the
-/// best, as seeds 64, 105, 245 and 248 of the test above showed. Of seven to ten, each plan is held against every single exchange of
-/// two and every move of one: what is best cannot be made better by either.
+/// Orders were only improved by moving neighbours, also those of few extents; of one in a thousand the plan was up to 6
+/// % behind the best, as seeds 64, 105, 245 and 248 of the test above showed. Of seven to ten, each plan is held
+/// against every single exchange of two and every move of one: what is best cannot be made better by either.
 #[test]
 fn no_plan_of_few_extents_gains_by_an_exchange_or_a_move() {
     holds(&(any_model(), extents(7..11, 5_000_000_000)), |(model, parts)| {

@@ -43,7 +43,8 @@ fn memory(path: &Path) -> [(u8, u8); 2] {
     [0, 2048].map(|at| (bytes[at + 8], bytes[at + 108]))
 }
 
-/// The memory must name a key before a block under it can be read; and a volume with one key is what older programs read.
+/// The memory must name a key before a block under it can be read; and a volume with one key is what older programs
+/// read.
 #[test]
 fn a_memory_names_a_key_before_its_first_block_and_is_of_version_1_until_then() {
     let directory = tempfile::tempdir().unwrap();
@@ -94,7 +95,8 @@ fn a_full_list_of_keys_is_told_and_nothing_is_written() {
     }
 }
 
-/// A nonce that repeats under one key reveals plaintext: a key that comes back into the slot of one mount gets another mount key.
+/// A nonce that repeats under one key reveals plaintext: a key that comes back into the slot of one mount gets another
+/// mount key.
 #[test]
 fn a_key_that_comes_back_draws_another_mount_salt() {
     let directory = tempfile::tempdir().unwrap();

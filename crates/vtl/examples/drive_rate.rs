@@ -1,12 +1,14 @@
-//! What a drive leaves of a bare socket: blocks of 256 KiB to and from a cartridge, by our own initiator over the loopback.
+//! What a drive leaves of a bare socket: blocks of 256 KiB to and from a cartridge, by our own initiator over the
+//! loopback.
 //!
-//! `cargo run --release -p capstan-vtl --example drive_rate -- [MIB] [ROUNDS] [FOLDER...]`. In each round the same bytes go, for each
-//! folder, through a bare socket in the same turns (a header and a block one way, a header the other way, and then the next); through
-//! such a socket into a plain file and out of it; and to and from a drive, plain and encrypted. What is written counts when it
-//! is in the file: a drive gets a synchronous filemark, the plain file a synchronisation.
+//! `cargo run --release -p capstan-vtl --example drive_rate -- [MIB] [ROUNDS] [FOLDER...]`. In each round the same
+//! bytes go, for each folder, through a bare socket in the same turns (a header and a block one way, a header the other
+//! way, and then the next); through such a socket into a plain file and out of it; and to and from a drive, plain and
+//! encrypted. What is written counts when it is in the file: a drive gets a synchronous filemark, the plain file a
+//! synchronisation.
 //!
-//! One line of JSON comes out: bytes a second of each round, and seconds of processor time a gigabyte for both ends together, which a
-//! busy machine changes less. `./x bench tape` writes it into docs/PERFORMANCE.md.
+//! One line of JSON comes out: bytes a second of each round, and seconds of processor time a gigabyte for both ends
+//! together, which a busy machine changes less. `./x bench tape` writes it into docs/PERFORMANCE.md.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 use std::collections::BTreeMap;
@@ -93,7 +95,8 @@ fn connection() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Bytes a second of `blocks` blocks that another thread takes; its end of the connection is ready when the clock starts.
+/// Bytes a second of `blocks` blocks that another thread takes; its end of the connection is ready when the clock
+/// starts.
 fn bare_out(framed: &[u8], blocks: usize, behind: Behind<'_>) -> Run {
     let (mut near, mut far) = connection();
     let file = match behind {

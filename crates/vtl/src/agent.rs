@@ -5,21 +5,22 @@ use capstan_keys::Cartridge;
 use capstan_tape::DriveKey;
 use thiserror::Error;
 
-/// Gives drives the keys of their volumes. `drive` is the serial number of the one that asks: it may be held to some of the keys.
+/// Gives drives the keys of their volumes. `drive` is the serial number of the one that asks: it may be held to some of
+/// the keys.
 pub trait KeyAgent: Send + Sync {
     /// A key for a volume that is about to be written from the beginning of tape; never one that was used before.
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError>;
 
-    /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key, and older ones only
-    /// read. Without this no block goes to the volume: one that is written under a key of which no record says so may be destroyed as
-    /// never used.
+    /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key,
+    /// and older ones only read. Without this no block goes to the volume: one that is written under a key of which no
+    /// record says so may be destroyed as never used.
     fn began(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
     /// The key that a volume names, to read it.
     fn key(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 
-    /// The key to append with to a volume whose first block names `first`: that one, one that followed it, or a new one, which is on
-    /// record as begun.
+    /// The key to append with to a volume whose first block names `first`: that one, one that followed it, or a new
+    /// one, which is on record as begun.
     fn key_to_append(&self, drive: &str, cartridge: Cartridge<'_>, first: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }
 

@@ -1,8 +1,8 @@
 //! What stands between a SCSI transport and the logical units behind it.
 //!
-//! The transport (iSCSI, or a test in the same process) knows sessions, bytes and digests, and nothing of tapes; the device
-//! server knows commands, and nothing of sessions but the nexus that a command came by. Both sides are called from many threads at
-//! once; a device server orders the commands of one logical unit itself.
+//! The transport (iSCSI, or a test in the same process) knows sessions, bytes and digests, and nothing of tapes; the
+//! device server knows commands, and nothing of sessions but the nexus that a command came by. Both sides are called
+//! from many threads at once; a device server orders the commands of one logical unit itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Longest data that a command may return.
 pub(crate) const DATA_IN_MAX: usize = 16 << 20;
 
-/// One path from an initiator port to this target (SAM-5, 4.8): what reservations belong to and unit attentions are kept for.
+/// One path from an initiator port to this target (SAM-5, 4.8): what reservations belong to and unit attentions are
+/// kept for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nexus {
     /// The initiator port: for iSCSI its name, `,i,0x` and the ISID in hexadecimal. The same after it logs in again.
@@ -34,8 +35,8 @@ pub struct Request<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// An order to end a command early: it was aborted, its unit is reset, or its connection is gone. A device server looks at it wherever a
-/// command may take long.
+/// An order to end a command early: it was aborted, its unit is reset, or its connection is gone. A device server looks
+/// at it wherever a command may take long.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -56,7 +57,8 @@ impl Cancel {
     }
 }
 
-/// Where a command puts what it returns: a buffer that is kept between commands, so that no block needs memory of its own.
+/// Where a command puts what it returns: a buffer that is kept between commands, so that no block needs memory of its
+/// own.
 #[derive(Debug, Default)]
 pub struct DataIn {
     bytes: Vec<u8>,
@@ -83,7 +85,8 @@ impl DataIn {
         self.bytes[..self.len].copy_from_slice(&bytes[..self.len]);
     }
 
-    /// A buffer of `len` bytes for a block; what is in it is arbitrary. Say with [`DataIn::filled`] how much of it counts.
+    /// A buffer of `len` bytes for a block; what is in it is arbitrary. Say with [`DataIn::filled`] how much of it
+    /// counts.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -121,8 +124,8 @@ pub struct Completion {
     pub status: Status,
     /// Sense data, in fixed or descriptor format; empty unless there are any.
     pub sense: Vec<u8>,
-    /// How many bytes of data from its initiator the command asks for by its descriptor block; none where that is not known. What was
-    /// sent beyond that, or is missing, the transport tells the initiator.
+    /// How many bytes of data from its initiator the command asks for by its descriptor block; none where that is not
+    /// known. What was sent beyond that, or is missing, the transport tells the initiator.
     pub data_out_len: Option<u64>,
 }
 
@@ -138,8 +141,8 @@ pub enum TaskFunction {
     LogicalUnitReset,
     /// Both warm and cold reset of the target.
     TargetReset,
-    /// ABORT TASK SET, CLEAR TASK SET, and ABORT TASK of a command that had not begun: nothing changes in the unit but what is
-    /// reported to others.
+    /// ABORT TASK SET, CLEAR TASK SET, and ABORT TASK of a command that had not begun: nothing changes in the unit but
+    /// what is reported to others.
     AbortTaskSet,
 }
 

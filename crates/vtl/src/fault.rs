@@ -1,7 +1,8 @@
 //! What is to go wrong: in a drive, in the robot, at the command chosen, once.
 //!
-//! The wire has faults of its own ([`crate::iscsi::WireFaults`]), and a drive's buffer and medium those of [`capstan_tape::Faulty`], which
-//! these orders reach through the drive. An order waits for a command of its class, lets as many pass as it is told, and happens.
+//! The wire has faults of its own ([`crate::iscsi::WireFaults`]), and a drive's buffer and medium those of
+//! [`capstan_tape::Faulty`], which these orders reach through the drive. An order waits for a command of its class,
+//! lets as many pass as it is told, and happens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -130,7 +131,8 @@ pub enum DeviceFault {
         /// Writes that are still taken.
         told_after: u64,
     },
-    /// Blocks from this one on are in the buffer when, after so many, the power goes: filemarks are missing afterwards, too.
+    /// Blocks from this one on are in the buffer when, after so many, the power goes: filemarks are missing afterwards,
+    /// too.
     LosePower {
         /// Writes that are still taken.
         after: u64,
@@ -184,7 +186,8 @@ pub enum DeviceFault {
         /// Which.
         volser: String,
     },
-    /// Every element that holds a cartridge says this barcode: a label that was printed twice, or stuck on the wrong cartridge.
+    /// Every element that holds a cartridge says this barcode: a label that was printed twice, or stuck on the wrong
+    /// cartridge.
     Mislabelled {
         /// Which.
         volser: String,
@@ -196,7 +199,8 @@ pub enum DeviceFault {
     },
 }
 
-/// Faults by the names that people give them, what each takes behind a colon, and when it happens if nothing else is said.
+/// Faults by the names that people give them, what each takes behind a colon, and when it happens if nothing else is
+/// said.
 const NAMED: &[(&str, &str)] = &[
     ("sense:K/AA/QQ", "the command fails with this sense key, code and qualifier, in hexadecimal"),
     ("deferred:K/AA/QQ", "the same, said of an earlier command"),

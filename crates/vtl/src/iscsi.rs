@@ -1,9 +1,10 @@
 //! An iSCSI target in user space, and an initiator to try it with (RFC 7143).
 //!
-//! The target gives the logical units of a [`DeviceServer`](crate::DeviceServer) to any initiator over TCP: discovery, login
-//! with CHAP, checksums, commands with immediate, unsolicited and solicited data, task management. It keeps to one connection
-//! for each session and to error recovery level 0: what breaks a connection ends its session, and the initiator logs in again.
-//! Kernel targets were looked at and passed over: they want a block device or a SCSI host behind them, and root.
+//! The target gives the logical units of a [`DeviceServer`](crate::DeviceServer) to any initiator over TCP: discovery,
+//! login with CHAP, checksums, commands with immediate, unsolicited and solicited data, task management. It keeps to
+//! one connection for each session and to error recovery level 0: what breaks a connection ends its session, and the
+//! initiator logs in again. Kernel targets were looked at and passed over: they want a block device or a SCSI host
+//! behind them, and root.
 //!
 //! ```text
 //!   server      listens, counts logins           initiator   the other side, for tests and measurements

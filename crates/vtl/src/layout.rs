@@ -1,7 +1,7 @@
 //! `vtl.toml`: how a library is laid out, in one file that people write and read.
 //!
-//! Where each cartridge is now the program keeps beside it, in `inventory.toml`: a robot moves them, and a file that people write is
-//! not written by a robot.
+//! Where each cartridge is now the program keeps beside it, in `inventory.toml`: a robot moves them, and a file that
+//! people write is not written by a robot.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -48,7 +48,8 @@ pub struct TargetLayout {
     pub chap_user: String,
     /// File with the secret that goes with it, relative to the library's folder; nobody else may be able to read it.
     pub chap_secret_file: PathBuf,
-    /// Whether everyone is served who reaches it, when it listens to more than this host and knows neither names nor secrets.
+    /// Whether everyone is served who reaches it, when it listens to more than this host and knows neither names nor
+    /// secrets.
     pub anyone: bool,
 }
 

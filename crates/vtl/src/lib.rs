@@ -9,8 +9,9 @@
 //!              |                  |
 //!           shelf             tape::Drive               virtual cartridges, models, pace
 //! ```
-//! Every drive is a [`capstan_tape::Drive`], so the models, the pace and the faults of that room are those of this hardware. A drive may
-//! be an encryption agent ([`KeyAgent`]): then any program's tapes are encrypted, and the program need not know.
+//! Every drive is a [`capstan_tape::Drive`], so the models, the pace and the faults of that room are those of this
+//! hardware. A drive may be an encryption agent ([`KeyAgent`]): then any program's tapes are encrypted, and the program
+//! need not know.
 
 mod agent;
 mod control;

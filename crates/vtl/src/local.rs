@@ -1,5 +1,5 @@
-//! The units without a wire between: a host in the same process, for tests and for rounds of faults, where a kernel or a network
-//! would only be slower. Everything else is as it is with real devices: SCSI commands, sense data, time-outs.
+//! The units without a wire between: a host in the same process, for tests and for rounds of faults, where a kernel or
+//! a network would only be slower. Everything else is as it is with real devices: SCSI commands, sense data, time-outs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,8 @@ impl PaceClock for HurriedClock {
     }
 }
 
-/// The library as a host in the same process has it: to mount from, as from a real one. What a host would wait for takes no time.
+/// The library as a host in the same process has it: to mount from, as from a real one. What a host would wait for
+/// takes no time.
 pub struct LocalLibrary {
     library: Arc<Library>,
     initiator: String,

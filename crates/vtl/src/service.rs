@@ -79,8 +79,8 @@ pub enum ServiceError {
 }
 
 impl Service {
-    /// Opens the library in a folder and serves it, at another address than its layout says if one is given. What happens then, the
-    /// listener is told, on a thread of its own: it may take its time.
+    /// Opens the library in a folder and serves it, at another address than its layout says if one is given. What
+    /// happens then, the listener is told, on a thread of its own: it may take its time.
     pub fn start(
         folder: &Path,
         agent: Option<&Arc<dyn KeyAgent>>,
@@ -121,7 +121,8 @@ impl Service {
         &self.library
     }
 
-    /// Ends all; what was written is on the disk then, but for what is returned: drives whose buffers could not be written.
+    /// Ends all; what was written is on the disk then, but for what is returned: drives whose buffers could not be
+    /// written.
     pub fn stop(mut self) -> Vec<String> {
         self.stopping.store(true, Ordering::Release);
         // Wakes the desk.

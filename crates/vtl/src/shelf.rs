@@ -1,8 +1,8 @@
 //! Where cartridges are: slots, mail slot, drives, or outside, kept in `inventory.toml`.
 //!
-//! A cartridge is a file in `cartridges/`; one that was exported has been moved to `outside/`. The inventory says in which element each
-//! stands. It is replaced whole at each move, before the move is reported as done; after a crash a cartridge is where it was or
-//! where it went, and one that no line names gets a free slot.
+//! A cartridge is a file in `cartridges/`; one that was exported has been moved to `outside/`. The inventory says in
+//! which element each stands. It is replaced whole at each move, before the move is reported as done; after a crash a
+//! cartridge is where it was or where it went, and one that no line names gets a free slot.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! A drive that fetches keys itself, with a sealed store: what a host is told when a key is destroyed while its volume is in the drive.
+//! A drive that fetches keys itself, with a sealed store: what a host is told when a key is destroyed while its volume
+//! is in the drive.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::path::PathBuf;
@@ -109,7 +110,8 @@ fn unlock() -> Unlock {
     Unlock::passphrase(String::from("a passphrase").into())
 }
 
-/// The host knows nothing of it: behind the encryption period it appends with a new key, and reads what either encrypted.
+/// The host knows nothing of it: behind the encryption period it appends with a new key, and reads what either
+/// encrypted.
 #[test]
 fn a_volume_that_went_on_under_another_key_is_read_under_both() {
     let mut bench = Bench::new();
@@ -226,7 +228,8 @@ fn a_volume_may_begin_with_a_filemark() {
     bench.reads().unwrap();
 }
 
-/// The key stayed `ready`, as if it had never been used, until the first flush: whoever cleared such keys out lost the volume.
+/// The key stayed `ready`, as if it had never been used, until the first flush: whoever cleared such keys out lost the
+/// volume.
 #[test]
 fn that_a_key_is_used_is_on_record_before_its_first_block_and_a_reset_changes_nothing() {
     let mut bench = Bench::new();

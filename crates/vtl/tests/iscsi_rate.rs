@@ -1,10 +1,12 @@
-//! What the protocol costs: blocks of 256 KiB to and from a unit that does nothing, beside a bare socket in the same run.
+//! What the protocol costs: blocks of 256 KiB to and from a unit that does nothing, beside a bare socket in the same
+//! run.
 //!
 //! ```text
 //! cargo test --release -p capstan-vtl --test iscsi_rate -- --ignored --nocapture
 //! ```
-//! The bare socket moves the same bytes in the same turns: a header of 48 bytes and a block one way, a header the other way,
-//! and then the next. The stream beside it never waits for an answer; no protocol of one command at a time can reach it.
+//! The bare socket moves the same bytes in the same turns: a header of 48 bytes and a block one way, a header the other
+//! way, and then the next. The stream beside it never waits for an answer; no protocol of one command at a time can
+//! reach it.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::{Read, Write};

@@ -89,7 +89,8 @@ impl Bench {
         self.flips.lock().unwrap().extend(std::iter::repeat_n(opcode, times));
     }
 
-    /// Writes two blocks and reads the first back, the way being bad so often; what came of the writing, and of the reading.
+    /// Writes two blocks and reads the first back, the way being bad so often; what came of the writing, and of the
+    /// reading.
     fn round(&self, wish: BlockProtection, writes: usize, reads: usize) -> (Result<(), DriveError>, Vec<u8>) {
         let mut drive = self.drive(wish);
         drive.write_block(&block(0)).unwrap();

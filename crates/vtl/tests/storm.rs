@@ -1,5 +1,5 @@
-//! Ten thousand resets, attentions that another handle of the host takes, and tapes that others move: not one write goes to a
-//! position that the host could not know, and what was flushed is there, in order, and nothing else.
+//! Ten thousand resets, attentions that another handle of the host takes, and tapes that others move: not one write
+//! goes to a position that the host could not know, and what was flushed is there, in order, and nothing else.
 //!
 //! `CAPSTAN_SEED` replays a run.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

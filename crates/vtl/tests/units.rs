@@ -87,7 +87,8 @@ impl Bench {
     }
 }
 
-/// The page that hosts ask said "off" after a reset, and the drive below went on decrypting, and encrypting what was to be plain.
+/// The page that hosts ask said "off" after a reset, and the drive below went on decrypting, and encrypting what was to
+/// be plain.
 #[test]
 fn a_reset_takes_the_key_away_everywhere() {
     let bench = Bench::new();
@@ -100,8 +101,8 @@ fn a_reset_takes_the_key_away_everywhere() {
     assert!(data.is_empty());
 }
 
-/// Two keys with the same sixteen bytes of key data were taken for one. A volume may be written with both; neither opens the
-/// other's block.
+/// Two keys with the same sixteen bytes of key data were taken for one. A volume may be written with both; neither
+/// opens the other's block.
 #[test]
 fn key_data_are_no_keys() {
     let bench = Bench::new();
@@ -119,7 +120,8 @@ fn key_data_are_no_keys() {
     }
 }
 
-/// Asking how the next block is written swallowed the news of lost blocks, and the flush behind it said that all was well.
+/// Asking how the next block is written swallowed the news of lost blocks, and the flush behind it said that all was
+/// well.
 #[test]
 fn a_question_swallows_no_deferred_error() {
     let bench = Bench::new();
@@ -131,7 +133,8 @@ fn a_question_swallows_no_deferred_error() {
     assert!(asked == Status::CheckCondition || flushed == Status::CheckCondition, "nobody was told");
 }
 
-/// The table of filemarks outlived a loss of power: SPACE stopped at a mark that was not there, at the beginning of tape.
+/// The table of filemarks outlived a loss of power: SPACE stopped at a mark that was not there, at the beginning of
+/// tape.
 #[test]
 fn what_is_known_of_filemarks_goes_with_the_power() {
     let bench = Bench::new();

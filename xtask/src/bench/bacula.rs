@@ -1,8 +1,8 @@
 //! Bacula, set up in the scratch folder and gone with it.
 //!
-//! Its packages are unpacked and not installed, since installing them starts three services and asks for a database. The
-//! daemons run in the foreground on ports of their own on the loopback address, with SQLite, file storage, and the least
-//! work: no compression, no encryption, MD5 as the default has it. They end with the value that holds them.
+//! Its packages are unpacked and not installed, since installing them starts three services and asks for a database.
+//! The daemons run in the foreground on ports of their own on the loopback address, with SQLite, file storage, and the
+//! least work: no compression, no encryption, MD5 as the default has it. They end with the value that holds them.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -75,8 +75,8 @@ impl Bacula {
         Ok(())
     }
 
-    /// Runs the job once as a full backup. Wall time is by Bacula's own clock, in whole seconds: its console polls. Returns the
-    /// bytes of files that it says it took, too.
+    /// Runs the job once as a full backup. Wall time is by Bacula's own clock, in whole seconds: its console polls.
+    /// Returns the bytes of files that it says it took, too.
     pub(super) fn back_up(&self, stage: &Stage) -> Result<(Usage, u64)> {
         let before = self.accounts()?;
         let mut console = self.command("root/usr/sbin/bconsole", "console.conf");

@@ -1,10 +1,11 @@
-//! Measures this work tree's capstan beside that of another commit, in turns, in one run: whether a change has made anything slower.
+//! Measures this work tree's capstan beside that of another commit, in turns, in one run: whether a change has made
+//! anything slower.
 //!
 //! ```text
 //! git worktree of COMMIT -> its release build -> data sets (once) -> round 1: old, new -> round 2: new, old -> ... -> medians of ratios
 //! ```
-//! Each step of the main job is measured of both programs one behind the other, so that what a shared machine does hits both alike. Of each
-//! round the new time is divided by the old one, and the median of that counts.
+//! Each step of the main job is measured of both programs one behind the other, so that what a shared machine does hits
+//! both alike. Of each round the new time is divided by the old one, and the median of that counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ pub(crate) struct Arguments {
     bound: f64,
 }
 
-/// The main job, in order. Only words that commits of long ago know, too. In the first round all of it is read for the first time.
+/// The main job, in order. Only words that commits of long ago know, too. In the first round all of it is read for the
+/// first time.
 const STEPS: [(&str, &str); 6] = [
     ("full backup", "$CAPSTAN backup $SMALL $TYPICAL --full -q"),
     ("incremental, nothing changed", "$CAPSTAN backup $SMALL $TYPICAL --incremental -q"),
@@ -197,7 +199,8 @@ mod tests {
     #[test]
     fn the_median_of_ratios_counts_and_not_the_ratio_of_medians() {
         let usage = |wall: u64| Usage { wall: Duration::from_secs(wall), ..Usage::default() };
-        // The machine was twice as slow in the second round, and four times in the third: the program is no slower for it.
+        // The machine was twice as slow in the second round, and four times in the third: the program is no slower for
+        // it.
         let (old, new) = ([1, 2, 4].map(usage), [1, 2, 8].map(usage));
         let row = Row::of(&old, &new);
         assert!((row.wall - 1.0).abs() < 1e-9, "{}", row.told);

@@ -1,8 +1,8 @@
 //! Who is measured at what, and how their runs alternate.
 //!
 //! In each round every contestant runs once, and the order turns from round to round, so that whatever else the machine
-//! does hits all of them alike. A run counts only if the contestant handled every byte of the data set: a tool that fails
-//! early is not fast.
+//! does hits all of them alike. A run counts only if the contestant handled every byte of the data set: a tool that
+//! fails early is not fast.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -74,8 +74,8 @@ pub(super) struct Contestant {
     pub(super) behind: &'static str,
 }
 
-/// Keeps what a run wrote until the end: ext4 looks at every inode that was deleted in the last minutes before it gives out
-/// another, so that who makes many files behind a deletion of many takes ten times as long.
+/// Keeps what a run wrote until the end: ext4 looks at every inode that was deleted in the last minutes before it gives
+/// out another, so that who makes many files behind a deletion of many takes ten times as long.
 pub(super) const KEEP: &str = "mkdir -p spent; mv out spent/$(date +%s%N)";
 
 /// How large the data sets are.

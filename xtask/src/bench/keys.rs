@@ -1,7 +1,8 @@
 //! Measures a node of the key-management cluster as agents see it, and writes docs/PERFORMANCE.md.
 //!
 //! What starts the nodes and loads them are tests of the node's own crate (`crates/keyd/tests/faults/bench.rs` and
-//! `crates/keyd/tests/kmip/bench.rs`), which say `measured NAME: VALUE`; here they are run some times, and medians go on the page.
+//! `crates/keyd/tests/kmip/bench.rs`), which say `measured NAME: VALUE`; here they are run some times, and medians go
+//! on the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

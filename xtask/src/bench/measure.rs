@@ -1,8 +1,8 @@
 //! Runs one contestant and measures it: wall time, processor time, peak memory.
 //!
-//! Every contestant is a shell line, so that the report can show it and anyone can repeat it. Processor time is that of all
-//! its processes together; peak memory that of the largest one, as the kernel accounts it for processes that were waited
-//! for.
+//! Every contestant is a shell line, so that the report can show it and anyone can repeat it. Processor time is that of
+//! all its processes together; peak memory that of the largest one, as the kernel accounts it for processes that were
+//! waited for.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

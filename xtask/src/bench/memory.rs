@@ -1,8 +1,9 @@
 //! Fills free memory with cached pages before a run.
 //!
-//! A machine that has been up for a while has little free memory: what is written takes the pages of files that were read
-//! once. A bench that deletes what each run wrote frees gigabytes instead, and on a virtual machine the first touch of a free
-//! page is often a fault in the host, ten times as dear as the page's use: whoever runs behind a large deletion pays for it.
+//! A machine that has been up for a while has little free memory: what is written takes the pages of files that were
+//! read once. A bench that deletes what each run wrote frees gigabytes instead, and on a virtual machine the first
+//! touch of a free page is often a fault in the host, ten times as dear as the page's use: whoever runs behind a large
+//! deletion pays for it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! Capstan, as it is run against its peers.
 //!
-//! `CAPSTAN_STATE` and `CAPSTAN_KEY_FILE` lie in `out`, so that each run begins with a library of its own; what restores
-//! read lies in `kept`.
+//! `CAPSTAN_STATE` and `CAPSTAN_KEY_FILE` lie in `out`, so that each run begins with a library of its own; what
+//! restores read lies in `kept`.
 
 use super::contest::Work::Line;
 use super::contest::{Cache, Contestant, Count, Data, KEEP, Pace};

@@ -1,7 +1,7 @@
 //! The bare readers and the other programs, as they are run.
 //!
-//! Each peer does the least that its users would accept: restic and borg with compression at their fastest, Bacula without.
-//! What goes to a file is synced, as capstan syncs its volumes; restic and borg do so by themselves.
+//! Each peer does the least that its users would accept: restic and borg with compression at their fastest, Bacula
+//! without. What goes to a file is synced, as capstan syncs its volumes; restic and borg do so by themselves.
 
 use super::contest::Work::{Bacula, Line};
 use super::contest::{Cache, Contestant, Count, Data, KEEP, Pace};

@@ -1,7 +1,9 @@
-//! A bare reader: opens, reads and drops every file of a tree, and does nothing else. What a backup's source is held against.
+//! A bare reader: opens, reads and drops every file of a tree, and does nothing else. What a backup's source is held
+//! against.
 //!
 //! Each thread takes a folder from a shared stack, lists it, puts its folders back, and reads its files relative to the
-//! folder's descriptor; or hands them to an io_uring of its own ([`ring`]), which keeps many in flight while the disk is cold.
+//! folder's descriptor; or hands them to an io_uring of its own ([`ring`]), which keeps many in flight while the disk
+//! is cold.
 
 mod ring;
 

@@ -4,8 +4,8 @@
 //! guest/rate          one guest, both libraries in its memory, dd through st in turn     -> times tgt's rate
 //! drive_rate          our initiator to our drives over the loopback, and a bare socket   -> share of the socket's rate
 //! ```
-//! Both print what each round came to; here stand the medians, the floors, and what goes on the page. Rounds are compared one by one:
-//! what else the machine did in one is not held against the next.
+//! Both print what each round came to; here stand the medians, the floors, and what goes on the page. Rounds are
+//! compared one by one: what else the machine did in one is not held against the next.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! Runs what `./x lint` and `./x test` run, counts it, and says the sum in the last line.
 //!
-//! Every step runs, even behind one that failed or hangs: one run shows all that is wrong. A step's output is passed on as it comes.
-//! Tests in guests run beside the other end-to-end tests, and what measures the machine runs alone.
-//! Tests are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
+//! Every step runs, even behind one that failed or hangs: one run shows all that is wrong. A step's output is passed on
+//! as it comes. Tests in guests run beside the other end-to-end tests, and what measures the machine runs alone. Tests
+//! are counted from what `cargo test` prints, and from the lines `ok ...` and `not ok ...` of the end-to-end tests:
 //! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
 
 mod count;

@@ -1,7 +1,7 @@
 //! How long each part of the tests took, beside what it may take.
 //!
-//! All of them have half an hour on two quiet cores. A part that is over its budget fails nothing, since a machine may be busy: it is named, so
-//! that whoever made it slower sees it the same day.
+//! All of them have half an hour on two quiet cores. A part that is over its budget fails nothing, since a machine may
+//! be busy: it is named, so that whoever made it slower sees it the same day.
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! No circles between the modules of a room: imports go one way, a parent and what lies below it excepted.
 //!
-//! Each crate's modules are read from its sources, and every path that names another module (`use` and inline paths alike) is followed
-//! through re-exports to the module that defines the item. What a macro's arguments name is not seen, nor is the use of a method whose
-//! `impl` stands in another module. Tests (`cfg(test)`) may import what they like.
+//! Each crate's modules are read from its sources, and every path that names another module (`use` and inline paths
+//! alike) is followed through re-exports to the module that defines the item. What a macro's arguments name is not
+//! seen, nor is the use of a method whose `impl` stands in another module. Tests (`cfg(test)`) may import what they
+//! like.
 //!
-//! A folder counts as one thing beside its neighbours: if `a` imports `b::x` and `b::y` imports `a`, then `a` and `b` are a circle.
+//! A folder counts as one thing beside its neighbours: if `a` imports `b::x` and `b::y` imports `a`, then `a` and `b`
+//! are a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,6 +1,7 @@
 //! Golden volumes are only added to: what an old release wrote is the proof that a new one still reads it.
 //!
-//! The reference is the last release's tag. Before the first release nothing is in anybody's hands, and nothing is frozen.
+//! The reference is the last release's tag. Before the first release nothing is in anybody's hands, and nothing is
+//! frozen.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Which crate may depend on which: the drawing in docs/ARCHITECTURE.md as a table.
 //!
-//! A room uses rooms below it, never one beside it. What is not in the table is not allowed, so a new crate begins with a
-//! line here and in the drawing. Tests obey the same table: a test that needs a room above lives there. Since every edge
-//! is checked, what a room links through others is bounded by the table too.
+//! A room uses rooms below it, never one beside it. What is not in the table is not allowed, so a new crate begins with
+//! a line here and in the drawing. Tests obey the same table: a test that needs a room above lives there. Since every
+//! edge is checked, what a room links through others is bounded by the table too.
 
 use std::path::Path;
 use std::process::Command;

@@ -12,6 +12,12 @@ const LINES_TO_WARN: usize = 400;
 /// From here on it is two files.
 const LINES_TO_FAIL: usize = 800;
 
+/// Columns of code, comments and prose alike.
+const WIDTH_MAX: usize = 120;
+
+/// Documents that a program writes.
+const GENERATED: [&str; 3] = ["JSON.md", "MODEL.md", "PERFORMANCE.md"];
+
 /// Names that say nothing of what lies in a file.
 const EMPTY_NAMES: [&str; 8] = ["util", "utils", "common", "misc", "types", "helper", "helpers", "manager"];
 
@@ -24,6 +30,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     for folder in ["crates", "xtask", "fuzz", "tests"] {
         collect(&root.join(folder), &mut files)?;
     }
+    documents(&root.join("docs"), &mut files)?;
+    files.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
     files.sort();
     let mut findings = Vec::new();
     for file in files {
@@ -50,9 +58,34 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
+/// The pages of a folder that people write.
+fn documents(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(".md") && !GENERATED.contains(&name) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
 fn check_file(path: &Path, text: &str) -> Vec<Finding> {
     let place = path.display().to_string();
+    let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
     let mut findings = Vec::new();
+    let prose_begins_with = [("rs", "//"), ("md", "")];
+    if let Some((_, marker)) = prose_begins_with.iter().find(|(of, _)| *of == end) {
+        let wide = wide_lines(text, marker).map(|number| {
+            let text =
+                format!("wider than {WIDTH_MAX} columns; prose is no wider than code, drawings stand in a fence");
+            Finding::fails(format!("{place}:{number}"), text)
+        });
+        findings.extend(wide);
+    }
+    if end == "md" {
+        return findings;
+    }
     let lines = text.lines().count();
     if lines > LINES_TO_FAIL {
         findings.push(Finding::fails(&place, format!("{lines} lines; by {LINES_TO_FAIL} a file is two")));
@@ -67,6 +100,19 @@ fn check_file(path: &Path, text: &str) -> Vec<Finding> {
         findings.extend(check_rust(path, &place, text));
     }
     findings
+}
+
+/// The numbers of lines of prose, which begin with `marker`, that are too wide. Tables, and what stands in a fence, may
+/// be.
+fn wide_lines<'a>(text: &'a str, marker: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let mut in_fence = false;
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        let prose = line.trim_start().strip_prefix(marker)?.trim_start_matches(['/', '!']).trim_start();
+        let is_fence = prose.starts_with("```");
+        in_fence ^= is_fence;
+        let is_wide = line.chars().count() > WIDTH_MAX;
+        (is_wide && !in_fence && !is_fence && !prose.starts_with('|')).then_some(number)
+    })
 }
 
 fn check_rust(path: &Path, place: &str, text: &str) -> Vec<Finding> {
@@ -153,6 +199,16 @@ mod tests {
         assert_one("a.rs", &lines(800), "warning: a.rs: 800 lines");
         assert_one("a.rs", &lines(801), "error: a.rs: 801 lines");
         assert_one("tests/sweep.py", &lines(801), "error");
+    }
+
+    #[test]
+    fn prose_is_no_wider_than_code() {
+        let (wide, drawing) = ("words ".repeat(21), "-".repeat(130));
+        assert_one("a.rs", &format!("//! A.\n// {wide}\n"), "a.rs:2: wider");
+        assert_one("docs/A.md", &format!("# A\n\n{wide}\n"), "docs/A.md:3: wider");
+        let text = format!("//! A.\n//! ```text\n//! {drawing}\n//! ```\n//! | {wide} |\nlet a = \"{wide}\";\n");
+        assert_eq!(texts("a.rs", &text), [""; 0]);
+        assert_eq!(texts("docs/A.md", &format!("```\n{drawing}\n```\n| {wide} |\n")), [""; 0]);
     }
 
     #[test]

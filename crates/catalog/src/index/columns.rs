@@ -1,8 +1,9 @@
-//! The columns of an index file and how each is written. `docs/CATALOG.md` says the same for those who read it elsewhere.
+//! The columns of an index file and how each is written. `docs/CATALOG.md` says the same for those who read it
+//! elsewhere.
 //!
-//! Two columns are derived, because what they stand for can nearly be foretold: where a member begins (behind the member
-//! before it on its connection) and how long it is (a header and the content, padded to 512). Both are then a few
-//! constants over and over and cost next to nothing.
+//! Two columns are derived, because what they stand for can nearly be foretold: where a member begins (behind the
+//! member before it on its connection) and how long it is (a header and the content, padded to 512). Both are then a
+//! few constants over and over and cost next to nothing.
 
 use std::sync::Arc;
 

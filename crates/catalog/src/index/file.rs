@@ -1,8 +1,8 @@
 //! An index file on disk: its checksums, its footer, its row groups.
 //!
-//! Nothing of the file is decoded before its checksum was compared: the Parquet library is not written for hostile bytes.
-//! The checksums (one for each row group, one for the footer) stand in the database, 4 bytes for 128 Ki rows, so that a
-//! lookup reads and checks the row groups it needs and not the whole file.
+//! Nothing of the file is decoded before its checksum was compared: the Parquet library is not written for hostile
+//! bytes. The checksums (one for each row group, one for the footer) stand in the database, 4 bytes for 128 Ki rows, so
+//! that a lookup reads and checks the row groups it needs and not the whole file.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,8 +21,8 @@ use super::group::{Group, GroupSource};
 use crate::CatalogError;
 use crate::order::{Key, KeyRange};
 
-/// Decoded row groups that an open index keeps, about 11 MiB each: a walk of a tree that looks up every path goes back and
-/// forth between a few directories.
+/// Decoded row groups that an open index keeps, about 11 MiB each: a walk of a tree that looks up every path goes back
+/// and forth between a few directories.
 const GROUPS_KEPT: usize = 4;
 /// Footer length and magic behind the footer.
 const TAIL_LEN: u64 = 8;

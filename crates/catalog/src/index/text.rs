@@ -1,8 +1,8 @@
 //! Decoding a page of texts (directories, names) straight into one buffer.
 //!
 //! The Parquet library makes a reference-counted buffer of each value; for 128 Ki short names that takes longer than
-//! everything else in a listing. The encoding is simple enough to read here: DELTA_BYTE_ARRAY of the Parquet specification
-//! (`Encodings.md`), each value as the bytes it shares with the one before and the rest:
+//! everything else in a listing. The encoding is simple enough to read here: DELTA_BYTE_ARRAY of the Parquet
+//! specification (`Encodings.md`), each value as the bytes it shares with the one before and the rest:
 //! ```text
 //! shared lengths (DELTA_BINARY_PACKED) | lengths of the rests (DELTA_BINARY_PACKED) | the rests
 //! ```

@@ -62,7 +62,8 @@ pub(crate) enum Cipher {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Backup {
-    /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that name)
+    /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that
+    /// name)
     #[arg(required_unless_present = "stdin", value_name = "SOURCE|JOB")]
     pub(crate) sources: Vec<PathBuf>,
     /// Pool to write to [default: default]
@@ -86,8 +87,8 @@ pub(crate) struct Backup {
     /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
     #[arg(long, value_name = "TIME", conflicts_with = "full")]
     pub(crate) full_every: Option<String>,
-    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from the root (/srv/a);
-    /// may be given several times
+    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from
+    /// the root (/srv/a); may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
     /// Leave out what the patterns of a file match, one a line; lines that begin with # are comments
@@ -114,8 +115,8 @@ pub(crate) struct Backup {
     /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
-    /// Wait for another capstan that writes, and for a volume when the pool has none, instead of failing; `--wait=writer` waits
-    /// for the other capstan alone
+    /// Wait for another capstan that writes, and for a volume when the pool has none, instead of failing;
+    /// `--wait=writer` waits for the other capstan alone
     #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) wait: Option<WaitFor>,
     /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
@@ -144,7 +145,8 @@ pub(crate) enum WaitFor {
 
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
-    /// Write the systemd service and timer that run a job by the clock into this directory, with the paths of this machine
+    /// Write the systemd service and timer that run a job by the clock into this directory, with the paths of this
+    /// machine
     #[arg(long, value_name = "DIR")]
     pub(crate) units: Option<PathBuf>,
 }

@@ -10,7 +10,8 @@ use crate::globals::OF_ALL_COMMANDS;
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
-    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made [env: KEYD_IDENTITY]
+    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made [env:
+    /// KEYD_IDENTITY]
     #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) identity: Option<PathBuf>,
     #[command(subcommand)]
@@ -35,7 +36,8 @@ pub(crate) enum PolicyAction {
 pub(crate) struct PolicyAdd {
     /// Its name
     pub(crate) name: Name,
-    /// For how long a key encrypts, from its first issue: 24h, 7d, 1y; then its volume goes on with a new one [default: for ever]
+    /// For how long a key encrypts, from its first issue: 24h, 7d, 1y; then its volume goes on with a new one [default:
+    /// for ever]
     #[arg(long, value_name = "TIME")]
     pub(crate) encrypt_for: Option<String>,
     /// For how long a key decrypts, from its first issue [default: for ever]
@@ -56,7 +58,8 @@ pub(crate) struct PolicyAdd {
     /// For how long a node of a key cluster gives its keys out while it is cut off from the others [default: for ever]
     #[arg(long, value_name = "TIME")]
     pub(crate) isolated_for: Option<String>,
-    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under it
+    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under
+    /// it
     #[arg(long)]
     pub(crate) replace: bool,
 }
@@ -130,7 +133,8 @@ impl Approved {
 pub(crate) enum KeyAction {
     /// Say who keeps the keys; of a key cluster, which nodes answer, and until when this machine's certificate holds
     Status,
-    /// Become an agent of a key cluster; the one-time passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE
+    /// Become an agent of a key cluster; the one-time passphrase is asked for, or taken from
+    /// CAPSTAN_ENROLMENT_PASSPHRASE
     Enrol(Enrol),
     /// List keys: never the keys themselves
     List,

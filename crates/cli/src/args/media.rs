@@ -49,7 +49,8 @@ pub(crate) struct Rebuild {
     /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
     #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
     pub(crate) objects: Vec<String>,
-    /// Delete the old catalog once the new one is made; without this it stays in the state directory as catalog.old-TIME
+    /// Delete the old catalog once the new one is made; without this it stays in the state directory as
+    /// catalog.old-TIME
     #[arg(long)]
     pub(crate) discard_old: bool,
 }

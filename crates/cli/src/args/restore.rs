@@ -27,8 +27,8 @@ pub(crate) struct Restore {
     /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,
-    /// Only what matches, with all below it: a name (*.tex), a path below the source (docs/*), or one from the root; may be given
-    /// several times
+    /// Only what matches, with all below it: a name (*.tex), a path below the source (docs/*), or one from the root;
+    /// may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) include: Vec<String>,
     /// Not what matches, nor what is below it; may be given several times

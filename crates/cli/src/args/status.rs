@@ -28,7 +28,8 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// The number of a run: everything about it, and what it said; or a job, a source or a volume: the runs that name it
+    /// The number of a run: everything about it, and what it said; or a job, a source or a volume: the runs that name
+    /// it
     #[arg(value_name = "RUN|NAME")]
     pub(crate) run: Option<String>,
     /// The last so many

@@ -12,7 +12,8 @@ use super::media::{
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
 use super::{Path, Source, id, words};
 
-/// What happens while a command works, one object a line; the last line of a command is `finished`, `verified`, `compared` or `error`.
+/// What happens while a command works, one object a line; the last line of a command is `finished`, `verified`,
+/// `compared` or `error`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -69,11 +70,13 @@ pub(crate) enum Event {
         /// The drive.
         drive: String,
     },
-    /// How far a backup, a restore, a verification, a copy or a repair is: a line each second once it has begun, unless `--quiet` is given.
+    /// How far a backup, a restore, a verification, a copy or a repair is: a line each second once it has begun, unless
+    /// `--quiet` is given.
     Progress {
         /// Bytes of what is planned that are behind it; of an incremental, files that stand as they did count as well.
         bytes: u64,
-        /// Bytes that are planned; null while they are being counted, and where nobody knows: what a program prints, `--no-tree-walk`.
+        /// Bytes that are planned; null while they are being counted, and where nobody knows: what a program prints,
+        /// `--no-tree-walk`.
         bytes_planned: Option<u64>,
         /// Bytes that were read from sources, or from volumes.
         bytes_moved: u64,
@@ -85,12 +88,13 @@ pub(crate) enum Event {
         rate: u64,
         /// How long it has taken, in nanoseconds.
         elapsed_ns: u64,
-        /// How long it will take if it goes on as in the last minute, in nanoseconds; null where nothing moved, or nothing is planned.
+        /// How long it will take if it goes on as in the last minute, in nanoseconds; null where nothing moved, or
+        /// nothing is planned.
         left_ns: Option<u64>,
         /// Volumes that are in drives.
         volumes: Vec<InDrive>,
-        /// What held it up in the last ten seconds: `source`, `processor`, `drive`; `target` where what is read from a volume is not taken as
-        /// fast. Null in the beginning.
+        /// What held it up in the last ten seconds: `source`, `processor`, `drive`; `target` where what is read from a
+        /// volume is not taken as fast. Null in the beginning.
         bottleneck: Option<&'static str>,
     },
     /// Parts of a volume will be read, in this order.
@@ -125,7 +129,8 @@ pub(crate) enum Event {
         /// The path as the object has it.
         #[serde(flatten)]
         path: Path,
-        /// `loss`: something of it is not in the object; `unsteady`: it was in use, or vanished; `note`: nothing is wrong.
+        /// `loss`: something of it is not in the object; `unsteady`: it was in use, or vanished; `note`: nothing is
+        /// wrong.
         severity: String,
         /// What happened to it.
         reason: String,
@@ -211,7 +216,8 @@ pub(crate) enum Event {
         lost: Vec<Path>,
         /// Paths that come back as an older backup had them.
         older: Vec<OlderLine>,
-        /// Directories that could not be listed, and files that could not be read to their ends, when they were backed up.
+        /// Directories that could not be listed, and files that could not be read to their ends, when they were backed
+        /// up.
         incomplete: Vec<Path>,
         /// Paths that vanished while they were backed up.
         vanished: Vec<Path>,

@@ -88,7 +88,8 @@ pub(crate) struct KeyRow {
     pub(crate) group: String,
     /// The cipher.
     pub(crate) algorithm: &'static str,
-    /// Its state at this moment: `generated`, `ready`, `protect-and-process`, `process-only`, `deactivated`, `compromised` or `destroyed`.
+    /// Its state at this moment: `generated`, `ready`, `protect-and-process`, `process-only`, `deactivated`,
+    /// `compromised` or `destroyed`.
     pub(crate) state: String,
     /// When it was made, nanoseconds since 1970.
     pub(crate) created_ns: i64,

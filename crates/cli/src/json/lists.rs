@@ -22,10 +22,11 @@ pub(crate) struct EntryRow {
     /// When that object was begun, nanoseconds since 1970; `versions` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) backed_up_ns: Option<i64>,
-    /// `file`, `directory`, `symlink`, `hardlink`, `fifo`, `char-device`, `block-device`, or `deleted`: the source no longer has it.
+    /// `file`, `directory`, `symlink`, `hardlink`, `fifo`, `char-device`, `block-device`, or `deleted`: the source no
+    /// longer has it.
     pub(crate) kind: &'static str,
-    /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`, `lost`
-    /// (no copy has all of it any more).
+    /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`,
+    /// `lost` (no copy has all of it any more).
     pub(crate) flags: String,
     /// Permission bits, octal.
     pub(crate) mode: String,
@@ -133,7 +134,8 @@ pub(crate) struct JobRow {
     pub(crate) copies: u8,
     /// `full` or `incremental`.
     pub(crate) level: &'static str,
-    /// How old the last full backup of a source may get before an incremental becomes a full one, in nanoseconds; null for ever.
+    /// How old the last full backup of a source may get before an incremental becomes a full one, in nanoseconds; null
+    /// for ever.
     pub(crate) full_every_ns: Option<i64>,
     /// How long what it makes is kept, in nanoseconds; null for as long as the pool says, or as `keep` does.
     pub(crate) retention_ns: Option<i64>,
@@ -150,7 +152,8 @@ pub(crate) struct JobRow {
     pub(crate) problems: u64,
     /// What it does next: `full`, `incremental`, or `mixed`, where some sources are due for a full one.
     pub(crate) next: &'static str,
-    /// What keeps the next run from doing all of its work: sources that are not there, files of patterns that cannot be read.
+    /// What keeps the next run from doing all of its work: sources that are not there, files of patterns that cannot be
+    /// read.
     pub(crate) faults: Vec<String>,
 }
 

@@ -88,7 +88,8 @@ pub(crate) struct StatusSource {
     pub(crate) copies_whole: usize,
     /// Copies of it that were promised.
     pub(crate) copies_promised: usize,
-    /// Copies of it that are whole and cannot be read, because a key is not in the key store or was destroyed; `copies_whole` is without them.
+    /// Copies of it that are whole and cannot be read, because a key is not in the key store or was destroyed;
+    /// `copies_whole` is without them.
     pub(crate) copies_without_key: usize,
     /// A later object that is open; null for none.
     pub(crate) open: Option<String>,
@@ -112,7 +113,8 @@ pub(crate) struct RunRow {
     kind: String,
     /// To what it was done.
     subject: String,
-    /// `running`, `done`, `problems`, `busy` (it did not begin, because another capstan was writing), `failed`, `stopped` or `killed`.
+    /// `running`, `done`, `problems`, `busy` (it did not begin, because another capstan was writing), `failed`,
+    /// `stopped` or `killed`.
     outcome: &'static str,
     /// When it was begun, nanoseconds since 1970.
     started_ns: i64,

@@ -1,4 +1,5 @@
-//! What `vtl` prints of its own. What happens in a library while it is served, and what there is in it, has its types in `capstan_vtl`.
+//! What `vtl` prints of its own. What happens in a library while it is served, and what there is in it, has its types
+//! in `capstan_vtl`.
 
 #[cfg(test)]
 use schemars::JsonSchema;

@@ -29,8 +29,8 @@ use show::{as_row, drive_name, show};
 /// What a backup is to be, and what it is to keep to.
 #[derive(Debug, Args)]
 pub(super) struct Ask {
-    /// What is written to: `virtual`, a drive's name as `capstan models` lists them, or the file of a model [default: library.pace in
-    /// capstan.toml]
+    /// What is written to: `virtual`, a drive's name as `capstan models` lists them, or the file of a model [default:
+    /// library.pace in capstan.toml]
     #[arg(long, value_name = "DRIVE")]
     drive: Option<String>,
     /// Streams that read now [default: one a core, at most 8]
@@ -45,7 +45,8 @@ pub(super) struct Ask {
     /// How much there is to back up, if the source is only a part of it: 40T
     #[arg(long, value_name = "BYTES", value_parser = parse_data)]
     data: Option<u64>,
-    /// What the network between the source and the drive gives: MB/s, or the address of a host that `capstan lab network` measured
+    /// What the network between the source and the drive gives: MB/s, or the address of a host that
+    /// `capstan lab network` measured
     #[arg(long, value_name = "MB/S|ADDRESS")]
     network: Option<String>,
 }
@@ -113,7 +114,8 @@ fn told(error: AdviseError) -> Failure {
     }
 }
 
-/// What a network gives to whoever sends: as told, or as it was measured to that address, with as many connections as were best.
+/// What a network gives to whoever sends: as told, or as it was measured to that address, with as many connections as
+/// were best.
 fn network(all: &Measurements, named: &str) -> Result<Spread, Failure> {
     if let Ok(rate) = named.parse::<f64>() {
         let possible = rate.is_finite() && rate > 0.0;

@@ -48,16 +48,19 @@ pub(crate) struct Characterize {
     /// Whether the drive encrypts [default: 0,1; 0 of a drive that cannot]
     #[arg(long, value_name = "0,1", value_delimiter = ',', value_parser = parse_encrypted)]
     encrypted: Option<Vec<bool>>,
-    /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your own (.toml)
+    /// The host that reads the files: lto4 or t10000a, after the tables they were calibrated against, or a file of your
+    /// own (.toml)
     #[arg(long, value_name = "HOST", default_value = "lto4")]
     host: String,
-    /// Do each job, too, on virtual drives that take the time of those named: files and cartridges are made and removed below this folder
+    /// Do each job, too, on virtual drives that take the time of those named: files and cartridges are made and removed
+    /// below this folder
     #[arg(long, value_name = "DIR")]
     measure: Option<PathBuf>,
     /// How much is made of files of each length, to measure with
     #[arg(long, default_value = "1G", value_parser = parse_mb)]
     amount: f64,
-    /// Seconds that a job that is measured reads at most; in a short run the flush of the label and the last one weigh more
+    /// Seconds that a job that is measured reads at most; in a short run the flush of the label and the last one weigh
+    /// more
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Write a page with pictures of it, too

@@ -1,5 +1,5 @@
-//! `capstan lab read`, `null`, `drive`, `staging` and `restore`: what each part gives by itself. What is found is kept in the state
-//! directory, for `capstan lab advise`.
+//! `capstan lab read`, `null`, `drive`, `staging` and `restore`: what each part gives by itself. What is found is kept
+//! in the state directory, for `capstan lab advise`.
 
 mod drive;
 mod null;
@@ -91,8 +91,8 @@ fn verdict(others: Option<f64>, earlier: bool, replace: bool) -> Verdict {
     }
 }
 
-/// Keeps what was measured in the state directory. What other programs disturbed does not take the place of an earlier measurement of
-/// the same, of `earlier`, unless that is asked for; and nothing does so without a word.
+/// Keeps what was measured in the state directory. What other programs disturbed does not take the place of an earlier
+/// measurement of the same, of `earlier`, unless that is asked for; and nothing does so without a word.
 pub(super) fn keep_undisturbed(
     cli: &Globals,
     replacing: &Replacing,

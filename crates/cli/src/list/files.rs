@@ -124,8 +124,8 @@ fn entry_row(owners: &Owners, entry: &FileEntry, is_lost: bool) -> Vec<String> {
 
 const ENTRY_HEADS: [&str; 7] = ["mode", "owner", "group", ">size", "modified", "flags", "path"];
 
-/// The entry of a state, and whether damage took it in every copy. One that is older than the state, because the path could not be read
-/// since, says so by its flag.
+/// The entry of a state, and whether damage took it in every copy. One that is older than the state, because the path
+/// could not be read since, says so by its flag.
 pub(super) fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
     let StateEntry { mut entry, unread, object } = entry;
     let is_lost = lost.holds(object, &entry);

@@ -125,8 +125,8 @@ impl Facts {
         self.reading.doubt.is_none() && self.timeline.begun(object.id).is_some_and(|begun| begun.doubt.is_none())
     }
 
-    /// Whether the last backup is older than is wanted, or may be: one whose own clock was wrong is as old as it can be. While the clock of
-    /// now is in doubt nothing is overdue; that has a line of its own.
+    /// Whether the last backup is older than is wanted, or may be: one whose own clock was wrong is as old as it can
+    /// be. While the clock of now is in doubt nothing is overdue; that has a line of its own.
     fn is_overdue(&self, row: &SourceRow) -> bool {
         let doubted = |last: &Object| self.timeline.begun(last.id).filter(|begun| begun.doubt.is_some());
         match row.last.as_ref().and_then(doubted) {

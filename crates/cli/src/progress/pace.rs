@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use capstan_director::Load;
 
-/// What the rate that is shown is a mean of: short enough that a drive that stands is seen, long enough that a checkpoint is none.
+/// What the rate that is shown is a mean of: short enough that a drive that stands is seen, long enough that a
+/// checkpoint is none.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// What the time left is computed from: a mount or a directory of small files does not throw it about.
 const LEFT_WINDOW: Duration = Duration::from_secs(60);
@@ -66,8 +67,8 @@ impl Pace {
         last.moved.saturating_sub(first.moved) as f64 / (last.at - first.at).as_secs_f64()
     }
 
-    /// How long it will take until all that is planned is done, if it goes on as in the last minute. `None` while nothing moves, and where
-    /// more was done than was planned.
+    /// How long it will take until all that is planned is done, if it goes on as in the last minute. `None` while
+    /// nothing moves, and where more was done than was planned.
     pub(crate) fn left(&self, planned: u64) -> Option<Duration> {
         let (first, last) = self.within(LEFT_WINDOW)?;
         let (left, done) = (planned.checked_sub(last.done)?, last.done.saturating_sub(first.done));

@@ -161,8 +161,8 @@ impl Ending for Ended {
     }
 }
 
-/// Runs a backup as the command line, and the job that was laid over it, ask for it. What comes after it is told how it ended, and gives
-/// what went wrong then.
+/// Runs a backup as the command line, and the job that was laid over it, ask for it. What comes after it is told how it
+/// ended, and gives what went wrong then.
 pub(super) fn run(
     cli: &Globals,
     args: &args::Backup,
@@ -276,7 +276,8 @@ fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, F
     })
 }
 
-/// What is left out by its nature, such as sockets: the first of each kind, and how many there are, as far as they were kept.
+/// What is left out by its nature, such as sockets: the first of each kind, and how many there are, as far as they were
+/// kept.
 fn show_notes(display: &Display, problems: &[Problem]) {
     let mut notes: Vec<(&Problem, u64)> = Vec::new();
     for problem in problems.iter().filter(|problem| problem.kind.severity() == Severity::Note) {

@@ -1,11 +1,12 @@
-//! Jobs of `capstan.toml`: how a name is told from a path, what the command line changes of a job, and what runs before and after.
+//! Jobs of `capstan.toml`: how a name is told from a path, what the command line changes of a job, and what runs before
+//! and after.
 //!
 //! ```text
 //! before --ok--> backup --> after     CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
 //!    `--failed: nothing is backed up ----^
 //! ```
-//! A source without a slash that is the name of a job is the job, whatever lies in the working directory: a timer must not mean
-//! something else by the directory it is started in. `./nightly` is the path.
+//! A source without a slash that is the name of a job is the job, whatever lies in the working directory: a timer must
+//! not mean something else by the directory it is started in. `./nightly` is the path.
 
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
@@ -201,8 +202,8 @@ fn after(cli: &Globals, name: &str, job: &JobConfig, outcome: &Result<Ended, Fai
     hook(cli, name, "after", &job.after, &told, None)
 }
 
-/// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is not told the
-/// passphrase.
+/// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is
+/// not told the passphrase.
 fn hook(
     cli: &Globals,
     name: &str,

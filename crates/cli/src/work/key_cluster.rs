@@ -16,8 +16,8 @@ use crate::secrets::{cluster_at, enrolment_passphrase, now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
-/// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know it asks itself; all else
-/// is asked by a person with a role.
+/// What a command for keys comes to where a cluster keeps them; nothing where this machine does. What a mover may know
+/// it asks itself; all else is asked by a person with a role.
 pub(super) fn asked_of_cluster(cli: &Globals, args: &Keys) -> Result<Option<ExitCode>, Failure> {
     let action = &args.action;
     if matches!(action, KeyAction::Status | KeyAction::Enrol(_)) {

@@ -1,7 +1,8 @@
-//! `keys list` and `keys volumes` where a cluster keeps the keys: what it lets a mover know of the keys of this site's volumes.
+//! `keys list` and `keys volumes` where a cluster keeps the keys: what it lets a mover know of the keys of this site's
+//! volumes.
 //!
-//! In the columns of a key store of this machine. What a mover is not told (what a key was issued for, until when a volume is read) stays
-//! empty: `keyd units` has it, for people with a role.
+//! In the columns of a key store of this machine. What a mover is not told (what a key was issued for, until when a
+//! volume is read) stays empty: `keyd units` has it, for people with a role.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -123,7 +124,8 @@ pub(super) fn volumes(cli: &Globals, place: ClusterPlace, only: &[String]) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks for the keys of the volumes that are named, or else of all that the catalog knows; those without keys are left out.
+/// Asks for the keys of the volumes that are named, or else of all that the catalog knows; those without keys are left
+/// out.
 fn ask(cli: &Globals, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolume>, Failure> {
     let named = only.iter().map(|name| Volser::new(name).map_err(|error| Failure::Usage(error.to_string())));
     let mut volumes = named.collect::<Result<Vec<_>, _>>()?;
@@ -146,7 +148,8 @@ fn ask(cli: &Globals, place: ClusterPlace, only: &[String]) -> Result<Vec<OfVolu
     Ok(known)
 }
 
-/// The cartridges of those volumes. A node that is older than this program does not tell them, and the list is worth as much without.
+/// The cartridges of those volumes. A node that is older than this program does not tell them, and the list is worth as
+/// much without.
 fn ask_cartridges(cli: &Globals, place: ClusterPlace, known: &[OfVolume]) -> Vec<Cartridges> {
     let cluster = key_cluster(place, now_ns, &Display::new(cli).events());
     known.iter().map(|(volser, _)| Cartridges(cluster.cartridges_of_volume(volser).unwrap_or_default())).collect()

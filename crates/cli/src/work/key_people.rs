@@ -1,8 +1,10 @@
-//! What people ask of a key cluster with `capstan keys`: handed on to `keyd`, the program for that, under the name that `--identity` says.
+//! What people ask of a key cluster with `capstan keys`: handed on to `keyd`, the program for that, under the name that
+//! `--identity` says.
 //!
-//! This machine's own identity is that of an agent, which may fetch keys and look at those of its volumes; all else takes a person with a role. There is
-//! one program that asks as a person, and it is installed with each node; here it is found beside this one or in `PATH`. Rejected: to ask from
-//! here as well, which would be every command of people twice.
+//! This machine's own identity is that of an agent, which may fetch keys and look at those of its volumes; all else
+//! takes a person with a role. There is one program that asks as a person, and it is installed with each node; here it
+//! is found beside this one or in `PATH`. Rejected: to ask from here as well, which would be every command of people
+//! twice.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,7 +21,8 @@ use crate::progress::Display;
 use crate::prompt::confirm;
 use crate::secrets::{given_for_export, now_ns};
 
-/// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing to ask.
+/// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is
+/// nothing to ask.
 pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
     let said = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     Some(match action {

@@ -1,4 +1,5 @@
-//! `keys retire` and `keys compromise` where a cluster keeps the keys: a mover takes them out of use as an agent, if their policy lets agents.
+//! `keys retire` and `keys compromise` where a cluster keeps the keys: a mover takes them out of use as an agent, if
+//! their policy lets agents.
 
 use std::process::ExitCode;
 

@@ -25,8 +25,8 @@ use crate::work::recorded::{Record, recorded};
 /// Objects that are named when they are lost.
 const OBJECTS_SHOWN: usize = 5;
 
-/// The objects that are meant by a text that names one: itself where its id is written, or all that it stands on as well where its source
-/// is, the oldest first.
+/// The objects that are meant by a text that names one: itself where its id is written, or all that it stands on as
+/// well where its source is, the oldest first.
 pub(crate) fn chain_of(site: &Site, text: &str, object: Object, chain: bool) -> Result<Vec<Object>, Failure> {
     let (id, text) = (object.id.to_string(), text.to_ascii_lowercase());
     if !chain && (id.starts_with(&text) || id.ends_with(&text)) {

@@ -1,4 +1,5 @@
-//! Jobs by name: what the settings say of them, what the command line changes, what runs before and after, and what is kept.
+//! Jobs by name: what the settings say of them, what the command line changes, what runs before and after, and what is
+//! kept.
 
 use std::fs;
 use std::process::{Command, Stdio};

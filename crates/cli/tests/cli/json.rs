@@ -166,7 +166,8 @@ fn told(schemas: &Value, kinds: &[&str], lines: &[Value]) -> Vec<String> {
     lines.iter().map(name).collect()
 }
 
-/// These printed lines that no page described, `models`, `lab read` and `lab characterize` one array, and `vtl create` text.
+/// These printed lines that no page described, `models`, `lab read` and `lab characterize` one array, and `vtl create`
+/// text.
 #[test]
 fn every_line_of_simulations_and_of_the_laboratory_is_as_the_page_says() {
     let bench = Bench::new(&[]);

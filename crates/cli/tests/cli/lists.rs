@@ -36,7 +36,8 @@ fn show_is_for_reading_and_json_is_asked_for() {
     assert_eq!(bench.json(&["show", &volume])["objects"].as_array().unwrap().len(), 2);
 }
 
-/// A volume was full at 52 of 64 MiB, and nothing said why; what was deleted had the mode `x---------`; sizes stood below "last run".
+/// A volume was full at 52 of 64 MiB, and nothing said why; what was deleted had the mode `x---------`; sizes stood
+/// below "last run".
 #[test]
 fn what_looks_odd_in_a_list_is_explained() {
     let bench = Bench::new(&[]);

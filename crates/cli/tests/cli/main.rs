@@ -219,7 +219,8 @@ fn man_pages_have_no_faults() {
     }
 }
 
-/// Words of other programs got no pointer, or one to `ls`; and each usage line named `--state` as if it had to be given.
+/// Words of other programs got no pointer, or one to `ls`; and each usage line named `--state` as if it had to be
+/// given.
 #[test]
 fn commands_of_other_programs_point_to_ours_and_usage_names_what_is_needed() {
     let dir = TempDir::new().unwrap();
@@ -539,7 +540,8 @@ fn a_key_file_opens_what_it_sealed() {
     run(Path::new("note"), &["verify", "note"], 4);
 }
 
-/// A passphrase is changed and a key file set beside it; at each moment something opens the store, and the old one no more.
+/// A passphrase is changed and a key file set beside it; at each moment something opens the store, and the old one no
+/// more.
 #[test]
 fn the_passphrase_can_be_changed_and_joined_by_a_key_file() {
     let bench = Bench::new(&[]);

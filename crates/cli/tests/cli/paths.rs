@@ -67,7 +67,8 @@ fn a_path_may_be_given_below_the_source() {
     assert!(!bench.dir.path().join("back").exists());
 }
 
-/// There was no way to restore by a pattern, to leave something out, or to write files without the directories that lead to them.
+/// There was no way to restore by a pattern, to leave something out, or to write files without the directories that
+/// lead to them.
 #[test]
 fn a_restore_takes_patterns_and_strips_components() {
     let bench = bench();
@@ -83,7 +84,8 @@ fn a_restore_takes_patterns_and_strips_components() {
     assert_eq!(below(&["home:docs", "--exclude", "*.tex"], 1), ["notes.txt"]);
     let said = bench.said(&["restore", "home", "--dry-run", "--include", "*.tex", "--exclude", "dcos/old"], 0);
     assert!(said.contains("--exclude dcos/old matched nothing") && !said.contains("*.tex matched"), "{said}");
-    // A name may look like a pattern. Of two names of a file that comes along which holds its content, whatever the filter says.
+    // A name may look like a pattern. Of two names of a file that comes along which holds its content, whatever the
+    // filter says.
     fs::write(bench.source().join("docs/[a].tex"), "brackets\n").unwrap();
     fs::hard_link(bench.source().join("docs/notes.txt"), bench.source().join("letters/again")).unwrap();
     bench.done(&["backup", "home", "--quiet"], 0);
@@ -128,7 +130,8 @@ fn ls_and_cat_show_an_earlier_state() {
     assert!(said.contains("nothing of home:docs had been backed up by 2001-01-01"), "{said}");
 }
 
-/// `--exclude a/node_modules` matched nothing, silently, and an incremental with other excludes recorded thousands of deletions, silently.
+/// `--exclude a/node_modules` matched nothing, silently, and an incremental with other excludes recorded thousands of
+/// deletions, silently.
 #[test]
 fn what_is_left_out_is_said_where_it_matters() {
     let bench = bench();
@@ -196,7 +199,8 @@ fn what_is_left_out_by_its_nature_is_said() {
     assert!(said.contains("is a symbolic link, stored as such; name what it points to"), "{said}");
 }
 
-/// Of a file that was deleted it was said that the object has no such path, and whoever had lost it had to find out where it was.
+/// Of a file that was deleted it was said that the object has no such path, and whoever had lost it had to find out
+/// where it was.
 #[test]
 fn a_path_that_was_deleted_is_told_with_the_backup_that_has_it() {
     let bench = bench();
@@ -249,7 +253,8 @@ fn the_name_of_a_file_is_sent_to_find() {
     assert!(bench.done(&["find", "--", "*.tex"], 0).contains("a.tex"));
 }
 
-/// A full backup that lost an exclude said nothing: a new host that lacks the settings of the old one took all that had been left out.
+/// A full backup that lost an exclude said nothing: a new host that lacks the settings of the old one took all that had
+/// been left out.
 #[test]
 fn a_full_backup_says_that_it_leaves_out_something_else() {
     let bench = bench();

@@ -128,7 +128,8 @@ fn a_pool_whose_cipher_is_not_that_of_its_policy_makes_no_cartridges() {
     assert!(bench.rows(&["volumes"]).is_empty());
 }
 
-/// The volumes of a pool are used for as long as their keys are given out, and then left alone, for `keys extend` may bring them back.
+/// The volumes of a pool are used for as long as their keys are given out, and then left alone, for `keys extend` may
+/// bring them back.
 #[test]
 fn an_interrupted_run_is_taken_up_past_a_volume_whose_keys_are_past_their_time() {
     let bench = bench();

@@ -23,8 +23,8 @@ fn close(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
 }
 
-/// A directory that could not be listed left no trace: no problem counted, no flag, a restore that ended with 0. And of many paths
-/// only the first 20 were named anywhere.
+/// A directory that could not be listed left no trace: no problem counted, no flag, a restore that ended with 0. And of
+/// many paths only the first 20 were named anywhere.
 #[test]
 fn what_could_not_be_read_is_in_the_object_and_named() {
     const CLOSED: usize = 30;
@@ -102,8 +102,8 @@ fn what_vanished_is_told_and_a_restore_is_whole_without() {
     let bench = Bench::new(&[]);
     let busy = bench.source().join("busy");
     fs::create_dir(&busy).unwrap();
-    // Each socket is a line that somebody must read: more of them than a pipe holds, so that the walk waits amid them while files that
-    // it has listed are removed.
+    // Each socket is a line that somebody must read: more of them than a pipe holds, so that the walk waits amid them
+    // while files that it has listed are removed.
     let sockets: Vec<_> = (0..900).map(|n| UnixListener::bind(busy.join(format!("{n:03}"))).unwrap()).collect();
     for number in 0..40 {
         fs::write(busy.join(format!("file-{number}")), "going\n").unwrap();

@@ -108,7 +108,8 @@ fn a_copy_whose_key_is_missing_is_not_counted() {
     assert!(text.contains("2 of 2") && !text.contains("erase its volume"), "{text}");
 }
 
-/// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no incremental made.
+/// All tapes went through the drive for one file of the catalog, and meanwhile nothing could be found and no
+/// incremental made.
 #[test]
 fn one_index_file_that_is_gone_is_read_from_its_own_volumes() {
     let bench = Bench::new(&[]);

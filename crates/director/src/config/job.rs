@@ -1,7 +1,7 @@
 //! Jobs: what `[jobs.NAME]` of the settings says.
 //!
-//! A job is a backup that has a name: its sources, where they go, how long they are kept, and what runs before and after. The objects
-//! it makes bear its name as their policy.
+//! A job is a backup that has a name: its sources, where they go, how long they are kept, and what runs before and
+//! after. The objects it makes bear its name as their policy.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
 //! A person as the robot: asked for a volume until it is in the drive.
 //!
-//! Which cartridge a person brought, its own memory says (its barcode, where a drive or program has written one), or its label. A
-//! cartridge with neither cannot be told from others: it is taken for the one that was asked for only if the catalog knows no label of
-//! that. A wrong one is let go, and the person is asked again, in other words; the same words are not said twice in a row.
+//! Which cartridge a person brought, its own memory says (its barcode, where a drive or program has written one), or
+//! its label. A cartridge with neither cannot be told from others: it is taken for the one that was asked for only if
+//! the catalog knows no label of that. A wrong one is let go, and the person is asked again, in other words; the same
+//! words are not said twice in a row.
 //!
 //! The drive is held meanwhile, and no lock of library, keys or catalog is.
 

@@ -9,8 +9,8 @@ use super::{Desk, locked};
 use crate::Event;
 
 impl Desk {
-    /// Records what reading found bad, and volumes that could not be read at all. A catalog that cannot be written is told, and keeps
-    /// nobody from what was read.
+    /// Records what reading found bad, and volumes that could not be read at all. A catalog that cannot be written is
+    /// told, and keeps nobody from what was read.
     pub(crate) fn note_bad(&self, bad: &[BadBlocks], unreadable: &[(VolumePlace, String)], found_by: &str) {
         let mut by_volume: Vec<(VolumePlace, Vec<DamagedBlocks>)> = Vec::new();
         for block in bad {
@@ -41,8 +41,8 @@ impl Desk {
         }
     }
 
-    /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad. A catalog that cannot be
-    /// written is told: what was read is as good or as bad all the same.
+    /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad. A catalog
+    /// that cannot be written is told: what was read is as good or as bad all the same.
     pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified<'_>, bad: &[BadBlocks]) {
         let (volser, now_ns) = (&place.volser, self.now_ns());
         let found: Vec<_> = bad.iter().map(damaged).collect();

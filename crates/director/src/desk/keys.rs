@@ -1,7 +1,8 @@
-//! Keys at the mount desk: fetched as blocks name them, the newest to append with, and what is known of those that are gone.
+//! Keys at the mount desk: fetched as blocks name them, the newest to append with, and what is known of those that are
+//! gone.
 //!
-//! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of the last.
-//! Reading takes whichever key a block names ([`Keyed`]); writing takes the newest alone.
+//! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of
+//! the last. Reading takes whichever key a block names ([`Keyed`]); writing takes the newest alone.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +19,8 @@ use crate::{DirectorError, Event};
 pub(super) type OnCartridge = Arc<OnceLock<MediumSerial>>;
 
 impl Desk {
-    /// The same drive, which fetches the keys that blocks of this volume name. Which cartridge it is on is known once that is loaded.
+    /// The same drive, which fetches the keys that blocks of this volume name. Which cartridge it is on is known once
+    /// that is loaded.
     pub(super) fn keyed(
         &self,
         drive: Box<dyn Drive>,
@@ -61,8 +63,8 @@ impl Desk {
         Ok(keys.check_new_volume(None, &pool.name, algorithm)?)
     }
 
-    /// Sees that keys can be had at all, before anything is noted of a backup that could not begin. What the rules say of a pool's keys is
-    /// a matter of its copy, and a plain copy is made whatever becomes of the others.
+    /// Sees that keys can be had at all, before anything is noted of a backup that could not begin. What the rules say
+    /// of a pool's keys is a matter of its copy, and a plain copy is made whatever becomes of the others.
     pub(crate) fn check_keys(&self, pools: &[Pool]) -> Result<(), DirectorError> {
         let encrypted: Vec<_> = pools.iter().filter(|pool| pool.encryption.is_some()).collect();
         let Some(first) = encrypted.first() else { return Ok(()) };
@@ -75,7 +77,8 @@ impl Desk {
         }
     }
 
-    /// Passes over the volumes that these pools would go on with and whose key was destroyed elsewhere since, before one is mounted.
+    /// Passes over the volumes that these pools would go on with and whose key was destroyed elsewhere since, before
+    /// one is mounted.
     pub(crate) fn learn_destroyed(&self, pools: &[Pool]) -> Result<(), DirectorError> {
         let gone_on_with = |volume: &Volume| {
             let of_these = pools.iter().any(|pool| volume.pool.as_ref() == Some(&pool.name));
@@ -92,8 +95,8 @@ impl Desk {
         Ok(())
     }
 
-    /// A key of a volume, from its first one on, that encrypted something on it and was destroyed, and when: as those who keep keys
-    /// say.
+    /// A key of a volume, from its first one on, that encrypted something on it and was destroyed, and when: as those
+    /// who keep keys say.
     pub(crate) fn destroyed_elsewhere(
         &self,
         volser: &Volser,
@@ -126,8 +129,8 @@ impl Desk {
         std::mem::take(&mut locked(&self.passed_over))
     }
 
-    /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its history says so later,
-    /// when the volume has a key again.
+    /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its
+    /// history says so later, when the volume has a key again.
     pub(crate) fn keys_ended(&self, cartridge: Cartridge<'_>) -> Result<(), DirectorError> {
         let Some(keys) = self.keys.as_deref() else { return Ok(()) };
         match keys.ended(cartridge, self.now_ns()) {
@@ -154,8 +157,8 @@ impl Desk {
         missed.into_iter().filter_map(reason).collect()
     }
 
-    /// Whether blocks of the volume may have a key that is there, although its first key is not: whether it went on under a later
-    /// one.
+    /// Whether blocks of the volume may have a key that is there, although its first key is not: whether it went on
+    /// under a later one.
     pub(super) fn went_on(&self, volser: &Volser, first: &KeyTag) -> Result<bool, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let of_volume = keys.keys_of(volser)?;
@@ -163,7 +166,8 @@ impl Desk {
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
     }
 
-    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is over.
+    /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is
+    /// over.
     pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
@@ -178,8 +182,8 @@ pub(crate) fn for_drive(key: &VolumeKey) -> DriveKey {
     DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }
 }
 
-/// Notes that a key of a volume is gone. The catalog knows the first key of each volume; where it is another, the whole volume
-/// counts as one whose key was destroyed: what still can be read is read, and none of it is promised.
+/// Notes that a key of a volume is gone. The catalog knows the first key of each volume; where it is another, the whole
+/// volume counts as one whose key was destroyed: what still can be read is read, and none of it is promised.
 pub(crate) fn note_destroyed(
     catalog: &mut Catalog,
     volser: &Volser,

@@ -1,7 +1,7 @@
 //! The desk as readers see it: volumes that the catalog knows, with their keys, and in which order to read from each.
 //!
-//! A volume that is given back stays in its drive until another one is wanted, or until the desk is dropped: what follows is likely to
-//! be on it, too. So an act that reads a volume ten times mounts it once.
+//! A volume that is given back stays in its drive until another one is wanted, or until the desk is dropped: what
+//! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
 use capstan_catalog::Verified;
 use capstan_format::Volser;

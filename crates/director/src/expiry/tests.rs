@@ -62,7 +62,8 @@ fn srv_is_gone() -> ExpiryRequest {
     ExpiryRequest { gone, ..ExpiryRequest::default() }
 }
 
-/// Backups stopped, or the clock jumped by less than a doubt: all retentions end, and the last one was thrown away with the others.
+/// Backups stopped, or the clock jumped by less than a doubt: all retentions end, and the last one was thrown away with
+/// the others.
 #[test]
 fn the_last_of_a_source_stays_unless_the_source_is_gone() {
     let full = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];

@@ -81,7 +81,8 @@ fn a_rule_run_every_night_keeps_what_it_says() {
         assert_eq!((count(KeptBy::Last), count(KeptBy::Daily)), (nights.min(3), nights.min(7)), "night {night}");
         assert!(living.len() <= 3 + 7 + 4 + 12 + 5, "night {night}");
         if nights > 366 {
-            // The last day of each of the eleven months before this one is there, though it was chosen while its month went on.
+            // The last day of each of the eleven months before this one is there, though it was chosen while its month
+            // went on.
             assert_eq!(count(KeptBy::Monthly), 12, "night {night}");
         }
     }

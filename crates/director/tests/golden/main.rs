@@ -1,9 +1,9 @@
 //! Golden volumes: what was written once is read for ever.
 //!
-//! The cartridges in `testdata/format-v1` were written by the release that introduced the format. Each test puts one into
-//! the library of a new state directory, with nothing but the exported keys, rebuilds the catalog, restores, and compares
-//! with what was written down beside the cartridges. A fixture's name states its verdict: `good_*` comes back whole;
-//! `fail_*` gives the error that is named here, and everything that the damage does not touch.
+//! The cartridges in `testdata/format-v1` were written by the release that introduced the format. Each test puts one
+//! into the library of a new state directory, with nothing but the exported keys, rebuilds the catalog, restores, and
+//! compares with what was written down beside the cartridges. A fixture's name states its verdict: `good_*` comes back
+//! whole; `fail_*` gives the error that is named here, and everything that the damage does not touch.
 //!
 //! Fixtures are added and never changed. `make.rs` made them, and makes what is missing.
 

@@ -1,8 +1,8 @@
 //! How the fixtures were made: `cargo test -p capstan-director --test golden -- --ignored make_fixtures`.
 //!
 //! It makes what is missing and touches nothing that is there. Ids, lives and keys are drawn at random, so no two runs
-//! make the same bytes; that is no loss, because what was made once is what counts. The host's name goes onto the volumes:
-//! `unshare --uts sh -c 'hostname golden; cargo test ...'` keeps it out of them.
+//! make the same bytes; that is no loss, because what was made once is what counts. The host's name goes onto the
+//! volumes: `unshare --uts sh -c 'hostname golden; cargo test ...'` keeps it out of them.
 
 use std::fs;
 use std::ops::Range;
@@ -22,7 +22,8 @@ use crate::{CCM, GCM, PLAIN};
 /// Where the source lies: its path goes onto the volumes.
 const SOURCE: &str = "/tmp/golden/source";
 
-/// A second later each time it is asked: an incremental stands on the latest object of its source, so there must be one.
+/// A second later each time it is asked: an incremental stands on the latest object of its source, so there must be
+/// one.
 fn later() -> i64 {
     static SECONDS: AtomicI64 = AtomicI64::new(0);
     CLOCK() + SECONDS.fetch_add(1, Ordering::Relaxed) * 1_000_000_000

@@ -97,8 +97,8 @@ fn walk(top: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// One line for each path below `top`, in order: what it is, its mode, modification time, names, length, and the SHA-256
-/// of its content or the target of its link.
+/// One line for each path below `top`, in order: what it is, its mode, modification time, names, length, and the
+/// SHA-256 of its content or the target of its link.
 pub(crate) fn describe(top: &Path) -> String {
     let mut lines: Vec<String> = walk(top).iter().map(|path| line(top, path).unwrap()).collect();
     lines.sort();

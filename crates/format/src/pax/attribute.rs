@@ -1,8 +1,8 @@
 //! Extended header records: the length that counts itself, extended attributes, and access control lists as text.
 //!
-//! A record is `LEN KEY=VALUE\n`, where LEN is decimal and counts the whole record with itself. An extended attribute is the
-//! record `SCHILY.xattr.NAME`; `%` and `=` in NAME are written `%25` and `%3D`, as GNU tar does, since the first `=` ends the
-//! key. The two attributes in which Linux keeps POSIX access control lists become `SCHILY.acl.access` and
+//! A record is `LEN KEY=VALUE\n`, where LEN is decimal and counts the whole record with itself. An extended attribute
+//! is the record `SCHILY.xattr.NAME`; `%` and `=` in NAME are written `%25` and `%3D`, as GNU tar does, since the first
+//! `=` ends the key. The two attributes in which Linux keeps POSIX access control lists become `SCHILY.acl.access` and
 //! `SCHILY.acl.default` instead: text with numeric ids, so that `tar --acls` and bsdtar set them on any system.
 
 /// Appends one record.

@@ -11,11 +11,12 @@
 //!   0 name 100 | 100 mode 8 | 108 uid 8 | 116 gid 8 | 124 size 12 | 136 mtime 12 | 148 checksum 8 | 156 type 1
 //! 157 link 100 | 257 "ustar\0" "00" | 265 user 32 | 297 group 32 | 329 major 8 | 337 minor 8 | 345 prefix 155
 //! ```
-//! Records are written only for what the ustar header cannot say, so that the common member costs 512 bytes, or 1,536 with
-//! nanoseconds in its time. Names that fit go into the ustar header byte for byte whatever their encoding, which GNU tar,
-//! bsdtar and Python read back unchanged; a name that does not fit and is not UTF-8 is announced by `hdrcharset=BINARY`, as
-//! POSIX has it. Files with holes are written as GNU.sparse 1.0, which keeps the map in the data and so has no limit on its
-//! length. Nothing is allocated once the caller's buffer has grown to what its members need.
+//! Records are written only for what the ustar header cannot say, so that the common member costs 512 bytes, or 1,536
+//! with nanoseconds in its time. Names that fit go into the ustar header byte for byte whatever their encoding, which
+//! GNU tar, bsdtar and Python read back unchanged; a name that does not fit and is not UTF-8 is announced by
+//! `hdrcharset=BINARY`, as POSIX has it. Files with holes are written as GNU.sparse 1.0, which keeps the map in the
+//! data and so has no limit on its length. Nothing is allocated once the caller's buffer has grown to what its members
+//! need.
 
 use crate::EntryKind;
 
@@ -60,7 +61,8 @@ pub struct Member<'a> {
     pub group: &'a [u8],
     /// Size of the content with its holes; counts for [`EntryKind::File`] only.
     pub size: u64,
-    /// Modification time, nanoseconds since 1970; wider than an entry's, because file systems know later years than 2262.
+    /// Modification time, nanoseconds since 1970; wider than an entry's, because file systems know later years than
+    /// 2262.
     pub mtime_ns: i128,
     /// Target of a symbolic link as it is, or path of the member that a hard link names.
     pub link: &'a [u8],
@@ -77,8 +79,8 @@ pub fn padding(len: u64) -> usize {
     (len.wrapping_neg() % BLOCK_LEN as u64) as usize
 }
 
-/// Appends the headers of a member, and the map of a file with holes; the content (of a file with holes: the extents' bytes)
-/// and its padding follow it.
+/// Appends the headers of a member, and the map of a file with holes; the content (of a file with holes: the extents'
+/// bytes) and its padding follow it.
 pub fn encode(member: &Member<'_>, out: &mut Vec<u8>) {
     let sparse = member.extents.filter(|_| member.kind == EntryKind::File);
     let content_len = match (member.kind, sparse) {
@@ -303,8 +305,8 @@ fn seal(header: &mut [u8], kind: u8) {
     put_octal(&mut header[148..155], u64::from(sum));
 }
 
-/// Data extents as the map lists them: with an empty one at the end where the file ends in a hole, from which readers take
-/// the length to extend the file to.
+/// Data extents as the map lists them: with an empty one at the end where the file ends in a hole, from which readers
+/// take the length to extend the file to.
 fn sparse_entries(size: u64, extents: &[DataExtent]) -> impl Iterator<Item = DataExtent> + '_ {
     let end = extents.last().map_or(0, |last| last.offset + last.len);
     let ends_in_hole = end < size || extents.is_empty();
@@ -344,8 +346,8 @@ mod tests {
     use super::*;
     use crate::pax::{DecodedMember, MemberDecoder, Step};
 
-    /// A device number above seven octal digits was cut to its lower bits: the node of another device came back. Linux has
-    /// no such numbers, but takes them from file systems of systems that have.
+    /// A device number above seven octal digits was cut to its lower bits: the node of another device came back. Linux
+    /// has no such numbers, but takes them from file systems of systems that have.
     #[test]
     fn large_device_numbers_survive() {
         for device in [(8, 1), (0o777_7777, 0o1000_0000), (u32::MAX, u32::MAX)] {

@@ -10,7 +10,8 @@ use super::{Head, LineHash};
 const WHAT: &str = "anchor of an audit log";
 const VERSION: u8 = 1;
 
-/// Where a node's log stood at a time; the record `anchor/<kma>` of the ledger. The whole chain up to it is bound by it.
+/// Where a node's log stood at a time; the record `anchor/<kma>` of the ledger. The whole chain up to it is bound by
+/// it.
 ///
 /// ```text
 /// version 1 (1) | length of the node's name (1), name | sequence (8) | SHA-256 of the line (32) | time (8)

@@ -84,7 +84,8 @@ impl Link {
     }
 }
 
-/// The next line with its newline; without one at the end of a torn file, or where it would be longer than a line is. Empty at the end.
+/// The next line with its newline; without one at the end of a torn file, or where it would be longer than a line is.
+/// Empty at the end.
 pub(super) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     file.take(LINE_LEN_MAX as u64).read_until(b'\n', line)?;

@@ -177,7 +177,8 @@ impl Entry {
         Self::new(Who::Itself, Origin::Here, deed)
     }
 
-    /// That this node has seen another's anchor: the other can no longer take back what stands before it, were it to deceive the ledger.
+    /// That this node has seen another's anchor: the other can no longer take back what stands before it, were it to
+    /// deceive the ledger.
     pub fn witnessed(anchor: &Anchor) -> Self {
         let entry = Self::own(WITNESSED).of("kma", &anchor.kma).with("sequence", anchor.head.sequence);
         entry.with_hash("hash", anchor.head.hash)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why the audit log does not take a record, each with what to do next. Whoever gets one must not do what was to be noted.
+/// Why the audit log does not take a record, each with what to do next. Whoever gets one must not do what was to be
+/// noted.
 #[derive(Debug, Clone, Error)]
 pub enum AuditError {
     /// Host: no room for a record.

@@ -235,8 +235,8 @@ impl End {
     }
 }
 
-/// What a crash leaves of lines that were being written: the beginning of one, or zeros where the file grew and its bytes did not arrive.
-/// Anything that goes on with whole lines is none.
+/// What a crash leaves of lines that were being written: the beginning of one, or zeros where the file grew and its
+/// bytes did not arrive. Anything that goes on with whole lines is none.
 pub(super) fn torn(line: &[u8], rest: &mut impl io::BufRead) -> io::Result<Option<(u64, LineHash)>> {
     let mut bytes = line.to_vec();
     let mut part = Vec::new();

@@ -86,7 +86,8 @@ pub struct Report {
     pub first: u64,
     /// The last record that is good.
     pub last: Head,
-    /// Up to which record an anchor vouches; what stands behind could have been changed by whoever can write the file. 0 for none.
+    /// Up to which record an anchor vouches; what stands behind could have been changed by whoever can write the file.
+    /// 0 for none.
     pub anchored_to: u64,
     /// Bytes that a crash left behind the last record.
     pub torn_bytes: u64,
@@ -96,7 +97,8 @@ pub struct Report {
     pub finding: Option<Finding>,
 }
 
-/// Checks the files of a node's log, in the order of their records, against its anchors; those of other nodes are passed over.
+/// Checks the files of a node's log, in the order of their records, against its anchors; those of other nodes are
+/// passed over.
 pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<Report> {
     let mut report =
         Report { first: 0, last: Head::NONE, anchored_to: 0, torn_bytes: 0, witnessed: Vec::new(), finding: None };
@@ -170,7 +172,8 @@ fn misplaced(report: &Report, link: &Link, place: Place, lines: &mut Lines<'_>) 
     Ok(Finding::Missing { first: sequence, last: found - 1, place })
 }
 
-/// A record that was chained to another one than stands before it. Which of the two was altered is for the one after it to say.
+/// A record that was chained to another one than stands before it. Which of the two was altered is for the one after it
+/// to say.
 fn altered(
     report: &Report,
     line: &[u8],

@@ -101,7 +101,8 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Appends those that `takes` takes, and refuses the others. After an error the file is as it was, or given up by the caller.
+    /// Appends those that `takes` takes, and refuses the others. After an error the file is as it was, or given up by
+    /// the caller.
     fn append(&mut self, batch: &[Timed], takes: impl Fn(&Entry) -> bool) -> io::Result<Noted> {
         if self.len >= self.file_len_max {
             self.disk.begin_file(self.head.sequence + 1)?;

@@ -32,7 +32,8 @@ macro_rules! cell {
 
 macro_rules! acts {
     ($($code:literal $act:ident $name:literal [$($cell:tt)*] $words:literal;)*) => {
-        /// Everything a person can ask of a node. The numbers stand in records of requests and are never used for another act.
+        /// Everything a person can ask of a node. The numbers stand in records of requests and are never used for
+        /// another act.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Act {
             $(#[doc = concat!("To ", $words, ".")] $act = $code,)*
@@ -51,11 +52,12 @@ macro_rules! acts {
     };
 }
 
-// x: does it at once. q: asks for it, and m quorum members who are somebody else approve. -: may not.
-// Gone, and their numbers with them: 2 unlock-kma, since a node that is locked knows neither users nor roles, and the shares are its quorum;
-// 14 begin-epoch and 73 restore-backup, since there is no node to ask then: custodians and holders are the quorum of `keyd restore`;
-// 42 change-agent and 61 change-data-unit: an agent says its site itself, and what a cartridge is called and became is in the catalog.
-// SO security officer, CO compliance officer, OP operator, BO backup operator, AU auditor, QM quorum member.
+// x: does it at once. q: asks for it, and m quorum members who are somebody else approve. -: may not. Gone, and their
+// numbers with them: 2 unlock-kma, since a node that is locked knows neither users nor roles, and the shares are its
+// quorum; 14 begin-epoch and 73 restore-backup, since there is no node to ask then: custodians and holders are the
+// quorum of `keyd restore`; 42 change-agent and 61 change-data-unit: an agent says its site itself, and what a
+// cartridge is called and became is in the catalog. SO security officer, CO compliance officer, OP operator, BO backup
+// operator, AU auditor, QM quorum member.
 acts! {
     // code act             name                       SO CO OP BO AU QM
      1 ReadStatus           "read-status"             [x  x  x  x  x  x] "read a node's status";

@@ -14,9 +14,10 @@ const LEN_MAX: usize = 32 << 10;
 
 /// The arguments of an act: `address = 192.0.2.7:5700`, `roles = operator`.
 ///
-/// They are what an approver reads and what is executed afterwards, word for word: an argument that cannot be shown, such as a
-/// certificate, stands here by its fingerprint. So that what is read is what is there, a value has neither control characters
-/// (which could draw over other lines) nor invisible ones (which could turn the text around). Never put a secret here.
+/// They are what an approver reads and what is executed afterwards, word for word: an argument that cannot be shown,
+/// such as a certificate, stands here by its fingerprint. So that what is read is what is there, a value has neither
+/// control characters (which could draw over other lines) nor invisible ones (which could turn the text around). Never
+/// put a secret here.
 ///
 /// ```text
 /// number (1), to 64 | of each, ascending by name: length of the name (1), name | length of the value (2), value
@@ -101,8 +102,8 @@ impl Arguments {
     }
 }
 
-/// Whether a character shows nothing, or changes how others show: controls, and those of Unicode's general punctuation that join, turn
-/// or hide.
+/// Whether a character shows nothing, or changes how others show: controls, and those of Unicode's general punctuation
+/// that join, turn or hide.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -1,7 +1,7 @@
 //! Fields of this room's records as bytes.
 //!
-//! All integers are little-endian, times are signed nanoseconds since 1970; a *name* is its length in one byte and its bytes.
-//! The layouts stand above the code of each record: [`super::User`], [`super::QuorumRule`], [`super::Pending`].
+//! All integers are little-endian, times are signed nanoseconds since 1970; a *name* is its length in one byte and its
+//! bytes. The layouts stand above the code of each record: [`super::User`], [`super::QuorumRule`], [`super::Pending`].
 
 use capstan_format::{Cursor, FormatError};
 use capstan_keys::Name;
@@ -30,7 +30,8 @@ pub(super) fn version(fields: &mut Cursor<'_>, what: &'static str, supported: u8
     }
 }
 
-/// What a test does to every record: no byte can be cut off, added or changed without an error or another record, and nothing panics.
+/// What a test does to every record: no byte can be cut off, added or changed without an error or another record, and
+/// nothing panics.
 #[cfg(test)]
 pub(super) fn check_hostile<R: PartialEq + std::fmt::Debug>(
     record: &R,

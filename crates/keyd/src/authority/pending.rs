@@ -67,8 +67,8 @@ enum End {
 
 /// An act that waits for its quorum; the record `pending/<id>` of the ledger.
 ///
-/// What was asked for never changes: the fields are read, and a change is a new record by [`Pending::approve`] and its like, which the caller
-/// commits by compare-and-set.
+/// What was asked for never changes: the fields are read, and a change is a new record by [`Pending::approve`] and its
+/// like, which the caller commits by compare-and-set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     id: PendingId,
@@ -112,8 +112,8 @@ pub enum Stage {
     },
 }
 
-/// The quorum's leave to do one thing once. Nothing makes one but [`Pending::execute`], so a function that takes it cannot be
-/// called without.
+/// The quorum's leave to do one thing once. Nothing makes one but [`Pending::execute`], so a function that takes it
+/// cannot be called without.
 #[derive(Debug)]
 pub struct Mandate {
     id: PendingId,
@@ -208,8 +208,8 @@ impl Pending {
         Ok(Self { end: Some(End::Withdrawn { at_ns: now_ns }), ..self.clone() })
     }
 
-    /// Executed: what to commit together with what the act changes, in one transaction that expects this record as it was read; and the leave
-    /// to do it. Whoever does it says again what is to be done, and could have asked for it.
+    /// Executed: what to commit together with what the act changes, in one transaction that expects this record as it
+    /// was read; and the leave to do it. Whoever does it says again what is to be done, and could have asked for it.
     pub fn execute(
         &self,
         users: &Users,

@@ -140,7 +140,8 @@ impl Users {
         }
     }
 
-    /// Whether a cluster with these users can be governed. Asked of the users as they are to be, before any change of them.
+    /// Whether a cluster with these users can be governed. Asked of the users as they are to be, before any change of
+    /// them.
     pub fn check(&self, rule: &QuorumRule) -> Result<(), Unworkable> {
         let mut owners = BTreeMap::new();
         for user in self.iter() {

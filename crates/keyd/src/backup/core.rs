@@ -13,8 +13,8 @@
 //! ..  32  HMAC-SHA-256 of all before, under HKDF(cluster key, salt = cluster id, `capstan keyd core backup v1`)
 //! ..   4  CRC32C of all before
 //! ```
-//! It has a root key of its own, made for it: so it is the same whether the cluster's root key lies in a token, which never gives
-//! it out, or under a quorum, and its custodians need not be those who unlock the nodes.
+//! It has a root key of its own, made for it: so it is the same whether the cluster's root key lies in a token, which
+//! never gives it out, or under a quorum, and its custodians need not be those who unlock the nodes.
 
 use std::path::Path;
 

@@ -22,9 +22,9 @@
 //! ..  32  HMAC-SHA-256 of all before, under HKDF(cluster key, salt = backup id, `capstan keyd database backup v1`)
 //! ..   4  CRC32C of all before
 //! ```
-//! It is written and read as a stream: memory holds one record, and the tags. The records stay sealed as they are, so that nothing
-//! secret is written that was not in etcd before. The MAC is over all of them together, so that none can be taken out, added or put
-//! back to an older change; the checksum has no key, so that damage is told from that.
+//! It is written and read as a stream: memory holds one record, and the tags. The records stay sealed as they are, so
+//! that nothing secret is written that was not in etcd before. The MAC is over all of them together, so that none can
+//! be taken out, added or put back to an older change; the checksum has no key, so that damage is told from that.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Write};
@@ -70,7 +70,8 @@ pub struct Manifest {
 
 /// Writes a database backup where there is no file, for its owner alone: it is there as a whole or not at all.
 ///
-/// Each record is opened on the way, so that nothing is backed up that would not open, and so that the backup knows its keys.
+/// Each record is opened on the way, so that nothing is backed up that would not open, and so that the backup knows its
+/// keys.
 pub fn write_database(
     path: &Path,
     keys: &ClusterKeys,
@@ -193,14 +194,14 @@ impl Manifest {
     }
 }
 
-/// What a database backup says of itself, without any key: what an officer sees of a file, and what is to be held against the list
-/// of backups. Damage is seen; whether somebody altered it only [`super::verify`] can tell.
+/// What a database backup says of itself, without any key: what an officer sees of a file, and what is to be held
+/// against the list of backups. Damage is seen; whether somebody altered it only [`super::verify`] can tell.
 pub fn read_manifest(path: &Path) -> Result<Manifest, BackupError> {
     read(path, |_| Ok(None), |_| Ok(())).map(|(manifest, _)| manifest)
 }
 
-/// Reads a backup as a stream: `header` gives the MAC's key where it is known, `entry` takes the records one by one, and what it
-/// does with them counts only once the end is [`End::Genuine`].
+/// Reads a backup as a stream: `header` gives the MAC's key where it is known, `entry` takes the records one by one,
+/// and what it does with them counts only once the end is [`End::Genuine`].
 pub(super) fn read(
     path: &Path,
     header: impl FnOnce(&Manifest) -> Result<Option<hmac::Key>, BackupError>,

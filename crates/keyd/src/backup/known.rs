@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::{BackupError, Manifest};
 
-/// A point that the cluster is known to have reached: from a node that is left, the audit log, a destruction certificate, or the
-/// list of backups that the officers keep.
+/// A point that the cluster is known to have reached: from a node that is left, the audit log, a destruction
+/// certificate, or the list of backups that the officers keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Known {
     /// The epoch.

@@ -35,10 +35,11 @@ pub struct Unproved {
     pub reason: String,
 }
 
-/// Checks a database backup with an opened core security backup, as restoring it would: its MAC, every record, and every key against
-/// its tag. One pass, in memory that holds one record, the group keys and the tags.
+/// Checks a database backup with an opened core security backup, as restoring it would: its MAC, every record, and
+/// every key against its tag. One pass, in memory that holds one record, the group keys and the tags.
 ///
-/// Errors: it is damaged or altered as a whole, does not belong to this core security backup, or is older than what is known.
+/// Errors: it is damaged or altered as a whole, does not belong to this core security backup, or is older than what is
+/// known.
 pub fn verify(
     core: &OpenCore,
     database: &Path,
@@ -60,8 +61,8 @@ pub fn check(
 
 /// Restores a database backup: its records, sealed anew for `epoch`, which is above every epoch there was.
 ///
-/// The records keep their counts of changes, so that with the higher epoch each is newer than any that the old cluster has. Errors: as
-/// [`verify`], and every key or record that is not proved: all is restored, or nothing.
+/// The records keep their counts of changes, so that with the higher epoch each is newer than any that the old cluster
+/// has. Errors: as [`verify`], and every key or record that is not proved: all is restored, or nothing.
 pub fn restore(
     core: &OpenCore,
     database: &Path,

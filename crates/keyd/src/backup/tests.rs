@@ -225,7 +225,8 @@ fn an_older_backup_is_named_and_not_believed() {
     }
 }
 
-/// Records that are sealed as they should be and hold what they should not: a fault of the desk, found by the next check.
+/// Records that are sealed as they should be and hold what they should not: a fault of the desk, found by the next
+/// check.
 #[test]
 fn a_key_that_would_not_come_back_is_named() {
     type Damage = fn(&mut Sample);

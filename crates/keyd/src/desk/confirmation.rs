@@ -8,8 +8,9 @@
 //!      | Confirm    an officer says of which volume and group it is; or the lost node's journal, where a copy of it turns up, does
 //!  key/TAG          a key as any other
 //! ```
-//! A key that is given to whoever asks first would go to agents that may not use its group: nobody but people knows of which it is. A name of
-//! a key says nothing of its volume either, so whoever confirms may name another volume than the agent did.
+//! A key that is given to whoever asks first would go to agents that may not use its group: nobody but people knows of
+//! which it is. A name of a key says nothing of its volume either, so whoever confirms may name another volume than the
+//! agent did.
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{

@@ -196,7 +196,8 @@ impl Deciding<'_> {
             }
             Operation::Adopt(adopted) => {
                 let Adopted { volser, tag, wrapped, group, algorithm, issued_for, created_ns } = &**adopted;
-                // What an agent had claimed the node's own journal knows better, unless somebody has done something with the key since.
+                // What an agent had claimed the node's own journal knows better, unless somebody has done something
+                // with the key since.
                 let is_claimed = self.view.key(tag).is_some_and(|known| {
                     is_unconfirmed(&known.issued.group) && known.stored.record.state == KeyState::ProcessOnly
                 });
@@ -264,7 +265,8 @@ impl Deciding<'_> {
         }
     }
 
-    /// A volume that is begun again and again, and never reported as begun, is a drive that goes wrong: its keys would fill the cluster.
+    /// A volume that is begun again and again, and never reported as begun, is a drive that goes wrong: its keys would
+    /// fill the cluster.
     fn check_unused(&self, volser: &Volser) -> Result<(), Refusal> {
         let issued = self.view.unit(volser).into_iter().flat_map(|unit| &unit.keys);
         let records = issued.filter_map(|key| self.view.key(&key.tag));
@@ -341,7 +343,8 @@ impl Deciding<'_> {
         IssuedRecord { stored, issued, origin }
     }
 
-    /// The records that change: a key and its issue are one, and a volume's data unit is written whatever changes of it.
+    /// The records that change: a key and its issue are one, and a volume's data unit is written whatever changes of
+    /// it.
     fn records(&self, changes: Changes, answer: Answer, volser: Option<&Volser>) -> Result<Decided, DeskError> {
         let mut decided = Decided::known(answer);
         let mut keys: Vec<(StoredKey, Option<IssuedKey>)> = changes.keys.into_iter().map(|key| (key, None)).collect();
@@ -419,8 +422,9 @@ impl Deciding<'_> {
                 let path = Path::Policy(policy.name.clone());
                 match realm.is_used(&policy.name) {
                     true => decided.rests_on.push(path),
-                    // From its first use on a policy stays as it is. To rest on it would not do: whoever changes it at this moment rests on
-                    // the policy as well, and sees no use of it. So the first use writes it, as it is, and one of the two comes too late.
+                    // From its first use on a policy stays as it is. To rest on it would not do: whoever changes it at
+                    // this moment rests on the policy as well, and sees no use of it. So the first use writes it, as it
+                    // is, and one of the two comes too late.
                     false => decided.puts.push((path, RealmRecord::Policy(policy.clone()).encode())),
                 }
             }

@@ -81,9 +81,11 @@ pub enum Operation {
         /// The newest key that it had then; none where none was known.
         last: Option<KeyTag>,
     },
-    /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie under it.
+    /// A key that was issued by a node that was cut off: it is taken in whatever the rules say by now, since data lie
+    /// under it.
     Adopt(Box<Adopted>),
-    /// A volume names a key that a lost node may have given out: it is on record from here on, and of which group is to be confirmed.
+    /// A volume names a key that a lost node may have given out: it is on record from here on, and of which group is to
+    /// be confirmed.
     Claim {
         /// The volume.
         volser: Volser,
@@ -234,8 +236,8 @@ impl Operation {
         matches!(self, Self::Begin { .. } | Self::Append { .. })
     }
 
-    /// Whether a node that is cut off from the majority may decide it by itself: what a drive needs to go on writing and reading. What
-    /// takes away, or changes what holds for others, needs the majority.
+    /// Whether a node that is cut off from the majority may decide it by itself: what a drive needs to go on writing
+    /// and reading. What takes away, or changes what holds for others, needs the majority.
     pub fn in_isolation(&self) -> bool {
         match self {
             Self::Begin { .. }

@@ -1,13 +1,14 @@
 //! A node's pool: keys that were drawn ahead, so that a key that is issued has long been stored twice.
 //!
-//! A key of the pool is **ready** when the commit that holds it is on the disk of another node too, and where nodes stand at more than
-//! one site, on that of one at another site. A cluster of one node has no other: there a verified backup must hold it. Nothing of this
-//! is written down; it is computed from how far each node says it holds the ledger, and a node says so after its disk has it and its
-//! keys have opened what it holds.
+//! A key of the pool is **ready** when the commit that holds it is on the disk of another node too, and where nodes
+//! stand at more than one site, on that of one at another site. A cluster of one node has no other: there a verified
+//! backup must hold it. Nothing of this is written down; it is computed from how far each node says it holds the
+//! ledger, and a node says so after its disk has it and its keys have opened what it holds.
 //!
-//! Half of a pool, the keys whose tags end in an odd digit, is for when the node is cut off from the majority. A commit whose answer was
-//! lost may have given a key away; a node that is cut off then, or restarted cut off, cannot find out. So it never issues a key by
-//! itself that it may have committed: those two sets have no key in common, and nothing need be written before each commit to know it.
+//! Half of a pool, the keys whose tags end in an odd digit, is for when the node is cut off from the majority. A commit
+//! whose answer was lost may have given a key away; a node that is cut off then, or restarted cut off, cannot find out.
+//! So it never issues a key by itself that it may have committed: those two sets have no key in common, and nothing
+//! need be written before each commit to know it.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +34,15 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Whether one of its halves is below its part of the low-water mark: the smaller one says how long the node can go on.
+    /// Whether one of its halves is below its part of the low-water mark: the smaller one says how long the node can go
+    /// on.
     pub fn is_below(&self, low: usize) -> bool {
         self.ready.min(self.reserve) * 2 < low
     }
 }
 
-/// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is alone. What it looks at
-/// is what is on its way into the pool, and what was issued cut off: not the pool.
+/// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is
+/// alone. What it looks at is what is on its way into the pool, and what was issued cut off: not the pool.
 pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
     let state = view.ledger();
     let safe = safe_commit(state, kma, backed_up);

@@ -11,7 +11,8 @@ use crate::state::{State, View};
 
 /// A key to read a volume with, for a drive that `by` asks for.
 ///
-/// Errors: those of `capstan_keys::Realm::check_reading`, and the key is not there, not confirmed, destroyed, or does not open.
+/// Errors: those of `capstan_keys::Realm::check_reading`, and the key is not there, not confirmed, destroyed, or does
+/// not open.
 pub fn read(
     view: View<'_>,
     keys: &ClusterKeys,

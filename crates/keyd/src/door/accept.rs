@@ -20,8 +20,8 @@ use crate::identity::{Gate, Peer};
 /// Out of file descriptors, or of memory for sockets: it gets no better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that the kernel keeps until they are accepted: with fewer, a burst of others costs whoever comes a second, until his first
-/// packet is sent again. The kernel's own limit (`net.core.somaxconn`) is 4096.
+/// Connections that the kernel keeps until they are accepted: with fewer, a burst of others costs whoever comes a
+/// second, until his first packet is sent again. The kernel's own limit (`net.core.somaxconn`) is 4096.
 const BACKLOG: u32 = 4096;
 
 /// Opens a port for a door.
@@ -41,13 +41,13 @@ pub struct Visit {
     pub from: SocketAddr,
     /// What it says and is told.
     pub stream: TlsStream<TcpStream>,
-    /// Its place in the crowd: handlers say on each request that it is [`Standing::Busy`] and afterwards that it is idle, and leave when they
-    /// are shown out.
+    /// Its place in the crowd: handlers say on each request that it is [`Standing::Busy`] and afterwards that it is
+    /// idle, and leave when they are shown out.
     pub place: Place,
 }
 
-/// Serves streams of bytes over mutual TLS until the end begins: `handle` is run for each connection and sees to limits of its own. Returns when
-/// all connections are closed, or `limits.grace` later.
+/// Serves streams of bytes over mutual TLS until the end begins: `handle` is run for each connection and sees to limits
+/// of its own. Returns when all connections are closed, or `limits.grace` later.
 pub async fn serve_streams<H, F>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,

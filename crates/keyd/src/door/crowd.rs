@@ -55,8 +55,8 @@ impl Crowd {
         Arc::new(Self { places_max, tally, inside: Mutex::default() })
     }
 
-    /// A place for somebody who arrives. When there is none the one that has been quiet longest is shown out; when all are busy, nobody is,
-    /// and there is no place.
+    /// A place for somebody who arrives. When there is none the one that has been quiet longest is shown out; when all
+    /// are busy, nobody is, and there is no place.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Place> {
         let mut inside = self.inside();
         if inside.places.len() >= self.places_max {
@@ -110,7 +110,8 @@ impl Inside {
 }
 
 impl Place {
-    /// Says what the connection does from now on. It must be told on each request, or a busy connection may be shown out.
+    /// Says what the connection does from now on. It must be told on each request, or a busy connection may be shown
+    /// out.
     pub fn stands(&self, standing: Standing) {
         let mut inside = self.crowd.inside();
         let since = inside.next();
@@ -120,8 +121,8 @@ impl Place {
         inside.order.insert((standing, since), self.id);
     }
 
-    /// Says whose connection it is. A peer that has so many places already gives up the one that has been idle longest; when all of them are
-    /// busy there is none for this one, and it must be closed.
+    /// Says whose connection it is. A peer that has so many places already gives up the one that has been idle longest;
+    /// when all of them are busy there is none for this one, and it must be closed.
     pub(super) fn is_of(&self, peer: &str, peer_places_max: usize) -> bool {
         let mut inside = self.crowd.inside();
         if !inside.places.contains_key(&self.id) {

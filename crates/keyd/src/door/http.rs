@@ -36,8 +36,8 @@ const AWAITED_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CameFrom(pub SocketAddr);
 
-/// Serves `routes` to members of the cluster until the end begins. Each request has a [`Peer`], a [`CameFrom`] and a [`RequestId`] among its
-/// extensions, and each was let in by `gate`.
+/// Serves `routes` to members of the cluster until the end begins. Each request has a [`Peer`], a [`CameFrom`] and a
+/// [`RequestId`] among its extensions, and each was let in by `gate`.
 pub async fn serve_members(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -196,8 +196,8 @@ impl Visitor {
         answer
     }
 
-    /// A request whose body is here, unless it is long. One that is refused before its body has come ends the connection without a word of that
-    /// in the answer: the peer would keep it, and ask the next thing in vain.
+    /// A request whose body is here, unless it is long. One that is refused before its body has come ends the
+    /// connection without a word of that in the answer: the peer would keep it, and ask the next thing in vain.
     async fn arrived(&self, request: Request<Incoming>, announced: Option<u64>) -> Result<Request<Body>, Refusal> {
         let (parts, body) = request.into_parts();
         if announced.is_none_or(|len| len > AWAITED_BYTES) {

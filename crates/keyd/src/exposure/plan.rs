@@ -52,8 +52,9 @@ pub struct RekeyPlan {
 impl RekeyPlan {
     /// A plan for what [`super::exposure`] and [`super::exports_of`] found.
     ///
-    /// Data units that are still written under an exposed key come first, for each hour adds to what can be read; then those whose keys lay open
-    /// at the suspect, then those that it had sealed; among these the ones written last, which are kept longest.
+    /// Data units that are still written under an exposed key come first, for each hour adds to what can be read; then
+    /// those whose keys lay open at the suspect, then those that it had sealed; among these the ones written last,
+    /// which are kept longest.
     pub fn new(suspect: Suspect, exports: Vec<Exported>, exposed: Vec<ExposedUnit>) -> Self {
         let step = |unit: ExposedUnit| {
             let gone = |state: &Option<KeyState>| *state == Some(KeyState::Destroyed);

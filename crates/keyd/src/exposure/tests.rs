@@ -129,7 +129,8 @@ fn a_key_exposes_its_data_unit() {
     assert_eq!(units(&view(), &Suspect::Key(tag(3))), []);
 }
 
-/// A key counted as gone as soon as its barcode was begun anew, also on another cartridge: the tape under it lay in a drawer, and was in no plan.
+/// A key counted as gone as soon as its barcode was begun anew, also on another cartridge: the tape under it lay in a
+/// drawer, and was in no plan.
 #[test]
 fn a_key_is_exposed_until_its_own_cartridge_is_known_to_be_overwritten() {
     let begun_anew = |first: &str, second: &str| {

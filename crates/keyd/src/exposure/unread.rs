@@ -59,7 +59,8 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Whether keys may be exposed that are not listed for lack of it. A node that is suspected knows every key, whatever its log says.
+    /// Whether keys may be exposed that are not listed for lack of it. A node that is suspected knows every key,
+    /// whatever its log says.
     pub fn hides(&self, suspect: &Suspect) -> bool {
         matches!(self.lack, Lack::CutOff | Lack::Unnamed { .. }) || matches!(suspect, Suspect::Agent { .. })
     }

@@ -1,7 +1,8 @@
 //! The cluster's own certificate authority.
 //!
-//! ECDSA on P-256 throughout: a handshake costs a node a fifth of what P-384 costs, and what the authority signs lives 90 days. There are no
-//! intermediate authorities: whoever has a node's cluster key has the authority anyway, so they would protect nothing.
+//! ECDSA on P-256 throughout: a handshake costs a node a fifth of what P-384 costs, and what the authority signs lives
+//! 90 days. There are no intermediate authorities: whoever has a node's cluster key has the authority anyway, so they
+//! would protect nothing.
 
 use capstan_keys::api::{ClusterId, PeerId, PeerKind, Serial};
 use capstan_keys::cluster::{InvalidCertificate, PEER_URI_SCHEME, PeerCertificate};
@@ -69,7 +70,8 @@ pub enum AuthorityError {
     Certificate(#[from] InvalidCertificate),
 }
 
-/// The authority's private key (PKCS#8): it must only be kept wrapped, as in [`AuthorityRecord`], or sealed in a core security backup. No `Debug`; zeroised.
+/// The authority's private key (PKCS#8): it must only be kept wrapped, as in [`AuthorityRecord`], or sealed in a core
+/// security backup. No `Debug`; zeroised.
 pub struct AuthorityKey(Zeroizing<Vec<u8>>);
 
 impl AuthorityKey {
@@ -162,8 +164,9 @@ impl Authority {
         self.cluster
     }
 
-    /// Makes out a certificate for `peer` over the key of a signing request (PKCS#10, DER). Of the request nothing counts but its key, and
-    /// that it was signed with it. `hosts` are the names and addresses that clients other than ours know a node by.
+    /// Makes out a certificate for `peer` over the key of a signing request (PKCS#10, DER). Of the request nothing
+    /// counts but its key, and that it was signed with it. `hosts` are the names and addresses that clients other than
+    /// ours know a node by.
     pub fn issue(
         &self,
         peer: &PeerId,

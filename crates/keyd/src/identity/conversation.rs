@@ -1,4 +1,5 @@
-//! The node's side of an enrolment, as a state machine over messages: no sockets and no ledger, so that tests and fuzzers can be the other side.
+//! The node's side of an enrolment, as a state machine over messages: no sockets and no ledger, so that tests and
+//! fuzzers can be the other side.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,17 +19,18 @@ const AGE_MAX: Duration = Duration::from_secs(30);
 /// Conversations that may be under way at a time, at some hundred bytes each.
 const CONVERSATIONS_MAX: usize = 1024;
 
-/// What enrolment and renewal need of the cluster's state. The desk keeps it; nothing is answered before it says so. What it does, and for
-/// whom from where, it notes in the audit log.
+/// What enrolment and renewal need of the cluster's state. The desk keeps it; nothing is answered before it says so.
+/// What it does, and for whom from where, it notes in the audit log.
 pub trait Registrar: Send + Sync + 'static {
-    /// Finds the enrolment of `peer` and takes a try off it ([`Enrolment::take_try`]); the majority has that on disk when this returns.
+    /// Finds the enrolment of `peer` and takes a try off it ([`Enrolment::take_try`]); the majority has that on disk
+    /// when this returns.
     fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>>;
 
     /// Puts on record that a try came to nothing: whoever made it did not know the passphrase of `peer`.
     fn not_proved<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<(), Problem>>;
 
-    /// Uses the enrolment `begun` of `peer` up ([`Enrolment::use_up`]), unless it was replaced meanwhile, and makes out a certificate over
-    /// the key of `request`, in one transaction.
+    /// Uses the enrolment `begun` of `peer` up ([`Enrolment::use_up`]), unless it was replaced meanwhile, and makes out
+    /// a certificate over the key of `request`, in one transaction.
     fn admit<'a>(
         &'a self,
         peer: &'a PeerId,
@@ -85,7 +87,8 @@ impl Conversation {
         ))
     }
 
-    /// Checks the client's proof and opens what it wants to have certified. There is no second go: a proof that fails ends the conversation.
+    /// Checks the client's proof and opens what it wants to have certified. There is no second go: a proof that fails
+    /// ends the conversation.
     pub fn finish(self, question: &FinishEnrolment) -> Result<Proved, PakeError> {
         let keys = self.exchange.finish(&question.message.0)?;
         let request = keys.open_request(&question.sealed_request.0)?;

@@ -1,13 +1,15 @@
 //! An enrolment that a security officer opened: what the cluster keeps of it, and the decisions over it. Pure.
 //!
-//! Only a verifier of the passphrase is kept. Each begun key exchange costs a try, whether it is finished or not: who guesses wrong learns it
-//! from the second message and need not send the third, so counting failures at the end would count nobody's.
+//! Only a verifier of the passphrase is kept. Each begun key exchange costs a try, whether it is finished or not: who
+//! guesses wrong learns it from the second message and need not send the third, so counting failures at the end would
+//! count nobody's.
 //! ```text
 //!  open --try--> 4 left ... --try--> 0 left                  at any time: expired
 //!    `--- proved and certified ---> used, for good
 //! ```
-//! That no try is left of those that are counted locks nothing: a passphrase of 100 bits is not guessed, and whoever could reach the door and knew
-//! a name held its enrolment up for good by five tries. Whoever tries on waits, by where he comes from ([`crate::service`]), and others do not.
+//! That no try is left of those that are counted locks nothing: a passphrase of 100 bits is not guessed, and whoever
+//! could reach the door and knew a name held its enrolment up for good by five tries. Whoever tries on waits, by where
+//! he comes from ([`crate::service`]), and others do not.
 //!
 //! **Bytes** (before sealing; integers little-endian):
 //! ```text
@@ -59,7 +61,8 @@ pub enum EnrolmentState {
     Used,
 }
 
-/// Why an enrolment does not go on. The peer is told one thing for all of them; the officer and the audit log are told which.
+/// Why an enrolment does not go on. The peer is told one thing for all of them; the officer and the audit log are told
+/// which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EnrolmentRefusal {
     /// Its time is over.
@@ -88,7 +91,8 @@ impl Enrolment {
         Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, verifier })
     }
 
-    /// Takes one try off, as long as they are counted. What is counted must be on record before the other side gets an answer.
+    /// Takes one try off, as long as they are counted. What is counted must be on record before the other side gets an
+    /// answer.
     pub fn take_try(&mut self, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
         self.tries_left = self.tries_left.saturating_sub(1);
@@ -102,8 +106,8 @@ impl Enrolment {
         EnrolmentId(id)
     }
 
-    /// Uses it up, for a peer that has proved itself to the enrolment `begun`. It must be on record, in one transaction with the certificate, before the certificate
-    /// is given out.
+    /// Uses it up, for a peer that has proved itself to the enrolment `begun`. It must be on record, in one transaction
+    /// with the certificate, before the certificate is given out.
     pub fn use_up(&mut self, begun: EnrolmentId, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
         if begun != self.id() {

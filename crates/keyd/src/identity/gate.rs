@@ -20,7 +20,8 @@ pub struct Peer {
     pub not_after_ns: i64,
 }
 
-/// The serial numbers that are revoked, as the cluster's state has them at this moment. It is asked on every request, so it answers from memory.
+/// The serial numbers that are revoked, as the cluster's state has them at this moment. It is asked on every request,
+/// so it answers from memory.
 pub trait Revoked: Send + Sync + 'static {
     /// Whether this one is.
     fn is_revoked(&self, serial: &Serial) -> bool;

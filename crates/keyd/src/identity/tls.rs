@@ -61,8 +61,9 @@ pub enum OldestTls {
     V1_2,
 }
 
-/// For members: a certificate of the cluster's authority is asked for in the handshake, and there is no way past it. Sessions can be resumed
-/// by ticket; who comes back with one is looked up again by the [`super::Gate`], for a ticket proves what was true when it was given.
+/// For members: a certificate of the cluster's authority is asked for in the handshake, and there is no way past it.
+/// Sessions can be resumed by ticket; who comes back with one is looked up again by the [`super::Gate`], for a ticket
+/// proves what was true when it was given.
 pub fn member_tls(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,
@@ -75,10 +76,11 @@ pub fn member_tls(
     Ok(Arc::new(config))
 }
 
-/// For KMIP clients: as for members, and for libraries and arrays that have nothing newer, TLS 1.2 where an operator allows it.
+/// For KMIP clients: as for members, and for libraries and arrays that have nothing newer, TLS 1.2 where an operator
+/// allows it.
 ///
-/// Nothing is resumed then. A session of 1.2 that is resumed is bound to its first handshake by an extension (RFC 7627) that just those
-/// old clients do not have; and one configuration has one rule for both versions.
+/// Nothing is resumed then. A session of 1.2 that is resumed is bound to its first handshake by an extension (RFC 7627)
+/// that just those old clients do not have; and one configuration has one rule for both versions.
 pub fn kmip_tls(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,

@@ -21,7 +21,8 @@ pub use copy::JournalCopy;
 const FILE_LEN_MAX: u64 = 64 << 20;
 /// Entries leave room for what reconciles them.
 const ENTRIES_LEN_MAX: u64 = FILE_LEN_MAX - (1 << 20);
-/// A file in which everything is reconciled begins anew, however short it is: a key of its entries may be destroyed one day.
+/// A file in which everything is reconciled begins anew, however short it is: a key of its entries may be destroyed one
+/// day.
 const TRIM_LEN: u64 = 0;
 /// Most bytes of records that one node sends to another at once: in base64 they are still below what a door takes.
 const SEGMENT_LEN_MAX: u64 = 512 << 10;
@@ -336,7 +337,8 @@ impl Journal {
         self.file.reconciled(up_to, TRIM_LEN)
     }
 
-    /// Begins the file anew if all of it is reconciled and it has not begun anew yet: a full disk kept it from that, or an older program.
+    /// Begins the file anew if all of it is reconciled and it has not begun anew yet: a full disk kept it from that, or
+    /// an older program.
     pub fn wipe(&mut self) -> Result<(), JournalError> {
         self.file.trim(TRIM_LEN)
     }
@@ -356,14 +358,14 @@ impl Journal {
         self.file.end()
     }
 
-    /// What a peer misses that has a copy up to `after`: about 1 MiB at most, so that it is asked for until the copy stands at
-    /// [`Journal::sequence`].
+    /// What a peer misses that has a copy up to `after`: about 1 MiB at most, so that it is asked for until the copy
+    /// stands at [`Journal::sequence`].
     pub fn since(&mut self, after: u64) -> Result<Vec<u8>, JournalError> {
         self.file.since(after)
     }
 
-    /// Takes back from a peer's copy what this disk has lost. What it has noted since and not yet reconciled never gives way: a copy that goes
-    /// on beyond it is of another chain.
+    /// Takes back from a peer's copy what this disk has lost. What it has noted since and not yet reconciled never
+    /// gives way: a copy that goes on beyond it is of another chain.
     pub fn take_back(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
         let (base, _) = self.file.header_of(segment)?;
         if base.sequence > self.file.chain.sequence && !self.file.chain.pending.is_empty() {

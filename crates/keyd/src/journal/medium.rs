@@ -1,4 +1,5 @@
-//! What the journal asks of a disk, and how old bytes leave one: overwritten before their file is given up, for a key of theirs may be destroyed.
+//! What the journal asks of a disk, and how old bytes leave one: overwritten before their file is given up, for a key
+//! of theirs may be destroyed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -13,7 +14,8 @@ pub(super) trait Medium {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Goes back to a length that it had; what stood behind it is overwritten.
     fn cut(&mut self, len: u64) -> io::Result<()>;
-    /// Puts these bytes in the place of all that is there, as a whole or not at all; what was there is overwritten, if it can be.
+    /// Puts these bytes in the place of all that is there, as a whole or not at all; what was there is overwritten, if
+    /// it can be.
     fn replace(&mut self, bytes: &[u8]) -> Result<Old, ReplaceError>;
     /// Overwrites what [`Medium::replace`] has left.
     fn sweep(&mut self) -> io::Result<()>;
@@ -64,7 +66,8 @@ impl Disk {
         Ok(file)
     }
 
-    /// The file that is to have the name, on disk, and open as it will be used: nothing but the name is left to be given.
+    /// The file that is to have the name, on disk, and open as it will be used: nothing but the name is left to be
+    /// given.
     fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<File> {
         let new = beside(path, NEW);
         not_there_is_well(fs::remove_file(&new))?;
@@ -75,7 +78,8 @@ impl Disk {
         Ok(file)
     }
 
-    /// [`Medium::replace`], with what gives the old file its second name: not every file system has two names for one file.
+    /// [`Medium::replace`], with what gives the old file its second name: not every file system has two names for one
+    /// file.
     pub(super) fn replace_by(
         &mut self,
         bytes: &[u8],
@@ -85,7 +89,8 @@ impl Disk {
         let (old, new) = (beside(&self.path, OLD), beside(&self.path, NEW));
         Self::sweep_beside(&self.path).map_err(Unchanged)?;
         let file = Self::write_beside(&self.path, bytes).map_err(Unchanged)?;
-        // They keep a name until they are overwritten: a crash in between must not leave them where nobody finds them again.
+        // They keep a name until they are overwritten: a crash in between must not leave them where nobody finds them
+        // again.
         let linked = link(&self.path, &old).is_ok();
         if !linked {
             fs::rename(&self.path, &old).map_err(Unchanged)?;
@@ -101,8 +106,8 @@ impl Disk {
         Ok(if wipe(&old).is_ok() { Old::Overwritten } else { Old::Left })
     }
 
-    /// Gives a file its name back that a crash in [`Medium::replace`] took it, where a file has one name alone: the new one was whole by then, and
-    /// had not got the name.
+    /// Gives a file its name back that a crash in [`Medium::replace`] took it, where a file has one name alone: the new
+    /// one was whole by then, and had not got the name.
     pub(super) fn recover(path: &Path) -> io::Result<()> {
         let (old, new) = (beside(path, OLD), beside(path, NEW));
         if path.try_exists()? || !old.try_exists()? || !new.try_exists()? {
@@ -136,7 +141,8 @@ impl Medium for Disk {
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
-        // What is left if this is cut off as well still reads as torn: the head of a record that is not whole, and zeros.
+        // What is left if this is cut off as well still reads as torn: the head of a record that is not whole, and
+        // zeros.
         blank(&self.path, len + HEAD_LEN as u64)?;
         self.file.set_len(len)?;
         self.file.sync_all()

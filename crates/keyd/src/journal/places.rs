@@ -1,7 +1,7 @@
 //! Where the records of a journal stand in its file.
 //!
-//! A node that is cut off sends each entry to its peers as it notes it. Were the whole file read for each of them, a long journal would cost
-//! the square of its length; so it is known where each record stands.
+//! A node that is cut off sends each entry to its peers as it notes it. Were the whole file read for each of them, a
+//! long journal would cost the square of its length; so it is known where each record stands.
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
-//! What the cluster knows of a KMIP client beside its certificate: the record `kmip-client/NAME`, JSON. Where there is none the client sees
-//! objects of its own, and the group `default` says how long it is answered by a node that is cut off.
+//! What the cluster knows of a KMIP client beside its certificate: the record `kmip-client/NAME`, JSON. Where there is
+//! none the client sees objects of its own, and the group `default` says how long it is answered by a node that is cut
+//! off.
 
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,8 @@ use crate::path::Path;
 pub struct ClientRecord {
     /// Clients of one domain see each other's objects: two controllers of one library have to.
     pub domain: Name,
-    /// The key group whose policy limits for how long a node that is cut off answers it. Objects of KMIP have no group of their own.
+    /// The key group whose policy limits for how long a node that is cut off answers it. Objects of KMIP have no group
+    /// of their own.
     #[serde(default)]
     pub group: Name,
 }

@@ -102,7 +102,8 @@ impl Objects {
         self.kept.iter().filter(|(_, kept)| !kept.wrapped.is_empty()).map(|(uid, _)| uid.as_str())
     }
 
-    /// The material of an object, wrapped, and the commit that put it there; none for one that has no material any more.
+    /// The material of an object, wrapped, and the commit that put it there; none for one that has no material any
+    /// more.
     pub(crate) fn wrapped(&self, uid: &str) -> Option<(&[u8], Mark)> {
         self.kept.get(uid).filter(|kept| !kept.wrapped.is_empty()).map(|kept| (&*kept.wrapped, kept.mark))
     }

@@ -49,7 +49,8 @@ pub enum ObjectError {
     Host(#[from] KeyError),
 }
 
-/// An attempt to commit a decision, told from every other: whoever lost the answer to a commit sees in the records whether it happened.
+/// An attempt to commit a decision, told from every other: whoever lost the answer to a commit sees in the records
+/// whether it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt([u8; 16]);
 

@@ -1,4 +1,5 @@
-//! What every ledger promises, as code: [`run`] passes on etcd with one member and with three, and on the simulated ledger.
+//! What every ledger promises, as code: [`run`] passes on etcd with one member and with three, and on the simulated
+//! ledger.
 //!
 //! It panics at the first promise that is not kept. It needs a ledger without records, and leaves some behind.
 
@@ -29,8 +30,8 @@ pub async fn run(ledger: &dyn Ledger) {
     a_watch_from_after_the_end_is_told_so(ledger).await;
 }
 
-/// A watch from a commit that is no longer kept is refused, one from the last that is kept is not. `compact` makes the ledger forget
-/// what was before a commit.
+/// A watch from a commit that is no longer kept is refused, one from the last that is kept is not. `compact` makes the
+/// ledger forget what was before a commit.
 pub async fn run_compacted(ledger: &dyn Ledger, compact: impl AsyncFnOnce(i64)) {
     let first = put(ledger, "compacted/a", b"1").await;
     let second = put(ledger, "compacted/a", b"2").await;

@@ -1,8 +1,8 @@
 //! The ledger of a cluster: etcd, of which this node has a member of its own.
 //!
-//! A transaction is one `Txn` of etcd that compares the revisions at which records were last changed; its answer comes when a majority
-//! has it on disk. Reads are linearizable. Neither locks nor leases of etcd are used: a lease that runs out on a stopped node would let
-//! two nodes believe that they hold it.
+//! A transaction is one `Txn` of etcd that compares the revisions at which records were last changed; its answer comes
+//! when a majority has it on disk. Reads are linearizable. Neither locks nor leases of etcd are used: a lease that runs
+//! out on a stopped node would let two nodes believe that they hold it.
 //!
 //! ```text
 //! /capstan/<cluster>/<path>   one key of etcd for each record; whatever else lies in the same etcd is not ours
@@ -11,17 +11,20 @@
 //!         no connection, no leader: nothing happened,   no answer, connection lost: Unknown;
 //!         the next member is asked                      nobody else is asked
 //! ```
-//! **Unreachable or Unknown.** Only what was certainly never proposed is Unreachable: no connection was made, or the member said that it
-//! knows no leader (the metadata `hasleader` makes etcd 3.4 say so before it takes a request, instead of after seven seconds). So that a
-//! commit seldom ends as unknown, a member that has not answered for a second is asked for nothing first.
+//! **Unreachable or Unknown.** Only what was certainly never proposed is Unreachable: no connection was made, or the
+//! member said that it knows no leader (the metadata `hasleader` makes etcd 3.4 say so before it takes a request,
+//! instead of after seven seconds). So that a commit seldom ends as unknown, a member that has not answered for a
+//! second is asked for nothing first.
 //!
-//! **Members.** The node's own stands first; another one is asked when it fails, until it answers again. One client holds one member:
-//! the client's own balancing would send every third request over the site boundary, and to a member that is stopped.
+//! **Members.** The node's own stands first; another one is asked when it fails, until it answers again. One client
+//! holds one member: the client's own balancing would send every third request over the site boundary, and to a member
+//! that is stopped.
 //!
-//! **History.** Members are to keep some hours of it (`--auto-compaction-mode=periodic --auto-compaction-retention=4h`); who was away for
-//! longer reads a snapshot.
+//! **History.** Members are to keep some hours of it
+//! (`--auto-compaction-mode=periodic --auto-compaction-retention=4h`); who was away for longer reads a snapshot.
 //!
-//! Limits: one record as in [`RECORD_LEN_MAX`], one answer of etcd [`ANSWER_BYTES_MAX`], every request has a time-out ([`EtcdTiming`]).
+//! Limits: one record as in [`RECORD_LEN_MAX`], one answer of etcd [`ANSWER_BYTES_MAX`], every request has a time-out
+//! ([`EtcdTiming`]).
 
 mod blame;
 mod fragments;
@@ -49,7 +52,8 @@ const ANSWER_BYTES_MAX: usize = 48 << 20;
 const PAGE_BYTES: usize = 8 << 20;
 /// Records in the first page: they may all be as long as can be.
 const PAGE_RECORDS_FIRST: usize = 500;
-/// Most records in a page. etcd 3.4 counts, for each page, all records that follow: few large pages are faster than many small ones.
+/// Most records in a page. etcd 3.4 counts, for each page, all records that follow: few large pages are faster than
+/// many small ones.
 const PAGE_RECORDS_MAX: usize = 20_000;
 /// How often a snapshot is begun anew because its moment was compacted away under it.
 const SNAPSHOT_ATTEMPTS_MAX: usize = 3;
@@ -118,7 +122,8 @@ pub struct EtcdLedger {
 }
 
 impl EtcdLedger {
-    /// The ledger of the cluster of that name. Asks nobody yet: a node starts without its majority too. Must be called in a tokio runtime.
+    /// The ledger of the cluster of that name. Asks nobody yet: a node starts without its majority too. Must be called
+    /// in a tokio runtime.
     pub async fn new(cluster: &str, members: &EtcdMembers, timing: EtcdTiming) -> Result<Self, LedgerError> {
         if !is_path(cluster) || cluster.contains('/') {
             return Err(LedgerError::Unusable {
@@ -134,7 +139,8 @@ impl EtcdLedger {
         })
     }
 
-    /// The same, over members that were given another quota than etcd's default (`--quota-backend-bytes`): etcd says which from 3.6 on alone.
+    /// The same, over members that were given another quota than etcd's default (`--quota-backend-bytes`): etcd says
+    /// which from 3.6 on alone.
     pub fn with_quota(self, quota_bytes: u64) -> Self {
         Self { quota_bytes, ..self }
     }
@@ -280,8 +286,8 @@ impl EtcdLedger {
 }
 
 impl EtcdLedger {
-    /// Compacts etcd, and waits until its own member's database has let go of what was replaced. The pages it was on are free then and are
-    /// given back, and written over, by `etcdctl defrag` on each member alone.
+    /// Compacts etcd, and waits until its own member's database has let go of what was replaced. The pages it was on
+    /// are free then and are given back, and written over, by `etcdctl defrag` on each member alone.
     async fn compact(&self, revision: i64) -> Result<(), LedgerError> {
         let deadline = Instant::now() + self.timing.page;
         let mut refused = None;

@@ -1,7 +1,7 @@
 //! A ledger that fails as one behind a network does: late.
 //!
-//! What matters most is the commit that happened and whose answer is lost; its twin is the commit that was lost on the way, which looks
-//! the same from outside. Both are [`LedgerError::Unknown`].
+//! What matters most is the commit that happened and whose answer is lost; its twin is the commit that was lost on the
+//! way, which looks the same from outside. Both are [`LedgerError::Unknown`].
 
 use std::sync::{Mutex, PoisonError};
 

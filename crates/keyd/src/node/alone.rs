@@ -44,8 +44,8 @@ impl Node {
             let memory = &mut *memory;
             memory.apart.put(&memory.state, &decided.puts)?;
         }
-        // Noted and laid apart without a pause between: whoever asked may be gone by now, and this with it. A key that the journal says is
-        // given out must not look free.
+        // Noted and laid apart without a pause between: whoever asked may be gone by now, and this with it. A key that
+        // the journal says is given out must not look free.
         if decided.changes_anything()
             && let Err(error) = self.copy_journal(&mut **journal).await
         {
@@ -54,8 +54,8 @@ impl Node {
         Ok(Answered { answer: decided.answer, standing })
     }
 
-    /// Leaves the journal with whichever peers can be reached: cut off from the majority is not cut off from everybody, and a disk may be
-    /// lost before the majority is back.
+    /// Leaves the journal with whichever peers can be reached: cut off from the majority is not cut off from everybody,
+    /// and a disk may be lost before the majority is back.
     async fn copy_journal(&self, journal: &mut dyn Notebook) -> Result<(), NodeError> {
         let Some(peers) = &self.peers else { return Ok(()) };
         let mut segments = Vec::new();
@@ -68,8 +68,9 @@ impl Node {
         Ok(())
     }
 
-    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older state. Nothing is given
-    /// out cut off before this was tried, nor after it where the peers know another journal of this node.
+    /// Takes back from the peers what this node's disk has lost of its journal: it was lost, or put back to an older
+    /// state. Nothing is given out cut off before this was tried, nor after it where the peers know another journal of
+    /// this node.
     pub async fn take_journal_back(&self) -> Result<(), NodeError> {
         let Some(peers) = &self.peers else { return Ok(()) };
         let mut journal = self.journal.lock().await;
@@ -92,7 +93,8 @@ impl Node {
         Ok(())
     }
 
-    /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be given out twice.
+    /// Decides again what the journal holds, after a restart: before anybody is answered, for its keys must not be
+    /// given out twice.
     pub fn resume_journal(&mut self) -> Result<usize, NodeError> {
         let pending = self.journal.get_mut().pending(usize::MAX)?;
         let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +117,8 @@ impl Memory {
     }
 }
 
-/// What must be said to the ledger later for a decision to be true: keys as they were issued, not as they would be by then.
+/// What must be said to the ledger later for a decision to be true: keys as they were issued, not as they would be by
+/// then.
 fn notes(view: View<'_>, asked: &Asked, decided: &Decided) -> Vec<Asked> {
     let with = |operation| Asked { operation, ..asked.clone() };
     let Answer::Key(record) = &decided.answer else { return vec![asked.clone()] };

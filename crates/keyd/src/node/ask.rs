@@ -60,7 +60,8 @@ impl Node {
             }
             let base = self.progress.borrow().applied;
             let (_reserved, decided, transaction) = {
-                // Reserved and decided on one state: a key that another commit takes meanwhile is a conflict, and no damage.
+                // Reserved and decided on one state: a key that another commit takes meanwhile is a conflict, and no
+                // damage.
                 let memory = self.memory();
                 self.check_member(&memory.state)?;
                 let reserved = self.reserve(&memory, &operation, Half::Ready);
@@ -76,8 +77,8 @@ impl Node {
             match self.commit(&decided, transaction).await? {
                 Attempt::Committed => return Ok(Answered { answer: decided.answer, standing: Standing::Current }),
                 Attempt::Conflict => {}
-                // It may have happened. The next decision is made on what the ledger says of it by then; should both be committed, the
-                // data unit that both expect as it was lets only one through.
+                // It may have happened. The next decision is made on what the ledger says of it by then; should both be
+                // committed, the data unit that both expect as it was lets only one through.
                 Attempt::Failed(error) => lost = Some(error),
             }
             self.wait_for_news(base).await;
@@ -88,11 +89,11 @@ impl Node {
         }
     }
 
-    /// Changes records of other rooms, in touch with the majority: `decide` looks at the state, says what is to be, and is asked anew
-    /// where others were faster.
+    /// Changes records of other rooms, in touch with the majority: `decide` looks at the state, says what is to be, and
+    /// is asked anew where others were faster.
     ///
-    /// Unlike [`Node::ask`] it is not told what became of a commit whose answer was lost before it decides anew: it must decide so that to
-    /// do a thing twice is to do it once, or to see that it was done.
+    /// Unlike [`Node::ask`] it is not told what became of a commit whose answer was lost before it decides anew: it
+    /// must decide so that to do a thing twice is to do it once, or to see that it was done.
     pub async fn change<E: From<NodeError>>(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,

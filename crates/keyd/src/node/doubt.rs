@@ -31,8 +31,9 @@ fn missing(path: &str) -> String {
 }
 
 impl Node {
-    /// What another node's anchor says of this one's clock, by which certificates and periods are judged here. An anchor is never of a later
-    /// time than now; and one that comes while the ledger is followed without a gap is of this minute.
+    /// What another node's anchor says of this one's clock, by which certificates and periods are judged here. An
+    /// anchor is never of a later time than now; and one that comes while the ledger is followed without a gap is of
+    /// this minute.
     pub(super) fn doubt_of_clock(&self, path: &str, plaintext: &[u8]) -> Option<Doubt> {
         let other = path.strip_prefix("anchor/").filter(|other| *other != self.name.as_str())?;
         let (at_ns, now_ns) = (Anchor::decode(plaintext).ok()?.at_ns, self.now_ns());

@@ -1,8 +1,8 @@
 //! What is kept for people of all that a node does not believe.
 //!
-//! A replica of another cluster is a doubt for each record, and whoever writes to etcd can make as many as they like. So each kind has room of its
-//! own: the first of it are kept, the last one, and how many came between. None hides another, and a node that was left behind says so however many
-//! records were altered before.
+//! A replica of another cluster is a doubt for each record, and whoever writes to etcd can make as many as they like.
+//! So each kind has room of its own: the first of it are kept, the last one, and how many came between. None hides
+//! another, and a node that was left behind says so however many records were altered before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -177,7 +177,8 @@ mod tests {
         DoubtKind::Record.that(format!("record {number}"))
     }
 
-    /// After a hundred doubts nothing more was shown: whoever had altered a hundred records could hide that a key was given out twice.
+    /// After a hundred doubts nothing more was shown: whoever had altered a hundred records could hide that a key was
+    /// given out twice.
     #[test]
     fn no_doubt_hides_one_of_another_kind_nor_the_last_of_its_own() {
         let mut doubts = Doubts::default();

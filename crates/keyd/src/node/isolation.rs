@@ -5,9 +5,10 @@
 //!         |--- counted, and noted now and then ---|.....|---- counted anew ------|
 //!         |--- by the clock of the machine ------------------------------------->|
 //! ```
-//! The longer of the two counts: whoever sets the clock back gains nothing while the node runs, and what was noted before a start is not counted less
-//! after it. What nobody counted, the time in which the node did not run, the clock alone tells. Nothing here trusts the times of files, which
-//! change when one is copied, restored, or mended after a crash. Where no record says when the majority was heard, a limit is over.
+//! The longer of the two counts: whoever sets the clock back gains nothing while the node runs, and what was noted
+//! before a start is not counted less after it. What nobody counted, the time in which the node did not run, the clock
+//! alone tells. Nothing here trusts the times of files, which change when one is copied, restored, or mended after a
+//! crash. Where no record says when the majority was heard, a limit is over.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -176,7 +177,8 @@ mod tests {
         assert_eq!(last.too_long(Period::Unlimited, begun + seconds(1 << 30), i64::MAX), None);
     }
 
-    /// It was the clock alone that counted: set back again and again, though never to before the node was cut off, it let the node go on for ever.
+    /// It was the clock alone that counted: set back again and again, though never to before the node was cut off, it
+    /// let the node go on for ever.
     #[test]
     fn a_clock_that_is_set_back_prolongs_nothing() {
         let begun = Instant::now();

@@ -4,9 +4,10 @@
 //!  parts of the replica --+--> thread: open, decode --+
 //!                         +--> thread: open, decode --+--> state, in the order of the parts --> swapped in
 //! ```
-//! To open and to decode a record takes longer than to file it, and of a million records it takes seconds: so the machine's processors
-//! share it, and nobody is kept waiting meanwhile. What a commit brings is decoded before the state is held, too, and filed some commits at
-//! a time: a commit is taken in as a whole or not at all, since what it changed belongs together.
+//! To open and to decode a record takes longer than to file it, and of a million records it takes seconds: so the
+//! machine's processors share it, and nobody is kept waiting meanwhile. What a commit brings is decoded before the
+//! state is held, too, and filed some commits at a time: a commit is taken in as a whole or not at all, since what it
+//! changed belongs together.
 
 use std::num::NonZero;
 use std::sync::mpsc::sync_channel;
@@ -41,7 +42,8 @@ enum What {
     Record(Decoded),
     /// That there is none any more.
     Tombstone(String, Mark),
-    /// What the replica has kept, in the place of which the ledger has nothing, or what is not believed. Such records are few.
+    /// What the replica has kept, in the place of which the ledger has nothing, or what is not believed. Such records
+    /// are few.
     Kept(String, Mark, Option<Vec<u8>>),
 }
 
@@ -157,7 +159,8 @@ impl Node {
     }
 }
 
-/// Files what was read. What is not believed leaves what is known as it was, and what was never known counts for as little as it can.
+/// Files what was read. What is not believed leaves what is known as it was, and what was never known counts for as
+/// little as it can.
 fn file(state: &mut State, read: Read) -> Result<Option<Doubt>, Distrusted> {
     let filed = read.and_then(|Opened { what, doubt }| {
         let (revision, filed) = match what {

@@ -1,8 +1,9 @@
-//! A key that a node does not know may be one that others know already: what it says of it, it says by the majority's word.
+//! A key that a node does not know may be one that others know already: what it says of it, it says by the majority's
+//! word.
 //!
-//! A copy follows the ledger with a delay, so a key that one node gave out may be unknown at the next for a moment, and for as long as that
-//! one is cut off. An agent that is told that there is no such key asks nobody else; so a node says it only after the majority had nothing
-//! more to tell it, and else that it cannot know.
+//! A copy follows the ledger with a delay, so a key that one node gave out may be unknown at the next for a moment, and
+//! for as long as that one is cut off. An agent that is told that there is no such key asks nobody else; so a node says
+//! it only after the majority had nothing more to tell it, and else that it cannot know.
 
 use std::time::Instant;
 
@@ -14,7 +15,8 @@ use crate::desk::{DeskError, Operation};
 use crate::record::IssuedRecord;
 
 impl Node {
-    /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at another node.
+    /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at
+    /// another node.
     pub async fn ask(&self, operation: Operation, by: &Name, request: [u8; 16]) -> Result<Answered, NodeError> {
         let began = Instant::now();
         match self.ask_by_copy(operation.clone(), by, request).await {

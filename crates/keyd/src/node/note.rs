@@ -1,7 +1,7 @@
 //! The journal as the node uses it: what was decided cut off, until the ledger has it.
 //!
-//! An entry of the journal is what was decided at one time, sealed JSON: keys as they were issued, and what was reported of volumes. It is said
-//! to the ledger word for word.
+//! An entry of the journal is what was decided at one time, sealed JSON: keys as they were issued, and what was
+//! reported of volumes. It is said to the ledger word for word.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ pub trait Notebook: Send {
     /// The ledger has an entry, and those before it: they are pending no more.
     fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
 
-    /// Whether nothing of any entry is left on the disk, once this has taken away what it may. Says where the journal stands then: number and MAC of its last
-    /// record.
+    /// Whether nothing of any entry is left on the disk, once this has taken away what it may. Says where the journal
+    /// stands then: number and MAC of its last record.
     fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError>;
 
     /// What a peer misses whose copy stands there; nothing if it misses nothing.
@@ -86,7 +86,8 @@ pub trait Peers: Send + Sync {
     /// What each that can be reached has of this node's own journal behind that entry.
     fn give_back(&self, after: u64) -> BoxFuture<'_, Vec<Vec<u8>>>;
 
-    /// Sends each what it misses, and waits a moment for those that answer. One that does not is left alone for a while.
+    /// Sends each what it misses, and waits a moment for those that answer. One that does not is left alone for a
+    /// while.
     fn copy(&self, segments: Vec<(Name, Vec<u8>)>) -> BoxFuture<'_, ()>;
 }
 

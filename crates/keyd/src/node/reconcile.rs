@@ -12,8 +12,9 @@ use crate::desk::{Asked, Decided, DeskError, decide};
 use crate::path::Path;
 use crate::state::{Apart, View};
 
-/// Entries that are said before the disk is waited for and they are struck out together: what strikes them out is a record of the journal
-/// itself, which is flushed. Entries that were said and not struck out are said once more, and change nothing.
+/// Entries that are said before the disk is waited for and they are struck out together: what strikes them out is a
+/// record of the journal itself, which is flushed. Entries that were said and not struck out are said once more, and
+/// change nothing.
 pub(super) const SAID_AT_ONCE: usize = 64;
 
 /// What came of a reconciliation.
@@ -93,8 +94,8 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until this node's disk holds what it has committed: until then the journal alone says which keys were given out, should the
-    /// node be killed and start again cut off.
+    /// Waits until this node's disk holds what it has committed: until then the journal alone says which keys were
+    /// given out, should the node be killed and start again cut off.
     pub(super) async fn wait_for_disk(&self) -> Result<(), NodeError> {
         let own_commit = self.memory().own_commit;
         let mut progress = self.progress.subscribe();
@@ -143,8 +144,9 @@ impl Node {
     }
 }
 
-/// The first entries, as far as each is of another volume. Of those it is known that to say them twice is to say them once, whatever the node
-/// was doing when it was killed; of two of one volume it is not: the end of a volume, said once more after its next beginning, would end that.
+/// The first entries, as far as each is of another volume. Of those it is known that to say them twice is to say them
+/// once, whatever the node was doing when it was killed; of two of one volume it is not: the end of a volume, said once
+/// more after its next beginning, would end that.
 fn one_of_each_volume(mut noted: Vec<Noted>) -> Vec<Noted> {
     let mut volumes = HashSet::new();
     let is_new = |noted: &Noted| {

@@ -6,12 +6,13 @@
 //!    each holder of X's journal       says what its copy holds: removed-journal/X/HOLDER
 //!    any node                         pool/X/TAG --> recovered/TAG: kept to read with, never given out to write with
 //! ```
-//! **Heard by refusal.** A node that is cut off from the ledger is told by the nodes that it still reaches, which refuse its certificate. It
-//! believes that as long as the majority does not tell it otherwise: a node that stops for nothing costs a detour, one that goes on gives keys
-//! out that nobody will ever hear of.
+//! **Heard by refusal.** A node that is cut off from the ledger is told by the nodes that it still reaches, which
+//! refuse its certificate. It believes that as long as the majority does not tell it otherwise: a node that stops for
+//! nothing costs a detour, one that goes on gives keys out that nobody will ever hear of.
 //!
-//! **Late reports.** A copy may be said weeks after it was made. Keys are taken in whenever they come, since data lie under them. What was
-//! reported of a volume is void once the volume was given another key since: else the end of an older life would end the newer one.
+//! **Late reports.** A copy may be said weeks after it was made. Keys are taken in whenever they come, since data lie
+//! under them. What was reported of a volume is void once the volume was given another key since: else the end of an
+//! older life would end the newer one.
 
 use std::sync::atomic::Ordering;
 
@@ -172,7 +173,8 @@ impl Node {
             self.change(|view: View<'_>| {
                 let mut decided = Decided::records(Vec::new(), Vec::new());
                 for (kma, tag, key) in left(view.ledger()) {
-                    // One that was issued after all has its record; one that is issued meanwhile leaves the pool, which is a conflict.
+                    // One that was issued after all has its record; one that is issued meanwhile leaves the pool, which
+                    // is a conflict.
                     if view.ledger().key(&tag).is_none() {
                         decided.puts.push((Path::recovered(&tag), key.encode()));
                     }

@@ -1,8 +1,9 @@
 //! Looking at everything that the node knows without keeping anybody waiting.
 //!
-//! A look at a million keys takes seconds, and as long as somebody looks nothing can be filed, and behind what waits to be filed everybody
-//! waits. So whoever looks at everything does it in slices, picks out of each what it needs, and works with that while the state is free. What
-//! is seen is then not of one moment: what changes meanwhile is seen as it was or as it is, and what stays is seen once.
+//! A look at a million keys takes seconds, and as long as somebody looks nothing can be filed, and behind what waits to
+//! be filed everybody waits. So whoever looks at everything does it in slices, picks out of each what it needs, and
+//! works with that while the state is free. What is seen is then not of one moment: what changes meanwhile is seen as
+//! it was or as it is, and what stays is seen once.
 
 use capstan_keys::DataUnit;
 
@@ -14,7 +15,8 @@ use crate::state::View;
 pub const LOOKED_AT_ONCE: usize = 256;
 
 impl Node {
-    /// Picks something out of every key that was issued, by tag, and works with each slice of that while the state is free.
+    /// Picks something out of every key that was issued, by tag, and works with each slice of that while the state is
+    /// free.
     pub fn walk_keys<T>(&self, pick: impl Fn(View<'_>, &IssuedRecord) -> T, mut work: impl FnMut(Vec<T>)) {
         let mut last = None;
         loop {

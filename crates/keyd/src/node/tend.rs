@@ -57,8 +57,8 @@ impl Node {
         Ok(Tended { drawn, more: missing != [0, 0] })
     }
 
-    /// Keys that the ready half of the pool lacks, and the reserve. Each is filled for itself: what is issued every day leaves the reserve
-    /// alone, which would come to be all of the pool.
+    /// Keys that the ready half of the pool lacks, and the reserve. Each is filled for itself: what is issued every day
+    /// leaves the reserve alone, which would come to be all of the pool.
     fn missing_keys(&self) -> [usize; 2] {
         let reserve = self.settings.pool_keys / 2;
         let wanted = [(Half::Ready, self.settings.pool_keys - reserve), (Half::Reserve, reserve)];
@@ -66,7 +66,8 @@ impl Node {
         wanted.map(|(half, wanted)| wanted.saturating_sub(memory.state.pool_len(&self.name, half)))
     }
 
-    /// Says that this node's disk holds the keys that other nodes have drawn, once each of them was opened from what it holds.
+    /// Says that this node's disk holds the keys that other nodes have drawn, once each of them was opened from what it
+    /// holds.
     async fn say_what_is_held(&self) -> Result<(), NodeError> {
         let applied = self.progress.borrow().applied;
         let due = {

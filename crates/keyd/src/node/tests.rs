@@ -177,8 +177,8 @@ async fn a_long_journal_is_read_once() {
     assert_eq!((reconciled.taken + reconciled.void.len(), journal.len()), (COUNT, 0));
     assert_eq!(journal.read.load(Ordering::SeqCst), COUNT);
 
-    // Two entries of one volume are not said before the first is struck out. What was read for it and not said is read again, and no more than
-    // that however long the journal is.
+    // Two entries of one volume are not said before the first is struck out. What was read for it and not said is read
+    // again, and no more than that however long the journal is.
     (0..COUNT).for_each(|_| journal.note(&[asked(1)]).unwrap());
     node.reconcile().await.unwrap();
     let read = journal.read.load(Ordering::SeqCst) - COUNT;

@@ -60,7 +60,8 @@ pub(crate) struct Found {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) root: Root,
-    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
+    /// A first user and their roles: security-officer, compliance-officer, operator, backup-operator, auditor,
+    /// quorum-member
     #[arg(long = "user", value_name = "NAME:ROLE,ROLE", value_parser = first_user, required = true)]
     pub(crate) users: Vec<FirstUser>,
     /// Approvals that an act by quorum takes
@@ -86,7 +87,8 @@ pub(crate) struct Root {
     /// The token's module, as /usr/lib/softhsm/libsofthsm2.so
     #[arg(long, value_name = "FILE")]
     pub(crate) token_module: Option<PathBuf>,
-    /// A file with the token's PIN, readable by its owner alone: the node unlocks itself with it at each start [default: asked for]
+    /// A file with the token's PIN, readable by its owner alone: the node unlocks itself with it at each start
+    /// [default: asked for]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_pin_file: Option<PathBuf>,
 }
@@ -167,7 +169,8 @@ pub(crate) struct Asking {
     /// Who asks: the file that `keyd enrol` made
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub(crate) identity: PathBuf,
-    /// The node that is asked; or several with commas between them. Another of the cluster answers where they are silent and it may
+    /// The node that is asked; or several with commas between them. Another of the cluster answers where they are
+    /// silent and it may
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", value_delimiter = ',', required = true)]
     pub(crate) node: Vec<String>,
 }

@@ -78,8 +78,8 @@ pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
     Ok(NodeClient::new(&identity(asking)?, first, Duration::from_secs(15))?)
 }
 
-/// Who asks. A certificate of which two thirds are over is renewed first, and kept in its file: whoever asks something once a month never has
-/// to enrol again.
+/// Who asks. A certificate of which two thirds are over is renewed first, and kept in its file: whoever asks something
+/// once a month never has to enrol again.
 pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
     let identity = Identity::load(&asking.identity)?;
     let (now_ns, certificate) = (now_ns(), identity.certificate());

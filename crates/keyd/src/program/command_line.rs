@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use super::arguments::{Asking, Enrol, Found, Join, Reenrol, Renew, Run, Status, Unlock};
 use super::people::People;
 
-/// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive mounts
+/// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive
+/// mounts
 #[derive(Debug, Parser)]
 #[command(name = "keyd", version, max_term_width = 120)]
 pub(crate) struct Keyd {
@@ -23,11 +24,13 @@ pub(crate) enum Command {
     Run(Run),
     /// Enrol a person, a drive or a KMIP client: get a certificate for a one-time passphrase
     Enrol(Enrol),
-    /// Renew the certificate of a program that is not ours: a new one under the old one, which stays valid until its end
+    /// Renew the certificate of a program that is not ours: a new one under the old one, which stays valid until its
+    /// end
     Renew(Renew),
     /// Give a holder's passphrase to a node that is locked
     Unlock(Unlock),
-    /// Let a user enrol anew, on the word of the holders at the node's own machine: where nobody is left who could let anybody in
+    /// Let a user enrol anew, on the word of the holders at the node's own machine: where nobody is left who could let
+    /// anybody in
     Reenrol(Reenrol),
     /// Lock a node, at once: from then on its holders open it, and nothing else
     Lock(Asking),

@@ -20,7 +20,8 @@ pub(crate) enum LogForm {
     Text,
 }
 
-/// Begins the log: in the form that was asked for, else in JSON where standard error is no terminal. `KEYD_LOG` says what is in it.
+/// Begins the log: in the form that was asked for, else in JSON where standard error is no terminal. `KEYD_LOG` says
+/// what is in it.
 pub(super) fn begin(form: Option<LogForm>, node: &Name) {
     let filter =
         EnvFilter::try_from_env("KEYD_LOG").unwrap_or_else(|_| EnvFilter::new("info,capstan_keyd::access=warn"));

@@ -142,7 +142,8 @@ impl Ask {
         }
     }
 
-    /// Asks for something to be done. It is not asked for again by itself: an enrolment or a request would be there twice.
+    /// Asks for something to be done. It is not asked for again by itself: an enrolment or a request would be there
+    /// twice.
     fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> anyhow::Result<A> {
         Ok(self.client()?.post(path, question, &RequestId::random()?, Repeat::Never)?)
     }

@@ -154,7 +154,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Overwrites the journal of a change that is over: it holds the pages from before it. Not flushed: nobody waits for it.
+/// Overwrites the journal of a change that is over: it holds the pages from before it. Not flushed: nobody waits for
+/// it.
 pub(super) fn wipe_journal(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push("-journal");

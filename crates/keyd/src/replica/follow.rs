@@ -6,16 +6,18 @@
 //!  (grows)   +--> watch from the last commit: changes --> apply (on disk) --> deliver(Changes)
 //!                                             current --> freshness
 //! ```
-//! What is delivered is on disk. Whatever goes wrong with the ledger, the loop pauses and goes on, since to be cut off is an ordinary
-//! state of a node: the pause doubles up to [`PAUSE_MAX`] as long as nothing comes, and has a random part, so that the nodes of a
-//! cluster that comes back do not all ask at once. It ends only with a replica that cannot be used any more.
+//! What is delivered is on disk. Whatever goes wrong with the ledger, the loop pauses and goes on, since to be cut off
+//! is an ordinary state of a node: the pause doubles up to [`PAUSE_MAX`] as long as nothing comes, and has a random
+//! part, so that the nodes of a cluster that comes back do not all ask at once. It ends only with a replica that cannot
+//! be used any more.
 //!
-//! **A ledger that was put back** to an older state, or made anew, is not followed: what is here is then more than it has, and people must say which of
-//! them counts. It is asked again and again all the same. When all that it is known by lies there once more ([`super::tips`]), as after somebody has
-//! started the right etcd again, it is followed from where the replica stands.
+//! **A ledger that was put back** to an older state, or made anew, is not followed: what is here is then more than it
+//! has, and people must say which of them counts. It is asked again and again all the same. When all that it is known
+//! by lies there once more ([`super::tips`]), as after somebody has started the right etcd again, it is followed from
+//! where the replica stands.
 //!
-//! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in one transaction,
-//! so that a node which has fallen behind catches up faster than one commit per flush.
+//! Limits: what has come and is not applied is at most [`BATCH`] answers of the ledger; all of them go to the disk in
+//! one transaction, so that a node which has fallen behind catches up faster than one commit per flush.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -88,8 +90,9 @@ impl From<ReplicaError> for Ended {
     }
 }
 
-/// Follows `ledger` with `replica`, tells `deliver` of everything that is on disk, and keeps `freshness`. Runs until it is dropped, or
-/// until it must not go on, which it returns: the replica stays as it is, and can be answered from. `seed` is for the pauses: another one on each node.
+/// Follows `ledger` with `replica`, tells `deliver` of everything that is on disk, and keeps `freshness`. Runs until it
+/// is dropped, or until it must not go on, which it returns: the replica stays as it is, and can be answered from.
+/// `seed` is for the pauses: another one on each node.
 pub async fn follow<L: Ledger + ?Sized>(
     ledger: &L,
     replica: Replica,
@@ -115,7 +118,8 @@ pub async fn follow<L: Ledger + ?Sized>(
                 follower.whole_copy = WholeCopy::Needed;
                 LedgerError::Compacted { from }.to_string()
             }
-            // It may grow past what is here, and would then look like a ledger that only went on: now is when it can be told.
+            // It may grow past what is here, and would then look like a ledger that only went on: now is when it can be
+            // told.
             Ended::Ledger(LedgerError::WentBack { known, found }) => {
                 let error = follower.went_back(known, found);
                 follower.lose(&error).await
@@ -260,7 +264,8 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         Ok(())
     }
 
-    /// Takes out of the records that are missing those whose deletion the ledger's history shows. Nothing of it is applied.
+    /// Takes out of the records that are missing those whose deletion the ledger's history shows. Nothing of it is
+    /// applied.
     async fn explain(ledger: &L, missing: &mut BTreeSet<&str>, applied: i64) -> Result<(), LedgerError> {
         if missing.is_empty() {
             return Ok(());
@@ -283,7 +288,8 @@ impl<L: Ledger + ?Sized, F: FnMut(Delivery<'_>)> Follower<'_, L, F> {
         Err(LedgerError::Protocol { what: "it ended its report before it was whole".to_owned() })
     }
 
-    /// Shows whoever is told what the ledger says of epochs, where it is not to be followed any more: it may be that of a later one.
+    /// Shows whoever is told what the ledger says of epochs, where it is not to be followed any more: it may be that of
+    /// a later one.
     async fn look_at_epochs(&mut self) {
         let Ok(snapshot) = self.ledger.read(EPOCHS).await else { return };
         if self.lost.as_ref().and_then(Option::as_ref).is_none_or(|known| known.entries != snapshot.entries) {

@@ -1,15 +1,16 @@
 //! What a replica keeps although the ledger says otherwise.
 //!
-//! The ledger is written by whoever may write to etcd, and a node believes the cluster alone. A record of a family that is never deleted bare
-//! ([`crate::family`]) and is gone, one that went back to an older change, one that does not open where a good one was: the file keeps the
-//! version that it had. It says so in the record's revision, so that the doubt outlives a restart:
+//! The ledger is written by whoever may write to etcd, and a node believes the cluster alone. A record of a family that
+//! is never deleted bare ([`crate::family`]) and is gone, one that went back to an older change, one that does not open
+//! where a good one was: the file keeps the version that it had. It says so in the record's revision, so that the doubt
+//! outlives a restart:
 //! ```text
 //!  r > 0   the ledger has it, put there by commit r
 //!  0       the ledger has none
 //!  -r      the ledger has something else there, put by commit r, that is not believed
 //! ```
-//! Without the cluster's keys only what a record claims of itself can be looked at; a node that is locked takes a forgery that counts on for a
-//! change, and trusts the record with nothing once it is unlocked and cannot open it.
+//! Without the cluster's keys only what a record claims of itself can be looked at; a node that is locked takes a
+//! forgery that counts on for a change, and trusts the record with nothing once it is unlocked and cannot open it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Sealed records in memory, packed: what a node that is locked keeps of its replica until it can open it.
 //!
-//! A million records are some 300 MB, and as strings and vectors of their own a third more, in pieces that the allocator never gives back
-//! once they lie between others. So they lie one behind the other in blocks of a megabyte, which are given back as a whole.
+//! A million records are some 300 MB, and as strings and vectors of their own a third more, in pieces that the
+//! allocator never gives back once they lie between others. So they lie one behind the other in blocks of a megabyte,
+//! which are given back as a whole.
 //! ```text
 //! block  records: length of the path (2) | path | commit (8) | length of what is sealed (4) | sealed
 //! ```

@@ -119,7 +119,8 @@ fn it_belongs_to_one_cluster_and_one_process() {
     assert!(matches!(error, ReplicaError::InUse { .. }), "{error}");
 }
 
-/// What a random series of changes makes of a replica is what it makes of a map, also when it is opened anew in between.
+/// What a random series of changes makes of a replica is what it makes of a map, also when it is opened anew in
+/// between.
 #[test]
 fn it_is_what_a_map_would_be() {
     let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into();

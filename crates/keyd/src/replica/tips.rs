@@ -1,8 +1,9 @@
 //! The newest records of a replica: by them a ledger is known again before it is followed.
 //!
-//! A ledger that was made anew, or put back to an older state and written to since, may be at a later commit than the replica, and nothing in its
-//! changes from there on shows what it has lost. But it lost its newest records first. So the replica notes its [`TIPS`] newest, of those that no
-//! node deletes bare and that are not rewritten all day ([`crate::family`]), and asks the ledger for each ([`Tip::held_against`]):
+//! A ledger that was made anew, or put back to an older state and written to since, may be at a later commit than the
+//! replica, and nothing in its changes from there on shows what it has lost. But it lost its newest records first. So
+//! the replica notes its [`TIPS`] newest, of those that no node deletes bare and that are not rewritten all day
+//! ([`crate::family`]), and asks the ledger for each ([`Tip::held_against`]):
 //! ```text
 //!  there, by the same commit, with the same bytes      known again
 //!  there, by a later commit, counting on               changed since: says nothing
@@ -16,17 +17,18 @@
 //!  missing, and that history shows who took it away    a matter of this record
 //!  there, by a later commit, and not counting on       doubtful: somebody put an old record back, or the cluster wrote anew what it had lost
 //! ```
-//! **The rule:** another history is not followed; nor is a ledger in which more tips are doubtful than are known again, of those that are newer
-//! than each of these. A state that was put back has all that came before its newest record: what is missing below one that is known again was
-//! deleted, and no history need be left to show that.
+//! **The rule:** another history is not followed; nor is a ledger in which more tips are doubtful than are known again,
+//! of those that are newer than each of these. A state that was put back has all that came before its newest record:
+//! what is missing below one that is known again was deleted, and no history need be left to show that.
 //!
-//! **What is seen so:** an etcd made anew; a snapshot from before the replica's last commit, however much was written to it since, as soon as one
-//! record of the tips was made or changed between the two; a second restore of the same backup, whose records have other bytes.
+//! **What is seen so:** an etcd made anew; a snapshot from before the replica's last commit, however much was written
+//! to it since, as soon as one record of the tips was made or changed between the two; a second restore of the same
+//! backup, whose records have other bytes.
 //!
-//! **What is not:** a state whose loss is of records alone that are rewritten all day or of pools, which nobody misses (a key of a pool that the
-//! ledger has not is given out by no commit); one in which each tip was written again and more often than before; a ledger that is replayed by
-//! whoever has the cluster's keys. A node whose replica is older than the state that was put back has lost nothing, and sees nothing: those that
-//! were ahead of it do.
+//! **What is not:** a state whose loss is of records alone that are rewritten all day or of pools, which nobody misses
+//! (a key of a pool that the ledger has not is given out by no commit); one in which each tip was written again and
+//! more often than before; a ledger that is replayed by whoever has the cluster's keys. A node whose replica is older
+//! than the state that was put back has lost nothing, and sees nothing: those that were ahead of it do.
 
 use super::keep::Keep;
 use crate::family::{Ending, ending_of, is_rewritten};

@@ -1,7 +1,8 @@
-//! Files that hold keys: whole or not there, for their owner alone, on disk when they are said to be, and never overwritten unasked.
+//! Files that hold keys: whole or not there, for their owner alone, on disk when they are said to be, and never
+//! overwritten unasked.
 //!
-//! A file is written beside its name, as `NAME.partial`, flushed, and only then given its name; what is left behind by a crash is a
-//! `.partial` that the next writer of the same name overwrites and takes away.
+//! A file is written beside its name, as `NAME.partial`, flushed, and only then given its name; what is left behind by
+//! a crash is a `.partial` that the next writer of the same name overwrites and takes away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -73,7 +74,8 @@ impl Write for NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // What it still holds back would be written after the zeros. After `finish` the name is no longer there, or belongs to nobody.
+        // What it still holds back would be written after the zeros. After `finish` the name is no longer there, or
+        // belongs to nobody.
         if let Some(file) = self.file.take() {
             drop(file.into_parts());
         }

@@ -1,9 +1,9 @@
 //! What hangs under the root key: cluster key, group keys, keys.
 //!
-//! The cluster key lies in a locked page of its own ([`RootKey`], which is the type of such keys). Each level is wrapped by AES key
-//! wrap with padding (RFC 5649) under a key that is derived for this one purpose and for this one cluster or group, so that a
-//! wrapped group key opens as the key of no other group. A key of a group is checked against its tag, which is computed from the
-//! key; and the record that holds it is sealed to its path.
+//! The cluster key lies in a locked page of its own ([`RootKey`], which is the type of such keys). Each level is
+//! wrapped by AES key wrap with padding (RFC 5649) under a key that is derived for this one purpose and for this one
+//! cluster or group, so that a wrapped group key opens as the key of no other group. A key of a group is checked
+//! against its tag, which is computed from the key; and the record that holds it is sealed to its path.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub enum HierarchyError {
     Host(#[from] KeyError),
 }
 
-/// The keys of an unlocked node. They must never be printed, logged, cloned or written anywhere: no `Debug`, no `Clone`.
+/// The keys of an unlocked node. They must never be printed, logged, cloned or written anywhere: no `Debug`, no
+/// `Clone`.
 pub struct ClusterKeys {
     cluster: ClusterId,
     key: Arc<RootKey>,

@@ -1,4 +1,5 @@
-//! What a node unlocks itself with after a start, where the quorum lets it: two files of its own, of which neither is in a backup.
+//! What a node unlocks itself with after a start, where the quorum lets it: two files of its own, of which neither is
+//! in a backup.
 //!
 //! ```text
 //! autonomous.sealed                                     autonomous.key, or where `autonomous_key_file` says
@@ -12,14 +13,16 @@
 //! 104   1  key file: 0 it was there, 1 this program made it
 //! 105   4  CRC32C of all before
 //! ```
-//! **A key file that was there is somebody's:** other things may open with it alone, so it is used and never erased. One that this program made goes
-//! with the file that it opens.
+//! **A key file that was there is somebody's:** other things may open with it alone, so it is used and never erased.
+//! One that this program made goes with the file that it opens.
 //!
-//! The cluster key and not the root key: a node that is unlocked has it, so that no holder need be asked for what the quorum has approved, and the
-//! root key stays where it was. MACHINE is what `/etc/machine-id` says: files that were copied to another machine open nothing there. That is
-//! no secret: **whoever has all the files of a machine has the keys**, unless the key file is of something that the machine alone can read.
+//! The cluster key and not the root key: a node that is unlocked has it, so that no holder need be asked for what the
+//! quorum has approved, and the root key stays where it was. MACHINE is what `/etc/machine-id` says: files that were
+//! copied to another machine open nothing there. That is no secret: **whoever has all the files of a machine has the
+//! keys**, unless the key file is of something that the machine alone can read.
 //!
-//! Whether the quorum's word still holds is not said here but in the ledger, and the node asks there before it opens with this.
+//! Whether the quorum's word still holds is not said here but in the ledger, and the node asks there before it opens
+//! with this.
 
 use std::path::Path;
 
@@ -65,8 +68,8 @@ pub struct OwnUnlock {
 }
 
 impl OwnUnlock {
-    /// Makes it, and the key file if there is none yet. It opens again before it is given; where it does not, the key file that was made is gone
-    /// again.
+    /// Makes it, and the key file if there is none yet. It opens again before it is given; where it does not, the key
+    /// file that was made is gone again.
     pub fn make(
         keys: &ClusterKeys,
         epoch: u32,
@@ -170,8 +173,8 @@ impl OwnUnlock {
         file::write(path, &self.encode(), Existing::Replaced)
     }
 
-    /// Overwrites the file, and the key file that was made with it, and takes them away. What is left of them where a disk does not overwrite in
-    /// place, or in a copy, opens still.
+    /// Overwrites the file, and the key file that was made with it, and takes them away. What is left of them where a
+    /// disk does not overwrite in place, or in a copy, opens still.
     pub fn destroy(path: &Path, made_key_file: Option<&Path>) -> Result<(), RootError> {
         let of_key = made_key_file.map_or(Ok(()), file::erase);
         file::erase(path).and(of_key)
@@ -237,7 +240,8 @@ mod tests {
         }
     }
 
-    /// What is destroyed is overwritten before it is taken away: whoever holds the file open from before reads nothing of it.
+    /// What is destroyed is overwritten before it is taken away: whoever holds the file open from before reads nothing
+    /// of it.
     #[test]
     fn it_is_overwritten_before_it_goes() {
         use std::io::{Read, Seek};
@@ -257,7 +261,8 @@ mod tests {
         OwnUnlock::destroy(&sealed, Some(&key)).unwrap();
     }
 
-    /// An operator named a key file that other things opened with as well. It was taken, and erased when the quorum took its word back.
+    /// An operator named a key file that other things opened with as well. It was taken, and erased when the quorum
+    /// took its word back.
     #[test]
     fn a_key_file_that_was_there_is_known_for_somebody_elses() {
         let (directory, keys) = (tempfile::tempdir().unwrap(), ClusterKeys::create(CLUSTER).unwrap());

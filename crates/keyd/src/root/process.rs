@@ -1,8 +1,9 @@
 //! Keeping the memory of a whole process to itself.
 //!
-//! Root key and cluster key lie in locked pages of their own. What is derived from them for use does not: the key schedules of
-//! ciphers belong to the cryptographic library, and keys on their way to a drive pass through buffers of TLS. So a node closes
-//! the two ways by which memory gets out as a whole: core dumps (and debuggers of other users), and swap.
+//! Root key and cluster key lie in locked pages of their own. What is derived from them for use does not: the key
+//! schedules of ciphers belong to the cryptographic library, and keys on their way to a drive pass through buffers of
+//! TLS. So a node closes the two ways by which memory gets out as a whole: core dumps (and debuggers of other users),
+//! and swap.
 
 use std::io;
 
@@ -11,8 +12,8 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 
 /// Takes this process out of core dumps and out of the swap, for good: called once, before the first secret is there.
 ///
-/// Errors: the system refuses, mostly the locking, for want of `LimitMEMLOCK=infinity` in the unit or of CAP_IPC_LOCK. The node works
-/// without it; then its swap has to be encrypted, and the operator is to be told that.
+/// Errors: the system refuses, mostly the locking, for want of `LimitMEMLOCK=infinity` in the unit or of CAP_IPC_LOCK.
+/// The node works without it; then its swap has to be encrypted, and the operator is to be told that.
 pub fn keep_memory_private() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;

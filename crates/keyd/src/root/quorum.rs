@@ -13,10 +13,10 @@
 //!          1  length of the name
 //!          n  name
 //! ```
-//! Key wrap is AES with padding (RFC 5649). What is split is not the root key itself but a secret that wraps it, new with each
-//! split: so a quorum is changed without changing the root key, the root key never leaves its locked page for the splitting
-//! library, and the wrap is the check value: shares that do not fit together open nothing. A share's own wrap tells a wrong
-//! passphrase at once and by name, and binds the share to its holder, its place and its quorum.
+//! Key wrap is AES with padding (RFC 5649). What is split is not the root key itself but a secret that wraps it, new
+//! with each split: so a quorum is changed without changing the root key, the root key never leaves its locked page for
+//! the splitting library, and the wrap is the check value: shares that do not fit together open nothing. A share's own
+//! wrap tells a wrong passphrase at once and by name, and binds the share to its holder, its place and its quorum.
 
 use capstan_format::{Cursor, FormatError};
 use capstan_keys::{

@@ -253,8 +253,8 @@ impl OpenRoot {
         self.keys
     }
 
-    /// The same root key under another quorum. Shares and files of the old one open the root key for as long as they exist:
-    /// destroy them, or found a new root key where a holder is not trusted any more.
+    /// The same root key under another quorum. Shares and files of the old one open the root key for as long as they
+    /// exist: destroy them, or found a new root key where a holder is not trusted any more.
     pub fn under_another_quorum(&self, epoch: u32, quorum: &Quorum) -> Result<SealedRoot, RootError> {
         SealedRoot::split(&self.root, &self.keys, epoch, quorum)
     }

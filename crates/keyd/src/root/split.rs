@@ -1,13 +1,14 @@
 //! Splitting a secret among holders (Shamir): any `threshold` shares give it, fewer tell nothing at all.
 //!
-//! The polynomials are those of the crate `blahaj`: one for each byte of the secret over GF(256), the secret as its constant term,
-//! every other coefficient uniform in 0..=255 (its forerunner `sharks` drew from 1..=255, RUSTSEC-2024-0398, so that shares told
-//! something of the secret; a test here looks at how shares are spread). `vsss-rs` was rejected: verifiable sharing over prime
-//! fields wants curves, while whether shares fit together is told here by the key wrap of what they open. The randomness is
-//! drawn beforehand from the one generator that everything uses, and is zeroised.
+//! The polynomials are those of the crate `blahaj`: one for each byte of the secret over GF(256), the secret as its
+//! constant term, every other coefficient uniform in 0..=255 (its forerunner `sharks` drew from 1..=255,
+//! RUSTSEC-2024-0398, so that shares told something of the secret; a test here looks at how shares are spread).
+//! `vsss-rs` was rejected: verifiable sharing over prime fields wants curves, while whether shares fit together is told
+//! here by the key wrap of what they open. The randomness is drawn beforehand from the one generator that everything
+//! uses, and is zeroised.
 //!
-//! Limits: the field's tables are looked up by secret values, so another process on the same core may learn from the cache while
-//! shares are put together, which is a moment at each unlocking.
+//! Limits: the field's tables are looked up by secret values, so another process on the same core may learn from the
+//! cache while shares are put together, which is a moment at each unlocking.
 
 use std::convert::Infallible;
 
@@ -71,8 +72,8 @@ fn split_with(
     points.into_iter().map(share).collect()
 }
 
-/// Puts a secret together out of exactly as many shares as its threshold, of one split and with different indices: the caller
-/// has seen to that. Shares that were altered give another secret, which only its use can show.
+/// Puts a secret together out of exactly as many shares as its threshold, of one split and with different indices: the
+/// caller has seen to that. Shares that were altered give another secret, which only its use can show.
 pub(crate) fn combine(shares: &[&Share]) -> Option<Secret> {
     let threshold = u8::try_from(shares.len()).ok().filter(|&count| count > 0)?;
     let mut points = Vec::with_capacity(shares.len());
@@ -200,10 +201,10 @@ mod tests {
         assert!(split_with(&secret(1), ID, 3, 5, short).is_err());
     }
 
-    /// The fault of `sharks`, the forerunner of the library: coefficients were never zero, so that a share could never equal the
-    /// secret and each share ruled values of the secret out. Here a single share of a fixed secret takes each of the 256
-    /// values alike: chi-squared with 255 degrees of freedom is above 400 once in a thousand million runs; without one of
-    /// the values it is above 500.
+    /// The fault of `sharks`, the forerunner of the library: coefficients were never zero, so that a share could never
+    /// equal the secret and each share ruled values of the secret out. Here a single share of a fixed secret takes each
+    /// of the 256 values alike: chi-squared with 255 degrees of freedom is above 400 once in a thousand million runs;
+    /// without one of the values it is above 500.
     #[test]
     fn a_share_tells_nothing_of_the_secret() {
         const SPLITS: usize = 4000;

@@ -1,15 +1,16 @@
 //! A root key in a token (PKCS#11): a hardware security module, or SoftHSM.
 //!
-//! The root key is an AES-256 key that the token makes, sensitive and not extractable; it wraps the cluster key inside the token.
-//! How, is the token's choice and stands in `root.sealed`:
-//! - **AES-GCM**, where the token encrypts with it: nonce (12) | ciphertext | tag (16), additional data `capstan keyd token v1` and
-//!   cluster id. It binds the cluster, and the opened key is written to one place that we zeroise.
-//! - **AES key wrap with padding** (`CKM_AES_KEY_WRAP_PAD`, RFC 5649) where it does not (a FIPS mode that refuses nonces of ours).
-//!   The opened key is then read out as an attribute of a session object, and the library `cryptoki` leaves a copy of it
-//!   in memory that it gives back without clearing: this is why it comes second.
+//! The root key is an AES-256 key that the token makes, sensitive and not extractable; it wraps the cluster key inside
+//! the token. How, is the token's choice and stands in `root.sealed`:
+//! - **AES-GCM**, where the token encrypts with it: nonce (12) | ciphertext | tag (16), additional data
+//!   `capstan keyd token v1` and cluster id. It binds the cluster, and the opened key is written to one place that we
+//!   zeroise.
+//! - **AES key wrap with padding** (`CKM_AES_KEY_WRAP_PAD`, RFC 5649) where it does not (a FIPS mode that refuses
+//!   nonces of ours). The opened key is then read out as an attribute of a session object, and the library `cryptoki`
+//!   leaves a copy of it in memory that it gives back without clearing: this is why it comes second.
 //!
-//! A module is loaded and initialised once in a process and stays until its end: unloading modules that have threads and exit
-//! handlers of their own is what crashes. A session is used by one thread at a time.
+//! A module is loaded and initialised once in a process and stays until its end: unloading modules that have threads
+//! and exit handlers of their own is what crashes. A session is used by one thread at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -307,7 +308,8 @@ fn choose(module: &Pkcs11, slot: Slot, label: &str) -> Result<Wrap, TokenError> 
     Err(TokenError::CannotWrap { label: label.to_owned() })
 }
 
-/// The root key may do what it is for and nothing else: many tokens refuse a key that both wraps and encrypts, and rightly.
+/// The root key may do what it is for and nothing else: many tokens refuse a key that both wraps and encrypts, and
+/// rightly.
 fn root_template(wrap: Wrap, id: [u8; 16]) -> Vec<Attribute> {
     let (wraps, encrypts) = (wrap == Wrap::KeyWrapPad, wrap == Wrap::Gcm);
     vec![

@@ -9,8 +9,8 @@
 //!    '-----------------+---- lock, or 15 minutes without -----<---' lock
 //!                            the missing shares
 //! ```
-//! Pure: opened shares and times are arguments ([`SealedRoot::open_share`] does the slow part beforehand, in a thread that may
-//! block). Shares that wait are secrets in memory, so they do not wait for ever.
+//! Pure: opened shares and times are arguments ([`SealedRoot::open_share`] does the slow part beforehand, in a thread
+//! that may block). Shares that wait are secrets in memory, so they do not wait for ever.
 
 use std::sync::Arc;
 
@@ -58,7 +58,8 @@ enum State {
 impl Unlocking {
     /// Takes a holder's share, and unlocks the node if it is the last one missing.
     ///
-    /// A share of a holder whose share is there already takes its place. If the shares do not give the root key, all are dropped.
+    /// A share of a holder whose share is there already takes its place. If the shares do not give the root key, all
+    /// are dropped.
     pub fn give(&mut self, sealed: &SealedRoot, share: Share, now_ns: i64) -> Result<UnlockingStage, RootError> {
         self.expire(now_ns);
         let mut shares = match std::mem::take(&mut self.state) {

@@ -79,7 +79,8 @@ impl Asking {
             return Err(Refusal::forbidden(format!("{} is no agent: keys are given to drives alone.", peer.id)));
         }
         let node = service.node()?;
-        // Its certificate was committed before it had it. A node that knows nothing of that does not know what the agent may use either.
+        // Its certificate was committed before it had it. A node that knows nothing of that does not know what the
+        // agent may use either.
         let certificate = certificate_path(&peer.serial).to_string();
         if node.view(|view| view.ledger().other(&certificate).is_none()) {
             let detail = format!("This node has not heard of the enrolment of {} yet: ask another.", peer.id);
@@ -166,8 +167,8 @@ impl Asking {
         }))
     }
 
-    /// A volume names a key that a lost node may have given out: from here on it is on record. It is given to nobody before an officer has
-    /// confirmed of which group it is.
+    /// A volume names a key that a lost node may have given out: from here on it is on record. It is given to nobody
+    /// before an officer has confirmed of which group it is.
     async fn claim(&self, volser: &Volser, tag: KeyTag) -> Result<(), Refusal> {
         if self.node.view(|view| recovered(view.ledger(), &tag).is_none()) {
             return Ok(());
@@ -251,7 +252,8 @@ async fn read(
     let (record, key, standing) = asking.noting(noted, found).await?;
     let another = asking.another(&volser, serial);
     if let Some(Another { found: serial, .. }) = another {
-        // For the list of data units. A volume is read whether that can be noted or not; the audit log has it in any case.
+        // For the list of data units. A volume is read whether that can be noted or not; the audit log has it in any
+        // case.
         let seen = Operation::Seen { volser, serial };
         if let Err(error) = asking.node.ask(seen, asking.name(), asking.request.0).await {
             tracing::warn!(%error, %serial, "the cartridge that a volume was read from was not noted");

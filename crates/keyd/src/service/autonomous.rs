@@ -10,12 +10,14 @@
 //!  the majority is heard; the keys open; the record is read with them; allowed, by this very request, in this epoch, for a node of the cluster?
 //!        |-- yes: unlocked, and noted                             `-- no: what it made is destroyed, it stays locked, and that is noted
 //! ```
-//! **It asks the majority first**, because what lies on its disk may be old: the disk of a node that was removed, a copy from before a restore or
-//! from before the quorum took it back. So a node that is started cut off waits for its holders, and that is the price. It does not help against
-//! somebody who takes the files apart without this program: docs/KEYS.md says what does.
+//! **It asks the majority first**, because what lies on its disk may be old: the disk of a node that was removed, a
+//! copy from before a restore or from before the quorum took it back. So a node that is started cut off waits for its
+//! holders, and that is the price. It does not help against somebody who takes the files apart without this program:
+//! docs/KEYS.md says what does.
 //!
-//! **A PIN file** (`[token] pin_file` in keyd.toml) is another way round, and no quorum is asked: whoever may write the state directory, has the token and
-//! knows its PIN, could unlock the node as well by hand. It is said by `keyd status`, in the log of the system and in the audit log.
+//! **A PIN file** (`[token] pin_file` in keyd.toml) is another way round, and no quorum is asked: whoever may write the
+//! state directory, has the token and knows its PIN, could unlock the node as well by hand. It is said by
+//! `keyd status`, in the log of the system and in the audit log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,7 +128,8 @@ enum Failed {
 }
 
 impl Keeping {
-    /// Makes the files or destroys them, where what the quorum said has changed. What fails is tried again once in a while, and said once.
+    /// Makes the files or destroys them, where what the quorum said has changed. What fails is tried again once in a
+    /// while, and said once.
     pub(super) async fn settle(&mut self, service: &Service, node: &Node) {
         let (name, epoch) = (service.name(), service.settings.epoch);
         let record = node.view(|view| AutonomousRecord::of(view, name, epoch)).filter(|record| record.allowed);
@@ -205,7 +208,8 @@ impl Service {
         Err(Refusal::unready(error.to_string()))
     }
 
-    /// Opens the node with the PIN that was left with it. What does not open leaves it locked: tried at each start anew, a wrong PIN would end the token.
+    /// Opens the node with the PIN that was left with it. What does not open leaves it locked: tried at each start
+    /// anew, a wrong PIN would end the token.
     pub(super) async fn unlock_with_pin_file(self: &Arc<Self>) {
         let Some(pin_file) = self.settings.token.as_ref().and_then(|token| token.pin_file.as_ref()) else { return };
         if let Some(by) = self.locked_by_person() {

@@ -10,9 +10,9 @@
 //!  POST /v1/keys/TAG/destruction      a destroyed key is in no backup, at no node and in no history any more
 //!  POST /v1/core-backups/ID           the cluster key under its custodians' passphrases, opened again before it is given out (`people/custodians.rs`)
 //! ```
-//! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written when somebody has
-//! the file. A backup that nobody fetched is none: whoever breaks off, at whatever moment, leaves ciphertext in the state directory until the
-//! next is made, and nothing else.
+//! Only the record counts: on it stands that keys of the pool of a node that is alone are given out, and it is written
+//! when somebody has the file. A backup that nobody fetched is none: whoever breaks off, at whatever moment, leaves
+//! ciphertext in the state directory until the next is made, and nothing else.
 
 mod core;
 mod destruction;

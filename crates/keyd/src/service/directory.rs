@@ -52,7 +52,8 @@ pub struct KmaSettings {
     /// Keys that its pool is filled up to.
     #[serde(default = "pool_keys")]
     pub pool_keys: usize,
-    /// Where the key file is to be that it unlocks itself with, if the quorum lets it; in the state directory if absent.
+    /// Where the key file is to be that it unlocks itself with, if the quorum lets it; in the state directory if
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomous_key_file: Option<PathBuf>,
     /// The token that its root key is in.
@@ -266,8 +267,8 @@ impl StateDirectory {
         self.file("audit")
     }
 
-    /// Takes over what another node's directory holds of journals: its own, and its copies of others, which may be all that is left of what those
-    /// nodes gave out cut off.
+    /// Takes over what another node's directory holds of journals: its own, and its copies of others, which may be all
+    /// that is left of what those nodes gave out cut off.
     pub(super) fn copy_journals(&self, from: &Self) -> Result<(), DirectoryError> {
         let (from, to) = (from.journal(), self.journal());
         copy_files(&from, &to)?;
@@ -279,7 +280,8 @@ impl StateDirectory {
     }
 }
 
-/// Copies the files of a folder, if there is one, into a new one of its owner's alone; they are on disk when this returns.
+/// Copies the files of a folder, if there is one, into a new one of its owner's alone; they are on disk when this
+/// returns.
 fn copy_files(from: &Path, to: &Path) -> Result<(), DirectoryError> {
     let host = |source| DirectoryError::Host { path: from.to_owned(), source };
     let files = match fs::read_dir(from) {

@@ -16,8 +16,8 @@ pub(super) struct ExportRecord {
     pub(super) what: ExportWhat,
     pub(super) keys: usize,
     pub(super) made_ns: i64,
-    /// When the last of its keys was issued, by whichever node's clock, if that is later: one that was ahead issued keys that are no younger
-    /// than the export.
+    /// When the last of its keys was issued, by whichever node's clock, if that is later: one that was ahead issued
+    /// keys that are no younger than the export.
     #[serde(default)]
     pub(super) until_ns: i64,
     /// For whom exactly: the same question again is known by it.

@@ -110,8 +110,8 @@ pub fn new_cluster() -> Result<ClusterId, KeyError> {
     Ok(id)
 }
 
-/// Founds a cluster on its ledger, with its first node in a new state directory. `founding.kma.cluster` says which cluster, as the ledger
-/// was opened for.
+/// Founds a cluster on its ledger, with its first node in a new state directory. `founding.kma.cluster` says which
+/// cluster, as the ledger was opened for.
 pub async fn found(
     directory: &StateDirectory,
     ledger: &dyn Ledger,

@@ -1,8 +1,9 @@
 //! What the audit logs of all nodes say was handed to whom.
 //!
-//! Issue records tell the first time alone; to whom a key was given again, to append or to read, stands in the log of the node that gave it and
-//! nowhere else. So `GET /v1/handed` searches a node's log for another node, and whoever is asked what a compromise exposes asks all of them.
-//! A log that was not read is named with what is not known for lack of it: a list that is short for that reason must not look whole.
+//! Issue records tell the first time alone; to whom a key was given again, to append or to read, stands in the log of
+//! the node that gave it and nowhere else. So `GET /v1/handed` searches a node's log for another node, and whoever is
+//! asked what a compromise exposes asks all of them. A log that was not read is named with what is not known for lack
+//! of it: a list that is short for that reason must not look whole.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Found;

@@ -4,8 +4,8 @@
 //!  POST /v1/backups        --> begin(the request's id, work) --> {"job": ID}       one at a time; the same request again is the same job
 //!  GET  /v1/backups/jobs/ID --> look(ID) --> working, so far / done, what came of it / the problem that it ended with
 //! ```
-//! A job goes on when whoever asked for it has gone. What it makes counts only by what they do with it: so a job that nobody looks at any
-//! more changes nothing. The last one is remembered until the next begins, or the node ends.
+//! A job goes on when whoever asked for it has gone. What it makes counts only by what they do with it: so a job that
+//! nobody looks at any more changes nothing. The last one is remembered until the next begins, or the node ends.
 //!
 //! **Locks:** its own, never held across an await.
 
@@ -56,7 +56,8 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         Arc::new(Self { what, last: Mutex::default() })
     }
 
-    /// Begins a job, unless this request has begun it already, or another one is under way: of the same person it is that one.
+    /// Begins a job, unless this request has begun it already, or another one is under way: of the same person it is
+    /// that one.
     pub(super) fn begin<F>(
         self: &Arc<Self>,
         id: RequestId,
@@ -81,8 +82,8 @@ impl<T: Clone + Send + 'static> Jobs<T> {
             }
             *last = Some(Job { id, by, progress: progress.clone(), outcome: None });
         }
-        // A task of its own, so that one that panics ends as a failure and not as one that is under way for ever; its lines in the log are
-        // those of the request that began it.
+        // A task of its own, so that one that panics ends as a failure and not as one that is under way for ever; its
+        // lines in the log are those of the request that began it.
         let (jobs, work) = (self.clone(), tokio::spawn(work(progress).in_current_span()));
         tokio::spawn(async move {
             let outcome = work.await.unwrap_or_else(|_| Err(Refusal::failed()));

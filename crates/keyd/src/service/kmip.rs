@@ -5,8 +5,9 @@
 //!                                        ^                          |
 //!                                        '---- decided anew <-------' conflict, or the answer was lost
 //! ```
-//! What was decided is committed before it is noted, and noted before it is answered. A node that is cut off answers what changes
-//! nothing. Every message must be whole so many seconds after its first byte ([`Limits::request`]), and its answer be taken in so many more.
+//! What was decided is committed before it is noted, and noted before it is answered. A node that is cut off answers
+//! what changes nothing. Every message must be whole so many seconds after its first byte ([`Limits::request`]), and
+//! its answer be taken in so many more.
 
 mod audit;
 mod desk;
@@ -35,8 +36,8 @@ const CONNECTIONS_MAX: usize = 1024;
 const PEER_CONNECTIONS_MAX: usize = 128;
 /// Longest message that needs no room of its own: libraries send and get some thousand bytes.
 const SMALL: usize = 64 << 10;
-/// Room for all longer ones together, requests up to 1 MiB and answers up to 4 MiB: without it the connections could hold five gigabytes, since
-/// whoever sends or takes slowly holds what there is of a message for seconds.
+/// Room for all longer ones together, requests up to 1 MiB and answers up to 4 MiB: without it the connections could
+/// hold five gigabytes, since whoever sends or takes slowly holds what there is of a message for seconds.
 const LARGE_BYTES: usize = 256 << 20;
 /// What the room is counted in.
 const UNIT: usize = 64 << 10;

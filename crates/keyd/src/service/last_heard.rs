@@ -1,4 +1,5 @@
-//! When the majority was heard last, as a node keeps it over its starts: the limits of policies count from there ([`crate::node::LastHeard`]).
+//! When the majority was heard last, as a node keeps it over its starts: the limits of policies count from there
+//! ([`crate::node::LastHeard`]).
 //!
 //! ```text
 //!  0  8  "CAPHEARD"
@@ -6,9 +7,10 @@
 //! 16  8  how much had passed since then when this was written, in nanoseconds, by what nobody sets
 //! 24  4  CRC32C of the cluster (16), the node's name, and the 24 bytes above
 //! ```
-//! Integers are little-endian. The file is replaced as a whole, every [`NOTED_EVERY`], in touch and cut off, locked or not: after a start the node takes
-//! itself to be cut off for that much longer than it is, and never for less. A file that is missing, damaged, or another node's is none. Rejected: a
-//! table in the replica, which lies still while nothing is committed, and would be written and wiped as often for this alone.
+//! Integers are little-endian. The file is replaced as a whole, every [`NOTED_EVERY`], in touch and cut off, locked or
+//! not: after a start the node takes itself to be cut off for that much longer than it is, and never for less. A file
+//! that is missing, damaged, or another node's is none. Rejected: a table in the replica, which lies still while
+//! nothing is committed, and would be written and wiped as often for this alone.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -77,7 +79,8 @@ impl Noted {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&self.encode(last, now))?;
         file.sync_all()?;
-        // Should the name be lost with the power, the record before it is an earlier one, and an earlier one errs to the safe side.
+        // Should the name be lost with the power, the record before it is an earlier one, and an earlier one errs to
+        // the safe side.
         fs::rename(&new, &self.path)
     }
 

@@ -116,7 +116,8 @@ fn moved(record: &KmaRecord, address: &str, site: &str) -> Option<String> {
     })
 }
 
-/// Whoever has a certificate of a person may bring a share: a node that is locked knows neither users nor roles, and the shares are what counts.
+/// Whoever has a certificate of a person may bring a share: a node that is locked knows neither users nor roles, and
+/// the shares are what counts.
 async fn unlock(
     State(service): State<Arc<Service>>,
     (Extension(peer), Extension(from)): (Extension<Peer>, Extension<CameFrom>),

@@ -1,18 +1,21 @@
-//! What a node tells those who watch it: numbers in the text form of OpenMetrics, health and readiness, on a listener of their own.
+//! What a node tells those who watch it: numbers in the text form of OpenMetrics, health and readiness, on a listener
+//! of their own.
 //!
 //! ```text
 //!  requests, KMIP operations, connections --count as they happen--.
 //!  looking loop, every 5 s: pool, keys, backups, certificates ----+--> Registry --GET /metrics--> Prometheus
 //!  at each scrape: locked or open, in touch or cut off -----------'
 //! ```
-//! **A scrape costs the same with a million keys as with none:** it reads numbers that are there. What has to be looked for is looked for
-//! by a loop, however often somebody scrapes; keys by state are counted where they change ([`crate::state::State::keys_in`]).
+//! **A scrape costs the same with a million keys as with none:** it reads numbers that are there. What has to be looked
+//! for is looked for by a loop, however often somebody scrapes; keys by state are counted where they change
+//! ([`crate::state::State::keys_in`]).
 //!
-//! **Labels** are routes, states, nodes: few, and nothing that says what is on tape. Volumes, keys, agents and users are never among
-//! them, for who reads metrics need not be one who may list those; each of them would be a time series for ever besides.
+//! **Labels** are routes, states, nodes: few, and nothing that says what is on tape. Volumes, keys, agents and users
+//! are never among them, for who reads metrics need not be one who may list those; each of them would be a time series
+//! for ever besides.
 //!
-//! The listener speaks plain HTTP to whoever reaches it, since scrapers have no certificate of the cluster. It is off unless
-//! `metrics_listen` says where, and belongs on loopback or on a network of watchers.
+//! The listener speaks plain HTTP to whoever reaches it, since scrapers have no certificate of the cluster. It is off
+//! unless `metrics_listen` says where, and belongs on loopback or on a network of watchers.
 
 mod look;
 mod requests;

@@ -7,8 +7,8 @@
 //!                                      summary, roles:           from the table of acts
 //! ```
 //! Documents written beside handlers go wrong at the first change. Here a handler that takes `Input<AddPeer>` and gives
-//! `Json<EnrolmentOpened>` is documented by that, and one whose types have no schema does not compile. `GET /v1/openapi.json` and
-//! `docs/openapi.json` are this document; a test compares them.
+//! `Json<EnrolmentOpened>` is documented by that, and one whose types have no schema does not compile.
+//! `GET /v1/openapi.json` and `docs/openapi.json` are this document; a test compares them.
 
 mod document;
 mod speaks;

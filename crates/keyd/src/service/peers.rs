@@ -1,8 +1,8 @@
 //! Journals that nodes keep for each other.
 //!
-//! `POST /v1/journals` leaves the newest part of the sender's journal here; `GET /v1/journals/AFTER` gives a node back what this one has of its
-//! own journal, for one whose disk was lost or put back. A copy proves itself ([`crate::journal`]), so that no more than the sender's
-//! certificate is asked.
+//! `POST /v1/journals` leaves the newest part of the sender's journal here; `GET /v1/journals/AFTER` gives a node back
+//! what this one has of its own journal, for one whose disk was lost or put back. A copy proves itself
+//! ([`crate::journal`]), so that no more than the sender's certificate is asked.
 
 use std::collections::HashMap;
 use std::io;
@@ -69,7 +69,8 @@ impl Copies {
         open.get_mut(kma).map_or_else(|| unreachable!("it was put there"), act)
     }
 
-    /// The nodes of whose entries something is left in a copy here. A copy that cannot be read is taken to hold something.
+    /// The nodes of whose entries something is left in a copy here. A copy that cannot be read is taken to hold
+    /// something.
     pub(super) fn left(&self) -> io::Result<Vec<Name>> {
         let is_left = |kma: &Name| !self.with(kma, |copy| Ok(copy.is_wiped())).unwrap_or(false);
         Ok(JournalCopy::all(&self.directory)?.into_iter().filter(is_left).collect())

@@ -1,12 +1,13 @@
-//! What people ask of a node: each act by the table of roles, noted before and after, and by quorum where that is what the table says.
+//! What people ask of a node: each act by the table of roles, noted before and after, and by quorum where that is what
+//! the table says.
 //!
 //! ```text
 //!  certificate --> Person --permitted(act)--> AtOnce   --> noted "begun", done, noted "done", answered
 //!                     |                   `-> ByQuorum --> queue: pending/ID, approved by others, carried out with the last approval
 //!                     `-- denied: noted, told which role may
 //! ```
-//! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; custodians: core security backups; audit, exposed: what
-//! auditors look at.
+//! peers: agents, KMIP clients; kmas; keys: policies, groups, data units, keys; users; queue; custodians: core security
+//! backups; audit, exposed: what auditors look at.
 
 mod anchors;
 mod arriving;

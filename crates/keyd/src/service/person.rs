@@ -61,8 +61,8 @@ async fn identified(service: &Service, node: &Node, peer: &Peer, from: CameFrom)
     }
 }
 
-/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it answers whoever is of
-/// the kind.
+/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it
+/// answers whoever is of the kind.
 pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who: Who) -> Result<(), Refusal> {
     match who {
         Who::Person(act) => {
@@ -136,7 +136,8 @@ impl Person {
         Ok(seen)
     }
 
-    /// Does something: noted before it begins and when it has ended. Whoever finds a beginning alone has to look what became of it.
+    /// Does something: noted before it begins and when it has ended. Whoever finds a beginning alone has to look what
+    /// became of it.
     pub(super) async fn does<T>(
         &self,
         noted: Entry,
@@ -152,8 +153,8 @@ impl Person {
         done
     }
 
-    /// Changes records by compare-and-set. The first record that `decide` puts is one that no other decision would: by it a commit whose
-    /// answer was lost is known again, and not made twice.
+    /// Changes records by compare-and-set. The first record that `decide` puts is one that no other decision would: by
+    /// it a commit whose answer was lost is known again, and not made twice.
     pub(super) async fn change(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, Refusal> + Send,

@@ -6,9 +6,9 @@
 //!  backup       the newest verified backup that is kept, as is on record, was made at or after the record's last change
 //! ```
 //!
-//! Each node proves its own copy some seconds after keys have changed, and every ten minutes, and says so in the ledger. What is not proved
-//! is listed, each with why: a proof that passes over something is none. What a node has said longer ago than [`COUNTS_FOR`] counts no more: it may
-//! have burnt since.
+//! Each node proves its own copy some seconds after keys have changed, and every ten minutes, and says so in the
+//! ledger. What is not proved is listed, each with why: a proof that passes over something is none. What a node has
+//! said longer ago than [`COUNTS_FOR`] counts no more: it may have burnt since.
 
 mod all;
 mod opened;
@@ -104,7 +104,8 @@ pub struct RetrievalProof {
 /// A key or object that was not proved somewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unproved {
-    /// The data unit; `kmip` for an object of a KMIP client, `recovered` for a key of a lost node that no volume has named yet.
+    /// The data unit; `kmip` for an object of a KMIP client, `recovered` for a key of a lost node that no volume has
+    /// named yet.
     pub unit: String,
     /// The key, or the object's Unique Identifier.
     pub key: String,

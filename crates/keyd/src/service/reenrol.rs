@@ -1,7 +1,8 @@
 //! The way back in: as many holders as open the root key, at the node's own machine, let a user enrol anew.
 //!
-//! People are let in by people who are in. Where nobody is any more, since certificates have ended, passphrases were lost or their week is over, the
-//! holders are who is left: they have the root key, and who has that has everything. It goes through the socket of the state directory alone.
+//! People are let in by people who are in. Where nobody is any more, since certificates have ended, passphrases were
+//! lost or their week is over, the holders are who is left: they have the root key, and who has that has everything. It
+//! goes through the socket of the state directory alone.
 
 use std::sync::Arc;
 

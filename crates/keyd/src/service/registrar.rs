@@ -50,7 +50,8 @@ impl CertificateRecord {
     }
 }
 
-/// Where a node was moved to, if its certificate names other hosts: nobody who looks for it there takes it for the one it is.
+/// Where a node was moved to, if its certificate names other hosts: nobody who looks for it there takes it for the one
+/// it is.
 pub(super) fn moved_from(view: View<'_>, peer: &PeerId, certificate: &Serial) -> Option<String> {
     let kma = view.ledger().kmas().get(&peer.name).filter(|_| peer.kind == PeerKind::Kma)?;
     let CertificateRecord { hosts, .. } = serde_json::from_slice(record(view, &certificate_path(certificate))?).ok()?;
@@ -294,7 +295,8 @@ impl Registrar for Registry {
                         return Err(Refusal::forbidden("The certificate that is to be renewed was revoked.").into());
                     }
                     let left_ns = peer.not_after_ns.saturating_sub(node.now_ns());
-                    // What holds for longer than any does was made out by a clock that was ahead, and is taken by nobody.
+                    // What holds for longer than any does was made out by a clock that was ahead, and is taken by
+                    // nobody.
                     let holds_long = (CERTIFICATE_LIFETIME_NS / 2 + 1..=CERTIFICATE_LIFETIME_NS).contains(&left_ns);
                     if holds_long && moved_from(view, &peer.id, &peer.serial).is_none() {
                         return Err(
@@ -362,8 +364,8 @@ pub(super) fn of_certificate(
             if !user.certificates.contains(&renewed) {
                 return Err(Refusal::forbidden("The certificate that is to be renewed is no longer this user's."));
             }
-            // It holds beside the new one until its end or until that one is renewed: the answer may be lost, or a clock make the new one
-            // useless, and whoever had none then would need the quorum, which may be themselves.
+            // It holds beside the new one until its end or until that one is renewed: the answer may be lost, or a
+            // clock make the new one useless, and whoever had none then would need the quorum, which may be themselves.
             user.certificates.retain(|serial| *serial == renewed);
         }
         user.certificates.insert(CertificateSerial::from(*serial));

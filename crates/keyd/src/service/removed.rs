@@ -1,7 +1,7 @@
 //! Nodes that were removed: what this one does with what they have left, and how it finds out that it is one itself.
 //!
-//! The rules are [`crate::node`]'s; this looks for copies of journals, keeps on disk that this node was refused, and says in the audit log what
-//! became of a journal.
+//! The rules are [`crate::node`]'s; this looks for copies of journals, keeps on disk that this node was refused, and
+//! says in the audit log what became of a journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -70,8 +70,8 @@ impl Removed {
         !self.through.contains(kma) && self.unread.get(kma).is_none_or(|tried| tried.elapsed() >= READ_AGAIN_AFTER)
     }
 
-    /// A node that is cut off may have been removed: those that it reaches refuse it then. One whose disks are said to be destroyed lets
-    /// the others meet it.
+    /// A node that is cut off may have been removed: those that it reaches refuse it then. One whose disks are said to
+    /// be destroyed lets the others meet it.
     pub(super) async fn ask_whether_this_is_one(&mut self, service: &Service, node: &Node) {
         let (is_known, is_current) = (node.removal(), node.standing() == Standing::Current);
         let is_to_ask = match &is_known {
@@ -91,7 +91,8 @@ impl Removed {
 }
 
 impl Service {
-    /// A node that was removed has asked this one. Where its disks were said to be destroyed, one of them was not, or a copy of it is somewhere.
+    /// A node that was removed has asked this one. Where its disks were said to be destroyed, one of them was not, or a
+    /// copy of it is somewhere.
     pub(super) fn removed_was_met(&self, kma: &Name) {
         let Some(node) = self.open_node() else { return };
         let record = node.view(|view| view.ledger().removed(kma));
@@ -157,7 +158,8 @@ impl Service {
         Ok(())
     }
 
-    /// Another node has refused this one's certificate as revoked. It is kept on disk: a node that starts again cut off must not forget it.
+    /// Another node has refused this one's certificate as revoked. It is kept on disk: a node that starts again cut off
+    /// must not forget it.
     pub(super) fn is_refused_by(&self, peer: &Name) {
         let Some(node) = self.open_node() else { return };
         node.refused_by_others(true);

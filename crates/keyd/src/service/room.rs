@@ -1,14 +1,14 @@
 //! Room in the ledger: how much there is, and who may still take of it.
 //!
-//! etcd takes so much and no more ([`crate::ledger::Room`]). When it has met its quota nothing can be changed, and that no client can be revoked
-//! either. So clients stop before people do:
+//! etcd takes so much and no more ([`crate::ledger::Room`]). When it has met its quota nothing can be changed, and that
+//! no client can be revoked either. So clients stop before people do:
 //! ```text
 //!  of the quota   1/2            3/4                          9/10                       all
 //!   Plenty         | Low: said    | Reserved: KMIP clients     | Closed: KMIP clients     | Full: nothing
 //!                  |              | destroy and revoke, no more | change nothing           |
 //! ```
-//! Members are asked every [`LOOK_EVERY`]; what KMIP clients were let write since then is counted as written, twice, since etcd keeps more than
-//! a record's bytes of it.
+//! Members are asked every [`LOOK_EVERY`]; what KMIP clients were let write since then is counted as written, twice,
+//! since etcd keeps more than a record's bytes of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -220,8 +220,8 @@ fn listen(address: &str) -> anyhow::Result<TcpListener> {
     crate::door::listen(address).with_context(refused)
 }
 
-/// Passes on when the majority was heard. It never ends: a ledger that is not followed any more says nothing more, and its node goes on as if cut
-/// off.
+/// Passes on when the majority was heard. It never ends: a ledger that is not followed any more says nothing more, and
+/// its node goes on as if cut off.
 async fn listen_for_majority(service: &Service, mut fresh: watch::Receiver<Freshness>) {
     let mut told = None;
     while fresh.changed().await.is_ok() {

@@ -1,4 +1,5 @@
-//! Refusals are noted sparingly: whoever is refused may ask again as often as they like, and each entry of the audit log is flushed.
+//! Refusals are noted sparingly: whoever is refused may ask again as often as they like, and each entry of the audit
+//! log is flushed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +34,8 @@ impl Sparing {
     }
 }
 
-/// Refusals of each agent by itself, so that one that is noisy hides no other. There are no more of them than certificates.
+/// Refusals of each agent by itself, so that one that is noisy hides no other. There are no more of them than
+/// certificates.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<HashMap<Name, Sparing>>);
 

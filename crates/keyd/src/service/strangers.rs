@@ -1,14 +1,16 @@
-//! How often enrolments are tried: from one place so often, from all together so often, and never with a lock at the end.
+//! How often enrolments are tried: from one place so often, from all together so often, and never with a lock at the
+//! end.
 //!
-//! A passphrase of 100 bits is not guessed, at whatever rate. So nothing is gained by locking an enrolment after some tries, and it was lost by it:
-//! whoever reached the port and knew a name locked it within a second. What is to be kept is the node, which computes and commits for each try.
-//! A place is an address, of IPv6 its network of 64 bits.
+//! A passphrase of 100 bits is not guessed, at whatever rate. So nothing is gained by locking an enrolment after some
+//! tries, and it was lost by it: whoever reached the port and knew a name locked it within a second. What is to be kept
+//! is the node, which computes and commits for each try. A place is an address, of IPv6 its network of 64 bits.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Tries from one place at once that come to nothing, and how long each further one waits: a whole rack may enrol from behind one address.
+/// Tries from one place at once that come to nothing, and how long each further one waits: a whole rack may enrol from
+/// behind one address.
 const OF_ONE: Share = Share { at_once: 20, every: Duration::from_secs(5) };
 /// Tries from all places.
 const OF_ALL: Share = Share { at_once: 100, every: Duration::from_millis(50) };

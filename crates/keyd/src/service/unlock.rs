@@ -1,7 +1,9 @@
-//! Unlocking: shares of the root key, over the network by people of the cluster, or here by whoever has the state directory.
+//! Unlocking: shares of the root key, over the network by people of the cluster, or here by whoever has the state
+//! directory.
 //!
-//! Users enrol with a node that is unlocked, and a node is unlocked by people: so the first time, and whenever nobody's certificate is
-//! at hand, it is done on the node itself, through a socket in its state directory that is its owner's alone. One line of JSON each way.
+//! Users enrol with a node that is unlocked, and a node is unlocked by people: so the first time, and whenever nobody's
+//! certificate is at hand, it is done on the node itself, through a socket in its state directory that is its owner's
+//! alone. One line of JSON each way.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -78,8 +80,8 @@ impl Service {
 
     /// Locks the node for as long as its holders do not open it: now, and over each start.
     ///
-    /// It gives nothing out from here on, whatever its disk is like: where that does not take note, the node stays locked as it is, and an
-    /// error says that it is for now alone.
+    /// It gives nothing out from here on, whatever its disk is like: where that does not take note, the node stays
+    /// locked as it is, and an error says that it is for now alone.
     pub(super) async fn lock_at_once(&self, by: &Name, noted: Entry) -> io::Result<()> {
         let unlocking = self.unlocking.lock().await;
         self.gate.lock().await.lock();
@@ -159,7 +161,8 @@ impl Service {
                 return Err(refused(error).into());
             }
         };
-        // A share that is not needed is looked at all the same: whoever tries their passphrase is to learn whether it is right.
+        // A share that is not needed is looked at all the same: whoever tries their passphrase is to learn whether it
+        // is right.
         if self.open_node().is_some() {
             return Ok(said(UnlockingStage::Unlocked));
         }

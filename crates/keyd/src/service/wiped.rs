@@ -1,18 +1,20 @@
 //! Journals and copies of journals in which nothing is left: each node wipes its own, and says how far.
 //!
-//! A journal holds wrapped keys ([`crate::journal`]), and so do the copies that other nodes keep of it. A key that is destroyed is gone from them
-//! once each node has said so:
+//! A journal holds wrapped keys ([`crate::journal`]), and so do the copies that other nodes keep of it. A key that is
+//! destroyed is gone from them once each node has said so:
 //! ```text
 //!  wiped/KMA          at commit R this node's own journal was empty; it ends with that record. Nothing from before can be sent to anybody
 //!                     from the commit on that put this there
 //!  wiped-copies/KMA   at commit R the copies that this node keeps were empty, but for those that are named, each with the commit at which it was
 //! ```
-//! The order counts: a copy that was empty before its journal was may have been filled again since. So a statement of copies counts from the
-//! statement of each journal on, and for a node that was removed from its removal on: after that nobody takes anything from it.
+//! The order counts: a copy that was empty before its journal was may have been filled again since. So a statement of
+//! copies counts from the statement of each journal on, and for a node that was removed from its removal on: after that
+//! nobody takes anything from it.
 //!
-//! **When a copy may go.** A living node's, once that node has said that its journal is empty, which the ledger has all of, at the copy's last
-//! record or behind it, and every key of the copy is on record as well, for the same volume: a node that was brought back from an old disk speaks
-//! of another journal of the same name. A removed node's, once this node has said it to the ledger.
+//! **When a copy may go.** A living node's, once that node has said that its journal is empty, which the ledger has all
+//! of, at the copy's last record or behind it, and every key of the copy is on record as well, for the same volume: a
+//! node that was brought back from an old disk speaks of another journal of the same name. A removed node's, once this
+//! node has said it to the ledger.
 //!
 //! Nothing is said as long as no key is destroyed, but where a journal ends that was used.
 
@@ -200,7 +202,8 @@ enum Verdict {
     Stays,
     /// It holds something that the ledger contradicts or lacks: it stays until somebody has looked at it.
     Doubted(DoubtKind, String),
-    /// It stays, and may be that of a node that gives keys out at this moment: no doubt, and said in the log, for certificates wait for it.
+    /// It stays, and may be that of a node that gives keys out at this moment: no doubt, and said in the log, for
+    /// certificates wait for it.
     Waits(String),
 }
 
@@ -218,7 +221,8 @@ fn judge(view: View<'_>, holder: &Name, kma: &Name, copy: &HeldCopy) -> Verdict 
             _ => None,
         })
     };
-    // A node that was put back and drew the same key again has a longer journal by now: that the key is on record says nothing of this volume.
+    // A node that was put back and drew the same key again has a longer journal by now: that the key is on record says
+    // nothing of this volume.
     let twice = given_out().find_map(|(adopted, known)| {
         let owner = &known?.stored.record.volser;
         (*owner != adopted.volser).then_some((adopted, owner))
@@ -248,7 +252,8 @@ fn judge(view: View<'_>, holder: &Name, kma: &Name, copy: &HeldCopy) -> Verdict 
     Verdict::Doubted(DoubtKind::Journal, words)
 }
 
-/// A copy that goes on behind what its node has said: that node is cut off and gives keys out, or it has lost its disk and begun another journal.
+/// A copy that goes on behind what its node has said: that node is cut off and gives keys out, or it has lost its disk
+/// and begun another journal.
 fn longer(
     view: View<'_>,
     holder: &Name,
@@ -258,7 +263,8 @@ fn longer(
     unknown: Option<KeyTag>,
 ) -> Verdict {
     let destroyed = view.ledger().keys_destroyed();
-    // Of what a node gives out now, the copy was empty since the node said so, or else the node has more to say for what is destroyed.
+    // Of what a node gives out now, the copy was empty since the node said so, or else the node has more to say for
+    // what is destroyed.
     let emptied = kept_copies(view, holder).unwrap_or_default().of(kma);
     if destroyed == 0 || own.revision < destroyed || emptied >= from_when(view, kma) {
         return Verdict::Stays;

@@ -1,7 +1,8 @@
 //! Records that the ledger has no more, or has something else in the place of: what was known of them stays.
 //!
-//! A [`Mark`] says of such a record which commit has what lies there now (0: nothing does) and the change that is believed. So a transaction
-//! that changes it expects the ledger as it is, and what it puts counts on from the version that was believed.
+//! A [`Mark`] says of such a record which commit has what lies there now (0: nothing does) and the change that is
+//! believed. So a transaction that changes it expects the ledger as it is, and what it puts counts on from the version
+//! that was believed.
 
 use capstan_keys::{Agent, RealmRecord};
 
@@ -39,7 +40,8 @@ impl State {
         self.kept.iter().map(String::as_str)
     }
 
-    /// A record of which the ledger has another version, or none, is as it was known; `mark` says what the ledger has there.
+    /// A record of which the ledger has another version, or none, is as it was known; `mark` says what the ledger has
+    /// there.
     pub fn keep(&mut self, path: &str, mark: Mark, plaintext: Option<&[u8]>) -> Result<(), StateError> {
         let parsed = Path::parse(path);
         self.kept.insert(path.to_owned());

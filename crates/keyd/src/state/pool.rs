@@ -1,7 +1,8 @@
 //! The keys that one node has drawn and not issued, in the order in which they may be issued.
 //!
-//! Which of them may be is a question of commits (`crate::desk`): those up to one of them. So they stand in the order of their commits,
-//! each half of the pool by itself, and the first that may be issued, and how many may not yet, are found without a look at the others.
+//! Which of them may be is a question of commits (`crate::desk`): those up to one of them. So they stand in the order
+//! of their commits, each half of the pool by itself, and the first that may be issued, and how many may not yet, are
+//! found without a look at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

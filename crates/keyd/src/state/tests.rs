@@ -51,8 +51,8 @@ fn put(state: &mut State, revision: i64, change: u64, (path, plaintext): &(Path,
     state.put(&path.to_string(), Mark { revision, change }, plaintext).unwrap();
 }
 
-/// What a node had decided cut off was laid over a volume that got another key meanwhile, of another group: that key came out as one of
-/// `default`, and did not open.
+/// What a node had decided cut off was laid over a volume that got another key meanwhile, of another group: that key
+/// came out as one of `default`, and did not open.
 #[test]
 fn a_key_that_the_ledger_knows_since_keeps_its_group_under_what_lies_apart() {
     let mut ledger = State::default();
@@ -74,7 +74,8 @@ fn a_key_that_the_ledger_knows_since_keeps_its_group_under_what_lies_apart() {
     assert_eq!(holdings.issued(&KeyTag([2; 16])).unwrap().group.as_str(), "brief");
 }
 
-/// The majority destroyed a key that a node had copied when it was cut off: it is gone for that node as well, once it has heard of it.
+/// The majority destroyed a key that a node had copied when it was cut off: it is gone for that node as well, once it
+/// has heard of it.
 #[test]
 fn what_the_majority_destroyed_is_gone_whatever_lies_apart() {
     let mut ledger = State::default();

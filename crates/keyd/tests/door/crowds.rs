@@ -13,7 +13,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::node::{Node, Site};
 use crate::slow::{config, connect};
 
-/// Most of the idle ones stand in a process of their own, so that the limit of open files is used up by one end of each.
+/// Most of the idle ones stand in a process of their own, so that the limit of open files is used up by one end of
+/// each.
 const ADDRESS: &str = "CAPSTAN_TEST_STRANGERS_GO_TO";
 const COUNT: &str = "CAPSTAN_TEST_STRANGERS";
 
@@ -86,7 +87,8 @@ fn slowest(client: &ClusterClient) -> Duration {
     times.max().unwrap()
 }
 
-/// Most of them never begin TLS, some are members: none keeps the node from others. Set `CAPSTAN_IDLE_MEMBERS` to have more of them be members.
+/// Most of them never begin TLS, some are members: none keeps the node from others. Set `CAPSTAN_IDLE_MEMBERS` to have
+/// more of them be members.
 #[test]
 fn ten_thousand_idle_connections_keep_nobody_out() {
     let site = Site::new();

@@ -72,7 +72,8 @@ fn an_enrolment_expires() {
     assert!(expired.contains("expired"), "{expired}");
 }
 
-/// He has an authority of his own and does not know the passphrase: he has opened an enrolment of the same name with another.
+/// He has an authority of his own and does not know the passphrase: he has opened an enrolment of the same name with
+/// another.
 #[test]
 fn an_impostor_is_found_out() {
     let (ours, his) = (Site::new(), Site::new());
@@ -83,8 +84,8 @@ fn an_impostor_is_found_out() {
     assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
 }
 
-/// He ends TLS with a certificate of his own authority, reads everything and passes it on. He learns neither passphrase nor certificate, and the
-/// agent comes to know the true authority.
+/// He ends TLS with a certificate of his own authority, reads everything and passes it on. He learns neither passphrase
+/// nor certificate, and the agent comes to know the true authority.
 #[test]
 fn a_man_in_the_middle_sees_nothing_of_use() {
     let site = Site::new();

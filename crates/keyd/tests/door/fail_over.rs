@@ -55,7 +55,8 @@ fn a_stopped_node_is_left_and_found_again() {
     let (answer, took) = timed("the second", || client.get::<PeerId>("/v1/whoami"));
     answer.unwrap();
     assert!(took < Duration::from_millis(250), "who is known to be silent was asked first: {took:?}");
-    // Now the other one goes: only the one that came back can answer, and it is looked at without anybody's waiting for it.
+    // Now the other one goes: only the one that came back can answer, and it is looked at without anybody's waiting for
+    // it.
     one.thaw();
     let until = Instant::now() + 10 * SECOND;
     drop(two);

@@ -117,7 +117,8 @@ fn a_door_for_streams_knows_its_peers() {
     let served =
         runtime.spawn(serve_streams(listener, tls, gate(&site), Limits::default(), Tally::default(), shutdown, echo));
     let peer = Peer::new(&site.identity("kmip/LIBRARY1"));
-    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the door's half of the talk is ended by ours.
+    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the door's half of the talk is ended by
+    // ours.
     let identity = peer.file("identity.pem");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address.to_string(), "-quiet", "-no_ign_eof", "-cert"])

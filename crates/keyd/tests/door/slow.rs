@@ -108,8 +108,8 @@ fn a_body_that_trickles_in_is_refused() {
     assert!(took < SOON, "{took:?}");
 }
 
-/// A node answered 404 or 403 before the body of a request was there, and closed the connection behind that without a word: the next request
-/// on it, which busy clients had sent by then, came to nothing.
+/// A node answered 404 or 403 before the body of a request was there, and closed the connection behind that without a
+/// word: the next request on it, which busy clients had sent by then, came to nothing.
 #[test]
 fn a_request_that_is_refused_leaves_its_connection_whole() {
     let (_site, node, config) = setting();

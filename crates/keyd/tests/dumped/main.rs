@@ -1,7 +1,8 @@
 //! The memory of a node that works is dumped, as root can, and searched for what must not lie about in it.
 //!
-//! Others get no dump of it at all (`keep_memory_private`). What is derived for use at this moment and the key of the node's own certificate, which
-//! lies on its disk as well, are in it; what was opened once, used and let go must not be.
+//! Others get no dump of it at all (`keep_memory_private`). What is derived for use at this moment and the key of the
+//! node's own certificate, which lies on its disk as well, are in it; what was opened once, used and let go must not
+//! be.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "../etcd/mod.rs"]

@@ -1,7 +1,8 @@
-//! etcd members on loopback, for tests: real ones, each a process that can be stopped, killed and started again by itself.
+//! etcd members on loopback, for tests: real ones, each a process that can be stopped, killed and started again by
+//! itself.
 //!
-//! They need the binary `etcd` (Debian's package `etcd-server`). Its data lies in memory where there is room: Debian's 3.4 always waits
-//! for the disk, and a test machine's disk is slow enough to lose elections.
+//! They need the binary `etcd` (Debian's package `etcd-server`). Its data lies in memory where there is room: Debian's
+//! 3.4 always waits for the disk, and a test machine's disk is slow enough to lose elections.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::HashSet;
@@ -69,8 +70,8 @@ impl Etcd {
         etcd
     }
 
-    /// Starts one member that speaks TLS alone and asks for a certificate; `arguments` gets the folder to put files in, and gives etcd's
-    /// arguments for them.
+    /// Starts one member that speaks TLS alone and asks for a certificate; `arguments` gets the folder to put files in,
+    /// and gives etcd's arguments for them.
     pub(crate) fn start_tls(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let etcd = Self::prepare(1, Door::Tls, arguments);
         etcd.start_all();
@@ -273,7 +274,8 @@ fn copy_folder(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// From where on the system gives ports to connections that go out: one of these could have the port of a server that is down for a moment.
+/// From where on the system gives ports to connections that go out: one of these could have the port of a server that
+/// is down for a moment.
 const GIVEN_OUT_FROM: u16 = 32_768;
 
 /// Ports that nobody has, and no other test of this process was given.

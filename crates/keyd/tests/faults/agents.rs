@@ -1,5 +1,5 @@
-//! Agents: drives that mount volumes, get keys, write and read through the client that real agents use; and what they have seen, which
-//! the cluster is held to.
+//! Agents: drives that mount volumes, get keys, write and read through the client that real agents use; and what they
+//! have seen, which the cluster is held to.
 
 use std::collections::HashMap;
 use std::fs;
@@ -238,8 +238,8 @@ impl Yard {
         seen.wrong.extend(wrong);
     }
 
-    /// On which disks a key lies, in a pool or issued. A page may be on its way to the file: so it looks more than once, and where a node was
-    /// killed or stopped on that way, what was there before is in the file's own journal.
+    /// On which disks a key lies, in a pool or issued. A page may be on its way to the file: so it looks more than
+    /// once, and where a node was killed or stopped on that way, what was there before is in the file's own journal.
     fn stored(&self, tag: &KeyTag) -> [bool; PLACES] {
         let tag = tag.to_string();
         let mut held = [false; PLACES];
@@ -258,8 +258,9 @@ impl Yard {
     }
 }
 
-/// Whether a key lies where it must before it is given out: on a disk at another site than that of the node that gives it. That node's own has it
-/// too, since it knows the mark of the other only behind the key; so it lies at both, whichever of them gave it.
+/// Whether a key lies where it must before it is given out: on a disk at another site than that of the node that gives
+/// it. That node's own has it too, since it knows the mark of the other only behind the key; so it lies at both,
+/// whichever of them gave it.
 pub(crate) fn is_at_both_sites(held: [bool; PLACES]) -> bool {
     let at = |wanted: &str| SITES.iter().zip(held).any(|(site, held)| held && *site == wanted);
     SITES.iter().all(|site| at(site))
@@ -277,7 +278,8 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
     false
 }
 
-/// Reads every key again, at nodes of both sites: of two nodes at one site a client asks each in turn. Those that were destroyed are refused.
+/// Reads every key again, at nodes of both sites: of two nodes at one site a client asks each in turn. Those that were
+/// destroyed are refused.
 pub(crate) fn read_again(identity: &Identity, addresses: &[String], seen: &Seen) -> Vec<String> {
     let all: Vec<_> = seen.keys.iter().map(|(tag, (volume, bytes))| (tag, volume, bytes)).collect();
     std::thread::scope(|scope| {

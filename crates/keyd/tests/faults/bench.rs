@@ -1,4 +1,5 @@
-//! What a node gives: `cargo test --release -p capstan-keyd --test faults -- --ignored --nocapture measure`, or `./x bench-keys`.
+//! What a node gives: `cargo test --release -p capstan-keyd --test faults -- --ignored --nocapture measure`, or
+//! `./x bench-keys`.
 //!
 //! Agents and node share one machine, so that what is measured is both. Lines of `name: value` go to standard output.
 

@@ -1,7 +1,8 @@
 //! Each node's own clock, which jumps by years while the node runs, or before it starts.
 //!
-//! A node asks the C library for the time, and a library that is preloaded (`clock.c`) answers. Members of etcd are programs in Go, which
-//! ask the kernel: their clocks stay right. They judge nothing by them: elections and leases count time that only goes forward.
+//! A node asks the C library for the time, and a library that is preloaded (`clock.c`) answers. Members of etcd are
+//! programs in Go, which ask the kernel: their clocks stay right. They judge nothing by them: elections and leases
+//! count time that only goes forward.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -71,8 +72,8 @@ impl Clocks {
     }
 }
 
-/// Whether a doubt is of clocks: such a one is right where a clock was wrong, also for a while afterwards, since what other nodes said of the
-/// time meanwhile is still in the ledger.
+/// Whether a doubt is of clocks: such a one is right where a clock was wrong, also for a while afterwards, since what
+/// other nodes said of the time meanwhile is still in the ledger.
 pub(crate) fn is_of_clocks(doubt: &str) -> bool {
     doubt.contains("this node's clock and that of node ")
 }

@@ -1,16 +1,18 @@
-//! Acceptance: a cluster of real processes (three members of etcd, three nodes at two sites) is killed, stopped, cut apart, filled up and
-//! given wrong clocks in seeded rounds, while agents mount and write through the client of real agents, and officers destroy keys.
+//! Acceptance: a cluster of real processes (three members of etcd, three nodes at two sites) is killed, stopped, cut
+//! apart, filled up and given wrong clocks in seeded rounds, while agents mount and write through the client of real
+//! agents, and officers destroy keys.
 //!
 //! ```text
 //!  cargo test -p capstan-keyd --test faults -- --nocapture      60 rounds; 200 with CAPSTAN_FULL=1, as `./x test --full` has it;
 //!                                                               CAPSTAN_ROUNDS=5000 for more
 //!  CAPSTAN_SEED=...                                              the same plan again
 //! ```
-//! One cluster lives through all rounds, and heals after each. Held against what the agents themselves have seen: no key is on two volumes, none
-//! was given out before nodes of both sites had it on their disks, every one that was given out is read again from the nodes of both sites, but for those
-//! that were destroyed, which each of them refuses (`officers`); and the audit logs are whole and hold every key that was given out. Every fifth
-//! round ends with nothing running, and starts everything in the next of all orders. Without the right to make network namespaces nothing is cut,
-//! without that to mount no disk fills, and without a C compiler no clock jumps.
+//! One cluster lives through all rounds, and heals after each. Held against what the agents themselves have seen: no
+//! key is on two volumes, none was given out before nodes of both sites had it on their disks, every one that was given
+//! out is read again from the nodes of both sites, but for those that were destroyed, which each of them refuses
+//! (`officers`); and the audit logs are whole and hold every key that was given out. Every fifth round ends with
+//! nothing running, and starts everything in the next of all orders. Without the right to make network namespaces
+//! nothing is cut, without that to mount no disk fills, and without a C compiler no clock jumps.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -116,8 +118,9 @@ fn two_disks_at_one_site_are_not_two_sites() {
     assert!(!lost.into_iter().any(is_at_both_sites));
 }
 
-/// A node whose clock was ahead by years took its certificate to have ended, and made one out for itself that began years later. The clock was set
-/// right, and nobody took that certificate; nor did the node renew it, since it was to hold for years.
+/// A node whose clock was ahead by years took its certificate to have ended, and made one out for itself that began
+/// years later. The clock was set right, and nobody took that certificate; nor did the node renew it, since it was to
+/// hold for years.
 #[test]
 fn a_certificate_that_a_clock_ahead_made_out_does_not_outlive_the_error() {
     let cluster = Cluster::start();

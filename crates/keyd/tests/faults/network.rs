@@ -1,5 +1,5 @@
-//! Where members and nodes live: each place in a network of its own where the machine allows it, so that links can be cut one way or
-//! both; else all of them on loopback, where nothing is cut.
+//! Where members and nodes live: each place in a network of its own where the machine allows it, so that links can be
+//! cut one way or both; else all of them on loopback, where nothing is cut.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};

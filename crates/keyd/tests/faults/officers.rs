@@ -1,8 +1,10 @@
-//! Officers who destroy keys by quorum, through the API of people, while agents mount and nodes fail; and what may be seen of these keys.
+//! Officers who destroy keys by quorum, through the API of people, while agents mount and nodes fail; and what may be
+//! seen of these keys.
 //!
-//! Once a destruction was answered, no node gives the key out that says it is in touch with the majority, where it was asked later by as long
-//! as a node takes itself to be in touch after the last word it heard. A node that says it is cut off may give it out until it has heard. When
-//! everything is healed and knows everything, each node refuses it. A destruction without an answer was done or not: nodes agree on it.
+//! Once a destruction was answered, no node gives the key out that says it is in touch with the majority, where it was
+//! asked later by as long as a node takes itself to be in touch after the last word it heard. A node that says it is
+//! cut off may give it out until it has heard. When everything is healed and knows everything, each node refuses it. A
+//! destruction without an answer was done or not: nodes agree on it.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;

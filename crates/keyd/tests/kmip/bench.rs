@@ -1,8 +1,9 @@
 //! How fast KMIP clients are answered, beside PyKMIP's server:
 //! `cargo test --release -p capstan-keyd --test kmip -- --ignored --nocapture bench::measure`, or `./x bench keys`.
 //!
-//! One client, `tests/kmip/bench.py`, loads both in turn with the same messages. PyKMIP's keeps its objects in SQLite without a second
-//! copy, in the clear, and speaks TLS 1.2; a node commits to etcd, here one member on the same disk, and notes every act in its audit log.
+//! One client, `tests/kmip/bench.py`, loads both in turn with the same messages. PyKMIP's keeps its objects in SQLite
+//! without a second copy, in the clear, and speaks TLS 1.2; a node commits to etcd, here one member on the same disk,
+//! and notes every act in its audit log.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -59,8 +60,8 @@ fn client(address: &str, files: &Path) -> Command {
     command
 }
 
-/// Puts copies of an object into the node's replica, each with a Unique Identifier and an Application Specific Information of its own: to
-/// create a million through the ledger would take an hour.
+/// Puts copies of an object into the node's replica, each with a Unique Identifier and an Application Specific
+/// Information of its own: to create a million through the ledger would take an hour.
 async fn fill(node: &Node, uid: &str, count: usize) {
     let (_, settings) = StateDirectory::open(&node.state()).unwrap();
     let path = node.state().join("replica.db");

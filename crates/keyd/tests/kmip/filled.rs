@@ -106,8 +106,8 @@ async fn fill_beside(etcd: &Etcd, size: u64) {
     }
 }
 
-/// One client filled etcd's quota within minutes, and then nothing could be changed any more: it could not be revoked either, every refusal said
-/// that the majority could not be reached, and `/readyz` was well.
+/// One client filled etcd's quota within minutes, and then nothing could be changed any more: it could not be revoked
+/// either, every refusal said that the majority could not be reached, and `/readyz` was well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_cannot_fill_the_ledger_and_what_is_left_is_for_people() {
     let [metrics] = crate::etcd::free_ports(1).try_into().unwrap();
@@ -124,7 +124,8 @@ async fn a_client_cannot_fill_the_ledger_and_what_is_left_is_for_people() {
     let eve = node.person("eve");
     let connected = |client: &Path| connect(&node, &config(client));
 
-    // It asks for all there is, as fast as it can: its rate is used up long before etcd's room is, and a further client finds room.
+    // It asks for all there is, as fast as it can: its rate is used up long before etcd's room is, and a further client
+    // finds room.
     let mut stream = connected(&hostile);
     let mut junk = Vec::new();
     let why = loop {

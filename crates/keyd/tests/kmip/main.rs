@@ -1,5 +1,5 @@
-//! KMIP as clients meet it: `keyd` as a process, its ledger a real etcd, and clients that share nothing with us (the replayer of the
-//! OASIS cases, PyKMIP, openssl).
+//! KMIP as clients meet it: `keyd` as a process, its ledger a real etcd, and clients that share nothing with us (the
+//! replayer of the OASIS cases, PyKMIP, openssl).
 //!
 //! They need the binaries `etcd`, `openssl` and Debian's `python3-pykmip`.
 
@@ -126,8 +126,9 @@ async fn a_node_that_is_cut_off_reads_and_changes_nothing() {
     assert!((0..20).any(|_| again()), "the node does not come back");
 }
 
-/// Two controllers of one library share its keys once a compliance officer says so, and no sooner; and a policy can end what a node that is
-/// cut off goes on giving out. That record was read and could not be written, and such a node gave out KMIP objects without an end.
+/// Two controllers of one library share its keys once a compliance officer says so, and no sooner; and a policy can end
+/// what a node that is cut off goes on giving out. That record was read and could not be written, and such a node gave
+/// out KMIP objects without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_is_assigned_a_domain_and_a_policy() {
     let node = Node::start().await;
@@ -252,7 +253,8 @@ async fn tls_1_2_is_spoken_where_it_is_allowed() {
     assert!(said(&other).contains("protocol version"), "{}", said(&other));
 }
 
-/// A KMIP client's certificate is renewed from half of its time on, and works until its end beside the new one: nothing stops.
+/// A KMIP client's certificate is renewed from half of its time on, and works until its end beside the new one: nothing
+/// stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_is_renewed_in_time_without_a_stop() {
     let node = Node::start().await;

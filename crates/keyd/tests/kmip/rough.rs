@@ -1,4 +1,5 @@
-//! Clients that are slow on purpose, leave half way, or come in crowds: others are answered meanwhile, and memory stays bounded.
+//! Clients that are slow on purpose, leave half way, or come in crowds: others are answered meanwhile, and memory stays
+//! bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -160,7 +161,8 @@ async fn a_crowd_of_half_said_long_messages_takes_bounded_memory() {
     is_answered(&mut other);
 }
 
-/// 1,200 connections of one certificate, each with half a message, took every place: another client failed 123 of 196 times.
+/// 1,200 connections of one certificate, each with half a message, took every place: another client failed 123 of 196
+/// times.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_client_has_its_share_of_the_connections_and_others_find_a_place() {
     let node = Node::start().await;

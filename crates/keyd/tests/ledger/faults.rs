@@ -19,7 +19,8 @@ async fn number(ledger: &dyn Ledger, path: &str) -> Result<Option<(u64, i64)>, L
     Ok(found.map(|entry| (u64::from_le_bytes(entry.sealed.try_into().unwrap()), entry.revision)))
 }
 
-/// Adds one to the counter, once, whatever happens on the way: a mark that only this increment makes tells whether it took place.
+/// Adds one to the counter, once, whatever happens on the way: a mark that only this increment makes tells whether it
+/// took place.
 async fn increment(ledger: &dyn Ledger, mark: &str) {
     let began = Instant::now();
     loop {

@@ -233,7 +233,8 @@ async fn a_replica_follows_a_member_that_dies_and_comes_back() {
     assert_eq!(assert_same(node, &*ledger).await, 1, "no whole copy was needed but the first");
 }
 
-/// A member that is put back to an older state has fewer commits than the replica, and may have other ones of the same number soon.
+/// A member that is put back to an older state has fewer commits than the replica, and may have other ones of the same
+/// number soon.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_was_put_back_is_not_believed() {
     let etcd = Etcd::start(1).await;

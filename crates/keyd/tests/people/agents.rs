@@ -38,7 +38,8 @@ fn agent(cluster: &Cluster, name: &str) -> KeyCluster {
     KeyCluster::new(place, clock, Box::new(|_| {}))
 }
 
-/// Waits until the node has a key to give: one that is alone has those that a backup holds, and half of its pool of four is its reserve.
+/// Waits until the node has a key to give: one that is alone has those that a backup holds, and half of its pool of
+/// four is its reserve.
 fn key_is_ready(cluster: &Cluster) {
     let begun = Instant::now();
     for number in 0.. {
@@ -150,7 +151,8 @@ fn agents_revoke_where_policies_let_them(cluster: &Cluster) {
     assert_eq!(results, [refused, refused, done, done, done, refused, refused]);
 }
 
-/// A drive that was stolen could try which groups and volumes it opens, and the audit log had nothing of it: refusals alone were not noted.
+/// A drive that was stolen could try which groups and volumes it opens, and the audit log had nothing of it: refusals
+/// alone were not noted.
 fn what_agents_are_refused_is_noted(cluster: &Cluster) {
     let keys = agent(cluster, "DRIVE4");
     cluster.asks("carl", "agents groups DRIVE4 --group default").unwrap();

@@ -29,8 +29,8 @@ struct Ground {
     folder: PathBuf,
 }
 
-/// One security officer made a core security backup on their own word, for custodians of their choice and be it 1 of 1: with the disk of any node
-/// they had every key, and no quorum was asked.
+/// One security officer made a core security backup on their own word, for custodians of their choice and be it 1 of 1:
+/// with the disk of any node they had every key, and no quorum was asked.
 #[test]
 fn no_officer_backs_up_core_security_alone() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,4 +1,5 @@
-//! Keys that come to a cluster from a sealed store, are read through it, and leave it again: by quorum, and as policies say.
+//! Keys that come to a cluster from a sealed store, are read through it, and leave it again: by quorum, and as policies
+//! say.
 
 use std::fs;
 use std::path::PathBuf;
@@ -125,7 +126,8 @@ impl Ground {
         let other = format!("import {}", other.display());
         assert!(self.carried_out("carl", &other, &id, "off-site").unwrap_err().contains("another file"));
 
-        // One key at a time, as a million go some thousands at a time: all of them are checked before the first is taken.
+        // One key at a time, as a million go some thousands at a time: all of them are checked before the first is
+        // taken.
         let said = self.carried_out("carl", &format!("{import} --keys-at-once 1"), &id, "off-site").unwrap();
         assert_eq!(said.matches("added").count(), 3, "{said}");
         let said = self.carried_out("carl", &import, &id, "off-site").unwrap_err();
@@ -250,7 +252,8 @@ impl Ground {
         fs::write(&out, "older keys").unwrap();
         assert!(self.carried_out("carl", &export, &id, "mine").unwrap_err().contains("exists already"));
         fs::remove_file(&out).unwrap();
-        // One key at a time, as a million go some thousands at a time: the keys of a volume are in several parts as well.
+        // One key at a time, as a million go some thousands at a time: the keys of a volume are in several parts as
+        // well.
         let said = self.carried_out("carl", &format!("{export} --keys-at-once 1"), &id, "mine").unwrap();
         assert!(said.contains("3 keys"), "K00001 stays: {said}");
         let again = self.store.path().join("again.export");

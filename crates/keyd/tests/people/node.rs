@@ -120,7 +120,8 @@ impl Cluster {
         output(enrol.arg(form).arg(self.folder.path().join(place)))
     }
 
-    /// What is said at the node's own machine, where the node to be asked from elsewhere is set as well; `secret` is the file of all holders.
+    /// What is said at the node's own machine, where the node to be asked from elsewhere is set as well; `secret` is
+    /// the file of all holders.
     pub(crate) fn at_the_machine(&self, command: &str, secret: &str) -> Result<String, String> {
         let mut said = keyd();
         said.env("KEYD_NODE", &self.address).args(command.split(' '));

@@ -1,8 +1,8 @@
-//! The table of roles, held to by a node: each of its routes is asked over TLS by somebody of each role, by somebody who was disabled, and by
-//! what is no person.
+//! The table of roles, held to by a node: each of its routes is asked over TLS by somebody of each role, by somebody
+//! who was disabled, and by what is no person.
 //!
-//! Nothing is sent with what is asked: whether it makes sense is looked at behind the table. So what a role may ask for is mostly answered with
-//! what is wrong with it, and what it may not with who may.
+//! Nothing is sent with what is asked: whether it makes sense is looked at behind the table. So what a role may ask for
+//! is mostly answered with what is wrong with it, and what it may not with who may.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A node that unlocks itself: because the quorum lets it, as long as it does, and because of nothing that lies on a disk alone.
+//! A node that unlocks itself: because the quorum lets it, as long as it does, and because of nothing that lies on a
+//! disk alone.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! A policy's isolation limit: for how long a node that is cut off gives its keys to drives, through starts of the node.
+//! A policy's isolation limit: for how long a node that is cut off gives its keys to drives, through starts of the
+//! node.
 
 use std::fs::{self, File};
 use std::time::SystemTime;
@@ -10,8 +11,9 @@ use crate::members::so;
 use crate::node::{Place, Workshop, begin, runtime};
 use crate::{read, wait_for};
 
-/// The limit was counted from the time of the replica's file: a copy, a restore, or a transaction that was rolled back at a start began it anew, and the
-/// node gave keys out cut off for as long again. That drives are refused at all was shown nowhere.
+/// The limit was counted from the time of the replica's file: a copy, a restore, or a transaction that was rolled back
+/// at a start began it anew, and the node gave keys out cut off for as long again. That drives are refused at all was
+/// shown nowhere.
 #[test]
 fn a_node_that_is_cut_off_for_too_long_gives_nothing_out_after_a_start_either() {
     let runtime = runtime();

@@ -9,8 +9,9 @@ use crate::members::{ENTRY_LEN, so};
 use crate::node::{Place, Workshop, begin_at, read_at, runtime};
 use crate::wait_for;
 
-/// A restore from a node's disk dropped its copies of other nodes' journals: a key that one of these had given out cut off, before it burnt, was
-/// not known any more, although this disk had it. And no word was left of the old disks: a key was certified as destroyed while they had it.
+/// A restore from a node's disk dropped its copies of other nodes' journals: a key that one of these had given out cut
+/// off, before it burnt, was not known any more, although this disk had it. And no word was left of the old disks: a
+/// key was certified as destroyed while they had it.
 #[test]
 fn what_lost_nodes_gave_out_is_taken_in_and_their_disks_are_on_record() {
     let runtime = runtime();

@@ -30,8 +30,8 @@ fn read(client: &ClusterClient, identity: &Identity, volume: &str, of: &VolumeKe
     Ok(key.accept(&given.handed_over, &peer, &id, &given.key, given.algorithm).unwrap())
 }
 
-/// No key before a backup; one after it; and when node, state directory and etcd are gone, the same key out of the two files. The drive's
-/// certificate holds as before.
+/// No key before a backup; one after it; and when node, state directory and etcd are gone, the same key out of the two
+/// files. The drive's certificate holds as before.
 #[test]
 fn a_cluster_is_restored_from_its_two_backups() {
     let runtime = runtime();

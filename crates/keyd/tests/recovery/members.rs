@@ -1,5 +1,5 @@
-//! A node is lost for good: it is removed by quorum, what it gave out cut off is taken in from another's copy of its journal, and it serves nobody
-//! where it comes back.
+//! A node is lost for good: it is removed by quorum, what it gave out cut off is taken in from another's copy of its
+//! journal, and it serves nobody where it comes back.
 
 use std::fs;
 use std::process::Command;
@@ -73,7 +73,8 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     let kept = Command::new("cp").arg("-a").args([workshop.path("state-b"), workshop.path("unaware")]).status();
     assert!(kept.unwrap().success());
     etcd.restart(0);
-    // For a moment a node whose majority has gone takes itself for in touch: only what was done tells that it is there again.
+    // For a moment a node whose majority has gone takes itself for in touch: only what was done tells that it is there
+    // again.
     let asked = wait_for(|| workshop.try_as(&a, "ada", &["kmas", "remove", "b", "--json"]));
     let asked: Value = serde_json::from_str(&asked).unwrap();
     let warned = asked["warnings"].as_array().unwrap();
@@ -131,7 +132,8 @@ fn a_lost_node_is_removed_and_what_it_gave_out_is_taken_in() {
     assert!(workshop.path("unaware/refused").exists(), "it knows that after its next start as well");
 }
 
-/// A holder is lost: the others split the root key anew, the quorum lets that in, and from the next start on the new holders unlock.
+/// A holder is lost: the others split the root key anew, the quorum lets that in, and from the next start on the new
+/// holders unlock.
 #[test]
 fn the_root_key_goes_to_other_holders() {
     let runtime = runtime();

@@ -7,8 +7,9 @@ use crate::members::so;
 use crate::node::{Place, Workshop, begin_at, runtime};
 use crate::wait_for;
 
-/// A node that met such a ledger ended: whoever passes on that the majority was heard took the end of the following for the end of the node, and
-/// nothing said why. With many keys it never was unlocked, since it had ended before the keys were read.
+/// A node that met such a ledger ended: whoever passes on that the majority was heard took the end of the following for
+/// the end of the node, and nothing said why. With many keys it never was unlocked, since it had ended before the keys
+/// were read.
 #[test]
 fn a_node_whose_ledger_was_put_back_is_unlocked_and_goes_on_cut_off() {
     let runtime = runtime();

@@ -1,6 +1,7 @@
 //! Nodes over a simulated ledger that fails: partitions, lost answers, restarts, while agents mount and write.
 //!
-//! `CAPSTAN_ROUNDS` says how many rounds, `CAPSTAN_SEED` begins with one seed. What is checked is what the agents themselves have seen.
+//! `CAPSTAN_ROUNDS` says how many rounds, `CAPSTAN_SEED` begins with one seed. What is checked is what the agents
+//! themselves have seen.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -97,8 +97,8 @@ async fn cut_off(cluster: &Cluster, seat: usize) -> Arc<Node> {
     node
 }
 
-/// The story: a site was lost for good, and the pool of the other one drained, for its keys waited for ever to be stored at the site that was
-/// gone.
+/// The story: a site was lost for good, and the pool of the other one drained, for its keys waited for ever to be
+/// stored at the site that was gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_node_counts_for_nothing_and_serves_nobody() {
     let cluster = Cluster::start(1).await;
@@ -115,7 +115,8 @@ async fn a_removed_node_counts_for_nothing_and_serves_nobody() {
     let set_aside = |node: &Node| node.view(|view| view.ledger().others("recovered/").count());
     until("the pool is set aside", || a.view(|view| view.ledger().pool(&name("c")).next().is_none())).await;
     assert!(set_aside(&a) >= 40, "all of it: {}", set_aside(&a));
-    // A volume that names one of them proves that it was given out cut off: it is on record then, and read once somebody has confirmed its group.
+    // A volume that names one of them proves that it was given out cut off: it is on record then, and read once
+    // somebody has confirmed its group.
     let tag = a.view(|view| Path::parse(view.ledger().others("recovered/").next().unwrap().0).recovered_tag()).unwrap();
     let read = || a.read(&name("drive"), &name("drive"), &volume("A00009"), &tag);
     let is_unconfirmed = || read().err().unwrap().to_string().contains("must be confirmed first");
@@ -153,7 +154,8 @@ async fn a_node_that_is_refused_stops_unless_the_majority_knows_it() {
     begun(&c, "A00002", 2).await;
 }
 
-/// The story: a node died cut off, and what it had given out was unknown to the majority for good, though a peer had a copy of its journal.
+/// The story: a node died cut off, and what it had given out was unknown to the majority for good, though a peer had a
+/// copy of its journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
     let cluster = Cluster::start(3).await;
@@ -183,7 +185,8 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
     until("the pool is set aside", || a.view(|view| view.ledger().pool(&name("c")).next().is_none())).await;
     let set_aside = Path::recovered(&alone).to_string();
     assert!(a.view(|view| view.ledger().other(&set_aside).is_some()));
-    // A drive has named it meanwhile, with a barcode that was read wrongly: the node's own journal knows better, of its group as well.
+    // A drive has named it meanwhile, with a barcode that was read wrongly: the node's own journal knows better, of its
+    // group as well.
     claimed(&a, "A00008", alone).await;
     assert_eq!(a.view(|view| view.ledger().realm().unit(&volume("A00008")).unwrap().keys.len()), 1);
     for round in 1..=2 {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::etcd::Etcd;
 use super::node::{Place, Workshop, begin_at, client, read_at, runtime, wait_for};
 
-/// `keyd exposure --agent` read the log of the node that was asked and no other: what a stolen drive had read through the others was not listed,
-/// and nothing said so.
+/// `keyd exposure --agent` read the log of the node that was asked and no other: what a stolen drive had read through
+/// the others was not listed, and nothing said so.
 #[test]
 fn what_a_drive_read_through_another_node_is_listed_or_said_to_be_missing() {
     let runtime = runtime();

@@ -11,8 +11,9 @@ use super::node::{Place, Workshop, begin_at, runtime, wait_for};
 /// Longer than a journal that holds nothing.
 const ENTRY_LEN: u64 = 200;
 
-/// Certificates left journals out: a key that was given out cut off lay on, wrapped, in the journal of the node that gave it and in the copy that
-/// the other one keeps, until a megabyte of entries had come together, and was certified as gone.
+/// Certificates left journals out: a key that was given out cut off lay on, wrapped, in the journal of the node that
+/// gave it and in the copy that the other one keeps, until a megabyte of entries had come together, and was certified
+/// as gone.
 #[test]
 fn what_was_given_out_cut_off_is_not_certified_before_journals_are_wiped() {
     let runtime = runtime();

@@ -1,4 +1,5 @@
-//! A node that gave keys out cut off, and was lost with its disk: its keys are found, held back, confirmed, and in every list.
+//! A node that gave keys out cut off, and was lost with its disk: its keys are found, held back, confirmed, and in
+//! every list.
 
 use capstan_format::KeyTag;
 use capstan_keys::api::{AppendVolume, KeyGiven};
@@ -8,8 +9,9 @@ use serde_json::Value;
 use super::etcd::Etcd;
 use super::node::{Place, Workshop, begin_at, client, read_at, runtime, wait_for};
 
-/// The keys were "kept to read with" as keys of `default`: one of another group went to whoever may use `default`, its own drive was refused, an
-/// append was told that there is no such key, and no list, export, proof, destruction or exposure knew of them.
+/// The keys were "kept to read with" as keys of `default`: one of another group went to whoever may use `default`, its
+/// own drive was refused, an append was told that there is no such key, and no list, export, proof, destruction or
+/// exposure knew of them.
 #[test]
 fn what_a_lost_node_gave_out_is_confirmed_and_managed_as_any_key() {
     let runtime = runtime();

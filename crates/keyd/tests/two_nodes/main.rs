@@ -1,4 +1,5 @@
-//! Two nodes at work: what only a cluster can prove and certify. The real program and a real etcd; people type, and a drive asks.
+//! Two nodes at work: what only a cluster can prove and certify. The real program and a real etcd; people type, and a
+//! drive asks.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "../etcd/mod.rs"]

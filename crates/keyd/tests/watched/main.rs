@@ -1,4 +1,5 @@
-//! A node that is watched: the real program and a real etcd, scraped over plain HTTP; the text is read by Prometheus's own client library.
+//! A node that is watched: the real program and a real etcd, scraped over plain HTTP; the text is read by Prometheus's
+//! own client library.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "../etcd/mod.rs"]
@@ -99,7 +100,8 @@ fn numbers_say_how_a_node_is_and_move_with_it() {
     drop(node);
 }
 
-/// That a pool ran low was a number for whoever scrapes it: the log of the node, which is what is left to look at afterwards, said nothing.
+/// That a pool ran low was a number for whoever scrapes it: the log of the node, which is what is left to look at
+/// afterwards, said nothing.
 #[test]
 fn a_pool_that_runs_low_is_said_in_the_log_once_and_again_when_it_is_filled() {
     const LOW: &str = "the pool of keys runs low";

@@ -1,4 +1,5 @@
-//! What a scraper sees, by `prometheus_client` for Python (package python3-prometheus-client), whose parser of OpenMetrics is strict.
+//! What a scraper sees, by `prometheus_client` for Python (package python3-prometheus-client), whose parser of
+//! OpenMetrics is strict.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

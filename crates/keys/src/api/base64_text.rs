@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Bytes that are base64 (RFC 4648, with padding) in JSON. Not for secrets: it is neither zeroised nor hidden from `Debug`.
+/// Bytes that are base64 (RFC 4648, with padding) in JSON. Not for secrets: it is neither zeroised nor hidden from
+/// `Debug`.
 #[derive(Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(transparent, extend("contentEncoding" = "base64"))]
 pub struct Base64(#[schemars(with = "String")] pub Vec<u8>);

@@ -27,7 +27,8 @@ use crate::realm::Keeper;
 use crate::{KeyError, KeyPlace, KeyState, Refusal};
 
 impl Problem {
-    /// The problem that says what this error says; none for an error of the node itself, which is not the agent's business.
+    /// The problem that says what this error says; none for an error of the node itself, which is not the agent's
+    /// business.
     pub fn of_key(error: &KeyError) -> Option<Self> {
         let said = match error {
             KeyError::Refused(refusal) => refusal.said_by(Keeper::Cluster),

@@ -1,7 +1,7 @@
 //! Keys for drives: what agents ask.
 //!
-//! Each request has an id ([`super::REQUEST_ID_HEADER`]), and the same id is the same question: a node that was asked already, or another one
-//! that is asked because the first did not answer, gives the same key and not a second one.
+//! Each request has an id ([`super::REQUEST_ID_HEADER`]), and the same id is the same question: a node that was asked
+//! already, or another one that is asked because the first did not answer, gives the same key and not a second one.
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use schemars::JsonSchema;
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{Base64, HandOver, text};
 use crate::{KeyState, Name, Revocation};
 
-/// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with [`KeyGiven`].
+/// `POST /v1/keys/begin`: a key for a volume that is about to be written from the beginning of tape. Answered with
+/// [`KeyGiven`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BeginVolume {
     /// The volume's barcode.
@@ -100,7 +101,8 @@ pub struct KeyGiven {
 pub enum Standing {
     /// The node was in touch with the majority a moment ago.
     Current,
-    /// The node is cut off from the majority, and answers by what was so before; what it gave out now the cluster will learn.
+    /// The node is cut off from the majority, and answers by what was so before; what it gave out now the cluster will
+    /// learn.
     CutOff,
 }
 
@@ -128,7 +130,8 @@ pub struct Activated {
     pub retired: Vec<Tag>,
 }
 
-/// `POST /v1/keys/revoke`: an agent takes a key out of use, where the key's policy lets agents do that. Answered with [`KeyRevoked`].
+/// `POST /v1/keys/revoke`: an agent takes a key out of use, where the key's policy lets agents do that. Answered with
+/// [`KeyRevoked`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RevokeKey {
     /// The key.
@@ -163,7 +166,8 @@ pub struct EndVolume {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional")]
     #[schemars(with = "Option<String>")]
     pub serial: Option<MediumSerial>,
-    /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without it, none is.
+    /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without
+    /// it, none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Tag>,
 }
@@ -198,8 +202,8 @@ pub struct KeyOfVolume {
     pub dropped: Option<jiff::Timestamp>,
 }
 
-/// `GET /v1/units/BARCODE/cartridges`, and a part of `GET /v1/units`: a cartridge that a volume's barcode was seen on, those seen first in
-/// front.
+/// `GET /v1/units/BARCODE/cartridges`, and a part of `GET /v1/units`: a cartridge that a volume's barcode was seen on,
+/// those seen first in front.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CartridgeListed {
     /// Its serial number; none where the volume was begun on one that did not tell it.
@@ -218,7 +222,8 @@ pub struct CartridgeListed {
 pub enum CartridgeSeenAs {
     /// The one that the volume is on.
     Own,
-    /// Another one, under the same barcode: two have one label, or a label stands on a cartridge that it was not made for.
+    /// Another one, under the same barcode: two have one label, or a label stands on a cartridge that it was not made
+    /// for.
     Another,
 }
 

@@ -154,7 +154,8 @@ hexadecimal! {
     Serial, "serial number of a certificate: give 32 hexadecimal digits"
 }
 hexadecimal! {
-    /// One thing that is asked for, drawn at random by who asks: asked for again, also at another node, it has the same.
+    /// One thing that is asked for, drawn at random by who asks: asked for again, also at another node, it has the
+    /// same.
     RequestId, "id of a request: give 32 hexadecimal digits"
 }
 hexadecimal! {

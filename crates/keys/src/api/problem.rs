@@ -10,7 +10,8 @@ use serde_json::Value;
 /// The media type of a [`Problem`].
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
-/// Why a request was refused: what the program is to do stands in `kind` and `status`, what the operator is to do in `detail`.
+/// Why a request was refused: what the program is to do stands in `kind` and `status`, what the operator is to do in
+/// `detail`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Which kind of problem: `capstan:problem/...`, the same for ever, for programs.

@@ -93,8 +93,8 @@ pub struct ExportGiven {
     pub wrapped: Base64,
     /// Keys that were asked for and by policy never leave; with the first part alone.
     pub stay: usize,
-    /// Keys that may belong to what was asked for, and that nobody has confirmed yet ([`super::ConfirmKey`]), so that they are not in it: the
-    /// first of them; with the first part alone.
+    /// Keys that may belong to what was asked for, and that nobody has confirmed yet ([`super::ConfirmKey`]), so that
+    /// they are not in it: the first of them; with the first part alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unconfirmed: Vec<UnconfirmedKey>,
     /// How many there are in all.
@@ -167,8 +167,8 @@ pub enum ImportStep {
     Take,
 }
 
-/// `POST /v1/imports/ID`: carries an import out that was approved, part by part. Answered with a list of [`KeyTaken`]. It may be repeated
-/// until it is done.
+/// `POST /v1/imports/ID`: carries an import out that was approved, part by part. Answered with a list of [`KeyTaken`].
+/// It may be repeated until it is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CarryOutImport {
     /// A part of the file, as it is: its beginning, keys, its end. It ends with a key, or with the file.

@@ -21,7 +21,8 @@ use crate::api::{
 
 /// The kind of a node's answer that this peer's certificate has ended.
 const TURNED_AWAY: &str = "turned-away";
-/// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one may need.
+/// How long nodes are waited for: first so briefly that fail-over takes less than a second, then as long as a slow one
+/// may need.
 const ROUNDS: [Patience; 2] = [
     Patience { connect: Duration::from_millis(300), answer: Duration::from_millis(600) },
     Patience { connect: Duration::from_secs(2), answer: Duration::from_secs(10) },
@@ -45,7 +46,8 @@ pub enum Repeat {
     Never,
 }
 
-/// A client of the cluster. Clones share its connections and what it knows of the nodes; it may be used by many threads.
+/// A client of the cluster. Clones share its connections and what it knows of the nodes; it may be used by many
+/// threads.
 #[derive(Clone)]
 pub struct ClusterClient {
     shared: Arc<Shared>,
@@ -65,8 +67,8 @@ struct Shared {
 }
 
 impl ClusterClient {
-    /// Opens the cluster at whichever of `addresses` (host and port) answers, and learns its members. Nodes of `site` are preferred; an
-    /// empty one prefers none.
+    /// Opens the cluster at whichever of `addresses` (host and port) answers, and learns its members. Nodes of `site`
+    /// are preferred; an empty one prefers none.
     ///
     /// Errors: [`ClusterError::NoAddress`], [`ClusterError::AllGone`], or what the cluster says against this identity.
     pub fn open(identity: &Identity, addresses: &[String], site: &str) -> Result<Self, ClusterError> {
@@ -78,7 +80,8 @@ impl ClusterClient {
         Self::open_preferring(identity, addresses, Preference::Named, None)
     }
 
-    /// As [`ClusterClient::open`], and nodes that were known when this machine asked last are asked as well; that list is kept from here on.
+    /// As [`ClusterClient::open`], and nodes that were known when this machine asked last are asked as well; that list
+    /// is kept from here on.
     pub(super) fn open_knowing(
         identity: &Identity,
         addresses: &[String],
@@ -128,7 +131,8 @@ impl ClusterClient {
         self.request(&RequestId::random()?, path, None, Repeat::SameRequest)
     }
 
-    /// Asks for something to be done. `request` is its id: the same one, also on another node, asks for the same thing and not for another.
+    /// Asks for something to be done. `request` is its id: the same one, also on another node, asks for the same thing
+    /// and not for another.
     pub fn post<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -153,14 +157,15 @@ impl ClusterClient {
         }
         lock(&self.shared.roster).learn(&members);
         if let Some(known) = &self.shared.known {
-            // It is for a start on a bad day: where it cannot be kept, as on a full disk, this one is served all the same.
+            // It is for a start on a bad day: where it cannot be kept, as on a full disk, this one is served all the
+            // same.
             let _ = known.keep(&members);
         }
         Ok(members)
     }
 
-    /// Renews the certificate if two thirds of its time are over, and gives the new identity, which this client uses from then on and the
-    /// caller is to save. A failure is none yet: a third of its time is left to try again in.
+    /// Renews the certificate if two thirds of its time are over, and gives the new identity, which this client uses
+    /// from then on and the caller is to save. A failure is none yet: a third of its time is left to try again in.
     pub fn renew_if_due(&self, now_ns: i64) -> Result<Option<Identity>, ClusterError> {
         if now_ns < *lock(&self.shared.renewal_due_ns) {
             return Ok(None);
@@ -192,7 +197,8 @@ impl ClusterClient {
         let failed_at_it = |gone: &Gone| matches!(gone.silence, Silence::Failed(_));
         let mut gone: Vec<Gone> = Vec::new();
         for patience in ROUNDS {
-            // What is asked once and never again is waited for: a majority that has just lost a member takes a second or two.
+            // What is asked once and never again is waited for: a majority that has just lost a member takes a second
+            // or two.
             let patience = match repeat {
                 Repeat::Never => Patience { answer: ROUNDS[1].answer, ..patience },
                 Repeat::SameRequest => patience,
@@ -234,7 +240,8 @@ impl ClusterClient {
         Err(ClusterError::AllGone(gone))
     }
 
-    /// Refuses what a node of an older epoch answers, and remembers a newer one. A node from before they told it is believed.
+    /// Refuses what a node of an older epoch answers, and remembers a newer one. A node from before they told it is
+    /// believed.
     fn check_epoch(&self, address: &str, told: Option<u32>) -> Result<(), Gone> {
         let Some(told) = told else { return Ok(()) };
         let known = self.shared.epoch.fetch_max(told, Ordering::SeqCst);

@@ -15,11 +15,11 @@ use crate::api::PeerId;
 /// A person waits for it, and the node asks the cluster's majority twice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Enrols this machine at the enrolment door of the node at `address` (host and port), as `peer`, with the passphrase that a security officer
-/// was shown when the enrolment was opened.
+/// Enrols this machine at the enrolment door of the node at `address` (host and port), as `peer`, with the passphrase
+/// that a security officer was shown when the enrolment was opened.
 ///
-/// Errors: [`ClusterError::Enrolment`] where passphrase, name or kind are not those of the enrolment, or somebody stands between; and
-/// [`ClusterError::Refused`] where it is over, used or locked.
+/// Errors: [`ClusterError::Enrolment`] where passphrase, name or kind are not those of the enrolment, or somebody
+/// stands between; and [`ClusterError::Refused`] where it is over, used or locked.
 pub fn enrol(address: &str, peer: PeerId, passphrase: EnrolmentPassphrase) -> Result<Identity, ClusterError> {
     let agent = transport::agent(tls::stranger_config().map_err(ClusterError::Tls)?);
     let (client, first) = EnrolmentClient::begin(peer, passphrase)?;

@@ -1,4 +1,5 @@
-//! The client's side of an enrolment, as a state machine over messages: no sockets, so that tests and fuzzers can be the other side.
+//! The client's side of an enrolment, as a state machine over messages: no sockets, so that tests and fuzzers can be
+//! the other side.
 
 use super::identity::{CertificateKey, Identity};
 use super::pake::{PakeClient, PakeError, PakeKeys};

@@ -1,14 +1,14 @@
 //! A key on its way: wrapped for one agent and one request.
 //!
-//! TLS ends where a proxy, a log of a body or a core dump of the HTTP side begins; a key does not have to. With each request for keys
-//! the agent sends a public key that it drew for this request alone, the node answers with another and with the key wrapped under what
-//! both agree upon:
+//! TLS ends where a proxy, a log of a body or a core dump of the HTTP side begins; a key does not have to. With each
+//! request for keys the agent sends a public key that it drew for this request alone, the node answers with another and
+//! with the key wrapped under what both agree upon:
 //! ```text
 //! X25519(agent's ephemeral, node's ephemeral)
 //!   --HKDF-SHA-256, salt = both public keys, info = purpose | request id | tag | agent-->  AES-256 key wrap (RFC 5649)
 //! ```
-//! Who the two are is TLS's business: this adds no proof of identity, only that nobody else, and no other request, can use the answer.
-//! Both ephemeral keys are gone afterwards.
+//! Who the two are is TLS's business: this adds no proof of identity, only that nobody else, and no other request, can
+//! use the answer. Both ephemeral keys are gone afterwards.
 
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hkdf;
@@ -50,7 +50,8 @@ impl KeyRequest {
         Ok(Self { private, public })
     }
 
-    /// One that can be had again: whoever knows `secret`, which is used for nothing else, answers for any of those who know it.
+    /// One that can be had again: whoever knows `secret`, which is used for nothing else, answers for any of those who
+    /// know it.
     pub fn derived(secret: &Secret) -> Result<Self, HandOverFailed> {
         let failed = |error| KeyError::host("deriving a key for one request", error);
         let private = PrivateKey::from_private_key(&X25519, secret.expose())

@@ -1,7 +1,8 @@
 //! Who this machine is for the cluster: its key, its certificate, and the authority that it knows the nodes by.
 //!
-//! One PEM file that only its owner may read: `PRIVATE KEY` (PKCS#8), `CERTIFICATE` (its own), `CERTIFICATE` (the authority's), so that they
-//! cannot come apart and other programs can read it. It is replaced as a whole: written beside, flushed, renamed.
+//! One PEM file that only its owner may read: `PRIVATE KEY` (PKCS#8), `CERTIFICATE` (its own), `CERTIFICATE` (the
+//! authority's), so that they cannot come apart and other programs can read it. It is replaced as a whole: written
+//! beside, flushed, renamed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -280,7 +281,8 @@ type Section<'a> = (&'static str, &'a [u8]);
 fn write_pem(path: &Path, sections: &[Section<'_>]) -> Result<(), IdentityError> {
     let host = |source| IdentityError::Io { path: path.to_owned(), source };
     let beside = beside(path);
-    // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to it.
+    // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to
+    // it.
     let _ = std::fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(host)?;
     let written = file.write_all(to_pem(sections).as_bytes()).and_then(|()| file.sync_all());
@@ -292,7 +294,8 @@ fn write_pem(path: &Path, sections: &[Section<'_>]) -> Result<(), IdentityError>
 }
 
 fn to_pem(sections: &[Section<'_>]) -> Zeroizing<String> {
-    // Base64 takes 4 bytes for 3, a line break each 64, and two lines around: twice the bytes is room for all, without growing.
+    // Base64 takes 4 bytes for 3, a line break each 64, and two lines around: twice the bytes is room for all, without
+    // growing.
     let room = sections.iter().map(|(_, bytes)| bytes.len() * 2 + 100).sum();
     let mut text = Zeroizing::new(String::with_capacity(room));
     for (label, bytes) in sections {

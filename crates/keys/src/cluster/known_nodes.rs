@@ -1,15 +1,17 @@
 //! The nodes that a cluster had when it was asked last, kept beside the identity for the next start.
 //!
-//! The settings of a machine name the nodes that there were when somebody wrote them. Where all of those are gone by the time the machine
-//! starts anew, while others serve, it would find nobody. So the list is kept whenever it changes: `agent.pem` has `agent.nodes` beside it.
+//! The settings of a machine name the nodes that there were when somebody wrote them. Where all of those are gone by
+//! the time the machine starts anew, while others serve, it would find nobody. So the list is kept whenever it changes:
+//! `agent.pem` has `agent.nodes` beside it.
 //!
-//! It is public, and believed only as far as addresses go: who answers at one proves by TLS to be a node of the cluster, and then says who
-//! the nodes are. Whoever can write to the file can keep the machine from finding them there, and nothing more; the addresses of the settings
-//! are asked in any case. A file that cannot be read, or that is another cluster's, is as none.
+//! It is public, and believed only as far as addresses go: who answers at one proves by TLS to be a node of the
+//! cluster, and then says who the nodes are. Whoever can write to the file can keep the machine from finding them
+//! there, and nothing more; the addresses of the settings are asked in any case. A file that cannot be read, or that is
+//! another cluster's, is as none.
 //!
-//! The newest epoch that a node has told of is kept there as well. A cluster that was restored begins a new one, and a node of the old one that
-//! still runs gives out keys that the new one knows nothing of: this machine takes nothing from it any more, over its restarts too. It is
-//! taken back by taking the file away.
+//! The newest epoch that a node has told of is kept there as well. A cluster that was restored begins a new one, and a
+//! node of the old one that still runs gives out keys that the new one knows nothing of: this machine takes nothing
+//! from it any more, over its restarts too. It is taken back by taking the file away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,14 +1,15 @@
 //! The key exchange of an enrolment: OPAQUE (RFC 9807), both sides.
 //!
-//! Somebody who knows nothing of the cluster but a one-time passphrase must not be fooled by a man in the middle, and a man in the
-//! middle must learn nothing that he could guess passphrases with. OPAQUE gives both with proofs, confirms the key in both directions with
-//! MACs that are part of the protocol, and lets the node keep a verifier that cannot be used to enrol, where a balanced exchange keeps what
-//! is as good as the passphrase.
+//! Somebody who knows nothing of the cluster but a one-time passphrase must not be fooled by a man in the middle, and a
+//! man in the middle must learn nothing that he could guess passphrases with. OPAQUE gives both with proofs, confirms
+//! the key in both directions with MACs that are part of the protocol, and lets the node keep a verifier that cannot be
+//! used to enrol, where a balanced exchange keeps what is as good as the passphrase.
 //!
-//! `opaque-ke` was chosen because it follows an RFC with test vectors and an early release of it was audited (NCC Group, 2021; the findings
-//! were mended in 1.2, and later releases have had no audit). Rejected: `spake2` (no key confirmation, not RFC 9382 on the wire, not audited),
-//! `pake-cpace` (a draft, and one author), `srp` (an older protocol with a weaker proof), SPAKE2 out of AWS-LC (not in aws-lc-rs: it would be
-//! unsafe code of our own). Its arithmetic is curve25519-dalek's: the one place where aws-lc-rs does not do ours, since it offers no group
+//! `opaque-ke` was chosen because it follows an RFC with test vectors and an early release of it was audited (NCC
+//! Group, 2021; the findings were mended in 1.2, and later releases have had no audit). Rejected: `spake2` (no key
+//! confirmation, not RFC 9382 on the wire, not audited), `pake-cpace` (a draft, and one author), `srp` (an older
+//! protocol with a weaker proof), SPAKE2 out of AWS-LC (not in aws-lc-rs: it would be unsafe code of our own). Its
+//! arithmetic is curve25519-dalek's: the one place where aws-lc-rs does not do ours, since it offers no group
 //! operations.
 //!
 //! ```text
@@ -18,9 +19,10 @@
 //!    MAC over all, request sealed        ---3--->      checks the MAC, opens the request, certifies
 //!    opens the certificate               <--4----      certificate sealed
 //! ```
-//! Bound into the exchange: the purpose and its version (context), the peer (`agent/NAME`, the client's identity) and the cluster's id (the
-//! node's identity). Every enrolment has node keys of its own, so that one verifier tells nothing of another. Messages 3 and 4 are
-//! sealed with AES-256-GCM, each under a key of its own that seals nothing else; so their nonce is zero.
+//! Bound into the exchange: the purpose and its version (context), the peer (`agent/NAME`, the client's identity) and
+//! the cluster's id (the node's identity). Every enrolment has node keys of its own, so that one verifier tells nothing
+//! of another. Messages 3 and 4 are sealed with AES-256-GCM, each under a key of its own that seals nothing else; so
+//! their nonce is zero.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use opaque_ke::generic_array::typenum::Unsigned;
@@ -115,8 +117,8 @@ impl Parties {
     }
 }
 
-/// What a node keeps of a passphrase until the enrolment is over: it proves to a client that the node was given it, and checks the
-/// client's proof. It is a secret, though it cannot be used to enrol. No `Debug`; zeroised.
+/// What a node keeps of a passphrase until the enrolment is over: it proves to a client that the node was given it, and
+/// checks the client's proof. It is a secret, though it cannot be used to enrol. No `Debug`; zeroised.
 pub struct PakeVerifier {
     bytes: Zeroizing<Vec<u8>>,
 }
@@ -167,7 +169,8 @@ pub struct PakeServer {
 }
 
 impl PakeServer {
-    /// Answers message 1 with message 2. Each answer allows the other side one guess, so a try must have been taken off before.
+    /// Answers message 1 with message 2. Each answer allows the other side one guess, so a try must have been taken off
+    /// before.
     pub fn begin(
         verifier: &PakeVerifier,
         peer: &PeerId,

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 pub struct ClusterPlace {
     /// The identity file, made by enrolment.
     pub identity: PathBuf,
-    /// Addresses of nodes, host and port; one that answers tells of the others, and those are kept beside the identity for the next start.
+    /// Addresses of nodes, host and port; one that answers tells of the others, and those are kept beside the identity
+    /// for the next start.
     pub nodes: Vec<String>,
     /// The site whose nodes are asked first; empty for none.
     pub site: String,

@@ -1,14 +1,16 @@
 //! Keys of drives from a cluster: a [`KeyProvider`] that asks whichever node answers.
 //!
-//! Nothing is opened until a key is wanted, so that a catalog can be read and plain volumes written while the cluster is away; and what
-//! could not be opened is tried anew with the next question. A question has one id however many nodes it is put to, so that an answer
-//! that is lost costs no second key. Each key comes wrapped for this question alone ([`KeyRequest`]).
+//! Nothing is opened until a key is wanted, so that a catalog can be read and plain volumes written while the cluster
+//! is away; and what could not be opened is tried anew with the next question. A question has one id however many nodes
+//! it is put to, so that an answer that is lost costs no second key. Each key comes wrapped for this question alone
+//! ([`KeyRequest`]).
 //!
-//! The certificate is renewed by the way: whenever a key is asked for and two thirds of its time are over, at most once an hour where that
-//! fails. Who enrols the machine anew while this runs need not start it anew: where no node answers, the identity is looked at again.
+//! The certificate is renewed by the way: whenever a key is asked for and two thirds of its time are over, at most once
+//! an hour where that fails. Who enrols the machine anew while this runs need not start it anew: where no node answers,
+//! the identity is looked at again.
 //!
-//! **Locks.** `state` is held to look at it and to change it, and never while a node is asked: a drive that waits for a node that hangs keeps
-//! no other one waiting.
+//! **Locks.** `state` is held to look at it and to change it, and never while a node is asked: a drive that waits for a
+//! node that hangs keeps no other one waiting.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +30,8 @@ use crate::dates::date;
 use crate::error::ClusterRefusal;
 use crate::{Cartridge, KeyError, KeyProvider, KeyRecord, Name, Revocation, VolumeKey};
 
-/// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other things to do.
+/// How long a renewal that failed is left alone: a third of the certificate's time is left, and the cluster has other
+/// things to do.
 const RENEWAL_PAUSE_NS: i64 = 3_600 * 1_000_000_000;
 
 /// Is told what a person may want to know, and what keeps no key from being given.
@@ -55,7 +58,8 @@ struct Connected {
 }
 
 impl KeyCluster {
-    /// The cluster at this place. Nobody is asked yet. `clock` is read for the certificate alone: nanoseconds since 1970.
+    /// The cluster at this place. Nobody is asked yet. `clock` is read for the certificate alone: nanoseconds since
+    /// 1970.
     pub fn new(place: ClusterPlace, clock: fn() -> i64, notice: OnNotice) -> Self {
         let state = State { connected: None, renewal_tried_ns: None, standing: Standing::Current };
         Self { place, clock, notice, state: Mutex::new(state) }
@@ -101,7 +105,8 @@ impl KeyCluster {
         self.state().connected.clone().ok_or(ClusterError::NoAddress)
     }
 
-    /// Renews the certificate if it is due. That it failed is said, and is no reason to give out no keys: it holds for a while.
+    /// Renews the certificate if it is due. That it failed is said, and is no reason to give out no keys: it holds for
+    /// a while.
     fn renew(&self) {
         let now_ns = (self.clock)();
         let connected = {
@@ -237,7 +242,8 @@ fn key_error(error: ClusterError) -> KeyError {
 }
 
 impl KeyProvider for KeyCluster {
-    /// Sees that a node answers. What its policies say of the pool it says when the volume is begun, before anything is written.
+    /// Sees that a node answers. What its policies say of the pool it says when the volume is begun, before anything is
+    /// written.
     fn check_new_volume(&self, _drive: Option<&Name>, _pool: &str, _algorithm: Algorithm) -> Result<(), KeyError> {
         self.ask(|connected| connected.client.learn()).map(drop)
     }
@@ -337,7 +343,8 @@ impl KeyCluster {
     }
 }
 
-/// A key as agents may know it. When it was drawn they are not told: it lay in a pool, and became the volume's when it was issued.
+/// A key as agents may know it. When it was drawn they are not told: it lay in a pool, and became the volume's when it
+/// was issued.
 fn record(volser: &Volser, key: &KeyOfVolume) -> KeyRecord {
     let ns = |time: &jiff::Timestamp| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX);
     KeyRecord {

@@ -32,8 +32,8 @@ enum Standing {
     OtherSite,
     /// It is up and would only say that it cannot serve.
     Locked,
-    /// An address that was given and no node calls its own: the way in, and the way back where nodes give addresses that
-    /// cannot be reached from here.
+    /// An address that was given and no node calls its own: the way in, and the way back where nodes give addresses
+    /// that cannot be reached from here.
     Given,
 }
 
@@ -115,8 +115,8 @@ impl Roster {
         }
     }
 
-    /// All nodes in the order to be asked in: those that are well before those that were silent, own site first; among equals each
-    /// call begins with another one, so that load is spread.
+    /// All nodes in the order to be asked in: those that are well before those that were silent, own site first; among
+    /// equals each call begins with another one, so that load is spread.
     pub(super) fn order(&mut self) -> Vec<Candidate> {
         self.turn = self.turn.wrapping_add(1);
         let rank = |node: &Node| match node.health {

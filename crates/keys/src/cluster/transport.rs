@@ -1,8 +1,8 @@
 //! HTTP over our own TLS: the connector that `ureq` opens connections with.
 //!
-//! `ureq` has TLS of its own, and no place in it for a verifier that knows nodes by their kind and not by a host's name; its chain of
-//! connectors is made to be extended, though its interface is not promised to stay. Rejected: an async client with a runtime in a blocking
-//! library, and HTTP parsed by hand.
+//! `ureq` has TLS of its own, and no place in it for a verifier that knows nodes by their kind and not by a host's
+//! name; its chain of connectors is made to be extended, though its interface is not promised to stay. Rejected: an
+//! async client with a runtime in a blocking library, and HTTP parsed by hand.
 
 use std::fmt;
 use std::io::{Read, Write};

@@ -50,8 +50,8 @@ fn wrap_by_the_book<C: BlockCipherEncrypt + KeyInit>(kek: &[u8], plaintext: &[u8
     [integrity, registers.concat()].concat()
 }
 
-/// The vectors of RFC 5649 section 6 are for AES-192, which the library in use does not offer for key wrap: they prove the
-/// implementation by the book, and that proves the library for AES-256.
+/// The vectors of RFC 5649 section 6 are for AES-192, which the library in use does not offer for key wrap: they prove
+/// the implementation by the book, and that proves the library for AES-256.
 #[test]
 fn rfc_5649_vectors() {
     let kek = hex("5840df6e29b02af1 ab493b705bf16ea1 ae8338f4dcc176a8");

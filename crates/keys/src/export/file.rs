@@ -1,7 +1,8 @@
 //! An export as a file that may be larger than memory: written and read a part at a time.
 //!
-//! The number of keys stands at the beginning and the seal, which covers it, at the end. So a writer puts the records down first, then the number,
-//! and reads what it wrote once more for the seal: what is not finished has no seal, and is no export.
+//! The number of keys stands at the beginning and the seal, which covers it, at the end. So a writer puts the records
+//! down first, then the number, and reads what it wrote once more for the seal: what is not finished has no seal, and
+//! is no export.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -151,7 +152,8 @@ impl<F: Read + Seek> ExportReader<F> {
         self.head.export_key(passphrase)
     }
 
-    /// Checks the seal of all of it, and that its records are as many as it says. Then it is read from the first key on.
+    /// Checks the seal of all of it, and that its records are as many as it says. Then it is read from the first key
+    /// on.
     pub fn check(&mut self, export_key: &ExportKey) -> Result<(), KeyError> {
         self.rewind()?;
         let mut signed = HEAD_LEN as u64;
@@ -199,7 +201,8 @@ impl<F: Read + Seek> ExportReader<F> {
         Ok(records)
     }
 
-    /// The next part of the file with so many keys at most; none at its end. Begins anew after [`ExportReader::rewind`].
+    /// The next part of the file with so many keys at most; none at its end. Begins anew after
+    /// [`ExportReader::rewind`].
     pub fn part(&mut self, keys_max: usize) -> Result<Option<ExportPart>, KeyError> {
         let at = self.at;
         if at > 0 && self.left == 0 {

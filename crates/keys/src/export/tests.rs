@@ -230,7 +230,8 @@ fn a_damaged_file_is_refused_in_parts_as_well() {
         let mut altered = bytes.clone();
         altered[at] ^= 1 << bit;
         assert!(read(&altered, 10).is_err(), "byte {at}, bit {bit}");
-        // With the checksum of what it is now: the seal is what tells. Not what a passphrase costs, which would be paid.
+        // With the checksum of what it is now: the seal is what tells. Not what a passphrase costs, which would be
+        // paid.
         if (22..34).contains(&at) {
             continue;
         }

@@ -1,8 +1,8 @@
 //! Cartridges by their serial numbers: which one a barcode stands on, and which others it was seen on.
 //!
-//! A label can be stuck on another cartridge, and the memory of a cartridge can be copied; so that the barcode is the same does not mean
-//! that the tape is. A serial number is what a drive's host says that the cartridge's memory says: it is no proof either, and nothing is
-//! refused for it. What does not fit is said to people.
+//! A label can be stuck on another cartridge, and the memory of a cartridge can be copied; so that the barcode is the
+//! same does not mean that the tape is. A serial number is what a drive's host says that the cartridge's memory says:
+//! it is no proof either, and nothing is refused for it. What does not fit is said to people.
 //!
 //! ```text
 //! begun on it         its own, and from then on the volume's cartridge; what was seen before is history
@@ -86,9 +86,9 @@ impl SeenCartridges {
         self.own().filter(|own| serial.is_some_and(|serial| serial != *own))
     }
 
-    /// Whether what a life of the volume wrote is known to be gone: the cartridge that the life was begun on was begun anew, or erased, when
-    /// the life ended or later. A label that moved to another cartridge says nothing of what the first one holds; nor does a cartridge
-    /// that never told its serial number.
+    /// Whether what a life of the volume wrote is known to be gone: the cartridge that the life was begun on was begun
+    /// anew, or erased, when the life ended or later. A label that moved to another cartridge says nothing of what the
+    /// first one holds; nor does a cartridge that never told its serial number.
     pub fn is_overwritten(&self, begun_ns: i64, ended_ns: i64) -> bool {
         let own = || self.0.iter().filter(|seen| seen.seen_as == SeenAs::Own);
         let at = |ns: i64| own().rfind(|seen| seen.since_ns <= ns).and_then(|seen| seen.serial);
@@ -173,7 +173,8 @@ mod tests {
         assert!(seen.is_overwritten(1, 2));
         seen.begun_on(Some(&serial("two")), 3);
         assert!(!seen.is_overwritten(2, 3), "the first cartridge lies in a drawer as it was");
-        // Somebody reads it there, and the volume that goes on on the other one is erased: that ends both by the records.
+        // Somebody reads it there, and the volume that goes on on the other one is erased: that ends both by the
+        // records.
         seen.seen_on(&serial("one"), 4);
         assert!(!seen.is_overwritten(2, 5) && seen.is_overwritten(3, 5));
         seen.begun_on(Some(&serial("one")), 6);

@@ -11,8 +11,8 @@ use thiserror::Error;
 const LEN_MAX: usize = 63;
 const DEFAULT: &str = "default";
 
-/// A name that fits into a path, a table and a command line: 1 to 63 ASCII letters, digits, `.`, `_` and `-`, the first of them
-/// a letter or a digit.
+/// A name that fits into a path, a table and a command line: 1 to 63 ASCII letters, digits, `.`, `_` and `-`, the first
+/// of them a letter or a digit.
 ///
 /// Copies share the text: of a million keys most are of one group, and were asked for by few.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -59,8 +59,8 @@ pub enum Permission {
     Forbidden,
 }
 
-/// What holds for keys. It cannot be changed once a key was issued under it: whoever was told how long a key would be used
-/// must be able to rely on it. Another policy is made for what is to be different.
+/// What holds for keys. It cannot be changed once a key was issued under it: whoever was told how long a key would be
+/// used must be able to rely on it. Another policy is made for what is to be different.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Its name.
@@ -75,9 +75,11 @@ pub struct Policy {
     pub export: Permission,
     /// Whether keys of other stores may join.
     pub import: Permission,
-    /// Whether an agent may report a key as known to others. What only people may say an agent that was taken over cannot.
+    /// Whether an agent may report a key as known to others. What only people may say an agent that was taken over
+    /// cannot.
     pub agents_revoke: Permission,
-    /// For how long a node of a cluster that is cut off from the majority gives out what it has; on one machine it means nothing.
+    /// For how long a node of a cluster that is cut off from the majority gives out what it has; on one machine it
+    /// means nothing.
     pub isolation_limit: Period,
 }
 
@@ -188,7 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Time only takes a key forward, and takes no key from where time has no power: destroyed, compromised, generated.
+        /// Time only takes a key forward, and takes no key from where time has no power: destroyed, compromised,
+        /// generated.
         #[test]
         fn time_only_takes_a_key_forward(
             encrypts in period(),

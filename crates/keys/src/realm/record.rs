@@ -1,7 +1,7 @@
 //! Records of a realm as bytes: what a store keeps and seals.
 //!
-//! All integers are little-endian. A *name* is its length in one byte and its bytes; an *optional* value a byte 0, or a byte 1
-//! and the value.
+//! All integers are little-endian. A *name* is its length in one byte and its bytes; an *optional* value a byte 0, or a
+//! byte 1 and the value.
 //! ```text
 //! policy   version 1 (1) | name | algorithm (1): 0 any, 1 AES-256-GCM, 2 AES-256-CCM | encryption period, cryptoperiod (4 each, in
 //!          seconds; 0 unlimited) | export, import (1 each): 1 allowed, 2 forbidden
@@ -14,8 +14,9 @@
 //! issue    version 1 (1) | barcode (a name) | tag (16) | name of the group | issued for (1): 1 begin, 2 append and the tag of the
 //!          volume's first key (16), 3 elsewhere | issued (8) | dropped (optional 8)
 //! ```
-//! A policy that says nothing of agents and isolation is written as version 1, which older programs read. In it no agent revokes, and
-//! isolation has no limit. So is a data unit of whose cartridges no serial number was told. A record is called by its name or barcode, an issue by the key's tag.
+//! A policy that says nothing of agents and isolation is written as version 1, which older programs read. In it no
+//! agent revokes, and isolation has no limit. So is a data unit of whose cartridges no serial number was told. A record
+//! is called by its name or barcode, an issue by the key's tag.
 
 use capstan_format::{Algorithm, Cursor, FormatError, KeyTag, MediumSerial, Volser};
 

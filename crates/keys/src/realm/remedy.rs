@@ -1,4 +1,5 @@
-//! What to do about a refusal: whoever may change what the rules rest on is another person, with another command, on one machine and in a cluster.
+//! What to do about a refusal: whoever may change what the rules rest on is another person, with another command, on
+//! one machine and in a cluster.
 
 use super::Refusal;
 
@@ -78,7 +79,8 @@ mod tests {
     use crate::api::Problem;
     use crate::{KeyError, Name, Period};
 
-    /// A drive of a cluster was told to ask whoever holds the secret of a key store, where there is none, and to type what changes nothing there.
+    /// A drive of a cluster was told to ask whoever holds the secret of a key store, where there is none, and to type
+    /// what changes nothing there.
     #[test]
     fn a_refusal_names_who_may_change_it_where_the_keys_are() {
         let (name, volser) = (|text: &str| text.parse::<Name>().unwrap(), Volser::new("A00001").unwrap());

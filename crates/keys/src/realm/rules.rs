@@ -37,8 +37,9 @@ pub enum AppendKey {
     New(NewKey),
 }
 
-/// What the rules forbid. Who may change that depends on where the keys are kept: [`KeyError::Refused`](crate::KeyError::Refused) says it for a
-/// store, [`Problem::of_key`](crate::api::Problem::of_key) for a cluster.
+/// What the rules forbid. Who may change that depends on where the keys are kept:
+/// [`KeyError::Refused`](crate::KeyError::Refused) says it for a store,
+/// [`Problem::of_key`](crate::api::Problem::of_key) for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Operator: no such group.
@@ -211,8 +212,8 @@ impl Realm {
         }
     }
 
-    /// The key for an append to a volume that was last written with `carried`: that one while its encryption period lasts and
-    /// nothing else took it out of use, else a new one of its group on the same data unit.
+    /// The key for an append to a volume that was last written with `carried`: that one while its encryption period
+    /// lasts and nothing else took it out of use, else a new one of its group on the same data unit.
     pub fn key_to_append(&self, agent: &Agent, carried: &KeyRecord, now_ns: i64) -> Result<AppendKey, Refusal> {
         let issued = self.issued(carried);
         self.usable(agent, &issued.group)?;
@@ -304,7 +305,8 @@ impl Realm {
         Ok(self.policy_of(&issued.group)?.effective_state(record.state, issued.issued_ns, now_ns))
     }
 
-    /// What is known of the issue of a key. Of one from before there were policies, or from another store, only when it was drawn.
+    /// What is known of the issue of a key. Of one from before there were policies, or from another store, only when it
+    /// was drawn.
     pub fn issued(&self, record: &KeyRecord) -> IssuedKey {
         self.unit(&record.volser).and_then(|unit| unit.key(&record.tag)).cloned().unwrap_or_else(|| IssuedKey {
             tag: record.tag,

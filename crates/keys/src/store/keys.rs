@@ -24,8 +24,8 @@ impl SealedStore {
         Ok(self.read()?.0.rows.into_iter().map(|row| row.key.record).collect())
     }
 
-    /// A new key of a group for a volume that is about to be written from the beginning of tape. It was never used before and
-    /// never comes from here again.
+    /// A new key of a group for a volume that is about to be written from the beginning of tape. It was never used
+    /// before and never comes from here again.
     ///
     /// When this returns, the key is on disk, was read back from the file through another connection, unwrapped, and
     /// compared with its tag. It is `ready`: the volume's older key stays in force until [`SealedStore::activate`] says
@@ -59,18 +59,20 @@ impl SealedStore {
         self.operate(Some(cartridge.volser), Some(tag), |holdings, _| holdings.activate(cartridge, tag, now_ns))
     }
 
-    /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
+    /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds
+    /// nothing of them.
     pub fn ended<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) -> Result<(), KeyError> {
         let cartridge = cartridge.into();
         self.operate(Some(cartridge.volser), None, |holdings, _| holdings.ended(cartridge, now_ns))
     }
 
-    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put in force
-    /// for it since, while its encryption period lasts; else a new one of the same group, and the older ones read only from
-    /// here on. That it is in force is on record before its first block: no block lies under a key that seems to be unused.
+    /// The key to append to a volume with, whose first block names the key `first`: that one, or the one that was put
+    /// in force for it since, while its encryption period lasts; else a new one of the same group, and the older ones
+    /// read only from here on. That it is in force is on record before its first block: no block lies under a key that
+    /// seems to be unused.
     ///
-    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that only the
-    /// report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
+    /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that
+    /// only the report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
     /// [`SealedStore::key_for_reading`].
     pub fn key_for_append<'a>(
         &mut self,
@@ -123,7 +125,8 @@ impl SealedStore {
         })
     }
 
-    /// Notes that somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its record.
+    /// Notes that somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives
+    /// its record.
     ///
     /// Errors: [`KeyError::KeyDestroyed`], which nobody can know any more.
     pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
@@ -135,8 +138,8 @@ impl SealedStore {
         self.operate(None, Some(tag), |holdings, _| holdings.retire(tag, now_ns))
     }
 
-    /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that was
-    /// encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
+    /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that
+    /// was encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
     ///
     /// Errors: [`KeyError::NotCleared`] if the key is destroyed and the file could not be rewritten; repeat it then.
     pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<Destruction, KeyError> {

@@ -61,10 +61,12 @@ impl SealedStore {
 
     /// Takes the keys of an export in, all in one transaction, and reads them back; says what became of each.
     ///
-    /// The keys that are new here join `group`, and their policy's periods run from when they were drawn. It may be repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key
-    /// that was filling its volume goes on doing so, unless this store fills that volume with another.
+    /// The keys that are new here join `group`, and their policy's periods run from when they were drawn. It may be
+    /// repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key that
+    /// was filling its volume goes on doing so, unless this store fills that volume with another.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], those of [`Holdings::import`](crate::Holdings::import).
+    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], those of
+    /// [`Holdings::import`](crate::Holdings::import).
     pub fn import(
         &mut self,
         export: &[u8],

@@ -1,4 +1,5 @@
-//! Keys from a cluster, as drives see it: what comes across, what a node's problems become, and what is said by the way.
+//! Keys from a cluster, as drives see it: what comes across, what a node's problems become, and what is said by the
+//! way.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod node;
@@ -20,7 +21,8 @@ use capstan_keys::{
 use node::{AGENT, Asked, Nodes, Reply};
 
 const GCM: Algorithm = Algorithm::Aes256Gcm;
-/// In 2030 and 2045 and 2060, in nanoseconds since 1970: before the certificate is due, when it is, and when it is over.
+/// In 2030 and 2045 and 2060, in nanoseconds since 1970: before the certificate is due, when it is, and when it is
+/// over.
 const EARLY: fn() -> i64 = || 1_900_000_000_000_000_000;
 const DUE: fn() -> i64 = || 2_370_000_000_000_000_000;
 const OVER: fn() -> i64 = || 2_850_000_000_000_000_000;
@@ -146,8 +148,8 @@ fn reports_and_questions_come_across() {
     keys.check_new_volume(None, "vault", GCM).unwrap();
 }
 
-/// A node lists the keys of a volume in any order. The director took a destroyed one of an earlier life for one that the volume holds, gave the volume up
-/// and advised to label it anew.
+/// A node lists the keys of a volume in any order. The director took a destroyed one of an earlier life for one that
+/// the volume holds, gave the volume up and advised to label it anew.
 #[test]
 fn the_keys_of_a_volume_are_told_as_they_were_issued_and_those_of_a_life_that_is_over_apart() {
     let nodes = Nodes::start(1);
@@ -239,7 +241,8 @@ fn what_one_node_cannot_do_another_is_asked_for_and_once() {
     let (keys, _) = keys(&nodes, EARLY);
     let key = Arc::new(drawn(GCM));
     let unready = ["pool-empty", "isolated-too-long", "locked", "needs-majority"];
-    // A node whose clock had jumped ahead by years said of each peer that its certificate had ended, and drives took its word for it.
+    // A node whose clock had jumped ahead by years said of each peer that its certificate had ended, and drives took
+    // its word for it.
     for kind in unready.into_iter().chain(["turned-away", "the answer is lost", "it fails"]) {
         nodes.asked.lock().unwrap().clear();
         let (gives, mut first) = (Arc::clone(&key), true);
@@ -361,8 +364,8 @@ fn the_certificate_is_renewed_by_the_way() {
     assert!(said.lock().unwrap()[0].contains("was renewed: it holds until 2050-01-01"), "{said:?}");
 }
 
-/// A node whose clock was ahead by years made out a certificate that began years later. The mover put it in the place of the one that held,
-/// and was let in nowhere.
+/// A node whose clock was ahead by years made out a certificate that began years later. The mover put it in the place
+/// of the one that held, and was let in nowhere.
 #[test]
 fn a_certificate_of_another_time_is_not_taken() {
     let nodes = Nodes::start(1);
@@ -436,7 +439,8 @@ fn the_status_asks_each_node_by_itself() {
     assert_eq!(status.certificate.peer.to_string(), AGENT);
 }
 
-/// The settings named one node, and that was gone for good when the mover started anew: it found nobody, while the others served.
+/// The settings named one node, and that was gone for good when the mover started anew: it found nobody, while the
+/// others served.
 #[test]
 fn a_start_finds_the_nodes_that_were_known_last() {
     let nodes = Nodes::start(2);

@@ -1,4 +1,5 @@
-//! A node's HTTPS door and nothing behind it: what it answers the test says. For what a real node seldom does on request.
+//! A node's HTTPS door and nothing behind it: what it answers the test says. For what a real node seldom does on
+//! request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

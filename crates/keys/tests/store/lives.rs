@@ -55,14 +55,15 @@ fn the_older_key_stays_in_force_until_the_new_label_stands() {
     assert_eq!(records[0].retired_ns, Some(NOW_NS + 30));
     assert_eq!(records[0].destroyed_ns, None);
 
-    // The retired key still reads, and no longer writes: a volume that carries it all the same goes on with one of its own.
+    // The retired key still reads, and no longer writes: a volume that carries it all the same goes on with one of its
+    // own.
     assert_eq!(store.read_key(&volser("A00001"), &old).unwrap().tag(), old);
     let next = store.append_key(&volser("A00001"), &old, NOW_NS + 40).unwrap().tag();
     assert!(![old, unused, new].contains(&next));
 }
 
-/// Two processes were given a key each for one volume, and labelled it one after the other. Activating the first used to
-/// retire the second, whose own report was then refused although the volume carries its tag.
+/// Two processes were given a key each for one volume, and labelled it one after the other. Activating the first used
+/// to retire the second, whose own report was then refused although the volume carries its tag.
 #[test]
 fn of_two_keys_issued_for_one_volume_the_volume_decides() {
     let (_directory, _path, mut store) = new_store();

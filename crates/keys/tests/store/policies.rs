@@ -166,7 +166,8 @@ fn a_policy_that_was_used_cannot_be_changed() {
     assert_eq!(realm.policies().count(), 2);
 }
 
-/// A second `policies add` of the name, meant for another policy, took the place of the first without a word: what it did not say was gone.
+/// A second `policies add` of the name, meant for another policy, took the place of the first without a word: what it
+/// did not say was gone.
 #[test]
 fn a_policy_that_is_there_stays_unless_it_is_said_to_be_replaced() {
     let (_directory, path, mut store) = store();
@@ -257,8 +258,8 @@ fn an_erased_volume_holds_nothing_of_its_keys() {
     assert_eq!(store.list().unwrap()[0].state, KeyState::ProcessOnly);
 }
 
-/// The label of a new life stood, and its report was lost. The key that had been drawn to append to the life before was in force
-/// still, and encrypted what was appended; whoever destroyed it with the old life's other keys lost new data.
+/// The label of a new life stood, and its report was lost. The key that had been drawn to append to the life before was
+/// in force still, and encrypted what was appended; whoever destroyed it with the old life's other keys lost new data.
 #[test]
 fn a_new_life_is_never_written_under_a_key_of_the_one_before() {
     let (_directory, _path, mut store) = store();
@@ -277,7 +278,8 @@ fn a_new_life_is_never_written_under_a_key_of_the_one_before() {
     assert_eq!(dropped, [(first, true), (appended, true), (second, false)]);
 }
 
-/// A drive puts a new key on record, and its first write fails: the volume is what it was. Each append drew a key of its own then.
+/// A drive puts a new key on record, and its first write fails: the volume is what it was. Each append drew a key of
+/// its own then.
 #[test]
 fn a_volume_that_was_not_begun_after_all_goes_on_under_one_key() {
     let (_directory, _path, mut store) = store();
@@ -322,8 +324,8 @@ impl Draw {
     }
 }
 
-/// Drives begin and append to volumes in any order, while days go by, the clock is set back, reports are lost and keys are
-/// destroyed. What the volumes carry is kept here, apart from the store, and the store is held to it.
+/// Drives begin and append to volumes in any order, while days go by, the clock is set back, reports are lost and keys
+/// are destroyed. What the volumes carry is kept here, apart from the store, and the store is held to it.
 #[test]
 fn whatever_drives_do_no_key_is_on_two_volumes_and_none_encrypts_past_its_period() {
     let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok());

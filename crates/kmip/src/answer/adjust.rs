@@ -1,4 +1,5 @@
-//! Adjust Attribute: a number one up, one down, or turned round, without the client knowing it (KMIP 2.1, section 6.1.3).
+//! Adjust Attribute: a number one up, one down, or turned round, without the client knowing it (KMIP 2.1, section
+//! 6.1.3).
 
 use super::attributes::{modified, several};
 use super::batch::Batch;

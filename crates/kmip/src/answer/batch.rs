@@ -41,7 +41,8 @@ impl<'a> Batch<'a> {
         self.view.find(&uid)
     }
 
-    /// The Unique Identifier that a field means: itself, or, as KMIP 2.x has it, that of an operation of this batch, or the nth told in it.
+    /// The Unique Identifier that a field means: itself, or, as KMIP 2.x has it, that of an operation of this batch, or
+    /// the nth told in it.
     pub(crate) fn uid(&self, field: &Item) -> Result<String, Refused> {
         let of = |operation| self.told.iter().rev().find(|(told_by, _)| *told_by == operation).map(|(_, uid)| uid);
         let meant = match (self.codec, &field.value) {

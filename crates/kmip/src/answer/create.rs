@@ -297,10 +297,12 @@ pub(crate) fn finish(
     Ok(uid)
 }
 
-/// Fewest bits of a symmetric key that is quantum safe: a search by Grover's algorithm takes the square root of the tries.
+/// Fewest bits of a symmetric key that is quantum safe: a search by Grover's algorithm takes the square root of the
+/// tries.
 const QUANTUM_SAFE_BITS: i32 = 256;
 
-/// Refuses an object marked Quantum Safe unless it is known to be: of secret data and opaque objects nothing is known here.
+/// Refuses an object marked Quantum Safe unless it is known to be: of secret data and opaque objects nothing is known
+/// here.
 pub(crate) fn quantum_safe_if_required(object: &ManagedObject) -> Result<(), Refused> {
     if !object.flag("Quantum Safe") {
         return Ok(());

@@ -95,7 +95,8 @@ fn store(batch: &mut Batch<'_>, mut object: ManagedObject) -> Result<Vec<Item>, 
     Ok(vec![uid_item(&uid)])
 }
 
-/// Says which of the wished-for uses the object does not allow, and fails for that from KMIP 2.1 on; nothing is changed.
+/// Says which of the wished-for uses the object does not allow, and fails for that from KMIP 2.1 on; nothing is
+/// changed.
 pub(crate) fn check(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let object = batch.object(payload)?;
     let mut response = vec![uid_item(&object.uid)];

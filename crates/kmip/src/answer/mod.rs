@@ -5,8 +5,8 @@
 //!                                                  '--> changes, acts
 //! ```
 //! A batch is decided in order over one view, so that a later item sees what an earlier one made; an item that fails
-//! leaves nothing behind, and `Undo` takes the whole batch back before anything was ever written. Nothing is read from a
-//! clock, and every request has an answer, be it the shortest that the standard allows.
+//! leaves nothing behind, and `Undo` takes the whole batch back before anything was ever written. Nothing is read from
+//! a clock, and every request has an answer, be it the shortest that the standard allows.
 
 mod adjust;
 mod attributes;
@@ -90,8 +90,8 @@ pub struct Decided {
 
 /// Decides a request.
 ///
-/// `now_s` is in seconds since 1970. There is always a response: bytes that are no KMIP message at all are answered with
-/// `Invalid Message`, after which a server closes the connection, as it cannot know where the next message begins.
+/// `now_s` is in seconds since 1970. There is always a response: bytes that are no KMIP message at all are answered
+/// with `Invalid Message`, after which a server closes the connection, as it cannot know where the next message begins.
 pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, now_s: i64) -> Decided {
     let whole = |version: Version, refused: &Refused| {
         let refused = refused.clone().told_by(Codec::of(version));

@@ -1,8 +1,8 @@
 //! GCM (NIST SP 800-38D) with nonces of any length, tags of 4 and 8 and 12 to 16 bytes, and data in parts.
 //!
-//! The cryptographic library has GCM with 12-byte nonces and in one piece alone, and the profile's cases ask for more. The
-//! blocks are its AES, and the hash is the crate `ghash`, which takes the same time for every key and all data. A test compares with
-//! the library's own GCM.
+//! The cryptographic library has GCM with 12-byte nonces and in one piece alone, and the profile's cases ask for more.
+//! The blocks are its AES, and the hash is the crate `ghash`, which takes the same time for every key and all data. A
+//! test compares with the library's own GCM.
 
 use aws_lc_rs::constant_time;
 use ghash::GHash;

@@ -7,8 +7,9 @@
 //!  2.x   Attributes { CryptographicLength 256,     Instance               Attributes { tagged fields,
 //!          Attribute { Vendor "x", Name, Value } }                          Attribute { Vendor, Name, Value } }
 //! ```
-//! Within, an attribute has the name that 1.x gave it, and a client's own is `x-NAME` (of vendor `x`, as 2.x says) or, from 2.x on,
-//! `VENDOR:NAME`. An object that was made in one version is so the same object in every other. Reasons are those of 2.x, of which 1.x has fewer.
+//! Within, an attribute has the name that 1.x gave it, and a client's own is `x-NAME` (of vendor `x`, as 2.x says) or,
+//! from 2.x on, `VENDOR:NAME`. An object that was made in one version is so the same object in every other. Reasons are
+//! those of 2.x, of which 1.x has fewer.
 
 mod one;
 mod two;

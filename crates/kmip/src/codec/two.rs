@@ -84,7 +84,8 @@ pub(super) fn deleted(payload: &Item) -> Result<(Cow<'static, str>, Instance), R
     }
 }
 
-/// Attribute References: the tag of a standard attribute, or a vendor's name. The Key Wrapping Specification of 2.x still has Attribute Names.
+/// Attribute References: the tag of a standard attribute, or a vendor's name. The Key Wrapping Specification of 2.x
+/// still has Attribute Names.
 pub(super) fn names(structure: &Item) -> Result<Vec<Cow<'static, str>>, Refused> {
     let mut names = Vec::new();
     for item in structure.items() {

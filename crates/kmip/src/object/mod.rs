@@ -114,8 +114,8 @@ impl ManagedObject {
         index
     }
 
-    /// Lets go of what takes room and is of no use without the material: of what a client gave it keeps what fits into [`REMAINS_LEN_MAX`], the
-    /// first first.
+    /// Lets go of what takes room and is of no use without the material: of what a client gave it keeps what fits into
+    /// [`REMAINS_LEN_MAX`], the first first.
     pub(crate) fn reduce(&mut self) {
         self.template.clear();
         if let Some(block) = &mut self.block {

@@ -14,8 +14,8 @@
 //!        Template          structure, optional
 //!        Attribute         structure, any number: AttributeName, AttributeIndex?, AttributeValue
 //! ```
-//! The material is stored apart, wrapped by whoever stores it. A record says who owns the object and what state it is in:
-//! whoever stores it seals both together, so that they cannot be exchanged.
+//! The material is stored apart, wrapped by whoever stores it. A record says who owns the object and what state it is
+//! in: whoever stores it seals both together, so that they cannot be exchanged.
 
 use thiserror::Error;
 

@@ -67,8 +67,8 @@ impl From<Limits> for Malformed {
     }
 }
 
-/// How long the message is that begins with these bytes, header included: so that a reader of a connection knows how much
-/// to wait for, and refuses before it allocates.
+/// How long the message is that begins with these bytes, header included: so that a reader of a connection knows how
+/// much to wait for, and refuses before it allocates.
 pub fn message_len(header: &[u8; HEADER_LEN], limits: &Limits) -> Result<usize, Malformed> {
     let [t0, t1, t2, kind, length @ ..] = *header;
     let tag = Tag(u32::from_be_bytes([0, t0, t1, t2]));

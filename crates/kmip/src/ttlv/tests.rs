@@ -79,7 +79,8 @@ proptest! {
         prop_assert_eq!(decode(&encode(&item), &Limits::default()).unwrap(), item);
     }
 
-    /// Damage is noticed or decodes to something else that encodes to the damaged bytes: there is one encoding of a value.
+    /// Damage is noticed or decodes to something else that encodes to the damaged bytes: there is one encoding of a
+    /// value.
     #[test]
     fn there_is_one_encoding(item in values(), at in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let mut bytes = encode(&item).to_vec();

@@ -210,7 +210,8 @@ fn better(one: &Forecast, other: &Forecast) -> bool {
         && one.on_tape_s > other.on_tape_s * (1.0 - WORTHWHILE)
         && one.drive_busy_s > other.drive_busy_s / 2.0
     {
-        // A disk in between that neither frees the drive nor brings anything to tape sooner only hides that the drive is too slow.
+        // A disk in between that neither frees the drive nor brings anything to tape sooner only hides that the drive
+        // is too slow.
         return false;
     }
     if rate(one) > rate(other) * (1.0 + WORTHWHILE) {
@@ -227,8 +228,8 @@ fn better(one: &Forecast, other: &Forecast) -> bool {
     false
 }
 
-/// Looks for the setting that gives most from `current` on, one thing at a time until nothing helps any more, with at most a quarter of
-/// the memory for the pool. Which drive fits hangs on what is needed, MB/s of the source.
+/// Looks for the setting that gives most from `current` on, one thing at a time until nothing helps any more, with at
+/// most a quarter of the memory for the pool. Which drive fits hangs on what is needed, MB/s of the source.
 pub fn advise(
     figures: &SiteFigures,
     current: &Setting,
@@ -337,8 +338,8 @@ fn fits(figures: &SiteFigures, setting: &Setting) -> Result<Vec<Fit>, AdviseErro
     Ok(fits)
 }
 
-/// Of the drives that give what is needed, or, if none does or nothing is said of it, as much as any, the one whose tape moves most
-/// of the time: the slowest that is fast enough.
+/// Of the drives that give what is needed, or, if none does or nothing is said of it, as much as any, the one whose
+/// tape moves most of the time: the slowest that is fast enough.
 fn fitting(drives: &[Fit], needed_mb_per_s: Option<f64>) -> Option<String> {
     let rate = |fit: &Fit| fit.forecast.mb_per_s.median;
     let most = drives.iter().map(rate).fold(0.0, f64::max) * (1.0 - WORTHWHILE);
@@ -383,8 +384,8 @@ impl Advice {
     }
 }
 
-/// From where to where a forecast is: what the rounds of the measurements leave open, and beyond either end as far as what was tried
-/// here missed by. It can be checked: a trial falls within, or not.
+/// From where to where a forecast is: what the rounds of the measurements leave open, and beyond either end as far as
+/// what was tried here missed by. It can be checked: a trial falls within, or not.
 pub fn interval(forecast: &Spread, misses: Option<&Misses>) -> [f64; 2] {
     let (least, most) = misses.map_or((1.0, 1.0), |misses| (misses.least.min(1.0), misses.most.max(1.0)));
     [forecast.low * least, forecast.high * most]

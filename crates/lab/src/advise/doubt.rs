@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(site(3000.0, 0.0003, 6000.0).disagreement(), None, "one processor has all to do");
     }
 
-    /// After `null --compression 0` forecasts at zstd 1 took neither a cost nor a ratio: 77 MB/s to an LTO-3 instead of 156.
+    /// After `null --compression 0` forecasts at zstd 1 took neither a cost nor a ratio: 77 MB/s to an LTO-3 instead of
+    /// 156.
     #[test]
     fn a_level_that_was_not_measured_is_not_forecast() {
         use super::super::setting::{Route, Setting, TapeDrive};

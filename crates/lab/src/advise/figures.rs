@@ -101,7 +101,8 @@ impl SiteFigures {
         distinct(self.path.rates.iter().map(|rate| rate.connections))
     }
 
-    /// A level that was not measured has neither a cost nor a ratio, and those of another are no stand-in: nothing is forecast of it.
+    /// A level that was not measured has neither a cost nor a ratio, and those of another are no stand-in: nothing is
+    /// forecast of it.
     pub(super) fn check_level(&self, level: i32) -> Result<(), AdviseError> {
         let known = self.levels();
         if known.contains(&level) {
@@ -121,8 +122,8 @@ impl SiteFigures {
         rate.mb_per_s.median * rate.cpu_s_per_mb / f64::from(self.path.processors)
     }
 
-    /// What the source gives to so many connections. Where processors held the measurement up it is what bare readers got, if that
-    /// was more.
+    /// What the source gives to so many connections. Where processors held the measurement up it is what bare readers
+    /// got, if that was more.
     pub(super) fn source(&self, connections: u32, block_len: usize) -> Spread {
         let least = self.levels().into_iter().min_by_key(|level| level.unsigned_abs()).unwrap_or_default();
         let rates = self.rates_of(least, block_len);
@@ -150,14 +151,15 @@ impl SiteFigures {
         }
     }
 
-    /// Whether bare readers got much more of the source than the data path did, though no processor held it up: one of the two was
-    /// measured wrongly, or while something else went on. A source that was made slow was not so for bare readers.
+    /// Whether bare readers got much more of the source than the data path did, though no processor held it up: one of
+    /// the two was measured wrongly, or while something else went on. A source that was made slow was not so for bare
+    /// readers.
     pub fn disagreement(&self) -> Option<Disagreement> {
         Disagreement::between(self.readers.as_ref()?, &self.path)
     }
 
-    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of connections
-    /// apart: they come and go within it.
+    /// Seconds in which the data path read the whole source at its fastest, if that is too little to tell numbers of
+    /// connections apart: they come and go within it.
     pub fn too_small_s(&self) -> Option<f64> {
         too_small_s(&self.path)
     }
@@ -183,8 +185,8 @@ impl SiteFigures {
         apart
     }
 
-    /// What a disk that source and drive share gives to both: seconds for each MB read, and for each MB written, as each was measured
-    /// alone; and how much longer both take beside each other, if that was measured.
+    /// What a disk that source and drive share gives to both: seconds for each MB read, and for each MB written, as
+    /// each was measured alone; and how much longer both take beside each other, if that was measured.
     pub(super) fn disk_s(&self, written_mb_per_s: f64, pick: fn(&Spread) -> f64) -> Option<(f64, f64)> {
         let (read_s, write_s) = (1.0 / pick(&self.disk_read?), 1.0 / written_mb_per_s);
         let staging = self.staging.as_ref().filter(|staging| staging.device == self.path.device);
@@ -205,8 +207,8 @@ impl SiteFigures {
         interpolate(points.collect(), f64::from(connections).log2())
     }
 
-    /// The share of all processors that can be had: what the measurement of this level had that used them most, if they held it
-    /// up, with the spread of its rounds; else all of them.
+    /// The share of all processors that can be had: what the measurement of this level had that used them most, if they
+    /// held it up, with the spread of its rounds; else all of them.
     pub(super) fn usable(&self, level: i32, block_len: usize) -> Spread {
         let rates = self.rates_of(level, block_len);
         let busiest = rates.into_iter().max_by(|one, other| self.used(one).total_cmp(&self.used(other)));
@@ -247,7 +249,8 @@ impl SiteFigures {
         distinct(self.drive_rates().into_iter().flatten().map(|rate| rate.block_len))
     }
 
-    /// Rates of data that do not compress, which is what comes out of our own compression; else of whatever was measured.
+    /// Rates of data that do not compress, which is what comes out of our own compression; else of whatever was
+    /// measured.
     fn drive_rates(&self) -> Option<Vec<&DriveRate>> {
         let rates = &self.drive.as_ref()?.rates;
         let random: Vec<_> = rates.iter().filter(|rate| rate.data == Data::Random).collect();

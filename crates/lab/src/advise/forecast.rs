@@ -101,7 +101,8 @@ impl SiteFigures {
         })
     }
 
-    /// What a run of so many seconds gives from its first block to its last flush, MB/s: short runs are not like long ones.
+    /// What a run of so many seconds gives from its first block to its last flush, MB/s: short runs are not like long
+    /// ones.
     pub fn forecast_run(&self, setting: &Setting, seconds: f64) -> Result<f64, AdviseError> {
         let pick: Pick = |spread| spread.median;
         let TapeDrive::Model(model) = &setting.drive else { return Ok(self.case(setting, pick)?.mb_per_s) };
@@ -210,8 +211,8 @@ impl SiteFigures {
         })
     }
 
-    /// To the disk, and from the disk to the drive, depot by depot. While there is more than one depot the two go on beside each
-    /// other and share the disk.
+    /// To the disk, and from the disk to the drive, depot by depot. While there is more than one depot the two go on
+    /// beside each other and share the disk.
     fn by_way_of_disk(
         &self,
         setting: &Setting,
@@ -267,7 +268,8 @@ impl SiteFigures {
             let streaming_s = streamed.streaming_s / streamed.seconds.max(1e-9) * drive_busy_s;
             Streamed { mb: stored_mb, seconds: drive_busy_s, backhitches, streaming_s }
         });
-        // What has come by the time that the source is read, less what has gone by then; a depot fills while another is copied.
+        // What has come by the time that the source is read, less what has gone by then; a depot fills while another is
+        // copied.
         let gone = (stored_mb * mb_per_s / ratio).min(stored_mb * copied) / (mb_per_s / ratio).max(1e-9);
         let staging_mb = (stored_mb - gone).max(2.0 * depot_mb).min(stored_mb);
         Ok(Case { mb_per_s, bottleneck, parts, tape, drive_busy_s, on_tape_s, staging_mb })

@@ -8,8 +8,8 @@ use crate::part::together;
 use crate::published::built_in_host;
 use crate::site::{Measured, Tried};
 
-/// The power with which forecasts come nearest to what was tried: one figure for all trials. Before anything was tried it is that of
-/// the host that was calibrated best.
+/// The power with which forecasts come nearest to what was tried: one figure for all trials. Before anything was tried
+/// it is that of the host that was calibrated best.
 pub(super) fn steadiness(trials: &[Measured<Tried>]) -> f64 {
     const LEAST: f64 = 1.2;
     const MOST: f64 = 12.0;
@@ -33,8 +33,8 @@ fn trial_error(trial: &Tried, power: f64) -> f64 {
     (forecast_of(trial, power) / trial.mb_per_s).ln().abs()
 }
 
-/// How far what was tried was from its forecast. Each is forecast by the power that all others of them give, so that none has a say
-/// in its own: what is found is what the next one may miss by.
+/// How far what was tried was from its forecast. Each is forecast by the power that all others of them give, so that
+/// none has a say in its own: what is found is what the next one may miss by.
 #[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
 pub struct Misses {
     /// How many were tried.
@@ -116,7 +116,8 @@ mod tests {
         assert!((together(&shared, 3.0) - 50.0).abs() < 1e-6);
     }
 
-    /// One trial fits one power exactly: "off by 0 %", though the forecast had missed it by a tenth. Now none is held against itself.
+    /// One trial fits one power exactly: "off by 0 %", though the forecast had missed it by a tenth. Now none is held
+    /// against itself.
     #[test]
     fn a_trial_is_held_against_what_all_others_foretell() {
         use crate::part::Part;

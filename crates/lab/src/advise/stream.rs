@@ -102,7 +102,8 @@ impl<'a> Stream<'a> {
         (self.pool_mb / 4.0).min(buffer / 8.0).min(self.checkpoint_mb / 4.0).max(PIECE_MB_MIN)
     }
 
-    /// How it goes on when it has gone on for a while: from one flush to another, so that as much is read as is written.
+    /// How it goes on when it has gone on for a while: from one flush to another, so that as much is read as is
+    /// written.
     pub(super) fn steadily(&self) -> Streamed {
         let mut flow = self.begin();
         let piece = self.piece_mb();

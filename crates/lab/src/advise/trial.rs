@@ -55,8 +55,8 @@ pub enum TrialError {
     DataPath(#[from] DataPathError),
 }
 
-/// Runs a setting, direct, as it was measured: the same source, as cold and as slow, to virtual cartridges below a folder that take the
-/// time of the setting's drive. Each round reads for so many seconds.
+/// Runs a setting, direct, as it was measured: the same source, as cold and as slow, to virtual cartridges below a
+/// folder that take the time of the setting's drive. Each round reads for so many seconds.
 pub fn try_setting(
     figures: &SiteFigures,
     setting: &Setting,
@@ -101,7 +101,8 @@ pub fn try_setting(
         Some(mb) => SiteFigures { tree_mb: Some(mb), ..figures.clone() }.forecast_run(setting, seconds)?,
         None => predicted_mb_per_s,
     };
-    // Where a drive takes its model's time the forecast is of just such a run, as long and with its flush; else it is of a steady one.
+    // Where a drive takes its model's time the forecast is of just such a run, as long and with its flush; else it is
+    // of a steady one.
     let rate = |run: &DataPathRun| match &setting.drive {
         TapeDrive::Virtual => run.steady_mb_per_s.median,
         TapeDrive::Model(_) => run.mb_per_s(),

@@ -18,8 +18,8 @@ const NOISE_MIN: usize = 8;
 /// How runs of noise and repeats follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Runs {
-    /// Each as long as it is drawn, whatever is behind it. The presets have been so from the start, and measurements stand on
-    /// their bytes; short files shrink less than they are asked to from 3:1 on.
+    /// Each as long as it is drawn, whatever is behind it. The presets have been so from the start, and measurements
+    /// stand on their bytes; short files shrink less than they are asked to from 3:1 on.
     Drawn,
     /// As long as the length to be filled asks for, so that a file of one run shrinks as far as one of many.
     Fitted,
@@ -73,7 +73,8 @@ impl Content {
     }
 
     fn fill_drawn(&mut self, buffer: &mut [u8], ratio: f64) {
-        // Mean length of a repeat: what a run of noise needs behind it so that both together shrink as far as they are to.
+        // Mean length of a repeat: what a run of noise needs behind it so that both together shrink as far as they are
+        // to.
         let repeat_run = ((NOISE_RUN as f64 + REPEAT_COST) * ratio - NOISE_RUN as f64).round() as usize;
         let repeat_run = if ratio <= 1.0 { 0 } else { repeat_run };
         let mut at = 0;
@@ -106,7 +107,8 @@ impl Content {
         }
     }
 
-    /// Copies earlier bytes. A repeat longer than what there is behind it goes on with itself, as dictionary coders allow.
+    /// Copies earlier bytes. A repeat longer than what there is behind it goes on with itself, as dictionary coders
+    /// allow.
     fn repeat(buffer: &mut [u8], at: usize, length: usize, draw: u64) -> usize {
         let end = at + length;
         let reach = at.saturating_sub(length).min(REACH);

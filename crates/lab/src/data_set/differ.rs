@@ -71,7 +71,8 @@ impl DataSet {
         Ok(differing)
     }
 
-    /// What is below the folder and was not made. Of what was made the hashes of the paths are kept, eight bytes for each.
+    /// What is below the folder and was not made. Of what was made the hashes of the paths are kept, eight bytes for
+    /// each.
     fn extra(&self, folder: &Path, watch: &DataSetWatch) -> Result<Vec<PathBuf>, DataSetError> {
         let made: HashSet<u64> = (0..self.file_count()).map(|number| hashed(&self.file_path(number))).collect();
         let mut extra = Vec::new();

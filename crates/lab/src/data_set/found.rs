@@ -1,7 +1,8 @@
 //! How far a set shrinks, found by shrinking a part of it as the virtual drives do.
 //!
-//! What was asked for is one thing, what a coder makes of it another: a file of a few bytes has nothing to repeat. So blocks are
-//! drawn from the set that was made, read back, and compressed: files one behind the other, as a stream brings them to a block.
+//! What was asked for is one thing, what a coder makes of it another: a file of a few bytes has nothing to repeat. So
+//! blocks are drawn from the set that was made, read back, and compressed: files one behind the other, as a stream
+//! brings them to a block.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

@@ -1,8 +1,9 @@
 //! Where the files of a set lie, and what they are called.
 //!
-//! Files are in the folders of the last level only, so many in each. A tree of more than one level numbers these folders in the
-//! base of its fan-out: a digit is a folder's number in the one above. A name tells a file's or a folder's number, whatever else
-//! it is made of, so that no two meet, not even where a file system folds case or composes characters.
+//! Files are in the folders of the last level only, so many in each. A tree of more than one level numbers these
+//! folders in the base of its fan-out: a digit is a folder's number in the one above. A name tells a file's or a
+//! folder's number, whatever else it is made of, so that no two meet, not even where a file system folds case or
+//! composes characters.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -15,7 +16,8 @@ use super::shape::{Names, Shape};
 /// The longest name that Linux takes, bytes.
 const NAME_MAX: usize = 255;
 
-/// Letters with and without marks, composed and not, of scripts from either side, wide ones, and one that is four bytes and more.
+/// Letters with and without marks, composed and not, of scripts from either side, wide ones, and one that is four bytes
+/// and more.
 const LETTERS: [&str; 24] = [
     "a",
     "Z",

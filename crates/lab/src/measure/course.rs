@@ -1,9 +1,9 @@
 //! How much had been read at each moment of a run, and from when on it went steadily.
 //!
-//! The beginning of a run says little of a slow source: what was announced to it comes before what is asked for, so that nothing
-//! comes for seconds, and then much at once. The end says little, too, if what is counted is files, or blocks, that are finished. So
-//! bytes are counted as they are read, and a rate is taken from the last two thirds of a run, which is long enough when these two
-//! agree.
+//! The beginning of a run says little of a slow source: what was announced to it comes before what is asked for, so
+//! that nothing comes for seconds, and then much at once. The end says little, too, if what is counted is files, or
+//! blocks, that are finished. So bytes are counted as they are read, and a rate is taken from the last two thirds of a
+//! run, which is long enough when these two agree.
 //!
 //! ```text
 //!   bytes |                         ____/
@@ -33,8 +33,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Sets `over` when the time is over and what is counted comes steadily, at the latest when the limit is reached, or when
-    /// somebody stops it. Ends when that is so, or when it is `done`; returns how much was counted until when.
+    /// Sets `over` when the time is over and what is counted comes steadily, at the latest when the limit is reached,
+    /// or when somebody stops it. Ends when that is so, or when it is `done`; returns how much was counted until when.
     pub(crate) fn watch(&self, counted: &AtomicU64, done: &AtomicBool, over: &AtomicBool, stop: &AtomicBool) -> Course {
         const LOOKS: Duration = Duration::from_millis(5);
         let began = Instant::now();
@@ -158,8 +158,8 @@ mod tests {
         unreachable!()
     }
 
-    /// A disk of 20 MB/s was told of 80 MB ahead, of a run of 3 s: 1 MB came in the first seconds, so that it was taken for a disk
-    /// of less than 1 MB/s.
+    /// A disk of 20 MB/s was told of 80 MB ahead, of a run of 3 s: 1 MB came in the first seconds, so that it was taken
+    /// for a disk of less than 1 MB/s.
     #[test]
     fn what_goes_on_at_the_beginning_does_not_count() {
         for (rate, jam_s) in [(20e6, 0.0), (20e6, 1.6), (20e6, 5.6), (5e6, 2.0)] {

@@ -1,8 +1,8 @@
-//! The data path itself: a tree through connections, pax, compression and interleaving to drives, as a backup has it, without
-//! a catalog. What is written is thrown away.
+//! The data path itself: a tree through connections, pax, compression and interleaving to drives, as a backup has it,
+//! without a catalog. What is written is thrown away.
 //!
-//! To a null drive it says what the path gives and what it costs (`capstan lab null`); to virtual drives, paced or not, it tries
-//! what was predicted.
+//! To a null drive it says what the path gives and what it costs (`capstan lab null`); to virtual drives, paced or not,
+//! it tries what was predicted.
 
 mod host;
 mod plan;

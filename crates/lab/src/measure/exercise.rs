@@ -1,7 +1,8 @@
-//! A virtual drive, written from memory: what it takes of these data, with this block, this cipher, these syncs, at this pace.
+//! A virtual drive, written from memory: what it takes of these data, with this block, this cipher, these syncs, at
+//! this pace.
 //!
-//! Each exercise has a new cartridge of its own, in a folder that is removed behind it, or one that somebody named, which must be
-//! blank and is blank afterwards: no volume that holds anything is touched.
+//! Each exercise has a new cartridge of its own, in a folder that is removed behind it, or one that somebody named,
+//! which must be blank and is blank afterwards: no volume that holds anything is touched.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! A table of jobs, done: files of each length are made, and go through the data path to virtual drives that take the time of the
-//! drives that the table names.
+//! A table of jobs, done: files of each length are made, and go through the data path to virtual drives that take the
+//! time of the drives that the table names.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -42,9 +42,9 @@ impl MeasureGridError {
     }
 }
 
-/// Does each job of a table, with one connection, and notes what it gave. `mb` of files are made for each length and ratio, at least
-/// one file, below a folder, and removed; a job reads for so many seconds at most. The block pool is as large as the buffers of the
-/// job, but holds a dozen blocks at least.
+/// Does each job of a table, with one connection, and notes what it gave. `mb` of files are made for each length and
+/// ratio, at least one file, below a folder, and removed; a job reads for so many seconds at most. The block pool is as
+/// large as the buffers of the job, but holds a dozen blocks at least.
 pub fn measure_grid(
     cells: &mut [Cell],
     folder: &Path,

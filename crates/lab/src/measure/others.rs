@@ -19,7 +19,8 @@ impl OtherLoad {
         Self::parse(&text, processor_s())
     }
 
-    /// Of the first line of `/proc/stat`: user, nice, system, idle, iowait, interrupts, steal; in hundredths of a second.
+    /// Of the first line of `/proc/stat`: user, nice, system, idle, iowait, interrupts, steal; in hundredths of a
+    /// second.
     fn parse(text: &str, own_s: f64) -> Option<Self> {
         const TICKS_PER_S: f64 = 100.0;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;

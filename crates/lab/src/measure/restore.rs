@@ -5,9 +5,9 @@
 //!   cartridge --> files, flushed  a restore, in rounds
 //!   cartridge --> cartridge       an object copy, in rounds
 //! ```
-//! Both go as `restore` and `copy` go, without a catalog: cartridges are encrypted, files are flushed before they count. Everything is
-//! made and removed below one folder for cartridges and one for files. Limits: what is written once is read in every round, and files
-//! that were not written to their end are not restored.
+//! Both go as `restore` and `copy` go, without a catalog: cartridges are encrypted, files are flushed before they
+//! count. Everything is made and removed below one folder for cartridges and one for files. Limits: what is written
+//! once is read in every round, and files that were not written to their end are not restored.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

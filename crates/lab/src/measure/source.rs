@@ -1,8 +1,8 @@
 //! What a source can give to bare readers: no pax, no blocks, no drive.
 //!
-//! A tree is listed once. Then readers take its files from the front, each file by one reader, for as long as a round lasts. A
-//! device, or one large file, is read in as many ranges as there are readers. A round that is to be cold begins with what it will
-//! read being dropped from the page cache.
+//! A tree is listed once. Then readers take its files from the front, each file by one reader, for as long as a round
+//! lasts. A device, or one large file, is read in as many ranges as there are readers. A round that is to be cold
+//! begins with what it will read being dropped from the page cache.
 
 use std::fs::{self, File};
 use std::io;
@@ -37,7 +37,8 @@ pub enum Cache {
     Warm,
     /// Not in the page cache: its content is dropped before. What is known of names stays.
     Cold,
-    /// Nowhere in memory: all that the machine caches is dropped before. That slows whatever else runs, and only root may.
+    /// Nowhere in memory: all that the machine caches is dropped before. That slows whatever else runs, and only root
+    /// may.
     Dropped,
     /// Past the page cache.
     Direct,

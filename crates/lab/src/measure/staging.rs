@@ -1,8 +1,9 @@
 //! What a disk gives as a file library: written by one and many, read, and both at once.
 //!
-//! Depots are virtual cartridges, written and read as a backup and an object copy write and read them: in large pieces past the
-//! page cache, with a flush at the end. What many writers have laid down at once is read again by itself, because a file system
-//! may have mixed their pieces: the difference to what one writer has laid down alone is the cost of fragmentation.
+//! Depots are virtual cartridges, written and read as a backup and an object copy write and read them: in large pieces
+//! past the page cache, with a flush at the end. What many writers have laid down at once is read again by itself,
+//! because a file system may have mixed their pieces: the difference to what one writer has laid down alone is the cost
+//! of fragmentation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -66,8 +67,8 @@ pub struct StagingRates {
     pub write_beside_read: Spread,
     /// A reader beside a writer, MB/s.
     pub read_beside_write: Spread,
-    /// Seconds of processors for each MB that is read alone; for each that is read beside others; and for each of both a writer and a
-    /// reader. None in older files.
+    /// Seconds of processors for each MB that is read alone; for each that is read beside others; and for each of both
+    /// a writer and a reader. None in older files.
     #[serde(default)]
     pub cpu_s_per_mb: Option<[f64; 3]>,
 }

@@ -10,7 +10,8 @@ use crate::data_set::Noise;
 
 /// How often a connection that waits looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long nothing may come or go before a connection counts as lost. A slow line drains the buffers of its sockets meanwhile.
+/// How long nothing may come or go before a connection counts as lost. A slow line drains the buffers of its sockets
+/// meanwhile.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the first words may take, all of them.
 pub(super) const HELLO_MAX: Duration = Duration::from_secs(5);
@@ -123,7 +124,8 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// Ends it so that the last words arrive: a system that closes what has unread bytes resets the connection, and they may be lost.
+    /// Ends it so that the last words arrive: a system that closes what has unread bytes resets the connection, and
+    /// they may be lost.
     pub(super) fn hang_up(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.read(&mut [0; 1024]);

@@ -1,7 +1,7 @@
 //! The side that listens.
 //!
-//! One thread accepts, one serves each connection. What all of them know stands on the [`Desk`], behind one lock that is never
-//! held over a read or a write.
+//! One thread accepts, one serves each connection. What all of them know stands on the [`Desk`], behind one lock that
+//! is never held over a read or a write.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
@@ -144,7 +144,8 @@ impl NetworkListener {
                     Some(Err(error)) => (desk.tell)(NetworkEvent::Lost { error }),
                     Some(Ok(())) | None => {}
                 }
-                // Whatever keeps one connection from being accepted (it went away, there are too many files open) passes.
+                // Whatever keeps one connection from being accepted (it went away, there are too many files open)
+                // passes.
                 let Ok((stream, peer)) = self.listener.accept() else {
                     thread::sleep(REST);
                     continue;

@@ -111,7 +111,8 @@ pub(super) fn restores(page: &mut Page) {
     );
 }
 
-/// Seconds of a processor that a block costs: 73 MB/s in blocks of 64 KB take 47 % of two processors, 74 MB/s of 256 KB 24 %.
+/// Seconds of a processor that a block costs: 73 MB/s in blocks of 64 KB take 47 % of two processors, 74 MB/s of 256 KB
+/// 24 %.
 fn block_s() -> f64 {
     let (processors, short, long) = (2.0, 73.0 / 0.065_536, 74.0 / 0.262_144);
     processors * (0.47 - 0.24) / (short - long)

@@ -132,7 +132,8 @@ fn apart(mut places: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
     places
 }
 
-/// Draws series over two axes. With `even`, the line on which both are the same is drawn, and a band of a tenth on either side.
+/// Draws series over two axes. With `even`, the line on which both are the same is drawn, and a band of a tenth on
+/// either side.
 pub(super) fn plot(title: &str, x_axis: &Axis, y_axis: &Axis, series: &[Series], even: bool) -> Markup {
     let all = || series.iter().flat_map(|series| &series.points);
     let both = all().flat_map(|point| [point.x, point.y]).collect::<Vec<_>>();
@@ -258,8 +259,8 @@ pub(super) enum BarKind {
     Together,
 }
 
-/// Where bars end, by their values, and which values the axis names: evenly from 0, or by factors where the longest is more than five
-/// times the shortest, so that neither is a sliver and none is cut off.
+/// Where bars end, by their values, and which values the axis names: evenly from 0, or by factors where the longest is
+/// more than five times the shortest, so that neither is a sliver and none is cut off.
 struct BarScale {
     scale: Scale,
     ticks: Vec<f64>,

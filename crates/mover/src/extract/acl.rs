@@ -1,11 +1,11 @@
 //! Access control lists: POSIX.1e text to the bytes that Linux keeps in an extended attribute.
 //!
-//! Text is `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`, by commas or newlines, as `pax` carries it. Qualifiers
-//! are numbers; where a writer put a name and the number behind the permissions (bsdtar, star), the number counts. A name
-//! alone is an error: it may mean another person here.
+//! Text is `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`, by commas or newlines, as `pax` carries it.
+//! Qualifiers are numbers; where a writer put a name and the number behind the permissions (bsdtar, star), the number
+//! counts. A name alone is an error: it may mean another person here.
 //!
-//! Bytes (`linux/posix_acl_xattr.h`), little-endian: u32 version 2, then for each entry u16 tag, u16 permissions, u32 id, in
-//! order of tag and id.
+//! Bytes (`linux/posix_acl_xattr.h`), little-endian: u32 version 2, then for each entry u16 tag, u16 permissions, u32
+//! id, in order of tag and id.
 
 /// Most entries; ext4 has room for about 500, XFS for 5,461.
 const ENTRIES_MAX: usize = 8_192;

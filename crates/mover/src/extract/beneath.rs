@@ -1,9 +1,9 @@
 //! Opening what lies below one directory, and nothing else.
 //!
 //! On Linux 5.6 and later the kernel does it: `openat2` with RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS and
-//! RESOLVE_NO_MAGICLINKS refuses a path on which any component is a symbolic link, also one that another process puts there
-//! meanwhile. Where `openat2` is missing or forbidden (old kernels, some container profiles) each component is opened by
-//! itself with O_NOFOLLOW, which is as safe for paths that `path::checked` let through and only slower.
+//! RESOLVE_NO_MAGICLINKS refuses a path on which any component is a symbolic link, also one that another process puts
+//! there meanwhile. Where `openat2` is missing or forbidden (old kernels, some container profiles) each component is
+//! opened by itself with O_NOFOLLOW, which is as safe for paths that `path::checked` let through and only slower.
 //!
 //! Paths longer than the kernel takes at once are walked in pieces.
 

@@ -18,8 +18,8 @@ use super::report::{ExtractError, ExtractReport, Failure, Outcome, ProblemKind, 
 use super::target::Target;
 
 impl Target {
-    /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories have
-    /// mode 0700 and the present time.
+    /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories
+    /// have mode 0700 and the present time.
     ///
     /// # Errors
     /// [`ExtractError`] if the target fails or is full; what concerns single paths is in the report.

@@ -1,12 +1,12 @@
 //! The directories that a thread has open, so that most files cost no path resolution.
 //!
-//! A stream comes in the order of a walk: most members stand in the directory of the one before, or in one nearby. A small
-//! cache of open directories finds it, or an ancestor from which one call leads there. Directories that no member made yet
-//! (another stream may hold them) are made with mode 0700 and remembered, so that the member that describes them later may
-//! set their metadata also where existing directories are to be left alone.
+//! A stream comes in the order of a walk: most members stand in the directory of the one before, or in one nearby. A
+//! small cache of open directories finds it, or an ancestor from which one call leads there. Directories that no member
+//! made yet (another stream may hold them) are made with mode 0700 and remembered, so that the member that describes
+//! them later may set their metadata also where existing directories are to be left alone.
 //!
-//! The descriptors stay valid whatever happens to the names: nothing in this crate moves a directory or puts something else
-//! in its place.
+//! The descriptors stay valid whatever happens to the names: nothing in this crate moves a directory or puts something
+//! else in its place.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -61,7 +61,8 @@ impl Root {
     }
 
     fn note(&self, implicit: &mut HashSet<u64>, path: &[u8]) {
-        // Beyond the bound the metadata of further ones is not set under `Overwrite::Never`; it is not worth more memory.
+        // Beyond the bound the metadata of further ones is not set under `Overwrite::Never`; it is not worth more
+        // memory.
         if implicit.len() < IMPLICIT_MAX {
             implicit.insert(self.hash.hash_one(path));
         }
@@ -76,8 +77,8 @@ impl Root {
         self.implicit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a directory that no member made yet. Making and remembering are one step for the other threads, so that none
-    /// takes the directory for one that was there before.
+    /// Makes a directory that no member made yet. Making and remembering are one step for the other threads, so that
+    /// none takes the directory for one that was there before.
     fn make(&self, parent: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<(), Errno> {
         let mut implicit = self.implicit();
         match mkdirat(parent, name, Mode::RWXU) {
@@ -102,8 +103,9 @@ impl Directory {
         self.fd.as_fd()
     }
 
-    /// What a file just made here got from the system: looked up for the first one, the same for all others. It depends on
-    /// the directory's setgid bit and default list, on the mount and on the server behind it, so it is seen, not computed.
+    /// What a file just made here got from the system: looked up for the first one, the same for all others. It depends
+    /// on the directory's setgid bit and default list, on the mount and on the server behind it, so it is seen, not
+    /// computed.
     pub(super) fn made_as(&self, file: BorrowedFd<'_>) -> Result<MadeAs, Errno> {
         if let Some(made_as) = self.made_as.get() {
             return Ok(made_as);
@@ -180,8 +182,8 @@ fn is_above(above: &[u8], path: &[u8]) -> bool {
     above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// Walks from `from`, which is `path[..at]`, component by component, and makes what is missing if told so. A directory whose
-/// name differs by case is EEXIST.
+/// Walks from `from`, which is `path[..at]`, component by component, and makes what is missing if told so. A directory
+/// whose name differs by case is EEXIST.
 fn walk(root: &Root, from: BorrowedFd<'_>, path: &[u8], at: usize, missing: Missing) -> Result<OwnedFd, Errno> {
     let mut at = at;
     let mut owned: Option<OwnedFd> = None;

@@ -1,12 +1,12 @@
 //! Records that wait for the end of the restore, in bounded memory.
 //!
-//! Directory metadata and hard links can only be set once everything else is there, and nothing bounds how many there are.
-//! Records collect in memory; whenever they pass a budget they are moved to a file without a name in the target, which
-//! disappears with the process whatever happens to it.
+//! Directory metadata and hard links can only be set once everything else is there, and nothing bounds how many there
+//! are. Records collect in memory; whenever they pass a budget they are moved to a file without a name in the target,
+//! which disappears with the process whatever happens to it.
 //!
-//! Records come back in the order of their *lane*, highest first, and within a lane in the order they were put. Directories
-//! use their depth as lane, so that children are done before their parents; what that costs in memory is 16 bytes a lane.
-//! Each record begins with the place of the next one of its lane, filled in when that one is put:
+//! Records come back in the order of their *lane*, highest first, and within a lane in the order they were put.
+//! Directories use their depth as lane, so that children are done before their parents; what that costs in memory is 16
+//! bytes a lane. Each record begins with the place of the next one of its lane, filled in when that one is put:
 //! ```text
 //! u64 place of the next record of the lane, or none | u32 length | record
 //! ```

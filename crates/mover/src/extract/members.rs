@@ -1,11 +1,11 @@
 //! Members of a stream, one after another, without copying their content.
 //!
 //! [`MemberReader`] lends a member and its [`Content`]; restore writes the pieces to a file, verify sums them up, `cat`
-//! copies them out. The pieces point into the input's own buffer (a block in memory), so a byte is not touched between the
-//! block it came in and the `write` that takes it away.
+//! copies them out. The pieces point into the input's own buffer (a block in memory), so a byte is not touched between
+//! the block it came in and the `write` that takes it away.
 //!
-//! Memory: the input's buffer, one extended header and one sparse map, both bounded by `capstan_format::pax`, and grown only
-//! as bytes really arrive.
+//! Memory: the input's buffer, one extended header and one sparse map, both bounded by `capstan_format::pax`, and grown
+//! only as bytes really arrive.
 
 use std::io::{self, BufRead, ErrorKind, Write};
 

@@ -1,8 +1,8 @@
 //! Owner, attributes, access control lists, times and mode of what was just made.
 //!
-//! The order matters. The owner comes first, because a change of owner takes away setuid bits and capabilities; attributes
-//! before the mode, because a read-only mode would refuse them to a caller who is not root; the mode comes last, because
-//! until then a file has mode 0200 and so does not look complete.
+//! The order matters. The owner comes first, because a change of owner takes away setuid bits and capabilities;
+//! attributes before the mode, because a read-only mode would refuse them to a caller who is not root; the mode comes
+//! last, because until then a file has mode 0200 and so does not look complete.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,9 +1,9 @@
 //! File systems that take two names for one.
 //!
-//! Where case does not count, a stream with `Name` and `name` would silently lose one of the two, and a hostile one could
-//! choose which. The target is probed once; on such a file system a name that exists is compared with what its directory
-//! lists, and a member that would land in the place of another name is refused. This costs a listing for each name that
-//! exists, and nothing elsewhere.
+//! Where case does not count, a stream with `Name` and `name` would silently lose one of the two, and a hostile one
+//! could choose which. The target is probed once; on such a file system a name that exists is compared with what its
+//! directory lists, and a member that would land in the place of another name is refused. This costs a listing for each
+//! name that exists, and nothing elsewhere.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,13 +1,13 @@
 //! Giving a name to what is made, so that nothing half-made has a finished thing's name.
 //!
-//! Where the name is free, the thing is made under it, exclusively, and (a file) with mode 0200 until it is complete: a crash
-//! leaves a file that nobody can take for a whole one. Where something is to be replaced, the new thing is made under a
-//! temporary name and renamed over the old one, which stays whole until then and keeps its other hard links. Either way a
-//! failure on the way takes the unfinished thing away.
+//! Where the name is free, the thing is made under it, exclusively, and (a file) with mode 0200 until it is complete: a
+//! crash leaves a file that nobody can take for a whole one. Where something is to be replaced, the new thing is made
+//! under a temporary name and renamed over the old one, which stays whole until then and keeps its other hard links.
+//! Either way a failure on the way takes the unfinished thing away.
 //!
-//! Rejected for free names, by the processor time of a file of 10 KB on ext4 (on tmpfs): the final mode at once 28.7 us (11.0),
-//! but then an empty file looks whole; mode 0200 and `fchmod` 30.4 us (11.5); O_TMPFILE and `linkat` 37.0 us (16.1); a
-//! temporary name and `renameat` 50.8 us (14.9).
+//! Rejected for free names, by the processor time of a file of 10 KB on ext4 (on tmpfs): the final mode at once 28.7 us
+//! (11.0), but then an empty file looks whole; mode 0200 and `fchmod` 30.4 us (11.5); O_TMPFILE and `linkat` 37.0 us
+//! (16.1); a temporary name and `renameat` 50.8 us (14.9).
 
 use std::os::fd::BorrowedFd;
 

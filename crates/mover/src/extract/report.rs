@@ -52,8 +52,8 @@ pub struct MemberDone<'a> {
 /// What kind of thing went wrong; the run went on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// The stream names something that must not or cannot be written: a path out of the target, through a symbolic link,
-    /// or that is another file's on a file system that does not tell case apart.
+    /// The stream names something that must not or cannot be written: a path out of the target, through a symbolic
+    /// link, or that is another file's on a file system that does not tell case apart.
     Refused,
     /// Something else of that name is there and stays.
     InTheWay,

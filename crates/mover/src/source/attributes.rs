@@ -36,7 +36,8 @@ impl AttributeReader {
         Self { names: vec![0; LEN_MAX].into(), value: vec![0; LEN_MAX].into(), records: Vec::new(), without: None }
     }
 
-    /// Reads the attributes of a file on `device`, one system call if it has none. What could be read before an error is kept.
+    /// Reads the attributes of a file on `device`, one system call if it has none. What could be read before an error
+    /// is kept.
     pub(crate) fn read(&mut self, of: AttributesOf<'_>, device: u64) -> Result<(), Errno> {
         self.records.clear();
         if self.without == Some(device) {

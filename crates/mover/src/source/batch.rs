@@ -1,13 +1,13 @@
 //! Files that are opened, described and read together.
 //!
 //! A small file costs system calls, and a system call costs less when the one before it was of the same kind: its code
-//! and its branches are still in the processor's caches. So the files of a batch are all opened, then all described, then all read,
-//! then all closed; measured on files of 4-16 KB this takes a tenth off the whole, more than io_uring did (which also cannot
-//! stat without a worker thread, nor list attributes at all).
+//! and its branches are still in the processor's caches. So the files of a batch are all opened, then all described,
+//! then all read, then all closed; measured on files of 4-16 KB this takes a tenth off the whole, more than io_uring
+//! did (which also cannot stat without a worker thread, nor list attributes at all).
 //!
-//! A batch that is not in the page cache is announced to the kernel as a whole, and read only after the batch behind it was
-//! opened and announced too, so that the disk always has some hundred reads to order. Opening needs little help: the order
-//! is that of the inodes, which file systems read ahead.
+//! A batch that is not in the page cache is announced to the kernel as a whole, and read only after the batch behind it
+//! was opened and announced too, so that the disk always has some hundred reads to order. Opening needs little help:
+//! the order is that of the inodes, which file systems read ahead.
 
 use std::ffi::CStr;
 use std::io::IoSliceMut;
@@ -22,7 +22,8 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use super::metadata::FileMetadata;
 use super::queue::Directory;
 
-/// Files of a batch whose content is in the page cache: enough to win by repetition, few enough to stay in the inner caches.
+/// Files of a batch whose content is in the page cache: enough to win by repetition, few enough to stay in the inner
+/// caches.
 pub(crate) const WARM_FILES: usize = 32;
 /// Files of a batch that must be read from the disk.
 pub(crate) const COLD_FILES: usize = 128;

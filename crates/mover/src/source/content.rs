@@ -9,8 +9,8 @@ use rustix::io::{Errno, pread};
 
 use crate::{Stopped, StreamSink};
 
-/// Data extents of a file that are kept; behind the last of them holes are stored as zeros, so that a file with more holes
-/// than anyone makes on purpose does not fill the memory.
+/// Data extents of a file that are kept; behind the last of them holes are stored as zeros, so that a file with more
+/// holes than anyone makes on purpose does not fill the memory.
 pub(crate) const EXTENTS_MAX: usize = 65_536;
 
 /// What is passed over where reading fails: the sector size of today's disks.

@@ -1,8 +1,8 @@
 //! How much there is: names counted ahead of the walk, for a display that says how far it is.
 //!
-//! Directories are opened and listed, and files are asked for their lengths by name, which costs about a microsecond a file. It is
-//! done on a few threads, because on a cold file system both wait for the disk, and the walk, which lists one directory at a
-//! time on each connection, then finds directories and files in the kernel's caches.
+//! Directories are opened and listed, and files are asked for their lengths by name, which costs about a microsecond a
+//! file. It is done on a few threads, because on a cold file system both wait for the disk, and the walk, which lists
+//! one directory at a time on each connection, then finds directories and files in the kernel's caches.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -64,8 +64,8 @@ impl Totals {
 }
 
 impl TreeSource {
-    /// Counts what [`TreeSource::run`] would pass; returns when all is counted or [`Totals::stop`] was called. What cannot be
-    /// opened counts as nothing.
+    /// Counts what [`TreeSource::run`] would pass; returns when all is counted or [`Totals::stop`] was called. What
+    /// cannot be opened counts as nothing.
     pub fn count(&self, totals: &Totals) {
         let queue = Queue::new(self.roots.len(), raise_descriptor_limit() / 4);
         thread::scope(|scope| {

@@ -1,10 +1,11 @@
 //! A block device or an image of one, read by all connections at once as one file.
 //!
-//! Connection i carries the i-th part of the content; the first begins with the member's header and the last ends with its
-//! padding, so that the streams laid end to end are one member. There is one entry. It names the first connection and the offset of the
-//! header there, and its length counts through the streams: what does not lie behind the offset in the first connection's
-//! stream goes on at the beginning of the second's, and so on. It is reported on the last connection when all have taken
-//! their last byte, so it may be counted as stored only when all that they have taken is.
+//! Connection i carries the i-th part of the content; the first begins with the member's header and the last ends with
+//! its padding, so that the streams laid end to end are one member. There is one entry. It names the first connection
+//! and the offset of the header there, and its length counts through the streams: what does not lie behind the offset
+//! in the first connection's stream goes on at the beginning of the second's, and so on. It is reported on the last
+//! connection when all have taken their last byte, so it may be counted as stored only when all that they have taken
+//! is.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};

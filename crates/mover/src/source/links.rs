@@ -1,8 +1,8 @@
 //! Names of one file: the first that is met is stored with its content, the others as hard links to it.
 //!
 //! Links are written when all content is, on the last connection, so that each target lies before its links in the
-//! connections' streams laid end to end. Memory goes with the number of files that have several names within the source:
-//! a file is forgotten when as many names were seen as it has links.
+//! connections' streams laid end to end. Memory goes with the number of files that have several names within the
+//! source: a file is forgotten when as many names were seen as it has links.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,7 +1,8 @@
 //! Names of a directory, in pieces of bounded length, in the order of their inodes.
 //!
-//! The order of inodes is the order in which a cold file system reads best: inode tables are read ahead in runs, and files
-//! written together mostly lie together. Sorting by name would cost more and win nothing, since the catalog sorts by path.
+//! The order of inodes is the order in which a cold file system reads best: inode tables are read ahead in runs, and
+//! files written together mostly lie together. Sorting by name would cost more and win nothing, since the catalog sorts
+//! by path.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -10,8 +11,9 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-/// Names after which a piece ends; what the last system call gave still belongs to it. Directories below that are sorted as
-/// a whole; a larger one is passed on after each piece, so that several connections share it and no listing grows without bound.
+/// Names after which a piece ends; what the last system call gave still belongs to it. Directories below that are
+/// sorted as a whole; a larger one is passed on after each piece, so that several connections share it and no listing
+/// grows without bound.
 const PIECE_NAMES: usize = 2_048;
 /// About 700 names of ordinary length in a system call.
 const BUFFER_LEN: usize = 32_768;

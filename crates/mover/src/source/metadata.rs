@@ -5,12 +5,12 @@ use rustix::fs::{FileType, Stat};
 
 use crate::Metadata;
 
-/// The change fingerprint: the low 24 bits of the change time's seconds since 1970, above the low 8 bits of CRC32C over the
-/// change time (nanoseconds since 1970, i64) and the inode number (u64), both little-endian.
+/// The change fingerprint: the low 24 bits of the change time's seconds since 1970, above the low 8 bits of CRC32C over
+/// the change time (nanoseconds since 1970, i64) and the inode number (u64), both little-endian.
 ///
-/// It costs the catalog a fraction of 32 random bits, because files that were installed together share their seconds. What
-/// it cannot see: a change within the same second as the one before it that leaves size and modification time as they were
-/// to the nanosecond, in one case of 256.
+/// It costs the catalog a fraction of 32 random bits, because files that were installed together share their seconds.
+/// What it cannot see: a change within the same second as the one before it that leaves size and modification time as
+/// they were to the nanosecond, in one case of 256.
 pub fn change_fingerprint(ctime_ns: i64, inode: u64) -> u32 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&ctime_ns.to_le_bytes());

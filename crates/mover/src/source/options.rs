@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 /// What a walk does where another file system is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mounts {
-    /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a source.
+    /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a
+    /// source.
     #[default]
     Cross,
     /// It stores the mount point and goes no further.
@@ -37,7 +38,8 @@ pub struct TreeOptions {
 pub const CACHES_RULE: &str = "--exclude-caches";
 
 impl TreeOptions {
-    /// What is left out, as a set in the words of the command line: two backups with the same rules look at the same paths.
+    /// What is left out, as a set in the words of the command line: two backups with the same rules look at the same
+    /// paths.
     pub fn rules(&self) -> BTreeSet<String> {
         let mut rules: BTreeSet<String> = self.excludes.iter().cloned().collect();
         if self.mounts == Mounts::Stay {

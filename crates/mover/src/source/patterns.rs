@@ -6,8 +6,8 @@
 //! a/node_modules     a path below the source; also one that begins with the source's own name (src/a/node_modules), or at the root
 //! /home/ada/tmp      a path from the root of the file system
 //! ```
-//! `*` and `?` do not cross a slash, `**` does; a backslash takes the meaning from the character behind it; a slash at the end is
-//! dropped. What matches is meant with everything below it.
+//! `*` and `?` do not cross a slash, `**` does; a backslash takes the meaning from the character behind it; a slash at
+//! the end is dropped. What matches is meant with everything below it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -93,8 +93,8 @@ impl PathPatterns {
         self.patterns.is_empty()
     }
 
-    /// Whether a path of an object matches by itself; `source` is the path of its source in the object (`.` or nothing for the root
-    /// of the file system).
+    /// Whether a path of an object matches by itself; `source` is the path of its source in the object (`.` or nothing
+    /// for the root of the file system).
     pub fn matches(&self, source: &[u8], path: &[u8]) -> bool {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let mut any = self.matches_one(self.names.as_ref(), name) | self.matches_one(self.rooted.as_ref(), path);
@@ -136,8 +136,8 @@ impl PathPatterns {
     }
 }
 
-/// Patterns of a text, one a line: empty lines and those that begin with `#` are passed over, as is white space at the end. A pattern
-/// that begins with `#` is written `\#`.
+/// Patterns of a text, one a line: empty lines and those that begin with `#` are passed over, as is white space at the
+/// end. A pattern that begins with `#` is written `\#`.
 pub fn patterns_in(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(str::to_owned).collect()

@@ -1,12 +1,12 @@
 //! What is still to be walked, shared by the connections.
 //!
 //! One stack under one lock: a connection takes the newest piece of work and puts what it finds on top, so that one
-//! connection alone walks depth first and the stack stays as short as the tree is deep. The lock is taken a few times for
-//! each directory and once for each batch of files; no other lock is taken under it.
+//! connection alone walks depth first and the stack stays as short as the tree is deep. The lock is taken a few times
+//! for each directory and once for each batch of files; no other lock is taken under it.
 //!
 //! A directory that waits keeps its parent open, because it is opened relative to it. Where a deep tree would hold more
-//! than a share of the descriptors that the process may have, a parent is closed, and found again from its source by single
-//! steps when its turn comes.
+//! than a share of the descriptors that the process may have, a parent is closed, and found again from its source by
+//! single steps when its turn comes.
 
 use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
@@ -133,7 +133,8 @@ impl Queue {
         Some(Taken { queue: self, work })
     }
 
-    /// Puts what was found in a directory on top: its files, below them its children, below them the rest of its listing.
+    /// Puts what was found in a directory on top: its files, below them its children, below them the rest of its
+    /// listing.
     pub(crate) fn put(&self, directory: &Arc<Directory>, found: Listing, rest: Rest) {
         let mut state = self.lock();
         if rest == Rest::More {

@@ -10,8 +10,8 @@ use capstan_tape::without_error_numbers;
 /// Problems that are kept in full; further ones are only counted, so that a broken disk does not fill the memory.
 const PROBLEMS_KEPT_MAX: usize = 1_000;
 
-/// Told of each problem as it is met, with the path as the object has it; called from any of a source's threads. A report keeps the first
-/// thousand only.
+/// Told of each problem as it is met, with the path as the object has it; called from any of a source's threads. A
+/// report keeps the first thousand only.
 pub type OnProblem = Box<dyn Fn(&[u8], ProblemKind) + Send + Sync>;
 
 /// What happened to one path.
@@ -36,8 +36,8 @@ pub enum ProblemKind {
     Unreadable(i32),
     /// Reading failed in the middle; zeros stand for what could not be read.
     ReadFailed(i32),
-    /// The directory could not be listed, or not to its end; what was not listed is not stored, and an incremental keeps its
-    /// earlier state. The directory's entry is flagged.
+    /// The directory could not be listed, or not to its end; what was not listed is not stored, and an incremental
+    /// keeps its earlier state. The directory's entry is flagged.
     Unlisted(i32),
     /// Extended attributes or access control lists could not be read; the rest is stored.
     AttributesUnreadable(i32),
@@ -51,7 +51,8 @@ pub enum ProblemKind {
     Changed,
     /// A socket, which no archive can hold.
     Socket,
-    /// The root of a file system that the kernel makes up (`proc`, `sysfs`); its content is skipped unless it is named as a source.
+    /// The root of a file system that the kernel makes up (`proc`, `sysfs`); its content is skipped unless it is named
+    /// as a source.
     PseudoFilesystem,
     /// A source that is a symbolic link; the link is stored, not what it points to.
     SourceIsLink,
@@ -194,7 +195,8 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the files passed so far, stored or not: their holes count, and those of files that stand as they did in the base.
+    /// Bytes of the files passed so far, stored or not: their holes count, and those of files that stand as they did in
+    /// the base.
     pub fn passed_bytes(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }

@@ -15,11 +15,12 @@ impl TreeSource {
     /// Walks the tree on one thread for each connection and writes it into their streams.
     ///
     /// Which connection gets which file is decided as it goes. With one connection the order is depth first, and each
-    /// directory lies before its content; with several, all content lies before the hard links to it when the streams are
-    /// laid end to end in the order of the slice. The two blocks of zeros that end a tar archive are left to whoever lays them so.
+    /// directory lies before its content; with several, all content lies before the hard links to it when the streams
+    /// are laid end to end in the order of the slice. The two blocks of zeros that end a tar archive are left to
+    /// whoever lays them so.
     ///
-    /// With a baseline only what is new or changed is written, and what is missing becomes a [`EntryKind::Deleted`] entry;
-    /// what is excluded now counts as missing, what lies below a directory that could not be read does not.
+    /// With a baseline only what is new or changed is written, and what is missing becomes a [`EntryKind::Deleted`]
+    /// entry; what is excluded now counts as missing, what lies below a directory that could not be read does not.
     pub fn run<S: StreamSink>(
         &self,
         sinks: &mut [S],

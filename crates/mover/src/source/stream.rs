@@ -1,13 +1,13 @@
 //! Standard input, or anything else that is read to its end, as one file.
 //!
-//! A pax header says how long the content is, and a stream does not know that. So the stream is cut into segments that are
-//! gathered in memory before they are written, each a member of its own: `NAME` if one segment holds all, else
-//! `NAME.000000`, `NAME.000001` and so on, which a plain `tar x` and `cat NAME.*` turn into the stream again. The catalog sees
-//! one file: a single entry that spans all segments, with the size and the checksum of the whole. Its content is that of the
-//! members from its offset to its end, one after the other.
+//! A pax header says how long the content is, and a stream does not know that. So the stream is cut into segments that
+//! are gathered in memory before they are written, each a member of its own: `NAME` if one segment holds all, else
+//! `NAME.000000`, `NAME.000001` and so on, which a plain `tar x` and `cat NAME.*` turn into the stream again. The
+//! catalog sees one file: a single entry that spans all segments, with the size and the checksum of the whole. Its
+//! content is that of the members from its offset to its end, one after the other.
 //!
-//! Rejected: spooling to disk (writes everything twice), a size of zero or a huge one corrected later (no tar reads that),
-//! and one segment for each block (without the memory, but a terabyte would be a million files to tar).
+//! Rejected: spooling to disk (writes everything twice), a size of zero or a huge one corrected later (no tar reads
+//! that), and one segment for each block (without the memory, but a terabyte would be a million files to tar).
 
 use std::io::{ErrorKind, Read};
 

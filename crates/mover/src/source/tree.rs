@@ -104,7 +104,8 @@ impl TreeSource {
         })
     }
 
-    /// Whether to go into a directory of this device that lies in one of the device `above`; a source has none above it.
+    /// Whether to go into a directory of this device that lies in one of the device `above`; a source has none above
+    /// it.
     pub(crate) fn descend(&self, directory: BorrowedFd<'_>, device: u64, above: Option<u64>) -> Descent {
         match above {
             Some(above) if above != device && self.mounts == Mounts::Stay => Descent::Stay,

@@ -60,8 +60,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a directory that was written already could not be listed to its end, with the pax records of its attributes;
-    /// whether that is new.
+    /// Notes that a directory that was written already could not be listed to its end, with the pax records of its
+    /// attributes; whether that is new.
     pub(crate) fn cut_short(&self, path: &[u8], metadata: FileMetadata, records: &[u8]) -> bool {
         let mut cut_short = self.cut_short.lock().unwrap_or_else(PoisonError::into_inner);
         let new = !cut_short.contains_key(path);
@@ -71,7 +71,8 @@ impl<'a> Walk<'a> {
         new
     }
 
-    /// What comes after all content: directories that turned out not to be whole, hard links, then what is no longer there.
+    /// What comes after all content: directories that turned out not to be whole, hard links, then what is no longer
+    /// there.
     pub(crate) fn finish<S: StreamSink>(&self, mut emitter: Emitter<'_, S>) -> Result<SourceReport, Stopped> {
         let cut_short = std::mem::take(&mut *self.cut_short.lock().unwrap_or_else(PoisonError::into_inner));
         for (path, (metadata, records)) in cut_short {

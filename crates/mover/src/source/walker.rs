@@ -1,7 +1,8 @@
-//! One connection's walk: takes work off the shared stack, enters directories, and gathers what is in them into batches.
+//! One connection's walk: takes work off the shared stack, enters directories, and gathers what is in them into
+//! batches.
 //!
-//! Everything is opened relative to its open directory, one name at a time and never through a symbolic link, so that paths
-//! may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
+//! Everything is opened relative to its open directory, one name at a time and never through a symbolic link, so that
+//! paths may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -35,8 +36,8 @@ pub(crate) struct Walker<'a, S> {
     announced: Batch,
     /// Files to gather.
     files_max: usize,
-    /// `O_NOATIME` while opening may leave access times alone. The kernel allows that to owners and to root only, so a refusal
-    /// counts for the rest of the directory: most of its files have one owner.
+    /// `O_NOATIME` while opening may leave access times alone. The kernel allows that to owners and to root only, so a
+    /// refusal counts for the rest of the directory: most of its files have one owner.
     no_access_time: Cell<OFlags>,
 }
 
@@ -149,7 +150,8 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             Ok(FileType::Symlink) => self.emitter.problem(&root.path, ProblemKind::SourceIsLink),
             Ok(_) => {}
             Err(error) => {
-                // Perhaps not mounted today: nothing below it is taken for deleted. A source is nearly always a directory.
+                // Perhaps not mounted today: nothing below it is taken for deleted. A source is nearly always a
+                // directory.
                 self.gathered.pop();
                 self.walk.keep_state_below(&root.path);
                 self.emitter.problem(&root.path, ProblemKind::Unreadable(error.raw_os_error()));

@@ -160,8 +160,9 @@ pub(crate) fn run<I: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<I
     output.stdout
 }
 
-/// Extracts an archive with GNU tar, with everything that it can restore. Where the streams of several connections are laid
-/// end to end, more may follow for a directory that GNU tar takes for done, so it is told to leave times to the end.
+/// Extracts an archive with GNU tar, with everything that it can restore. Where the streams of several connections are
+/// laid end to end, more may follow for a directory that GNU tar takes for done, so it is told to leave times to the
+/// end.
 pub(crate) fn extract(archive: &[u8], directory: &Path) {
     extract_with(&["--delay-directory-restore"], archive, directory);
 }

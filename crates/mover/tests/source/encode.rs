@@ -1,4 +1,5 @@
-//! Headers of any content, decoded by a tar reader that is not ours. The seed of a failing case is printed and kept by proptest.
+//! Headers of any content, decoded by a tar reader that is not ours. The seed of a failing case is printed and kept by
+//! proptest.
 
 use std::io::Read;
 
@@ -7,7 +8,8 @@ use capstan_format::pax::{DataExtent, Member, encode, padding, put_attribute};
 use proptest::prelude::*;
 
 fn name(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
-    // Any byte but NUL and slash, and no line end, which this reader takes for the end of a record; `.` and `..` are no names.
+    // Any byte but NUL and slash, and no line end, which this reader takes for the end of a record; `.` and `..` are no
+    // names.
     proptest::collection::vec(prop_oneof![8 => 0x61u8..0x7b, 1 => 0xbu8..0x2f, 1 => 0x30u8..=0xff], len)
         .prop_filter("a name", |name| name != b"." && name != b"..")
 }

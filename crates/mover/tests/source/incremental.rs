@@ -69,8 +69,8 @@ fn pairs(expected: &[(EntryKind, &str)]) -> Vec<(EntryKind, String)> {
     expected.iter().map(|&(kind, name)| (kind, name.to_owned())).collect()
 }
 
-/// Of two change times within a second the fingerprint tells 255 of 256 apart (`change_fingerprint`), and of two within a tick of the kernel's
-/// clock none; so each of these tests failed now and then.
+/// Of two change times within a second the fingerprint tells 255 of 256 apart (`change_fingerprint`), and of two within
+/// a tick of the kernel's clock none; so each of these tests failed now and then.
 fn let_a_second_pass() {
     std::thread::sleep(Duration::from_millis(1_010));
 }

@@ -1,4 +1,5 @@
-//! Sources against the world: streams are given to GNU tar, bsdtar and another tar reader, and compared with what they came from.
+//! Sources against the world: streams are given to GNU tar, bsdtar and another tar reader, and compared with what they
+//! came from.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod collect;

@@ -1,8 +1,9 @@
-//! Random work while a virtual library lets things go wrong: what a flush has confirmed is there, whatever happened since.
+//! Random work while a virtual library lets things go wrong: what a flush has confirmed is there, whatever happened
+//! since.
 //!
-//! The program works as a backup does: it writes, flushes now and then, and after an error goes back to the last flush. Faults that a
-//! host can do nothing about are left out: a command that is never answered (the kernel waits for 40 minutes), a cartridge that is
-//! exchanged by hand, a drive that says end of data where there is more.
+//! The program works as a backup does: it writes, flushes now and then, and after an error goes back to the last flush.
+//! Faults that a host can do nothing about are left out: a command that is never answered (the kernel waits for 40
+//! minutes), a cartridge that is exchanged by hand, a drive that says end of data where there is more.
 
 use std::path::Path;
 use std::process::Command;
@@ -75,7 +76,8 @@ struct Work {
     errors: u64,
 }
 
-/// Runs so many rounds, each with one fault. `command` is the program with the library: `capstan`, and the library's folder.
+/// Runs so many rounds, each with one fault. `command` is the program with the library: `capstan`, and the library's
+/// folder.
 pub(crate) fn faults(drive: Box<dyn Drive>, device: &Path, seed: u64, rounds: u64, command: &[String]) {
     let [program, folder] = command else { panic!("faults SEED ROUNDS CAPSTAN FOLDER") };
     let told = |arguments: &[&str]| {

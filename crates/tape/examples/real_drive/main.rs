@@ -1,7 +1,8 @@
 //! Holds a drive of metal, or one that looks like it to the kernel, to rules. The cartridge in it is overwritten.
 //!
-//! `cargo run -p capstan-tape --example real_drive -- DEVICE RULE [COMMAND...]`, the device being a node of the tape driver
-//! (`/dev/nst0`) or of the generic one (`/dev/sg1`). Rules, the first of which takes a minute on LTO and the second fills the tape:
+//! `cargo run -p capstan-tape --example real_drive -- DEVICE RULE [COMMAND...]`, the device being a node of the tape
+//! driver (`/dev/nst0`) or of the generic one (`/dev/sg1`). Rules, the first of which takes a minute on LTO and the
+//! second fills the tape:
 //!
 //! - `conformance`: the suite that every kind of drive passes
 //! - `full`: early warning is told, what fits is read back, what does not is refused
@@ -9,8 +10,8 @@
 //! - `claim`: nobody else gets the drive
 //! - `protected COMMAND...`: the command has the cartridge's tab slid at its next load; it is read and not written
 //! - `reset COMMAND...`: the command has the drive reset; nothing is then written where it does not belong
-//! - `faults SEED ROUNDS CAPSTAN FOLDER`: random work on drive 0 of a library that `CAPSTAN vtl serve FOLDER` serves, while it lets
-//!   things go wrong
+//! - `faults SEED ROUNDS CAPSTAN FOLDER`: random work on drive 0 of a library that `CAPSTAN vtl serve FOLDER` serves,
+//!   while it lets things go wrong
 //!
 //! It panics, naming the rule that was broken.
 #![allow(clippy::unwrap_used, reason = "a broken rule is a panic")]
@@ -188,8 +189,8 @@ fn protected(drive: &mut dyn Drive, command: &[String]) {
     drive.unload().expect("unload");
 }
 
-/// Whether a write was refused because the drive stands elsewhere. Where another program took the news of the reset, all that is known
-/// is that others sent commands and that the position is another one.
+/// Whether a write was refused because the drive stands elsewhere. Where another program took the news of the reset,
+/// all that is known is that others sent commands and that the position is another one.
 fn is_refused(written: &Result<(), DriveError>) -> bool {
     matches!(written, Err(DriveError::Reset { .. } | DriveError::MovedByOthers { .. }))
 }

@@ -7,7 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 /// Bytes that are read or written together.
 pub(super) const PIECE_BYTES: usize = 4 * 1024 * 1024;
-/// What direct transfers are aligned to, in the file and in memory: what every file system and disk in use is content with.
+/// What direct transfers are aligned to, in the file and in memory: what every file system and disk in use is content
+/// with.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Memory of one piece, from a page's border on.

@@ -9,13 +9,13 @@
 //! 24  4  zero
 //! 28  4  CRC32C of bytes 0 to 27
 //! ```
-//! It is a cache and never the truth: what it says is checked against the record header it points to, and an index that is
-//! missing, short, of another life or corrupt is made again from the data file. For a damaged stretch of the data file the
-//! offset is where the stretch begins.
+//! It is a cache and never the truth: what it says is checked against the record header it points to, and an index that
+//! is missing, short, of another life or corrupt is made again from the data file. For a damaged stretch of the data
+//! file the offset is where the stretch begins.
 //!
-//! Entries are gathered and written a page at a time; a crash loses the last page, which the next load finds again. A cut
-//! is synchronised at once, before the data file is cut, so that no power failure can leave entries of records that were
-//! since overwritten.
+//! Entries are gathered and written a page at a time; a crash loses the last page, which the next load finds again. A
+//! cut is synchronised at once, before the data file is cut, so that no power failure can leave entries of records that
+//! were since overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -70,8 +70,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Opens the index of a volume in its life `life`; one of another life is emptied. Where the file cannot be written,
-    /// the index goes on in memory.
+    /// Opens the index of a volume in its life `life`; one of another life is emptied. Where the file cannot be
+    /// written, the index goes on in memory.
     pub(super) fn open(path: &Path, life: u64) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.or_else(|_| File::open(path)).or_else(|_| in_memory())?;

@@ -1,8 +1,8 @@
 //! The key slot of an encrypting drive: mount keys, nonces, sealing and opening of blocks.
 //!
-//! The layout around a block and the derivation of a mount key are those of [`capstan_format::Envelope`]. A mount salt is
-//! drawn when a loaded key is first written with, so each load has its own key and counts its nonces from zero. Whoever only
-//! reads draws none: the first random bytes of a process cost some twenty milliseconds.
+//! The layout around a block and the derivation of a mount key are those of [`capstan_format::Envelope`]. A mount salt
+//! is drawn when a loaded key is first written with, so each load has its own key and counts its nonces from zero.
+//! Whoever only reads draws none: the first random bytes of a process cost some twenty milliseconds.
 
 use aes::Aes256;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -76,7 +76,8 @@ impl KeySlot {
         key.seal(&envelope, lbn, block, ciphertext, tag)
     }
 
-    /// Decrypts a stored block of `lbn` into `block`, which has the length of the ciphertext. On failure `block` is zeroed.
+    /// Decrypts a stored block of `lbn` into `block`, which has the length of the ciphertext. On failure `block` is
+    /// zeroed.
     pub(super) fn open(
         &mut self,
         algorithm: Algorithm,
@@ -111,8 +112,8 @@ impl KeySlot {
 
 /// Counts the nonces of one mount key.
 ///
-/// A nonce that repeats under one key reveals plaintext, so this can be neither cloned nor set back, and panics rather than
-/// wraps. (At a million blocks a second the end is 585,000 years away.)
+/// A nonce that repeats under one key reveals plaintext, so this can be neither cloned nor set back, and panics rather
+/// than wraps. (At a million blocks a second the end is 585,000 years away.)
 #[derive(Default)]
 struct NonceCounter {
     next: u64,

@@ -25,15 +25,15 @@
 //! 504  4  zero
 //! 508  4  CRC32C of bytes 0 to 507
 //! ```
-//! A change is written to one copy, synchronised, then to the other: a crash leaves the old state or the new one, and once
-//! the change is done either copy may be damaged without loss.
+//! A change is written to one copy, synchronised, then to the other: a crash leaves the old state or the new one, and
+//! once the change is done either copy may be damaged without loss.
 //!
-//! A volume that is written with one key is as version 1 had it, byte for byte, so that older programs read it; version 2
-//! begins with the second key. Keys are added and never taken away until the volume is begun anew: what names a key may
-//! outlive the blocks under it, and never the other way round.
+//! A volume that is written with one key is as version 1 had it, byte for byte, so that older programs read it; version
+//! 2 begins with the second key. Keys are added and never taken away until the volume is begun anew: what names a key
+//! may outlive the blocks under it, and never the other way round.
 //!
-//! That a cartridge is write-once is decided when it is made, and no change of the memory changes it. It is a version of its own so that
-//! programs that know nothing of it refuse the cartridge, and do not write over what is to stay.
+//! That a cartridge is write-once is decided when it is made, and no change of the memory changes it. It is a version
+//! of its own so that programs that know nothing of it refuse the cartridge, and do not write over what is to stay.
 
 use std::fs::File;
 use std::io;
@@ -229,7 +229,8 @@ impl Memory {
 }
 
 impl Memory {
-    /// What hosts read as the serial number of the medium. The barcode would not do: cartridges of several libraries have the same.
+    /// What hosts read as the serial number of the medium. The barcode would not do: cartridges of several libraries
+    /// have the same.
     pub(super) fn serial_number(&self) -> Option<MediumSerial> {
         (self.serial != 0).then(|| MediumSerial::new(&format!("{:016X}", self.serial)).ok()).flatten()
     }

@@ -1,10 +1,10 @@
 //! Reads a file that is read from front to back ahead of whoever reads it, in large pieces and past the page cache.
 //!
-//! A restore or a verification reads a volume once. Through the page cache each byte would take a page from the files that are
-//! being written, and be copied twice. A thread reads the pieces that follow while the present one is used up.
+//! A restore or a verification reads a volume once. Through the page cache each byte would take a page from the files
+//! that are being written, and be copied twice. A thread reads the pieces that follow while the present one is used up.
 //!
-//! It only saves time: what it cannot give (a piece that fails, a place that nobody expected, a file system without direct
-//! reads) is read from the file as it ever was, and a failure is told by that read.
+//! It only saves time: what it cannot give (a piece that fails, a place that nobody expected, a file system without
+//! direct reads) is read from the file as it ever was, and a failure is told by that read.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,8 @@ use std::thread::JoinHandle;
 
 use super::direct::{Memory, PAGE_BYTES, PIECE_BYTES, open_direct};
 
-/// Bytes that must have been read one behind the other before anything is read ahead: whoever looks for one file reads less.
+/// Bytes that must have been read one behind the other before anything is read ahead: whoever looks for one file reads
+/// less.
 const RUN_BYTES_MIN: u64 = 2 * 1024 * 1024;
 /// What may lie between two reads of a run: the header of a record.
 const GAP_MAX: u64 = 64;

@@ -11,10 +11,10 @@
 //! 28  4  CRC32C of the stored bytes
 //! 32  4  CRC32C of bytes 0 to 31 and the file offset of this header (8 bytes, little-endian)
 //! ```
-//! The life, drawn at random whenever writing begins at the beginning of tape, keeps records of an earlier life from being
-//! taken for records of this one. The offset inside the checksum does the same for a record that was moved, and for the
-//! image of a cartridge that is itself the payload of a block: its headers do not pass where they now stand, so a scan may
-//! look for headers in the middle of anything.
+//! The life, drawn at random whenever writing begins at the beginning of tape, keeps records of an earlier life from
+//! being taken for records of this one. The offset inside the checksum does the same for a record that was moved, and
+//! for the image of a cartridge that is itself the payload of a block: its headers do not pass where they now stand, so
+//! a scan may look for headers in the middle of anything.
 
 use capstan_format::{ENVELOPE_LEN, crc32c};
 

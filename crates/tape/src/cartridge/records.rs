@@ -1,8 +1,8 @@
 //! The record area of a virtual cartridge: records found, read, appended and cut.
 //!
-//! The data file alone says what a volume holds. Its end of data is behind the last whole record; what follows (a record
-//! torn by a crash) is dropped by the next write, never by a load. A damaged header costs its own block: the scan looks for
-//! the next header of this life, and the numbers in between are damaged blocks.
+//! The data file alone says what a volume holds. Its end of data is behind the last whole record; what follows (a
+//! record torn by a crash) is dropped by the next write, never by a load. A damaged header costs its own block: the
+//! scan looks for the next header of this life, and the numbers in between are damaged blocks.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -33,7 +33,8 @@ pub(super) const BEGINNING: Place = Place { lbn: 0, offset: RECORDS_AT };
 
 /// The open record area.
 pub(super) struct Records {
-    /// First, so that its thread has ended when the lock goes: what it still writes must not meet another drive's records.
+    /// First, so that its thread has ended when the lock goes: what it still writes must not meet another drive's
+    /// records.
     behind: WriteBehind,
     file: LockedFile,
     index: Index,
@@ -43,7 +44,8 @@ pub(super) struct Records {
     flushed: Place,
     /// Bytes stand behind the end of data that a write must cut off first.
     torn: bool,
-    /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off data.
+    /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off
+    /// data.
     usable: bool,
     /// The header that was read together with the record in front of it.
     next_header: Option<(u64, [u8; RECORD_HEADER_LEN])>,
@@ -176,8 +178,8 @@ impl Records {
         Ok(())
     }
 
-    /// Appends a record whose stored bytes are given. A failure may be that of an earlier append; the end of data is then
-    /// behind the last whole record.
+    /// Appends a record whose stored bytes are given. A failure may be that of an earlier append; the end of data is
+    /// then behind the last whole record.
     pub(super) fn append(&mut self, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<()> {
         self.check_usable()?;
         if self.torn {
@@ -255,8 +257,9 @@ impl Records {
         self.behind.cut(end.offset);
     }
 
-    /// The place behind one of the last blocks that the index knows and the data file confirms: the last, or not much farther
-    /// back. The index is ahead of the data by as many blocks as were on their way when a run was killed, so the steps back grow.
+    /// The place behind one of the last blocks that the index knows and the data file confirms: the last, or not much
+    /// farther back. The index is ahead of the data by as many blocks as were on their way when a run was killed, so
+    /// the steps back grow.
     fn behind_last_indexed(&mut self) -> io::Result<Option<Place>> {
         let file_len = self.file.metadata()?.len();
         let len = self.index.len();
@@ -386,8 +389,9 @@ mod tests {
         records.append(RecordKind::PlainBlock, 0, &vec![7; len]).unwrap();
     }
 
-    /// A drive that was dropped without an unload let the cartridge go while a piece was on its way to the file: the next
-    /// drive found the end of data in front of it, and the piece would have been written over what that one appended.
+    /// A drive that was dropped without an unload let the cartridge go while a piece was on its way to the file: the
+    /// next drive found the end of data in front of it, and the piece would have been written over what that one
+    /// appended.
     #[test]
     fn nothing_is_written_once_the_lock_is_gone() {
         let dir = tempfile::tempdir_in(".").unwrap();
@@ -408,8 +412,8 @@ mod tests {
         }
     }
 
-    /// A synchronisation that failed is told of once; the pages stay in the cache and read well. What they hold was taken for
-    /// written by whoever loaded the cartridge next.
+    /// A synchronisation that failed is told of once; the pages stay in the cache and read well. What they hold was
+    /// taken for written by whoever loaded the cartridge next.
     #[test]
     fn what_could_not_be_flushed_is_not_there_any_more() {
         let dir = tempfile::tempdir_in(".").unwrap();

@@ -26,7 +26,8 @@ pub struct CartridgeSpec {
 impl CartridgeSpec {
     /// Makes a blank cartridge at `path`, which must not exist yet; it can be written over.
     ///
-    /// It is there whole or not at all. Of two that make the same one at once the later one wins: a library's lock is theirs to hold.
+    /// It is there whole or not at all. Of two that make the same one at once the later one wins: a library's lock is
+    /// theirs to hold.
     pub fn create(&self, path: &Path) -> Result<(), DriveError> {
         self.create_as(path, Rewritability::Rewritable)
     }

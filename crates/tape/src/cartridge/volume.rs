@@ -130,8 +130,8 @@ impl Volume {
 
     /// Names a further key, for good before this returns, and gives its number.
     ///
-    /// Its first block comes later: a block under a key that the memory does not name would be lost with the memory of whoever
-    /// wrote it.
+    /// Its first block comes later: a block under a key that the memory does not name would be lost with the memory of
+    /// whoever wrote it.
     pub(super) fn add_key(&mut self, tag: KeyTag) -> io::Result<u8> {
         let mut memory = self.memory.clone();
         memory.further_keys.push(tag);
@@ -145,8 +145,8 @@ impl Volume {
         self.access == Access::ReadOnly || self.memory.tab == Tab::Protected
     }
 
-    /// Whether a write at `place` would take what stays. Of one that was begun and of which no record can be found nobody knows what it
-    /// held: it is not begun again.
+    /// Whether a write at `place` would take what stays. Of one that was begun and of which no record can be found
+    /// nobody knows what it held: it is not begun again.
     pub(super) fn bars_overwriting(&self, place: Place) -> bool {
         let holds = place.lbn < self.records.end().lbn;
         self.is_write_once() && (holds || place.lbn == 0 && self.memory.encryption != EncryptionState::Blank)

@@ -1,10 +1,10 @@
 //! Writes the end of a file in large pieces, behind the back of whoever appends to it, and past the page cache.
 //!
-//! What is appended is gathered; a full piece goes to a thread that writes it while the next is gathered. Past the page cache,
-//! because a volume is long and is not read again soon: its pages would drive out those of the files that are backed up,
-//! and on a virtual machine the first touch of each can cost more than the disk does (`./x bench` has `cat` beside it).
-//! Where a file system does not allow that, pieces go through the cache, and each is sent on to the disk as it comes, so
-//! that a synchronous flush waits for little.
+//! What is appended is gathered; a full piece goes to a thread that writes it while the next is gathered. Past the page
+//! cache, because a volume is long and is not read again soon: its pages would drive out those of the files that are
+//! backed up, and on a virtual machine the first touch of each can cost more than the disk does (`./x bench` has `cat`
+//! beside it). Where a file system does not allow that, pieces go through the cache, and each is sent on to the disk as
+//! it comes, so that a synchronous flush waits for little.
 //!
 //! As with a tape drive's buffer, a failure is told later: by the next append or by [`WriteBehind::settle`].
 
@@ -78,7 +78,8 @@ impl WriteBehind {
         this
     }
 
-    /// Begins again at `end`, where the file was cut. What was gathered is forgotten, so it is settled before or not wanted.
+    /// Begins again at `end`, where the file was cut. What was gathered is forgotten, so it is settled before or not
+    /// wanted.
     pub(super) fn cut(&mut self, end: u64) {
         // Behind a failure the thread writes nothing any more; the next full piece gets another one.
         if self.worker.as_ref().is_some_and(|worker| worker.out > 0 || worker.failed) {
@@ -229,7 +230,8 @@ impl Worker {
     fn ended(&mut self, behind: u64) -> Lost {
         let unknown = self.out * PIECE_BYTES;
         (self.out, self.failed) = (0, true);
-        // A piece begins less than a page before what the file lacks; keeping that page keeps all that was there before.
+        // A piece begins less than a page before what the file lacks; keeping that page keeps all that was there
+        // before.
         let offset = behind.saturating_sub(unknown as u64) + PAGE_BYTES as u64;
         Lost { offset, source: io::Error::other("the writing thread ended") }
     }
@@ -259,7 +261,8 @@ impl Target {
     }
 }
 
-/// Starts writing to the disk. A refusal costs speed at the next flush and nothing else, so the answer is not looked at.
+/// Starts writing to the disk. A refusal costs speed at the next flush and nothing else, so the answer is not looked
+/// at.
 fn send_on(file: &File, offset: u64, len: usize) {
     let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
     #[allow(unsafe_code, reason = "sync_file_range has no safe wrapper in rustix")]

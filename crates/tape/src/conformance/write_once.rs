@@ -4,8 +4,8 @@ use super::steps::{block, demand, expect, expect_block, locate, stands_at, write
 use super::{Verdict, done};
 use crate::{Drive, DriveError, EncryptionState, Flush, ReadOutcome, Rewritability};
 
-/// Checks that nothing takes what stands on a write-once cartridge, and that it can be appended to. The drive's bay holds a blank
-/// one.
+/// Checks that nothing takes what stands on a write-once cartridge, and that it can be appended to. The drive's bay
+/// holds a blank one.
 ///
 /// # Panics
 /// If a rule is broken.

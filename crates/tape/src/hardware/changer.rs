@@ -1,11 +1,12 @@
 //! A real library, driven by SCSI commands over any transport.
 //!
-//! Elements are numbered by kind from 0, in the order of their addresses in the library. The library is asked what is where before
-//! each move, as people open doors and other hosts move cartridges; a move that meets an element which is full or empty against
-//! what was told (5/3B/0D, 0E), or a door that was opened (6/28/01), takes the inventory again and is tried once more.
+//! Elements are numbered by kind from 0, in the order of their addresses in the library. The library is asked what is
+//! where before each move, as people open doors and other hosts move cartridges; a move that meets an element which is
+//! full or empty against what was told (5/3B/0D, 0E), or a door that was opened (6/28/01), takes the inventory again
+//! and is tried once more.
 //!
-//! A cartridge whose barcode is missing, is no volser, or is there twice is a [`Finding`]: it is left where it is, its slot is never
-//! taken for a free one, and the operator is told.
+//! A cartridge whose barcode is missing, is no volser, or is there twice is a [`Finding`]: it is left where it is, its
+//! slot is never taken for a free one, and the operator is told.
 
 use std::time::Duration;
 
@@ -72,8 +73,8 @@ impl<T: Transport> ScsiChanger<T> {
         u32::from(self.assignments.data_transfer.1)
     }
 
-    /// Serial numbers of the drives, by element: by these a drive of the host is found again in the library. None where the library
-    /// does not tell.
+    /// Serial numbers of the drives, by element: by these a drive of the host is found again in the library. None where
+    /// the library does not tell.
     pub fn drive_serials(&mut self) -> Result<Vec<Option<String>>, ChangerError> {
         self.take_inventory()?;
         let drives = self.elements.iter().filter(|element| element.kind == Kind::DataTransfer);

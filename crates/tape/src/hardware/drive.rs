@@ -1,31 +1,35 @@
 //! A real drive, driven by SCSI commands over any transport.
 //!
 //! # No write goes to a position that was not verified
-//! The drive here keeps the block number at which the next write belongs. It is known from READ POSITION after a load, a locate
-//! or a space, and counted on with each block. Whatever may have moved the tape makes it unknown: a unit attention, a time-out, a
-//! broken path, an aborted command, a deferred error. The command that met it says so, and every write after it is refused with
-//! [`DriveError::Reset`] until a locate, a load or a space to the end of data has succeeded and READ POSITION agrees.
+//! The drive here keeps the block number at which the next write belongs. It is known from READ POSITION after a load,
+//! a locate or a space, and counted on with each block. Whatever may have moved the tape makes it unknown: a unit
+//! attention, a time-out, a broken path, an aborted command, a deferred error. The command that met it says so, and
+//! every write after it is refused with [`DriveError::Reset`] until a locate, a load or a space to the end of data has
+//! succeeded and READ POSITION agrees.
 //!
-//! A unit attention is told once to each nexus, and all handles of a host (st, sg, another process) are one nexus: somebody else
-//! may have taken it. So the host's count of commands ([`Transport::commands_seen`]) is compared with our own before each write.
-//! Where they differ, or nobody counts, READ POSITION must name the expected block before the write goes out, and a loaded key
-//! must be the same one by its instance counter.
+//! A unit attention is told once to each nexus, and all handles of a host (st, sg, another process) are one nexus:
+//! somebody else may have taken it. So the host's count of commands ([`Transport::commands_seen`]) is compared with our
+//! own before each write. Where they differ, or nobody counts, READ POSITION must name the expected block before the
+//! write goes out, and a loaded key must be the same one by its instance counter.
 //!
-//! **What remains:** between that look and the write, another handle may take a unit attention and leave no trace before the
-//! write is sent: microseconds, and only on a host where somebody else uses the drive in mid-session. The next write finds the
-//! count changed and the position wrong, so that nothing after the last flush is taken for written; but the block that went out
-//! in between may lie where it does not belong. Open the drive exclusively, and reserve it ([`ScsiDrive::reserve`]).
+//! **What remains:** between that look and the write, another handle may take a unit attention and leave no trace
+//! before the write is sent: microseconds, and only on a host where somebody else uses the drive in mid-session. The
+//! next write finds the count changed and the position wrong, so that nothing after the last flush is taken for
+//! written; but the block that went out in between may lie where it does not belong. Open the drive exclusively, and
+//! reserve it ([`ScsiDrive::reserve`]).
 //!
 //! # Keys
-//! A key is trusted only after the drive's status page has named its tag and mode. The drive here keeps the key as long as it is
-//! loaded, because a plain volume can only be read while the drive is not told to decrypt; it is zeroed when it is cleared,
-//! replaced or lost. Who may append what is decided here as well as in the drive, as LTO drives would mix plain and encrypted.
+//! A key is trusted only after the drive's status page has named its tag and mode. The drive here keeps the key as long
+//! as it is loaded, because a plain volume can only be read while the drive is not told to decrypt; it is zeroed when
+//! it is cleared, replaced or lost. Who may append what is decided here as well as in the drive, as LTO drives would
+//! mix plain and encrypted.
 //!
 //! # Blocks on their way, and room for the last of them
-//! With [`ScsiDrive::with_protection`] each block carries a checksum that the drive holds it to, and that is made again by the drive when
-//! the block is read: cable, adapter and switch are no longer trusted. With [`ScsiDrive::with_reserve`] early warning comes while there
-//! is room for what must be written behind it. Both are modes, set anew after every load and reset; the first is undone by an
-//! unload, so that the next program finds the drive as it knows it.
+//! With [`ScsiDrive::with_protection`] each block carries a checksum that the drive holds it to, and that is made again
+//! by the drive when the block is read: cable, adapter and switch are no longer trusted. With
+//! [`ScsiDrive::with_reserve`] early warning comes while there is room for what must be written behind it. Both are
+//! modes, set anew after every load and reset; the first is undone by an unload, so that the next program finds the
+//! drive as it knows it.
 
 use capstan_format::Algorithm;
 
@@ -143,7 +147,8 @@ impl<T: Transport> ScsiDrive<T> {
         self
     }
 
-    /// A person puts cartridges in, and the drive takes them by itself: what lies in its mouth was let go of, and is left there.
+    /// A person puts cartridges in, and the drive takes them by itself: what lies in its mouth was let go of, and is
+    /// left there.
     #[must_use]
     pub fn fed_by_hand(mut self) -> Self {
         self.when_empty = Empty::Tell;

@@ -1,7 +1,7 @@
 //! A line to one device: commands with their time-outs, BUSY tried again, waiting announced.
 //!
-//! What drive and changer have in common in asking. What an answer means is not known here, except that a command which ended
-//! with NO SENSE or RECOVERED ERROR was carried out, and one that ended otherwise was not.
+//! What drive and changer have in common in asking. What an answer means is not known here, except that a command which
+//! ended with NO SENSE or RECOVERED ERROR was carried out, and one that ended otherwise was not.
 
 use std::time::Duration;
 

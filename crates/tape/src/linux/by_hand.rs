@@ -1,7 +1,7 @@
 //! Drives without a robot: a person brings cartridges.
 //!
-//! There is nothing to move and nothing to look into: which cartridge is in a drive is known only to who has the drive in use, and who
-//! mounts asks the person until it is the right one.
+//! There is nothing to move and nothing to look into: which cartridge is in a drive is known only to who has the drive
+//! in use, and who mounts asks the person until it is the right one.
 
 use std::path::PathBuf;
 

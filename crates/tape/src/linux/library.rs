@@ -1,8 +1,8 @@
 //! A library that the kernel knows: a changer's robot, and drives through their device nodes.
 //!
-//! Which drive stands in which element is found by serial numbers, since device numbers change with every start. Drives that are not
-//! named are found the same way. The robot's node is opened for each act and closed again, so that several processes can use one
-//! library; a drive's is kept from mount to dismount, exclusively.
+//! Which drive stands in which element is found by serial numbers, since device numbers change with every start. Drives
+//! that are not named are found the same way. The robot's node is opened for each act and closed again, so that several
+//! processes can use one library; a drive's is kept from mount to dismount, exclusively.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use capstan_format::Volser;
 const ROBOT_WITHIN: Duration = Duration::from_secs(300);
 const ROBOT_LOOKS: Duration = Duration::from_millis(200);
 
-/// A library of real, or seemingly real, devices. It is looked for when it is first used: a catalog can be asked while it is off.
+/// A library of real, or seemingly real, devices. It is looked for when it is first used: a catalog can be asked while
+/// it is off.
 pub struct LinuxLibrary {
     robot: PathBuf,
     devices: Vec<PathBuf>,
@@ -33,8 +34,8 @@ pub struct LinuxLibrary {
 }
 
 impl LinuxLibrary {
-    /// The library behind a changer's generic node. `devices`: the drives to use, by their nodes; all that the library says it has and
-    /// this host finds, if none is named.
+    /// The library behind a changer's generic node. `devices`: the drives to use, by their nodes; all that the library
+    /// says it has and this host finds, if none is named.
     pub fn new(robot: PathBuf, devices: Vec<PathBuf>, protection: BlockProtection, on_wait: OnDeviceWait) -> Self {
         Self { robot, devices, drives: None, findings: Vec::new(), protection, on_wait }
     }
@@ -103,7 +104,8 @@ pub(super) fn describe(nodes: &[ScsiNode], path: Option<PathBuf>) -> DriveDescri
     DriveDescription { model, serial: node.and_then(|node| node.serial.clone()), path }
 }
 
-/// The drives that a person named, each in its element: by serial number where the library tells them, else in the order named.
+/// The drives that a person named, each in its element: by serial number where the library tells them, else in the
+/// order named.
 fn placed(
     robot: &Path,
     nodes: &[ScsiNode],
@@ -123,7 +125,8 @@ fn placed(
             None => unplaced.push(device.clone()),
         }
     }
-    // Only where the library does not tell which drive it has: one that it tells and that is none of these must stay none.
+    // Only where the library does not tell which drive it has: one that it tells and that is none of these must stay
+    // none.
     let untold: Vec<usize> = (0..drives.len()).filter(|at| serials.get(*at).is_none_or(Option::is_none)).collect();
     for device in unplaced {
         let Some(free) = untold.iter().find(|at| drives[**at].is_none()) else {

@@ -1,6 +1,8 @@
-//! Which drives and libraries this host has, by what the kernel tells in sysfs, and which drive of the host is which of a library.
+//! Which drives and libraries this host has, by what the kernel tells in sysfs, and which drive of the host is which of
+//! a library.
 //!
-//! Nothing is opened for it, so that it disturbs no session: who a device is stands in sysfs, its serial number included.
+//! Nothing is opened for it, so that it disturbs no session: who a device is stands in sysfs, its serial number
+//! included.
 
 use std::fs;
 use std::io;
@@ -60,7 +62,8 @@ pub fn scan() -> io::Result<Vec<ScsiNode>> {
     scan_in(Path::new("/sys"), Path::new("/dev"))
 }
 
-/// What is there by a tree that looks like `/sys` and one that looks like `/dev`: libraries and drives, in order of address.
+/// What is there by a tree that looks like `/sys` and one that looks like `/dev`: libraries and drives, in order of
+/// address.
 pub fn scan_in(sysfs: &Path, dev: &Path) -> io::Result<Vec<ScsiNode>> {
     let class = sysfs.join("class/scsi_device");
     let entries = match fs::read_dir(&class) {

@@ -1,12 +1,13 @@
 //! SCSI commands through the kernel's generic driver: `/dev/sg*`.
 //!
-//! The device is opened exclusively, so that no other program sends it commands through the same driver; those that come by the tape
-//! driver (st) are kept out by having its node open, too ([`SgDevice::alone`]). The drive above compares counts of commands all the
-//! same: the kernel itself, or who opened its node before, may send some.
+//! The device is opened exclusively, so that no other program sends it commands through the same driver; those that
+//! come by the tape driver (st) are kept out by having its node open, too ([`SgDevice::alone`]). The drive above
+//! compares counts of commands all the same: the kernel itself, or who opened its node before, may send some.
 //!
-//! A command goes out by a write to the node, and what came of it is fetched by a read, so that a signal, or a process that is stopped and
-//! goes on, interrupts only the waiting between them. SG_IO waits interruptibly as a whole: the kernel would begin it anew, and the same
-//! block would go to the tape twice. Where the node is open for reading only, to ask a device who it is, it is SG_IO, with signals blocked.
+//! A command goes out by a write to the node, and what came of it is fetched by a read, so that a signal, or a process
+//! that is stopped and goes on, interrupts only the waiting between them. SG_IO waits interruptibly as a whole: the
+//! kernel would begin it anew, and the same block would go to the tape twice. Where the node is open for reading only,
+//! to ask a device who it is, it is SG_IO, with signals blocked.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -91,7 +92,8 @@ impl SgDevice {
         let watched = watched.cloned();
         let data_max = match sharing {
             Sharing::Exclusive => {
-                // Blocks up to what the kernel grants need no memory of their own. How much it grants says nothing of what it moves.
+                // Blocks up to what the kernel grants need no memory of their own. How much it grants says nothing of
+                // what it moves.
                 drop(kernel::reserve(&file, DATA_MAX_MOST));
                 let probe = || longest_moved(|len| takes(&file, len));
                 match &watched {
@@ -110,7 +112,8 @@ impl SgDevice {
         Ok(Self { file, path, data_max, request_count, _sibling: None, watched, call, is_lost: false })
     }
 
-    /// Keeps other programs from the drive by the tape driver, too, as long as this is open. [`ChangerError::InUse`] if one has it.
+    /// Keeps other programs from the drive by the tape driver, too, as long as this is open. [`ChangerError::InUse`] if
+    /// one has it.
     pub fn alone(self) -> Result<Self, ChangerError> {
         let _sibling = Some(Sibling::of(&self.path)?);
         Ok(Self { _sibling, ..self })
@@ -122,8 +125,8 @@ impl SgDevice {
     }
 }
 
-/// What one command can move. The kernel tells a limit that is for disks (1,280 KiB mostly) and keeps to that of the adapter, which it
-/// does not tell: so ever less is tried, until the kernel takes it.
+/// What one command can move. The kernel tells a limit that is for disks (1,280 KiB mostly) and keeps to that of the
+/// adapter, which it does not tell: so ever less is tried, until the kernel takes it.
 fn longest_moved(mut takes: impl FnMut(usize) -> bool) -> usize {
     let mut len = DATA_MAX_MOST as usize;
     while len > DATA_MAX_LEAST && !takes(len) {
@@ -132,7 +135,8 @@ fn longest_moved(mut takes: impl FnMut(usize) -> bool) -> usize {
     len
 }
 
-/// Whether the kernel takes a command with this much room: INQUIRY, which changes nothing on the device and takes no unit attention.
+/// Whether the kernel takes a command with this much room: INQUIRY, which changes nothing on the device and takes no
+/// unit attention.
 fn takes(file: &File, len: usize) -> bool {
     let (mut room, timeout) = (vec![0; len], PROBE_WITHIN);
     let (fd, milliseconds) = (file.as_raw_fd(), timeout.as_millis() as u32);

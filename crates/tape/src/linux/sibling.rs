@@ -1,13 +1,14 @@
-//! The tape driver's node of a drive that is driven through the generic driver: held open, so that no other program gets it.
+//! The tape driver's node of a drive that is driven through the generic driver: held open, so that no other program
+//! gets it.
 //!
-//! `O_EXCL` keeps others from the generic node alone; through `/dev/nst0` anybody could rewind the tape under our feet. The tape driver
-//! gives its device to one program at a time, whichever of its nodes is opened, so having one open keeps all others out, and who was
-//! first is told at once instead of when blocks are missing.
+//! `O_EXCL` keeps others from the generic node alone; through `/dev/nst0` anybody could rewind the tape under our feet.
+//! The tape driver gives its device to one program at a time, whichever of its nodes is opened, so having one open
+//! keeps all others out, and who was first is told at once instead of when blocks are missing.
 //!
-//! What the tape driver does meanwhile (`drivers/scsi/st.c`): at the open it asks the drive whether it is ready, without waiting
-//! (`O_NONBLOCK`), takes what unit attentions there are, and reads limits and modes: so it is opened before we send
-//! anything. Then it does nothing until the close, at which it writes filemarks only behind writes of its own. It is opened for
-//! reading, because a write-protected cartridge refuses anything else.
+//! What the tape driver does meanwhile (`drivers/scsi/st.c`): at the open it asks the drive whether it is ready,
+//! without waiting (`O_NONBLOCK`), takes what unit attentions there are, and reads limits and modes: so it is opened
+//! before we send anything. Then it does nothing until the close, at which it writes filemarks only behind writes of
+//! its own. It is opened for reading, because a write-protected cartridge refuses anything else.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -20,12 +21,14 @@ use crate::ChangerError;
 
 /// The tape driver's node, which stays ours as long as this lives.
 pub(super) struct Sibling {
-    /// None where there is no such node, or it may not be opened: then other programs are noticed only by their commands.
+    /// None where there is no such node, or it may not be opened: then other programs are noticed only by their
+    /// commands.
     _node: Option<File>,
 }
 
 impl Sibling {
-    /// Takes the tape driver's node of the drive behind a generic node. [`ChangerError::InUse`] if another program has it.
+    /// Takes the tape driver's node of the drive behind a generic node. [`ChangerError::InUse`] if another program has
+    /// it.
     pub(super) fn of(generic: &Path) -> Result<Self, ChangerError> {
         let nodes = std::fs::canonicalize(generic).and_then(|real| Ok((real, scan()?)));
         // Who the device is, is asked for anyway by who opens it, with better words for what is missing.
@@ -80,7 +83,8 @@ fn device_of(metadata: &Metadata) -> Option<(u32, u32)> {
     ))
 }
 
-/// The drive's number in the tape driver's minor numbers, which hold the mode and whether it rewinds, too (`TAPE_NR` in `st.c`).
+/// The drive's number in the tape driver's minor numbers, which hold the mode and whether it rewinds, too (`TAPE_NR` in
+/// `st.c`).
 fn tape_number(minor: u32) -> u32 {
     (minor & !0xff) >> 3 | minor & 0x1f
 }

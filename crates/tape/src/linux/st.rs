@@ -1,15 +1,16 @@
 //! A real drive behind the kernel's tape driver (st): `/dev/nst0`.
 //!
-//! For hosts where SG_IO is not allowed, or where the tape driver is wanted. It is the poorer kind: the driver keeps sense data to
-//! itself, so that what went wrong is inferred from an error number, the driver's status and the position. Keys, the medium's
-//! memory, its serial number and the drive's logs cannot be had. Prefer [`super::sg`] where it works.
+//! For hosts where SG_IO is not allowed, or where the tape driver is wanted. It is the poorer kind: the driver keeps
+//! sense data to itself, so that what went wrong is inferred from an error number, the driver's status and the
+//! position. Keys, the medium's memory, its serial number and the drive's logs cannot be had. Prefer [`super::sg`]
+//! where it works.
 //!
 //! # No write goes to a position that was not verified
-//! The block number of the next write is known from READ POSITION after a load, a locate or a space, and counted on. After
-//! any error it is unknown until READ POSITION agrees; where it does not, [`DriveError::Reset`] is all there is until a locate
-//! succeeds. Since somebody else may meet the news of a reset before the driver does, the kernel's count of commands to the device is
-//! compared before each write, and the position asked where it differs; each synchronous flush asks it, too, before it says that
-//! blocks are on the medium.
+//! The block number of the next write is known from READ POSITION after a load, a locate or a space, and counted on.
+//! After any error it is unknown until READ POSITION agrees; where it does not, [`DriveError::Reset`] is all there is
+//! until a locate succeeds. Since somebody else may meet the news of a reset before the driver does, the kernel's count
+//! of commands to the device is compared before each write, and the position asked where it differs; each synchronous
+//! flush asks it, too, before it says that blocks are on the medium.
 //!
 //! # The driver's own ideas, and what is done about them
 //! ```text
@@ -22,14 +23,14 @@
 //!   a block longer than the buffer: passed, its length not told        read again with room for any
 //!   locate as the drive's maker counts, answers before the end         options, set when the drive is loaded
 //! ```
-//! SILI is off: with it, and with blocks of variable length, a drive cuts a block that is longer than the buffer in silence
-//! (SSC-5, 6.9).
+//! SILI is off: with it, and with blocks of variable length, a drive cuts a block that is longer than the buffer in
+//! silence (SSC-5, 6.9).
 //!
 //! # Limits
-//! Block numbers have 32 bits. A process that is killed in mid-write leaves the filemark of the driver's close behind the last block.
-//! The capacity is that of the generation, and what remains of it is what was not written since the beginning: at most that much.
-//! A cartridge that another one was exchanged for behind the driver's back is not noticed: read the label after a reset. The
-//! driver's options need CAP_SYS_ADMIN, or `stinit` before us.
+//! Block numbers have 32 bits. A process that is killed in mid-write leaves the filemark of the driver's close behind
+//! the last block. The capacity is that of the generation, and what remains of it is what was not written since the
+//! beginning: at most that much. A cartridge that another one was exchanged for behind the driver's back is not
+//! noticed: read the label after a reset. The driver's options need CAP_SYS_ADMIN, or `stinit` before us.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What this host has for tape, put together: libraries, drives, and which drive stands in which element of which library.
+//! What this host has for tape, put together: libraries, drives, and which drive stands in which element of which
+//! library.
 //!
 //! Drives are not opened; a library is, for a moment, because only it knows the serial numbers of its drives.
 

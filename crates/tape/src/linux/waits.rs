@@ -1,8 +1,9 @@
 //! What this process waits for in devices: told to a person after a while, and known to who ends the process.
 //!
-//! A drive may take 39 minutes over a read, and the kernel gives up no sooner. A thread of its own looks at what is under way, so that
-//! somebody is told while the thread that waits can do nothing. Nothing can take a command back that a device has, so whoever gets a signal
-//! while there is such a wait ([`overdue`]) ends the process: what was flushed is on the medium, and everything else counts for nothing.
+//! A drive may take 39 minutes over a read, and the kernel gives up no sooner. A thread of its own looks at what is
+//! under way, so that somebody is told while the thread that waits can do nothing. Nothing can take a command back that
+//! a device has, so whoever gets a signal while there is such a wait ([`overdue`]) ends the process: what was flushed
+//! is on the medium, and everything else counts for nothing.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

@@ -7,9 +7,9 @@
 //!      |  backhitch_s                buffer <= low water |   v
 //!      +------------------------- Backhitch <------------+--- takes another speed: a backhitch, too
 //! ```
-//! The buffer holds data as it goes to the tape, behind compression. A host that finds it full waits, and from then on sees the
-//! speed of the tape. A sync is answered when the buffer is empty; then nothing is left to write, and the tape must stop, unless
-//! the drive has a way to keep it moving ([`sync`]).
+//! The buffer holds data as it goes to the tape, behind compression. A host that finds it full waits, and from then on
+//! sees the speed of the tape. A sync is answered when the buffer is empty; then nothing is left to write, and the tape
+//! must stop, unless the drive has a way to keep it moving ([`sync`]).
 //!
 //! Bytes are conserved: what was accepted is on the tape or in the buffer. Between two events all rates are constant.
 
@@ -123,7 +123,8 @@ const SPEED_SHARE_MIN: f64 = 0.02;
 const NOTHING_MB: f64 = 1e-9;
 
 impl Engine {
-    /// A drive that has just been loaded. `ratio`: bytes of the host for each byte on the tape, 1 for what does not compress.
+    /// A drive that has just been loaded. `ratio`: bytes of the host for each byte on the tape, 1 for what does not
+    /// compress.
     pub fn new(model: &DriveModel, ratio: f64) -> Self {
         Self {
             model: Arc::new(model.clone()),
@@ -239,7 +240,8 @@ impl Engine {
         offered.min(self.model.ceiling_mb_per_s.value) / self.ratio
     }
 
-    /// Up to the next event, and through it: at most `mb_max` MB of the host, at most until `until`. Gives the MB that it took.
+    /// Up to the next event, and through it: at most `mb_max` MB of the host, at most until `until`. Gives the MB that
+    /// it took.
     fn step(&mut self, offered: f64, mb_max: f64, until: f64) -> f64 {
         let capacity = self.model.buffer_mb.value;
         let (low, high) = (self.model.low_water.value * capacity, self.model.high_water.value * capacity);
@@ -290,7 +292,8 @@ impl Engine {
         }
         let seconds = next - now;
         self.totals.elapsed_s = next;
-        // Late in a long simulation a moment may be shorter than time can tell; what it was to bring about has come about.
+        // Late in a long simulation a moment may be shorter than time can tell; what it was to bring about has come
+        // about.
         let taken = if event == Event::Taken { mb_max } else { incoming * self.ratio * seconds };
         self.totals.host_mb += taken;
         self.totals.tape_mb += outgoing * seconds;

@@ -6,20 +6,21 @@
 //!             reading on through what is not wanted, where that is quicker
 //!             a locate, by the way along the tape and a turn
 //! ```
-//! Front to back by block number is right when most of a tape is read, and wrong for little of it: on a tape of wraps, blocks whose
-//! numbers are far apart may lie side by side. So the plan is the quickest of several orders: front to back; one sweep out over the
-//! wraps that lead away and back over the others (and that the other way round); from each place to the nearest; each of them
-//! improved by moving up to three neighbours elsewhere as long as that gains. Moves keep the direction of what they move, which
-//! reversals (2-opt) would not: a block is read one way only.
+//! Front to back by block number is right when most of a tape is read, and wrong for little of it: on a tape of wraps,
+//! blocks whose numbers are far apart may lie side by side. So the plan is the quickest of several orders: front to
+//! back; one sweep out over the wraps that lead away and back over the others (and that the other way round); from each
+//! place to the nearest; each of them improved by moving up to three neighbours elsewhere as long as that gains. Moves
+//! keep the direction of what they move, which reversals (2-opt) would not: a block is read one way only.
 //!
-//! The best order of all is a travelling salesman's. Of up to [`BEST_MAX`] extents it is found, by the best way into each set of them
-//! (Held and Karp 1962), which takes 2^n n^2 looks; of more it is not looked for.
+//! The best order of all is a travelling salesman's. Of up to [`BEST_MAX`] extents it is found, by the best way into
+//! each set of them (Held and Karp 1962), which takes 2^n n^2 looks; of more it is not looked for.
 //!
-//! A target that is slower than the drive is behind by as much as the drive's buffer holds, and makes up for it while the tape is on
-//! its way; what does not fit holds the tape up.
+//! A target that is slower than the drive is behind by as much as the drive's buffer holds, and makes up for it while
+//! the tape is on its way; what does not fit holds the tape up.
 //!
-//! What it leaves out: the turn at the end of a wrap while reading (the buffer hides it), the library's robot, and tapes that are
-//! not full where the model's wraps say. It is an estimate, and refuses nothing: what lies behind the end counts as at the end.
+//! What it leaves out: the turn at the end of a wrap while reading (the buffer hides it), the library's robot, and
+//! tapes that are not full where the model's wraps say. It is an estimate, and refuses nothing: what lies behind the
+//! end counts as at the end.
 //!
 //! Limits: time grows as n log n; nearest and improvements look at [`NEAREST_MAX`] and [`LOOKS_MAX`] at most.
 
@@ -151,8 +152,8 @@ impl RestorePlan {
     }
 }
 
-/// The quickest order that was found, never slower than [`front_to_back`]; the quickest that there is of few extents, for a target that is
-/// never the slower one.
+/// The quickest order that was found, never slower than [`front_to_back`]; the quickest that there is of few extents,
+/// for a target that is never the slower one.
 pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     let course = Course::new(model, restore);
     let sorted = by_block_number(restore.extents);
@@ -161,7 +162,8 @@ pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     let best = tour.best();
     let order = best.iter().flat_map(|&stretch| &sorted[stretches[stretch].from..stretches[stretch].to]);
     let plan = laid_out(&course, restore, order.copied());
-    // Orders are compared by the tape's ways; a slow target makes up for lost time on those, and may turn a close decision.
+    // Orders are compared by the tape's ways; a slow target makes up for lost time on those, and may turn a close
+    // decision.
     let front_to_back = laid_out(&course, restore, sorted.iter().copied());
     if plan.total_s() <= front_to_back.total_s() { plan } else { front_to_back }
 }
@@ -171,8 +173,8 @@ pub fn front_to_back(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
     laid_out(&Course::new(model, restore), restore, by_block_number(restore.extents).into_iter())
 }
 
-/// In this order, each extent by its place in the list: what another's opinion would take. What is named twice or not at all is
-/// read so.
+/// In this order, each extent by its place in the list: what another's opinion would take. What is named twice or not
+/// at all is read so.
 pub fn in_order(model: &DriveModel, restore: &Restore<'_>, order: &[usize]) -> RestorePlan {
     let there = order.iter().copied().filter(|&extent| extent < restore.extents.len());
     laid_out(&Course::new(model, restore), restore, there)
@@ -203,8 +205,9 @@ fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Ite
     RestorePlan { steps, load_s: course.load_s(restore.standing), rewind_s, unload_s }
 }
 
-/// Extents between which nothing is quicker than reading on: they are never taken apart, unless they are so few that all orders are
-/// looked at. (Taken apart, another may be read between them that lies beside the first's end; that is rare, and gains little.)
+/// Extents between which nothing is quicker than reading on: they are never taken apart, unless they are so few that
+/// all orders are looked at. (Taken apart, another may be read between them that lies beside the first's end; that is
+/// rare, and gains little.)
 struct Stretch {
     begin: Head,
     end: Head,

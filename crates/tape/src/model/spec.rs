@@ -261,8 +261,9 @@ impl DriveModel {
 
     /// The speed at which most of what comes in gets through, MB/s; of several, the slowest.
     ///
-    /// A slower tape takes what it can. A faster one runs empty and goes back, and takes everything if the buffer holds what comes
-    /// in meanwhile. So a drive of two speeds may start and stop at the higher rather than stream at the lower.
+    /// A slower tape takes what it can. A faster one runs empty and goes back, and takes everything if the buffer holds
+    /// what comes in meanwhile. So a drive of two speeds may start and stop at the higher rather than stream at the
+    /// lower.
     pub fn speed_for(&self, incoming_mb_per_s: f64) -> f64 {
         match self.speeds_mb_per_s.as_ref().map(|speeds| &speeds.value) {
             None => self.native_mb_per_s.value,

@@ -9,8 +9,8 @@
 //!  16  8  first logical block             limits:        0  2  most segments in a list
 //!  24  8  last logical block                             2  2  bytes of the longest descriptor
 //! ```
-//! The host sends a list with GENERATE, and RECEIVE returns the same segments in another order. The layouts are those that LTO-9
-//! drives are driven with; that a status of 0 means an order was made is not sure.
+//! The host sends a list with GENERATE, and RECEIVE returns the same segments in another order. The layouts are those
+//! that LTO-9 drives are driven with; that a status of 0 means an order was made is not sure.
 
 use super::bytes::{be16, be32, be64};
 

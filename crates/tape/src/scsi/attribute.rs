@@ -1,4 +1,5 @@
-//! Medium auxiliary memory: the attributes of a cartridge (SPC-5, 7.4), as READ ATTRIBUTE returns and WRITE ATTRIBUTE takes them.
+//! Medium auxiliary memory: the attributes of a cartridge (SPC-5, 7.4), as READ ATTRIBUTE returns and WRITE ATTRIBUTE
+//! takes them.
 
 use super::bytes::be16;
 
@@ -8,8 +9,8 @@ pub const WRITE_ONCE: u64 = 0x80;
 /// The same of a cartridge that cleans.
 pub const CLEANING: u64 = 0x01;
 
-/// Medium types by which MODE SENSE of LTO drives tells write-once cartridges of the generations 3 to 9: the generation, and Ch, where
-/// others have 8h.
+/// Medium types by which MODE SENSE of LTO drives tells write-once cartridges of the generations 3 to 9: the
+/// generation, and Ch, where others have 8h.
 pub const LTO_WRITE_ONCE: [u8; 7] = [0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x8c, 0x9c];
 
 /// Attributes that matter here (SPC-5, tables 388 to 394).
@@ -122,8 +123,8 @@ pub fn encode(attributes: &[Attribute]) -> Vec<u8> {
     bytes
 }
 
-/// The same, read; an attribute that is cut off is left out, as READ ATTRIBUTE cuts its data at the allocation length. The number is
-/// that of the first byte that is not understood, if there is one.
+/// The same, read; an attribute that is cut off is left out, as READ ATTRIBUTE cuts its data at the allocation length.
+/// The number is that of the first byte that is not understood, if there is one.
 pub fn decode(bytes: &[u8]) -> (Vec<Attribute>, Option<usize>) {
     let mut found = Vec::new();
     let mut at = 0;

@@ -1,8 +1,8 @@
 //! Command descriptor blocks of tape drives and media changers, in both directions.
 //!
-//! A command that exists in several lengths is one variant; what was said in which length is kept only where it matters (explicit
-//! addresses of the 16-byte forms). [`Command::to_cdb`] takes the form that every drive since LTO-1 knows, and a longer one where
-//! a number does not fit.
+//! A command that exists in several lengths is one variant; what was said in which length is kept only where it matters
+//! (explicit addresses of the 16-byte forms). [`Command::to_cdb`] takes the form that every drive since LTO-1 knows,
+//! and a longer one where a number does not fit.
 
 use super::bytes::{be16, be24, be32, be64};
 use super::inquiry::DeviceType;

@@ -79,7 +79,8 @@ impl KeyData {
         }
     }
 
-    /// Descriptors of other kinds (nonces, metadata) are passed over. `None`: a descriptor is longer than what holds it.
+    /// Descriptors of other kinds (nonces, metadata) are passed over. `None`: a descriptor is longer than what holds
+    /// it.
     fn of_bytes(mut bytes: &[u8]) -> Option<Self> {
         let mut found = Self::default();
         while bytes.len() >= 4 {

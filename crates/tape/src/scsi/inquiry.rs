@@ -108,8 +108,8 @@ pub fn serial_of(bytes: &[u8], page: u8) -> Option<String> {
     page_body(bytes, page).map(trimmed).filter(|serial| !serial.is_empty())
 }
 
-/// The body of a device identification page (83h): "vendor, product, serial" in one designator of type 1, as drives give it and
-/// libraries repeat it in their element status, and a name of type 8 for iSCSI where there is one.
+/// The body of a device identification page (83h): "vendor, product, serial" in one designator of type 1, as drives
+/// give it and libraries repeat it in their element status, and a name of type 8 for iSCSI where there is one.
 pub fn identification(inquiry: &Inquiry, serial: &str, port: Option<&str>) -> Vec<u8> {
     let mut text = Vec::new();
     text.extend_from_slice(&padded::<8>(&inquiry.vendor));

@@ -12,9 +12,10 @@
 //!        bit 5 RBDP: blocks of RECOVER BUFFERED DATA, too
 //!  7 25  reserved
 //! ```
-//! Lengths in READ and WRITE count the checksum. Certain, since several programs that drive LTO and enterprise drives do the same: the mode
-//! page, the order of the bytes (Reed-Solomon most significant first, CRC32C least significant first), and that lengths count it.
-//! Less certain: the VPD page, which is as `sg_vpd` reads it; and that a fixed block length counts the checksum as well.
+//! Lengths in READ and WRITE count the checksum. Certain, since several programs that drive LTO and enterprise drives
+//! do the same: the mode page, the order of the bytes (Reed-Solomon most significant first, CRC32C least significant
+//! first), and that lengths count it. Less certain: the VPD page, which is as `sg_vpd` reads it; and that a fixed block
+//! length counts the checksum as well.
 
 use std::ops::Range;
 

@@ -74,7 +74,8 @@ pub enum TransportError {
         /// What the host says of it.
         reason: String,
     },
-    /// The host moves less in one command than this; the command was never sent. [`Transport::data_max`] is less from now on.
+    /// The host moves less in one command than this; the command was never sent. [`Transport::data_max`] is less from
+    /// now on.
     #[error("the host moves less than the {len} bytes of command {opcode:02x}h")]
     TooLong {
         /// Which command.
@@ -98,8 +99,8 @@ pub trait Transport: Send {
     /// Sends a command and waits for its end.
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError>;
 
-    /// How many commands this logical unit has been given by anyone on this host so far, if the host counts them: one more than were
-    /// sent here says that a unit attention may have reached somebody else.
+    /// How many commands this logical unit has been given by anyone on this host so far, if the host counts them: one
+    /// more than were sent here says that a unit attention may have reached somebody else.
     fn commands_seen(&mut self) -> Option<u64> {
         None
     }

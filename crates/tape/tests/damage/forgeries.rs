@@ -62,7 +62,8 @@ fn swapped_ciphertexts_do_not_open() {
     }
 }
 
-/// A plain block among encrypted ones would pass for data that the key vouches for; the reverse has no key to be opened by.
+/// A plain block among encrypted ones would pass for data that the key vouches for; the reverse has no key to be opened
+/// by.
 #[test]
 fn a_block_of_the_other_kind_is_refused() {
     for (coding, kind) in [(CODINGS[0], 2), (CODINGS[1], 1), (CODINGS[2], 1)] {
@@ -186,8 +187,8 @@ fn a_forged_index_is_found_out() {
     }
 }
 
-/// A cartridge can hold the image of itself: a backup of the directory that the cartridge lies in. A scan behind a damaged
-/// header meets the headers of that image first.
+/// A cartridge can hold the image of itself: a backup of the directory that the cartridge lies in. A scan behind a
+/// damaged header meets the headers of that image first.
 #[test]
 fn the_image_of_a_cartridge_inside_it_is_not_taken_for_records() {
     let sample = Sample::new(CODINGS[0]);

@@ -169,7 +169,8 @@ fn read_one(drive: &mut CartridgeDrive) -> Option<Seen> {
     Some(seen)
 }
 
-/// Checks that `found` is the whole volume but for the blocks in `lost`, which are damaged; or missing, if they are the last.
+/// Checks that `found` is the whole volume but for the blocks in `lost`, which are damaged; or missing, if they are the
+/// last.
 pub(crate) fn assert_only_lost(found: &[Seen], lost: &[usize], what: &str) {
     let whole = whole();
     for (lbn, expected) in whole.iter().enumerate() {

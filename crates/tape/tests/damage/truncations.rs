@@ -99,8 +99,8 @@ fn a_drive_that_vanishes_loses_nothing_it_flushed() {
     }
 }
 
-/// A full disk: the file system takes part of a block and refuses the rest. A limit on the size of files does the same; it
-/// holds for a whole process, so the writing is done by this test again, in a process of its own.
+/// A full disk: the file system takes part of a block and refuses the rest. A limit on the size of files does the same;
+/// it holds for a whole process, so the writing is done by this test again, in a process of its own.
 #[test]
 fn a_full_disk_leaves_the_last_whole_record() {
     let sample = Sample::blank(CODINGS[0]);

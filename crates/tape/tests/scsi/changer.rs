@@ -53,7 +53,8 @@ fn cartridges_go_to_drives_and_home_again() {
     assert!(matches!(changer.load(&volser("B00001L9"), 0), Err(ChangerError::UnknownVolume { .. })));
 }
 
-/// `rebuild` and `label` loaded cleaning cartridges as volumes, from the mail slot, too; each load takes one of their few uses.
+/// `rebuild` and `label` loaded cleaning cartridges as volumes, from the mail slot, too; each load takes one of their
+/// few uses.
 #[test]
 fn a_cleaning_cartridge_is_brought_to_a_drive_by_the_errand_alone() {
     let (library, mut changer) = library();

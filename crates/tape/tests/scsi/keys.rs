@@ -39,14 +39,16 @@ fn a_key_that_the_drive_does_not_name_is_not_trusted() {
     assert!(missing.to_string().contains("has no AES-256-CCM: take a key for AES-256-GCM"), "{missing}");
 }
 
-/// A session that ended in the middle, or another host: the next one's plain blocks must not be encrypted with that key.
+/// A session that ended in the middle, or another host: the next one's plain blocks must not be encrypted with that
+/// key.
 #[test]
 fn a_key_that_was_left_behind_is_cleared_by_the_load() {
     let (script, mut drive) = drive(0, &[]);
     script.bench().key = Some(KeyState { modes: (2, 2), instance: 5, data: vec![9; 16], is_deaf: false });
     drive.load().unwrap();
     assert_eq!(script.bench().key.as_ref().unwrap().modes, (0, 0));
-    // A plain pool's volume is labelled and written without a key, and the page that says so names a cipher that the drive lists.
+    // A plain pool's volume is labelled and written without a key, and the page that says so names a cipher that the
+    // drive lists.
     drive.set_key(None).unwrap();
     drive.write_block(b"zero").unwrap();
     // One that cannot be cleared is a key manager's.
@@ -144,7 +146,8 @@ fn a_block_names_the_key_that_it_needs() {
     assert!(matches!(foisted, DriveError::PlainBlock { lbn: 1 }), "no tag failed: {foisted:?}");
 }
 
-/// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is needed.
+/// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is
+/// needed.
 #[test]
 fn a_plain_volume_is_read_with_a_key_at_hand_and_overwritten_with_it() {
     let (script, mut drive) = drive(3, &[]);

@@ -1,6 +1,7 @@
 //! Drives and libraries behind SCSI, where they fail: by transports that answer what a script says.
 //!
-//! What they do when nothing fails is tried against the virtual library, whose drives are the other side of the same words.
+//! What they do when nothing fails is tried against the virtual library, whose drives are the other side of the same
+//! words.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod changer;

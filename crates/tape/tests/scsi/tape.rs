@@ -192,8 +192,8 @@ fn lengths_are_told_by_the_residual_where_sili_would_hide_them() {
     assert_eq!(script.bench().log[0][..5], [0x08, 0, 0x10, 0, 0], "the host moves 1 MiB, and a block may be longer");
 }
 
-/// The kernel said that it moves 1 MiB in one command, and refused that with EINVAL: told as a matter of power and cable, and a smaller
-/// `block_kib` did not help, as labels are read with all the room there is.
+/// The kernel said that it moves 1 MiB in one command, and refused that with EINVAL: told as a matter of power and
+/// cable, and a smaller `block_kib` did not help, as labels are read with all the room there is.
 #[test]
 fn a_host_that_moves_less_than_it_said_is_named_and_done_with() {
     let (script, mut drive) = loaded();

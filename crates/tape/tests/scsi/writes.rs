@@ -73,7 +73,8 @@ fn whatever_may_have_moved_the_tape_stops_writes_until_a_locate() {
                 drive.write_filemarks(1, Flush::Synchronous).unwrap_err()
             };
             assert!(is_told(&failed), "{name}: {failed:?}");
-            // The tape is somewhere else, or where it was: that alone is no reason to go on, as what lay in the buffer may be lost.
+            // The tape is somewhere else, or where it was: that alone is no reason to go on, as what lay in the buffer
+            // may be lost.
             script.bench().at = ends_at;
             for _ in 0..2 {
                 let refused = drive.write_block(b"six").unwrap_err();

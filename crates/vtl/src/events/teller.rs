@@ -1,9 +1,9 @@
 //! Between a library and who listens to it.
 //!
-//! Units and sessions tell an event where it happens, under their locks. So who listens must never make them wait, and nobody who
-//! knocks a thousand times a second may fill a log: in between stands a queue of bounded length, in front of which no more than
-//! [`BURST`] events of a kind pass in a [`WINDOW`]; of the others only their number is told. Each kind has a measure of its own,
-//! so that a flood of refused logins hides no write that failed.
+//! Units and sessions tell an event where it happens, under their locks. So who listens must never make them wait, and
+//! nobody who knocks a thousand times a second may fill a log: in between stands a queue of bounded length, in front of
+//! which no more than [`BURST`] events of a kind pass in a [`WINDOW`]; of the others only their number is told. Each
+//! kind has a measure of its own, so that a flood of refused logins hides no write that failed.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -51,7 +51,8 @@ pub const ROBOT_SENSE_ROWS: &[(CommandClass, u8, u8, u8)] = &[
     (CommandClass::Carry, 0xb, 0x44, 0x00),
 ];
 
-/// Draws faults for a library with so many drives; `volsers` are cartridges that may be in the wrong place. The same seed draws the same.
+/// Draws faults for a library with so many drives; `volsers` are cartridges that may be in the wrong place. The same
+/// seed draws the same.
 pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOrder> {
     let mut numbers = Draw::new(seed);
     let mut draw = |below: usize| numbers.below(below as u64) as usize;
@@ -79,7 +80,8 @@ pub fn drawn_faults(seed: u64, drives: usize, volsers: &[Volser]) -> Vec<FaultOr
                 11 | 12 => (CommandClass::Write, DeviceFault::LosePower { after: draw(8) as u64 }),
                 13 => (CommandClass::Flush, DeviceFault::LosePower { after: 0 }),
                 14 => (CommandClass::Any, DeviceFault::Reset { told: true }),
-                // In front of the look that a host takes before it writes: between that look and the write nobody could tell.
+                // In front of the look that a host takes before it writes: between that look and the write nobody could
+                // tell.
                 15 => (CommandClass::Position, DeviceFault::Reset { told: false }),
                 16 => (CommandClass::Any, DeviceFault::Lose { carried_out: draw(2) == 0 }),
                 17 => (CommandClass::Read, DeviceFault::Unreadable),

@@ -1,7 +1,7 @@
 //! CHAP (RFC 1994) as iSCSI carries it (RFC 7143, 12.1.3): digest of an identifier, a secret and a challenge.
 //!
-//! MD5 is what every initiator has and what the standard demands; its weakness is in collisions, which do not help against a
-//! challenge. SHA-256 is taken where the initiator offers it.
+//! MD5 is what every initiator has and what the standard demands; its weakness is in collisions, which do not help
+//! against a challenge. SHA-256 is taken where the initiator offers it.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Context, SHA256};

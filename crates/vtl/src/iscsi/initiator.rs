@@ -1,7 +1,7 @@
 //! An initiator in user space: one session, one command at a time.
 //!
-//! It is what tests and measurements talk to a target with, ours or another's, without a kernel in between. A command's data
-//! go from the caller's memory to the socket and from the socket to the caller's memory.
+//! It is what tests and measurements talk to a target with, ours or another's, without a kernel in between. A command's
+//! data go from the caller's memory to the socket and from the socket to the caller's memory.
 
 mod config;
 mod error;

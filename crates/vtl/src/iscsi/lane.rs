@@ -1,8 +1,8 @@
 //! Commands of one session between their arrival and their end, in one lane for each logical unit.
 //!
-//! Within a lane commands run one after another in the order of their arrival; lanes know nothing of each other, so that
-//! drives of one session run at once. Only the first command of a lane asks for data, so that a waiting one holds no
-//! more than what came without being asked for. Plain data and rules: no socket, no thread, no lock.
+//! Within a lane commands run one after another in the order of their arrival; lanes know nothing of each other, so
+//! that drives of one session run at once. Only the first command of a lane asks for data, so that a waiting one holds
+//! no more than what came without being asked for. Plain data and rules: no socket, no thread, no lock.
 
 use std::collections::VecDeque;
 
@@ -65,7 +65,8 @@ pub(crate) struct Taken {
 #[derive(Debug)]
 struct Lane {
     lun: u64,
-    /// Ordered to have the command that runs end early; none of a lane's commands has one of its own, as they run one by one.
+    /// Ordered to have the command that runs end early; none of a lane's commands has one of its own, as they run one
+    /// by one.
     cancel: Cancel,
     running: Option<Running>,
     waiting: VecDeque<Task>,

@@ -1,7 +1,8 @@
 //! What stands in the 48 bytes that begin every PDU (RFC 7143, section 11).
 //!
-//! Each kind is a struct that is read from a header and written into one by the same table, so that the two cannot differ.
-//! Nothing here can fail: 48 bytes of any content are a header; what makes no sense in it is refused by who acts on it.
+//! Each kind is a struct that is read from a header and written into one by the same table, so that the two cannot
+//! differ. Nothing here can fail: 48 bytes of any content are a header; what makes no sense in it is refused by who
+//! acts on it.
 //! ```text
 //!   0        opcode; 40h: immediate           16..20  initiator task tag
 //!   1        flags of the kind, 80h: final    20..24  target task tag, length or CID, by kind

@@ -1,8 +1,8 @@
 //! The door: a listener, logins that are half open, and the list of who is in.
 //!
 //! Each connection has one thread, from its first byte to the end of its session. Logins are bounded in number, memory
-//! and time: one more than may be half open drops the oldest of them, so that a thousand connections that say nothing hold
-//! neither memory nor the door.
+//! and time: one more than may be half open drops the oldest of them, so that a thousand connections that say nothing
+//! hold neither memory nor the door.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -116,8 +116,9 @@ impl Server {
         self.shared.target.sessions.status()
     }
 
-    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, long ones
-    /// early where the device server heeds [`Cancel`](crate::Cancel); those that wait are thrown away. Initiators see a closed connection, and log in again when they find someone.
+    /// Ends all connections and waits for all threads. Commands that run are ended and answered first, long ones early
+    /// where the device server heeds [`Cancel`](crate::Cancel); those that wait are thrown away. Initiators see a
+    /// closed connection, and log in again when they find someone.
     pub fn stop(mut self) {
         self.close();
     }

@@ -1,19 +1,19 @@
 //! A session in its full feature phase: who receives, who carries out, who sends.
 //!
-//! A session has a small crew of threads and one receiver. Whoever has the receiver reads PDUs; when a command is ready to
-//! run, the same thread puts the receiver back, runs it and answers, and takes the receiver again. So the small and
+//! A session has a small crew of threads and one receiver. Whoever has the receiver reads PDUs; when a command is ready
+//! to run, the same thread puts the receiver back, runs it and answers, and takes the receiver again. So the small and
 //! the quick commands, which are nearly all, never pass from thread to thread:
 //! ```text
 //!   thread 1   receive --> run, answer --> receive --> run (a LOCATE) ----------------------> answer
 //!   thread 2   standing by ...................... tick .. tick: takes the receiver --> NOP, task management, other units
 //! ```
 //! A thread that stands by looks every few milliseconds whether the receiver lies unused, and takes it; so a long
-//! command does not make the session deaf. It is called at once when commands for several logical units are under way. The
-//! usual way (one thread receives, another runs) was measured too: a wake-up for every command left 0.8 to 0.9 of a bare
-//! socket's rate at blocks of 256 KiB, this way leaves all of it (`tests/iscsi_rate.rs`).
+//! command does not make the session deaf. It is called at once when commands for several logical units are under way.
+//! The usual way (one thread receives, another runs) was measured too: a wake-up for every command left 0.8 to 0.9 of a
+//! bare socket's rate at blocks of 256 KiB, this way leaves all of it (`tests/iscsi_rate.rs`).
 //!
-//! Locks, in the order in which they may be taken together: `state` alone; `sender` alone. No lock is held while a command
-//! runs. Writing to a peer that does not read holds `sender` until the send time-out ends the connection.
+//! Locks, in the order in which they may be taken together: `state` alone; `sender` alone. No lock is held while a
+//! command runs. Writing to a peer that does not read holds `sender` until the send time-out ends the connection.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -273,8 +273,8 @@ impl Session {
         }
     }
 
-    /// Gives the receiver to whoever wants it. A thread that is about to run a command of `lun` will be back soon, unless
-    /// it is one of several logical units.
+    /// Gives the receiver to whoever wants it. A thread that is about to run a command of `lun` will be back soon,
+    /// unless it is one of several logical units.
     fn put_back(self: &Arc<Self>, receiver: Receiver, lun: Option<u64>) {
         let mut state = self.state();
         state.receiver = Some(receiver);

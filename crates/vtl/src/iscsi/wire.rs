@@ -3,8 +3,8 @@
 //! ```text
 //! header 48 | AHS 0..1020 | header digest 0 or 4 | data 0..2^24-1 | padding to 4 | data digest 0 or 4
 //! ```
-//! Every length is compared with what its reader allows before anything is read for it. Data go from the socket straight to
-//! where they belong, and from where they lie straight to the socket, in one call with their headers.
+//! Every length is compared with what its reader allows before anything is read for it. Data go from the socket
+//! straight to where they belong, and from where they lie straight to the socket, in one call with their headers.
 
 use std::io::{self, IoSlice, Write};
 use std::net::TcpStream;
@@ -378,8 +378,8 @@ impl Write for SharedStream {
         (&*self.0).write(bytes)
     }
 
-    /// An initiator that went away is an error here, and must not end a program that has SIGPIPE end it, as programs do that people
-    /// pipe into `head`.
+    /// An initiator that went away is an error here, and must not end a program that has SIGPIPE end it, as programs do
+    /// that people pipe into `head`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
         Ok(sendmsg(&*self.0, slices, &mut nothing, SendFlags::NOSIGNAL)?)

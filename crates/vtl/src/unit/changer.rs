@@ -443,8 +443,8 @@ impl ChangerUnit {
             import_export: (FIRST_MAIL, mail_slots),
             data_transfer: (FIRST_DRIVE, self.drives.len() as u16),
         };
-        // Transport geometry: it does not turn cartridges over. Capabilities: everything can be stored and moved everywhere but in
-        // the robot's hand.
+        // Transport geometry: it does not turn cartridges over. Capabilities: everything can be stored and moved
+        // everywhere but in the robot's hand.
         let mut capabilities = vec![0x1f, 0x12, 0x0e, 0x00, 0x0e, 0x0e, 0x0e, 0x0e, 0, 0, 0, 0];
         capabilities.extend_from_slice(&[0x00, 0x0e, 0x0e, 0x0e, 0, 0, 0, 0]);
         let pages = [

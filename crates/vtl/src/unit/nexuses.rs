@@ -1,10 +1,12 @@
-//! What a unit keeps for each initiator: unit attentions that it has not been told, and whether it knows where the tape stands.
+//! What a unit keeps for each initiator: unit attentions that it has not been told, and whether it knows where the tape
+//! stands.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use capstan_tape::scsi::{SenseData, SenseKey};
 
-/// Initiators that are remembered; of more, one that asked for nothing lately is forgotten and greeted as new when it returns.
+/// Initiators that are remembered; of more, one that asked for nothing lately is forgotten and greeted as new when it
+/// returns.
 const INITIATORS_MAX: usize = 256;
 
 /// Unit attentions that wait for one initiator; the oldest say the most.

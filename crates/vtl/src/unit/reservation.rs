@@ -1,7 +1,7 @@
 //! Reservations: persistent ones (SPC-5, 5.14), and the old RESERVE and RELEASE.
 //!
-//! They belong to an initiator port, not to a session: who logs in again has what it had. Nothing survives the end of the
-//! program (APTPL is refused), as it does not survive the loss of power in drives that do not offer it.
+//! They belong to an initiator port, not to a session: who logs in again has what it had. Nothing survives the end of
+//! the program (APTPL is refused), as it does not survive the loss of power in drives that do not offer it.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! A tape drive as a SCSI unit (SSC-5).
 //!
-//! Below it is any [`Drive`]: what a real drive does in its firmware, this does above the trait: fixed blocks, spacing, modes, log
-//! pages, the cartridge's memory, keys set by the host. Where the tape stands the drive alone knows; the table of filemarks
-//! is found out as far as it is needed, and kept.
+//! Below it is any [`Drive`]: what a real drive does in its firmware, this does above the trait: fixed blocks, spacing,
+//! modes, log pages, the cartridge's memory, keys set by the host. Where the tape stands the drive alone knows; the
+//! table of filemarks is found out as far as it is needed, and kept.
 //!
-//! It watches who writes: after a reset or another cartridge, a write by an initiator that did not ask for the position first
-//! is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
+//! It watches who writes: after a reset or another cartridge, a write by an initiator that did not ask for the position
+//! first is counted ([`TapeUnit::unverified_writes`]): a program that does so destroys tapes.
 
 mod access_order;
 mod agent;
@@ -71,7 +71,8 @@ pub(crate) struct TapeUnit {
     fitting: Fitting,
     state: Mutex<State>,
     current: Current,
-    /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for that.
+    /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for
+    /// that.
     face: Mutex<Face>,
 }
 
@@ -348,14 +349,16 @@ impl State {
         // What follows is not the command's that met the reset.
         self.current.end();
         if let (Some(bay), Some(loaded)) = (&mut self.bay, &mut self.loaded) {
-            // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was promised.
+            // What the drive had taken it still writes; a failure of that is a failure of blocks that nobody was
+            // promised.
             if let Err(error @ (DriveError::Deferred { .. } | DriveError::WriteFailed { .. })) =
                 bay.drive.write_filemarks(0, Flush::Synchronous)
             {
                 self.voice.write_failed(&bay.volser, &error);
             }
             let _ = bay.drive.locate(0);
-            // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what is to be plain.
+            // A key goes with the power. One that stayed below, unknown to the page that hosts ask, would encrypt what
+            // is to be plain.
             let _ = bay.drive.set_key(None);
             loaded.agent_key = AgentKey::Unasked;
             loaded.filemarks.forget();

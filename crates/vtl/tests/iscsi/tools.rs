@@ -54,7 +54,8 @@ fn libiscsi_proves_itself() {
     assert!(bench.server.sessions().is_empty());
 }
 
-/// The part of libiscsi's conformance suite that is about the protocol. Left out: wrong DataSNs (`tests/protocol.rs` has them), where the suite loses its own settings with the connection.
+/// The part of libiscsi's conformance suite that is about the protocol. Left out: wrong DataSNs (`tests/protocol.rs`
+/// has them), where the suite loses its own settings with the connection.
 #[test]
 fn libiscsi_sees_the_protocol_kept() {
     let server = Server::bind(config(), Arc::new(Disk::new())).unwrap();

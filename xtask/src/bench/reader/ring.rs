@@ -1,7 +1,7 @@
 //! The bare reader over io_uring: open, read and close of a file as one chain, many chains in flight.
 //!
-//! A chain opens into a slot of the ring's own file table, so that no system call waits for the descriptor. Its links are
-//! hard: a short read, which every small file ends with, would cut a soft chain before the close.
+//! A chain opens into a slot of the ring's own file table, so that no system call waits for the descriptor. Its links
+//! are hard: a short read, which every small file ends with, would cut a soft chain before the close.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -105,8 +105,8 @@ fn submit(ring: &mut IoUring, slot: usize, flight: &mut Flight) -> Result<()> {
             .user_data(data + READ),
         opcode::Close::new(fixed).build().user_data(data + CLOSE),
     ];
-    // SAFETY: name, folder and buffer belong to the flight, which stays where it is until the chain's last completion; the
-    // ring has room for a whole chain of every slot.
+    // SAFETY: name, folder and buffer belong to the flight, which stays where it is until the chain's last completion;
+    // the ring has room for a whole chain of every slot.
     #[allow(unsafe_code, reason = "the kernel takes pointers")]
     unsafe {
         ring.submission().push_multiple(&chain).context("the ring has room for every slot")

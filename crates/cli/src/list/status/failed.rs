@@ -35,8 +35,8 @@ pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>
     Ok(site.config().jobs.keys().map(of).collect())
 }
 
-/// Sources of this machine whose last run ended without an object of them. What somebody stopped has not failed, and a job that failed
-/// as a whole is named by its name.
+/// Sources of this machine whose last run ended without an object of them. What somebody stopped has not failed, and a
+/// job that failed as a whole is named by its name.
 pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> Result<Vec<NotBackedUp>, Failure> {
     let mut runs = site.history(RUNS_LOOKED_AT)?;
     runs.retain(|run| run.job.kind == "backup" && run.job.end.is_some());

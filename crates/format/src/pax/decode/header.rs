@@ -8,8 +8,8 @@
 //! 124  12 size                            337  8 devminor
 //! 136  12 mtime
 //! ```
-//! Numbers are octal text, ended by a space or NUL (POSIX.1-2017, pax, "ustar Interchange Format"), or, as GNU tar writes
-//! what does not fit, a big-endian number behind a first byte of 0x80 (0xff where it is negative).
+//! Numbers are octal text, ended by a space or NUL (POSIX.1-2017, pax, "ustar Interchange Format"), or, as GNU tar
+//! writes what does not fit, a big-endian number behind a first byte of 0x80 (0xff where it is negative).
 
 use super::{BLOCK_LEN, DecodedMember, until_nul};
 use crate::{EntryKind, FormatError};

@@ -16,8 +16,8 @@ pub enum Sparse {
 /// A member's metadata. Made once and filled again for each member, so that a small file costs no allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedMember {
-    /// Path as stored, less a directory's trailing slashes. Not checked for anything: it may be absolute, hold `..`, NUL
-    /// or any other byte.
+    /// Path as stored, less a directory's trailing slashes. Not checked for anything: it may be absolute, hold `..`,
+    /// NUL or any other byte.
     pub path: Vec<u8>,
     /// What it is; never [`EntryKind::Deleted`].
     pub kind: EntryKind,

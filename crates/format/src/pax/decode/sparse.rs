@@ -32,8 +32,8 @@ impl SparseDecoder {
         Self { size, stored, fed: 0, number: None, digits: 0, count: None, offset: None, extents: Vec::new(), data: 0 }
     }
 
-    /// Takes the next record of the content. `Some` is the complete map: ascending, inside the file, and exactly as much
-    /// data as the stream holds behind the map.
+    /// Takes the next record of the content. `Some` is the complete map: ascending, inside the file, and exactly as
+    /// much data as the stream holds behind the map.
     ///
     /// # Errors
     /// [`FormatError`] if the map is malformed, or longer than the content.

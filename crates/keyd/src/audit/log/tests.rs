@@ -84,7 +84,8 @@ fn a_runtime_notes_too() {
     assert_eq!(log.close().sequence, 2);
 }
 
-/// A log cut at every byte, as a crash does it: it opens, holds every record that is whole, says what was torn off, and is one chain.
+/// A log cut at every byte, as a crash does it: it opens, holds every record that is whole, says what was torn off, and
+/// is one chain.
 #[test]
 fn a_log_cut_at_any_byte_goes_on() {
     let whole = tempfile::tempdir().unwrap();
@@ -177,7 +178,8 @@ fn nodes_bear_witness_of_each_other() {
     assert_eq!((report.finding, report.witnessed), (None::<Finding>, vec![seen]));
 }
 
-/// A log that was cut below its anchor was a warning, and its numbers were given again. It is as grave as a byte that was changed.
+/// A log that was cut below its anchor was a warning, and its numbers were given again. It is as grave as a byte that
+/// was changed.
 #[test]
 fn a_log_that_was_cut_below_its_anchor_is_not_written_any_further() {
     let directory = tempfile::tempdir().unwrap();

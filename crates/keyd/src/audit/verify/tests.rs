@@ -29,7 +29,8 @@ fn anchor(head: Head) -> Anchor {
     Anchor { kma: kma(), head, at_ns: 0 }
 }
 
-/// The finding of this program for lines in one file, after the checker in Python was seen to agree on whether there is one.
+/// The finding of this program for lines in one file, after the checker in Python was seen to agree on whether there is
+/// one.
 fn finding(lines: &[String], anchors: &[Anchor]) -> Option<Finding> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("000000000001.jsonl");

@@ -91,7 +91,8 @@ fn on_a_full_disk_keys_are_read_and_nothing_is_changed() {
     // What did not fit left nothing behind.
     assert_eq!(writer.disk.lines().len(), 1 + changes);
 
-    // A batch of both: the reading goes through, out of the reserve; the change does not, though there would be room now.
+    // A batch of both: the reading goes through, out of the reserve; the change does not, though there would be room
+    // now.
     let noted = writer.commit(&[change(), reading()]);
     assert!(matches!(noted[0], Err(AuditError::DiskFull { .. })), "{noted:?}");
     assert!(noted[1].is_ok(), "{noted:?}");

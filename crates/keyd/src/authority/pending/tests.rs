@@ -230,8 +230,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever people do in whatever order: nothing is done with fewer than m different members who are not its requester, after its
-    /// time, after a no, or twice. What is right is kept here on its own, by names.
+    /// Whatever people do in whatever order: nothing is done with fewer than m different members who are not its
+    /// requester, after its time, after a no, or twice. What is right is kept here on its own, by names.
     #[test]
     fn no_order_of_steps_gets_past_the_quorum(steps in steps(), needed in 1..4u8) {
         let mut all = users();

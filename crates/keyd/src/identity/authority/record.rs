@@ -1,7 +1,7 @@
 //! The record of the authority: its certificate, and its private key under a key of its own.
 //!
-//! Records are sealed in the ledger, and open in the memory of a node that is unlocked. With this key whoever reads that memory makes out
-//! certificates for anybody, so it is open only while something is signed.
+//! Records are sealed in the ledger, and open in the memory of a node that is unlocked. With this key whoever reads
+//! that memory makes out certificates for anybody, so it is open only while something is signed.
 
 use aws_lc_rs::key_wrap::{AES_256, AesKek, KeyWrapPadded};
 use capstan_keys::api::Base64;

@@ -59,7 +59,8 @@ fn a_request_cannot_name_itself() {
     assert_eq!(parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
 }
 
-/// No damage puts another key into a certificate. (Some bytes around the signature mean nothing: the tag of its algorithm's name.)
+/// No damage puts another key into a certificate. (Some bytes around the signature mean nothing: the tag of its
+/// algorithm's name.)
 #[test]
 fn damaged_requests_are_refused() {
     let (authority, _) = Authority::create(CLUSTER, NOW_NS).unwrap();

@@ -53,7 +53,8 @@ fn who_knows_the_passphrase_gets_a_certificate() {
     assert_eq!(identity.authority_der(), site.authority.certificate());
 }
 
-/// A man in the middle who runs an authority of his own and does not know the passphrase: the client leaves before it sends anything of use.
+/// A man in the middle who runs an authority of his own and does not know the passphrase: the client leaves before it
+/// sends anything of use.
 #[test]
 fn a_node_that_does_not_know_the_passphrase_is_found_out() {
     let (site, impostor) = (Site::new(), Site::new());
@@ -98,7 +99,8 @@ fn time_and_use_end_an_enrolment_and_tries_do_not() {
     tried.use_up(id, NOW_NS).unwrap();
     assert_eq!(tried.use_up(id, NOW_NS), Err(EnrolmentRefusal::Used));
     assert_eq!(tried.take_try(NOW_NS), Err(EnrolmentRefusal::Used));
-    // A passphrase that was said before another one was made is of no use, even in a conversation that was begun with it.
+    // A passphrase that was said before another one was made is of no use, even in a conversation that was begun with
+    // it.
     let (replaced, mut newer) = (Site::new().enrolment, Site::new().enrolment);
     assert_eq!(newer.use_up(replaced.id(), NOW_NS), Err(EnrolmentRefusal::Replaced));
     let mut late = Site::new().enrolment;

@@ -78,7 +78,8 @@ fn records_stay_where_they_are() {
     assert!(Chain::load(&key(1, "kma1"), &without_first).is_err());
 }
 
-/// Zeros that begin inside a sector were not left by a crash, but by somebody who wipes the end of an acknowledged record.
+/// Zeros that begin inside a sector were not left by a crash, but by somebody who wipes the end of an acknowledged
+/// record.
 #[test]
 fn zeros_inside_a_sector_are_no_crash() {
     let bytes = file(&[entry(1, 20), entry(2, 900)]);

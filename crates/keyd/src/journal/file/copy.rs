@@ -29,7 +29,8 @@ impl JournalCopy {
         directory.join("copies").join(peer.as_str())
     }
 
-    /// Takes what the peer sent, if it continues the copy; when this returns, it is on disk. Says where the copy stands.
+    /// Takes what the peer sent, if it continues the copy; when this returns, it is on disk. Says where the copy
+    /// stands.
     pub fn accept(&mut self, segment: &[u8]) -> Result<u64, JournalError> {
         self.0.accept(segment, TRIM_LEN)
     }

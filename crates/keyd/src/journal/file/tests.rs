@@ -128,8 +128,9 @@ fn believed(bytes: &[u8]) -> (u64, Vec<String>) {
     (loaded.chain.sequence, paths(loaded.chain.pending.iter()))
 }
 
-/// Entries, reconciliations and beginnings anew in a random order, and after each call every state that a loss of power could have left: what was
-/// acknowledged is there, and of what was not, all or nothing. Now and then it goes on from such a state.
+/// Entries, reconciliations and beginnings anew in a random order, and after each call every state that a loss of power
+/// could have left: what was acknowledged is there, and of what was not, all or nothing. Now and then it goes on from
+/// such a state.
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_half_is_believed() {
     let mut random = Random::seeded("nothing_acknowledged_is_lost");
@@ -227,7 +228,8 @@ fn a_journal_is_there_again_after_a_start() {
     assert!(matches!(open(), Err(JournalError::Altered { .. })));
 }
 
-/// A journal was begun anew by a new file in its place, and only past a megabyte: the wrapped keys of the old one stayed on the disk.
+/// A journal was begun anew by a new file in its place, and only past a megabyte: the wrapped keys of the old one
+/// stayed on the disk.
 #[test]
 fn what_is_reconciled_is_overwritten() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -270,8 +272,8 @@ fn what_is_reconciled_is_overwritten() {
     assert!(!old.exists());
 }
 
-/// The new file had its name, and the old one could not be overwritten for want of room: the journal took itself to be the long one still, and what it
-/// sent to its peers from then on were bytes of other places.
+/// The new file had its name, and the old one could not be overwritten for want of room: the journal took itself to be
+/// the long one still, and what it sent to its peers from then on were bytes of other places.
 #[test]
 fn a_journal_that_began_anew_goes_on_whatever_becomes_of_its_old_bytes() {
     let (mut journal, mut copy) = (in_memory(&[]), in_memory(&[]));
@@ -292,7 +294,8 @@ fn a_journal_that_began_anew_goes_on_whatever_becomes_of_its_old_bytes() {
     assert!(journal.is_wiped());
 }
 
-/// A quota that was used up, or a file system without a second name for a file, broke the journal at the first reconciliation.
+/// A quota that was used up, or a file system without a second name for a file, broke the journal at the first
+/// reconciliation.
 #[test]
 fn a_journal_that_cannot_begin_anew_goes_on() {
     for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::Unsupported] {
@@ -443,8 +446,8 @@ fn a_node_from_an_old_copy_is_told_apart() {
     assert_eq!(paths(copy.pending()).len(), 4);
 }
 
-/// A node that lost its disk gave keys out before it could ask anybody. What a peer has goes on beyond that, and took its place without a word: the
-/// keys would have been given out once more.
+/// A node that lost its disk gave keys out before it could ask anybody. What a peer has goes on beyond that, and took
+/// its place without a word: the keys would have been given out once more.
 #[test]
 fn what_was_noted_since_does_not_give_way_to_a_copy() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -8,8 +8,8 @@ use tonic::Code;
 
 use crate::ledger::LedgerError;
 
-/// What etcd says before it takes a request, as it stands in its `api/v3rpc/rpctypes/error.go`. Its other errors of the same code may
-/// come after the request was proposed.
+/// What etcd says before it takes a request, as it stands in its `api/v3rpc/rpctypes/error.go`. Its other errors of the
+/// same code may come after the request was proposed.
 const NO_LEADER: &str = "etcdserver: no leader";
 const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";

@@ -1,7 +1,8 @@
 //! Whole commits out of the answers of a watch.
 //!
-//! etcd divides an answer that is longer than a request may be (1.5 MiB and a little) into fragments, anywhere, also within a commit.
-//! What comes is in the order of commits, so that everything before the last commit of a fragment is whole.
+//! etcd divides an answer that is longer than a request may be (1.5 MiB and a little) into fragments, anywhere, also
+//! within a commit. What comes is in the order of commits, so that everything before the last commit of a fragment is
+//! whole.
 //!
 //! ```text
 //! fragment  | 7 7 8 9 9 |      | 9 9 9 10 |    the last one

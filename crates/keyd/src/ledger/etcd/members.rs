@@ -13,8 +13,8 @@ use super::blame::Failure;
 use super::{EtcdFiles, EtcdMembers, EtcdTiming};
 use crate::ledger::LedgerError;
 
-/// How often a connection in use is asked whether it lives, and how long that may take. etcd closes connections that ask more often than
-/// every 5 seconds (`--grpc-keepalive-min-time`).
+/// How often a connection in use is asked whether it lives, and how long that may take. etcd closes connections that
+/// ask more often than every 5 seconds (`--grpc-keepalive-min-time`).
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
 /// One member.
@@ -49,7 +49,8 @@ impl Member {
         }
     }
 
-    /// The last commit of the whole etcd, as the majority knows it now: a linearizable read of a key that is never there.
+    /// The last commit of the whole etcd, as the majority knows it now: a linearizable read of a key that is never
+    /// there.
     pub(super) async fn last_commit(&self, deadline: Instant, nothing: &str) -> Result<i64, Failure> {
         let mut client = self.client.kv_client();
         let answer = self.ask(deadline, client.get(nothing, Some(GetOptions::new().with_count_only()))).await?;
@@ -115,8 +116,8 @@ impl Members {
         Ok(Self { members, first: AtomicUsize::new(0) })
     }
 
-    /// The members in the order in which they are to be asked, each with the moment at which the next one gets its turn: half of what
-    /// is left is for one member, and all of it for the last.
+    /// The members in the order in which they are to be asked, each with the moment at which the next one gets its
+    /// turn: half of what is left is for one member, and all of it for the last.
     pub(super) fn in_order(&self, deadline: Instant) -> impl Iterator<Item = (&Member, Instant)> {
         let (count, first) = (self.members.len(), self.first.load(Ordering::Relaxed));
         (0..count).map(move |turn| {

@@ -1,7 +1,8 @@
 //! How much room members have: each says how large its file is, and whether it has met its quota.
 //!
-//! etcd refuses what would take the file of a member past its quota, however much of that file is free; it then raises an alarm, and takes
-//! nothing any more before somebody has made room and has disarmed it. So what counts is the largest file.
+//! etcd refuses what would take the file of a member past its quota, however much of that file is free; it then raises
+//! an alarm, and takes nothing any more before somebody has made room and has disarmed it. So what counts is the
+//! largest file.
 
 use std::time::Instant;
 

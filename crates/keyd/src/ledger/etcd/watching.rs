@@ -5,14 +5,14 @@
 //! beat    ?--------------->R     ?--->R             R = the last commit that the majority has
 //!                          R <= W: "current, as of when it was asked"
 //! ```
-//! Why etcd's own progress reports do not serve: those that one asks for are given without asking the majority, and in 3.4.23 even
-//! before events that are older (etcd issue 15220); those that come by themselves come every ten minutes, and from a member that is
-//! cut off as well. So the majority is asked with a linearizable read for its last commit. That is compared with what the watch brought,
-//! which is why **the watch is over all keys of etcd**: each commit that counts up the revision brings an event, also where it concerns
-//! none of our records.
+//! Why etcd's own progress reports do not serve: those that one asks for are given without asking the majority, and in
+//! 3.4.23 even before events that are older (etcd issue 15220); those that come by themselves come every ten minutes,
+//! and from a member that is cut off as well. So the majority is asked with a linearizable read for its last commit.
+//! That is compared with what the watch brought, which is why **the watch is over all keys of etcd**: each commit that
+//! counts up the revision brings an event, also where it concerns none of our records.
 //!
-//! The watch and its questions stay with one member. When it does not answer, the watch ends, and whoever follows asks for another one,
-//! which begins with the next member.
+//! The watch and its questions stay with one member. When it does not answer, the watch ends, and whoever follows asks
+//! for another one, which begins with the next member.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -206,7 +206,8 @@ fn sample(family: &Family) -> (String, Vec<u8>) {
     }
 }
 
-/// Whoever could write to etcd could delete `revoked/SERIAL`, and the certificate let in again: a node believed what it was shown.
+/// Whoever could write to etcd could delete `revoked/SERIAL`, and the certificate let in again: a node believed what it
+/// was shown.
 #[tokio::test]
 async fn a_bare_deletion_is_believed_of_those_families_alone_that_the_table_names() {
     for family in &FAMILIES {
@@ -353,8 +354,8 @@ async fn an_append_cut_off_says_that_the_volume_was_not_ended() {
     });
 }
 
-/// What a drive told cut off of its cartridge is on record once the majority is back: that is all that anybody learns of two cartridges with
-/// one label.
+/// What a drive told cut off of its cartridge is on record once the majority is back: that is all that anybody learns
+/// of two cartridges with one label.
 #[tokio::test]
 async fn the_cartridge_that_was_told_cut_off_is_said_to_the_ledger() {
     let house = house();
@@ -389,7 +390,8 @@ async fn the_cartridge_that_was_told_cut_off_is_said_to_the_ledger() {
     assert_eq!(seen(&house).last(), Some(&(Some(two), SeenAs::Own)), "a report that is repeated says nothing new");
 }
 
-/// A policy was changed at the moment at which its first key was issued elsewhere: each saw the other's record as it was.
+/// A policy was changed at the moment at which its first key was issued elsewhere: each saw the other's record as it
+/// was.
 #[tokio::test]
 async fn the_first_use_of_a_policy_and_its_change_exclude_each_other() {
     for use_first in [true, false] {

@@ -1,4 +1,5 @@
-//! `keyd core-backup`: asked of the quorum first, and carried out with `--request` once it has approved, with the custodians there.
+//! `keyd core-backup`: asked of the quorum first, and carried out with `--request` once it has approved, with the
+//! custodians there.
 
 use std::fs;
 use std::io::Write;

@@ -46,7 +46,8 @@ pub(crate) struct AddPolicy {
     /// Let agents report keys as known to others
     #[arg(long)]
     agents_revoke: bool,
-    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under it
+    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under
+    /// it
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -205,7 +206,8 @@ pub(crate) enum Keys {
         #[command(flatten)]
         ask: Ask,
     },
-    /// List the keys of lost nodes' pools that no volume has named yet: volumes that nobody has read since may be under some of them
+    /// List the keys of lost nodes' pools that no volume has named yet: volumes that nobody has read since may be under
+    /// some of them
     Recovered(Ask),
     /// Say of which group a key is that a lost node gave out: no drive gets it before
     Confirm {

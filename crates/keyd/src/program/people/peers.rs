@@ -103,7 +103,8 @@ pub(crate) enum KmipClients {
     Assign {
         /// Which
         name: Name,
-        /// Clients of one domain see each other's objects; those that it made in another domain it sees no more [default: its name]
+        /// Clients of one domain see each other's objects; those that it made in another domain it sees no more
+        /// [default: its name]
         #[arg(long, required_unless_present = "group")]
         domain: Option<Name>,
         /// The key group whose policy limits for how long a node that is cut off answers it [default: default]
@@ -165,7 +166,8 @@ pub(crate) enum Kmas {
     List(Ask),
     /// Take back at once that one may join, which was approved and has not joined: the quorum's approval is spent
     CallOff(Named),
-    /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given again
+    /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given
+    /// again
     Remove(Named),
     /// Ask the quorum to say where one stands from now on
     Move {

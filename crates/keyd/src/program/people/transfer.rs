@@ -1,4 +1,5 @@
-//! `keyd keys export`, `keyd keys import`: asked of the quorum first, and carried out with `--request` once it has approved.
+//! `keyd keys export`, `keyd keys import`: asked of the quorum first, and carried out with `--request` once it has
+//! approved.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -185,7 +186,8 @@ struct LeftOut {
     recovered: usize,
 }
 
-/// Fetches the keys part by part, each of which goes to the file at once: a million of them need no more memory than a part.
+/// Fetches the keys part by part, each of which goes to the file at once: a million of them need no more memory than a
+/// part.
 fn sealed(
     asked: &Export,
     us: &PeerId,

@@ -20,7 +20,8 @@ pub(crate) enum Users {
     Add(WithRoles),
     /// Ask the quorum to change a user's roles
     Roles(WithRoles),
-    /// Ask the quorum to let a user enrol anew: the certificates they had are revoked, and one who is disabled may again
+    /// Ask the quorum to let a user enrol anew: the certificates they had are revoked, and one who is disabled may
+    /// again
     Enrol(OneUser),
     /// Ask the quorum to let a disabled user back in
     Enable(OneUser),
@@ -143,7 +144,8 @@ pub(crate) struct OneRequest {
 pub(crate) struct Decided {
     #[command(flatten)]
     request: OneRequest,
-    /// The digest of what was read, as `keyd pending show` said it [default: the request is shown, and a word is asked for]
+    /// The digest of what was read, as `keyd pending show` said it [default: the request is shown, and a word is asked
+    /// for]
     #[arg(long, value_name = "HEX")]
     digest: Option<String>,
 }

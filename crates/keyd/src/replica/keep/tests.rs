@@ -92,7 +92,8 @@ fn home_after(replica: Replica, home: &Home) -> Vec<Entry> {
     home.open().1
 }
 
-/// What came while the node was locked and cannot be opened gives way to what the cluster has sealed, whatever it claims of itself.
+/// What came while the node was locked and cannot be opened gives way to what the cluster has sealed, whatever it
+/// claims of itself.
 #[test]
 fn a_forgery_that_got_in_does_not_keep_the_cluster_out() {
     let home = home();
@@ -125,8 +126,8 @@ async fn ended(home: &Home, ledger: &SimulatedLedger, last: i64) -> Option<Strin
     }
 }
 
-/// An etcd that was put back to an older state and written to since is at a later commit than the replica: its changes from there on do not
-/// show what it has lost.
+/// An etcd that was put back to an older state and written to since is at a later commit than the replica: its changes
+/// from there on do not show what it has lost.
 #[tokio::test]
 async fn a_ledger_that_was_made_anew_and_has_grown_since_is_known() {
     let home = home();
@@ -172,8 +173,8 @@ async fn is_refused(home: &Home, ledger: &SimulatedLedger, why: &str) {
     assert!(ended(home, ledger, 2).await.is_some(), "it was followed: {why}");
 }
 
-/// The newest records of most ledgers are marks that nodes rewrite all day. That one of those had changed since was enough to take an etcd for
-/// the one that was followed, although it was put back and had lost a revocation.
+/// The newest records of most ledgers are marks that nodes rewrite all day. That one of those had changed since was
+/// enough to take an etcd for the one that was followed, although it was put back and had lost a revocation.
 #[tokio::test]
 async fn a_mark_that_is_rewritten_all_day_makes_no_ledger_known() {
     let home = home();
@@ -186,7 +187,8 @@ async fn a_mark_that_is_rewritten_all_day_makes_no_ledger_known() {
     assert!(ended(&home, &ledger, 6).await.is_none(), "its own ledger is followed again");
 }
 
-/// One hit was enough as well: the newest record lay there as it was, and another had an older version in the place of its own.
+/// One hit was enough as well: the newest record lay there as it was, and another had an older version in the place of
+/// its own.
 #[tokio::test]
 async fn one_record_in_another_version_is_another_history() {
     let home = home();
@@ -199,8 +201,8 @@ async fn one_record_in_another_version_is_another_history() {
     is_refused(&home, &ledger_of(other_history).await, "anna's second version is lost").await;
 }
 
-/// That a record was deleted is seen in the history, and is a doubt of that record; where the history is forgotten nobody can tell that of the
-/// newest from a ledger which never had it.
+/// That a record was deleted is seen in the history, and is a doubt of that record; where the history is forgotten
+/// nobody can tell that of the newest from a ledger which never had it.
 #[tokio::test]
 async fn a_deletion_that_the_history_shows_is_a_matter_of_its_record() {
     let home = home();
@@ -219,8 +221,8 @@ async fn a_deletion_that_the_history_shows_is_a_matter_of_its_record() {
     is_refused(&home, &ledger, "it may never have been there").await;
 }
 
-/// Somebody deleted one record, and etcd forgot that before a node came back that had been away: it took the ledger for another, for good. But a
-/// state that was put back has everything before its newest record.
+/// Somebody deleted one record, and etcd forgot that before a node came back that had been away: it took the ledger for
+/// another, for good. But a state that was put back has everything before its newest record.
 #[tokio::test]
 async fn what_is_missing_below_a_record_that_is_known_is_a_matter_of_its_record() {
     let home = home();
@@ -239,8 +241,8 @@ async fn what_is_missing_below_a_record_that_is_known_is_a_matter_of_its_record(
     assert_eq!(kept, expected.map(|(path, revision)| (path.to_owned(), revision)), "what is gone stays here, in doubt");
 }
 
-/// A ledger that was put back, and in which the cluster has written anew what was lost with the newer state: nothing is missing, and nothing lies
-/// below the commit that is known.
+/// A ledger that was put back, and in which the cluster has written anew what was lost with the newer state: nothing is
+/// missing, and nothing lies below the commit that is known.
 #[tokio::test]
 async fn records_that_were_written_anew_are_no_changes() {
     let home = home();
@@ -265,7 +267,8 @@ async fn records_that_were_written_anew_are_no_changes() {
     assert!(ended(&home, &ledger, 16).await.is_none());
 }
 
-/// What is not believed says nothing of the ledger: forgeries enough would have pushed out every record by which it is known.
+/// What is not believed says nothing of the ledger: forgeries enough would have pushed out every record by which it is
+/// known.
 #[test]
 fn forgeries_do_not_push_the_tips_out() {
     let home = home();

@@ -40,7 +40,8 @@ impl Drop for Dumped {
     }
 }
 
-/// What a node does: opens its root, keeps root and cluster key, and seals and opens with them. Then it waits to be dumped.
+/// What a node does: opens its root, keeps root and cluster key, and seals and opens with them. Then it waits to be
+/// dumped.
 fn be_dumped() {
     let canary = canary();
     let (sealed, root) = open_fixture();

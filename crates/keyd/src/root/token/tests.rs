@@ -1,5 +1,5 @@
-//! Against SoftHSM. A module knows one configuration for the life of a process, so each test runs in a process of its own, with
-//! a token of its own.
+//! Against SoftHSM. A module knows one configuration for the life of a process, so each test runs in a process of its
+//! own, with a token of its own.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::path::PathBuf;

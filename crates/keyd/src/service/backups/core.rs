@@ -52,8 +52,8 @@ pub struct CoreBackupMade {
     pub record: CoreBackupRecord,
 }
 
-/// Makes one for these custodians, in the order that was approved, with what the cluster is to note of it. Whoever asked has leave to:
-/// that is for the caller to see.
+/// Makes one for these custodians, in the order that was approved, with what the cluster is to note of it. Whoever
+/// asked has leave to: that is for the caller to see.
 pub(in super::super) async fn make(
     node: &Node,
     by: Name,

@@ -5,13 +5,14 @@
 //!  database backup, or a node's replica ---------------+--> every record opened, every key unwrapped --> sealed for epoch + 1
 //!                                                      '--> an empty ledger, one node, a root key under its new holders
 //! ```
-//! **What becomes of the records.** Keys, data units, policies, groups, agents, users and backups stay. Keys of pools are moved to
-//! `recovered/`: they may have been given out after the backup was made, so they are kept to read with and never given out to write with. The
-//! old nodes are gone, their certificates revoked, their disks on record ([`super::left`]); what was half done (enrolments, requests to the quorum) is over. Certificates of people,
-//! agents and KMIP clients hold as before, since the authority is the same.
+//! **What becomes of the records.** Keys, data units, policies, groups, agents, users and backups stay. Keys of pools
+//! are moved to `recovered/`: they may have been given out after the backup was made, so they are kept to read with and
+//! never given out to write with. The old nodes are gone, their certificates revoked, their disks on record
+//! ([`super::left`]); what was half done (enrolments, requests to the quorum) is over. Certificates of people, agents
+//! and KMIP clients hold as before, since the authority is the same.
 //!
-//! **What a restore cannot know** is what happened after the backup: certificates revoked since are let in again, keys destroyed since
-//! are there again, which is why whoever restores is told the moment of the backup.
+//! **What a restore cannot know** is what happened after the backup: certificates revoked since are let in again, keys
+//! destroyed since are there again, which is why whoever restores is told the moment of the backup.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -202,7 +203,8 @@ pub async fn restore(
     let authority = authority(core, &records)?;
     let (identity, puts) = first_node(&authority, &kma, now_ns)?;
     let passphrases = enrolled_again(&kma, &enrol, &mut records, now_ns)?;
-    // First of all, so that two who restore at once do not both; and the node last, so that what is there is whole once it is.
+    // First of all, so that two who restore at once do not both; and the node last, so that what is there is whole once
+    // it is.
     let begun = json!({
         "begun": time(now_ns), "restored_from": {"epoch": reached.epoch, "revision": reached.revision},
     });
@@ -251,7 +253,8 @@ pub(in crate::service) fn sweep_copy(directory: &StateDirectory) -> io::Result<(
     Ok(())
 }
 
-/// Makes a backup of a node's replica, beside its journal: what is restored is checked in one way, wherever it comes from.
+/// Makes a backup of a node's replica, beside its journal: what is restored is checked in one way, wherever it comes
+/// from.
 fn backed_up_replica(
     directory: &StateDirectory,
     core: &OpenCore,
@@ -269,8 +272,8 @@ fn backed_up_replica(
     let revision = replica.applied().ok_or_else(|| RestoreError::EmptyReplica { path: old.replica() })?;
     let file = directory.file(COPY);
     write_database(&file, &core.keys, settings.epoch, &Snapshot { revision, entries }, &ClusterRecords, now_ns)?;
-    // What it has given out cut off is in its journal alone, and reconciled when the new node starts; what others have, who are lost, in its
-    // copies of theirs.
+    // What it has given out cut off is in its journal alone, and reconciled when the new node starts; what others have,
+    // who are lost, in its copies of theirs.
     directory.copy_journals(&old)?;
     Ok(file)
 }
@@ -432,8 +435,8 @@ mod tests {
 
     use super::*;
 
-    /// A restore from a replica left a backup of it in the new state directory for good: a key that was destroyed later was certified as gone,
-    /// and lay on this disk.
+    /// A restore from a replica left a backup of it in the new state directory for good: a key that was destroyed later
+    /// was certified as gone, and lay on this disk.
     #[test]
     fn the_copy_of_a_replica_is_overwritten_whole_or_half_written() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Backups that are being made, and that were made and are being fetched: in the state directory, one at a time, ciphertext throughout.
+//! Backups that are being made, and that were made and are being fetched: in the state directory, one at a time,
+//! ciphertext throughout.
 //!
-//! A backup holds keys from the moment on at which the ledger is read for it. So [`Spool::begin`] comes before that, and until its [`Making`] is
-//! kept or dropped nobody says that nothing from before is here.
+//! A backup holds keys from the moment on at which the ledger is read for it. So [`Spool::begin`] comes before that,
+//! and until its [`Making`] is kept or dropped nobody says that nothing from before is here.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -58,7 +59,8 @@ impl Spool {
         Self { folder, here: Arc::default() }
     }
 
-    /// What is left of an earlier run, or of a backup that came to nothing, is overwritten and taken away: nobody can fetch it any more.
+    /// What is left of an earlier run, or of a backup that came to nothing, is overwritten and taken away: nobody can
+    /// fetch it any more.
     pub(in crate::service) fn sweep(&self) -> io::Result<()> {
         // As it is called while it is written, and once it is whole.
         for file in [self.folder.join("database.backup.partial"), self.file()] {
@@ -76,7 +78,8 @@ impl Spool {
         Making { here: self.here.clone() }
     }
 
-    /// Whether no backup lies here that may hold what was destroyed at that commit. One that has waited for long is taken away.
+    /// Whether no backup lies here that may hold what was destroyed at that commit. One that has waited for long is
+    /// taken away.
     pub(in crate::service) fn holds_nothing_from_before(&self, commit: i64, now_ns: i64) -> bool {
         let mut here = self.lock();
         if here.making > 0 {
@@ -195,8 +198,8 @@ mod tests {
         }
     }
 
-    /// Only the finished file was looked for: while a backup was written a key of it could be destroyed and certified as gone, and the backup that held
-    /// it was given out afterwards.
+    /// Only the finished file was looked for: while a backup was written a key of it could be destroyed and certified
+    /// as gone, and the backup that held it was given out afterwards.
     #[test]
     fn a_backup_that_is_being_made_may_hold_anything() {
         let folder = tempfile::tempdir().unwrap();

@@ -7,8 +7,9 @@ use super::restore::opens_authority;
 use crate::backup::{BackupError, ClusterRecords, HoldsKeys, Knowledge, OpenCore, Report, Unproved, verify};
 use crate::service::registrar::authority_path;
 
-/// Checks a database backup as a restore would: all of it, every key against its tag, and that the authority in its records is the one of
-/// the core security backup. What is wrong with single records stands in the report; errors as [`verify`] has them.
+/// Checks a database backup as a restore would: all of it, every key against its tag, and that the authority in its
+/// records is the one of the core security backup. What is wrong with single records stands in the report; errors as
+/// [`verify`] has them.
 pub fn check_stored(core: &OpenCore, database: &Path, knowledge: Knowledge) -> Result<Report, BackupError> {
     let authority = authority_path().to_string();
     let found = Cell::new(false);

@@ -44,7 +44,8 @@ impl Service {
 
 fn entry(act: &Act, noted: Entry) -> Entry {
     let mut noted = noted.with("operation", act.operation.map_or("unknown", |operation| operation.name()));
-    // A Unique Identifier of ours is 16 random bytes in hexadecimal, as a key's tag is; what a client made up is not noted.
+    // A Unique Identifier of ours is 16 random bytes in hexadecimal, as a key's tag is; what a client made up is not
+    // noted.
     let mut uids = act.uids.iter().filter_map(|uid| uid.parse::<KeyTag>().ok()).map(Fact::from);
     if let Some(uid) = uids.next() {
         noted = noted.of("kmip", uid);

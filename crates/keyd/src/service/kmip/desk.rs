@@ -104,7 +104,8 @@ impl Service {
         Allowance { quotas: &self.quotas, room: &self.room, quota_bytes: self.settings.etcd.quota_bytes }
     }
 
-    /// Commits what the answers did not rest on, as far as that is easy: each by itself, once, in touch with the majority.
+    /// Commits what the answers did not rest on, as far as that is easy: each by itself, once, in touch with the
+    /// majority.
     pub(super) async fn commit_notes(&self, client: &Name, notes: Vec<Change>) {
         let Some(node) = self.open_node() else { return };
         for note in notes {
@@ -147,7 +148,8 @@ async fn decide(
             node.now_ns() / 1_000_000_000,
         ))
     };
-    // Every attempt, not the last alone: the answer of an earlier one may be the one that was lost, and be heard of late.
+    // Every attempt, not the last alone: the answer of an earlier one may be the one that was lost, and be heard of
+    // late.
     let mut tried: Vec<(Decided, Attempt)> = Vec::new();
     let mut taken = false;
     let changed = node.change(|view| {
@@ -161,8 +163,8 @@ async fn decide(
         if let Some((decided, attempt)) = tried.last()
             && decided.changes.iter().all(|change| may_be_under_way(view, change))
         {
-            // It may have been committed and not have come to this node's copy yet. The very same once more is a conflict then, and harms
-            // nothing; decided anew it would be done twice.
+            // It may have been committed and not have come to this node's copy yet. The very same once more is a
+            // conflict then, and harms nothing; decided anew it would be done twice.
             return Ok(Records::records(objects.records(&decided.changes, *attempt, node.keys())?, Vec::new()));
         }
         let (decided, attempt) = (look(view)?, Attempt::random()?);
@@ -227,7 +229,8 @@ fn requester(view: View<'_>, client: &Name) -> Result<Requester, Stopped> {
     Ok(Requester { domain: of_client(view, client)?.domain.to_string(), permitted: Permitted::All })
 }
 
-/// A request of 256 items may change more than a ledger commits at once; of reads it does not matter how many there are.
+/// A request of 256 items may change more than a ledger commits at once; of reads it does not matter how many there
+/// are.
 fn check_size(puts: &[(Path, Vec<u8>)]) -> Result<(), Stopped> {
     let of_record = |(_, plaintext): &(Path, Vec<u8>)| plaintext.len() + OVERHEAD_LEN + 2 * PATH_LEN_MAX;
     let (records, bytes) = (puts.len(), puts.iter().map(of_record).sum());

@@ -1,13 +1,13 @@
-//! What a KMIP client may take of the ledger: so many objects and bytes for its domain, so many bytes a second for itself, and nothing that
-//! takes room once the ledger's reserve is touched ([`crate::service::room`]).
+//! What a KMIP client may take of the ledger: so many objects and bytes for its domain, so many bytes a second for
+//! itself, and nothing that takes room once the ledger's reserve is touched ([`crate::service::room`]).
 //!
 //! All of it is a part of etcd's quota, so that a small etcd is not filled by what is little for a large one:
 //! ```text
 //!  a domain   1/8 of the quota in bytes (256 MiB of 2 GiB) and a million objects: keyd.toml says otherwise
 //!  a client   1/32 at once (64 MiB), and then 1/131072 a second (16 KiB): what is replaced stays in etcd until it is compacted
 //! ```
-//! To destroy is free of all but the last reserve, and to revoke an object of all but that and the rate: whoever is to give room back must be able
-//! to. The rate is a node's own; a client that asks three nodes has it three times.
+//! To destroy is free of all but the last reserve, and to revoke an object of all but that and the rate: whoever is to
+//! give room back must be able to. The rate is a node's own; a client that asks three nodes has it three times.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -117,7 +117,8 @@ impl Gauges {
         }
     }
 
-    /// Who was renewed has an old certificate too, whose end is nobody's concern; and who was disabled or removed has none that counts.
+    /// Who was renewed has an old certificate too, whose end is nobody's concern; and who was disabled or removed has
+    /// none that counts.
     fn look_at_certificates(&self, view: View<'_>, now_ns: i64) {
         let enabled = |name: &Name| {
             let user = view.ledger().other(&format!("user/{name}")).and_then(|bytes| User::decode(bytes).ok());

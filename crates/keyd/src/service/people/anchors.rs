@@ -37,8 +37,8 @@ pub(in super::super) async fn keep_anchors(service: &Service) {
 
 #[derive(Default)]
 struct Keeper {
-    /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each other's anchors
-    /// would never come to rest.
+    /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each
+    /// other's anchors would never come to rest.
     settled: u64,
     witnessed: BTreeMap<Name, Head>,
 }

@@ -5,9 +5,10 @@
 //!         the last one: the hash of all is the one that the quorum approved, and so is the number of keys
 //!  take   every part, which must be one of those                                 each volume a commit; with the last part the request ends
 //! ```
-//! The quorum approves a whole file by its SHA-256, and a node has room for a part of it. So nothing is taken before the hash is whole, and what
-//! is taken is what was hashed: of each part a digest is kept. It is kept in memory: where another node is asked, or this one was started again, it
-//! begins once more, and keys that are there already are known.
+//! The quorum approves a whole file by its SHA-256, and a node has room for a part of it. So nothing is taken before
+//! the hash is whole, and what is taken is what was hashed: of each part a digest is kept. It is kept in memory: where
+//! another node is asked, or this one was started again, it begins once more, and keys that are there already are
+//! known.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

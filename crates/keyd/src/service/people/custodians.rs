@@ -1,15 +1,18 @@
-//! Core security backups: what the quorum is asked for, and what whoever asked then carries out, once, with the custodians in the room.
+//! Core security backups: what the quorum is asked for, and what whoever asked then carries out, once, with the
+//! custodians in the room.
 //!
 //! ```text
 //!  POST /v1/core-backups      these custodians, so many of them       -> waits for the quorum
 //!  GET  /v1/core-backups/ID   whom the quorum has approved            passphrases are asked for after that
 //!  POST /v1/core-backups/ID   each custodian's passphrase             -> record `core-backup/SHA256`, and the file
 //! ```
-//! Its custodians have every key, with a database backup or the disk of a node. Were it one officer's word, all that takes a quorum could be
-//! had without one. So nobody is asked for less than what protects the root key ([`least`]), and that is looked at again when it is carried
-//! out. A record that an approval was used outlives the request: who puts the request back does not get a second file.
+//! Its custodians have every key, with a database backup or the disk of a node. Were it one officer's word, all that
+//! takes a quorum could be had without one. So nobody is asked for less than what protects the root key ([`least`]),
+//! and that is looked at again when it is carried out. A record that an approval was used outlives the request: who
+//! puts the request back does not get a second file.
 //!
-//! **What this cannot tell** is who types a passphrase. Holders and custodians need not be users; that they were there is for people to see.
+//! **What this cannot tell** is who types a passphrase. Holders and custodians need not be users; that they were there
+//! is for people to see.
 
 use axum::Json;
 use capstan_keys::Name;
@@ -117,9 +120,10 @@ fn suffices(person: &Person, AskCoreBackup { custodians, needed }: &AskCoreBacku
     Ok(())
 }
 
-/// How many custodians it takes at least, and why. Where holders have the root key, as many as open it: else a core security backup would be the
-/// easier way to the same keys. A token says nothing of people, so there it is as many as approve an act; more than 16 approvals no quorum takes,
-/// and a core security backup has up to 32 custodians, so that this can always be met.
+/// How many custodians it takes at least, and why. Where holders have the root key, as many as open it: else a core
+/// security backup would be the easier way to the same keys. A token says nothing of people, so there it is as many as
+/// approve an act; more than 16 approvals no quorum takes, and a core security backup has up to 32 custodians, so that
+/// this can always be met.
 fn least(root: &Opens, rule: &QuorumRule) -> (u8, String) {
     let approvals = rule.needed();
     let alone = NOBODY_ALONE.min(approvals);

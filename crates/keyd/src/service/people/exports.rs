@@ -39,7 +39,8 @@ impl Known {
         records.collect()
     }
 
-    /// Whether a key is in it, as far as that can be known: what leaves is decided when it leaves, by clocks of several nodes.
+    /// Whether a key is in it, as far as that can be known: what leaves is decided when it leaves, by clocks of several
+    /// nodes.
     pub(super) fn has(&self, view: View<'_>, key: &IssuedRecord) -> bool {
         let (made_ns, record) = (self.record.made_ns, &key.stored.record);
         let was_there = key.issued.issued_ns <= self.record.until_ns().saturating_add(CLOCK_SKEW_NS)

@@ -87,8 +87,8 @@ async fn answer(person: Person, act: Act, asked: Suspected) -> Result<Json<Value
     Ok(Json(json!({ "plan": plan.to_json(), "words": words, "logs_read": read, "missing": missing, "whole": whole })))
 }
 
-/// What audit logs say that matters to a suspect: to which keys an agent came, all of them; which lay open at a node, its own. What is known of a
-/// key or an export stands in the ledger.
+/// What audit logs say that matters to a suspect: to which keys an agent came, all of them; which lay open at a node,
+/// its own. What is known of a key or an export stands in the ledger.
 async fn logs_that_matter(person: &Person, suspect: &Suspect, since: Option<Timestamp>) -> Logs {
     let Person { service, node, .. } = person;
     let kmas: Vec<Name> = node.view(|view| match suspect {

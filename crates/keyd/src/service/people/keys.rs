@@ -136,7 +136,8 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
     }
 }
 
-/// What approvers read of a key that is to be destroyed. Which objects lie on a volume only the catalogs of movers know.
+/// What approvers read of a key that is to be destroyed. Which objects lie on a volume only the catalogs of movers
+/// know.
 fn told(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyTold {
     let volume = key.volser();
     let (record, issued) = (&key.stored.record, &key.issued);

@@ -1,11 +1,12 @@
 //! Nodes: they join, move, unlock themselves and are removed by quorum.
 //!
-//! **What a removal is,** in one transaction: `kma/X`, `held/X` and its proof go, so that nothing counts it for a second copy or for a site; its
-//! certificates are revoked; `removed/X` says when, and by whose word. Everything else follows from that record, in each node
-//! ([`crate::node`]): its journal is taken in from whoever has a copy, its pool is set aside.
+//! **What a removal is,** in one transaction: `kma/X`, `held/X` and its proof go, so that nothing counts it for a
+//! second copy or for a site; its certificates are revoked; `removed/X` says when, and by whose word. Everything else
+//! follows from that record, in each node ([`crate::node`]): its journal is taken in from whoever has a copy, its pool
+//! is set aside.
 //!
-//! **Refused:** the last node, for nobody would be left with keys; a removal at the node that is removed, for another one must be there, in touch and
-//! unlocked, to go on; a removal after which others remain than was approved.
+//! **Refused:** the last node, for nobody would be left with keys; a removal at the node that is removed, for another
+//! one must be there, in touch and unlocked, to go on; a removal after which others remain than was approved.
 
 use axum::Json;
 use capstan_keys::Name;

@@ -1,8 +1,9 @@
 //! Which keys an export holds, and in which order they leave: by volume, and those of a volume as they were issued.
 //!
-//! A cluster may have a million keys. They are counted, and picked out for a part, a slice at a time ([`LOOKED_AT_ONCE`]), and opened while the
-//! state is free; a part goes on where the last one ended. Keys that are destroyed meanwhile are left out, and so are those that were issued after
-//! the export was begun: nobody approved them.
+//! A cluster may have a million keys. They are counted, and picked out for a part, a slice at a time
+//! ([`LOOKED_AT_ONCE`]), and opened while the state is free; a part goes on where the last one ended. Keys that are
+//! destroyed meanwhile are left out, and so are those that were issued after the export was begun: nobody approved
+//! them.
 
 use capstan_format::KeyTag;
 use capstan_keys::api::{ExportAt, ExportWhat, Problem, UnconfirmedKey};
@@ -115,8 +116,9 @@ pub(super) fn count(node: &Node, what: &ExportWhat) -> Result<Counted, Refusal> 
     }
 }
 
-/// The keys that lost nodes gave out, and that may belong to what was asked for: the first that nobody has confirmed, how many those are, and how
-/// many no volume has named yet. Of a data unit those alone are counted that it is known to have.
+/// The keys that lost nodes gave out, and that may belong to what was asked for: the first that nobody has confirmed,
+/// how many those are, and how many no volume has named yet. Of a data unit those alone are counted that it is known to
+/// have.
 pub(super) fn left_out(view: View<'_>, what: &ExportWhat) -> (Vec<UnconfirmedKey>, usize, usize) {
     let unconfirmed = view.ledger().unconfirmed().filter_map(|tag| view.ledger().key(tag));
     let may_belong = |key: &&IssuedRecord| fate(view, what, key) == Fate::Unconfirmed;
@@ -250,7 +252,8 @@ mod tests {
     use crate::record::Origin;
     use crate::state::{Mark, State};
 
-    /// Three volumes that were begun often, and one on which more was written than is looked at while the state is held once.
+    /// Three volumes that were begun often, and one on which more was written than is looked at while the state is held
+    /// once.
     const KEYS_OF: [usize; 4] = [3, LOOKED_AT_ONCE + 40, 1, 2];
 
     fn volser(number: usize) -> Volser {

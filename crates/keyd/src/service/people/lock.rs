@@ -1,8 +1,9 @@
-//! Locking a node, at once: what a security officer does who takes its machine, or those around it, to be in wrong hands.
+//! Locking a node, at once: what a security officer does who takes its machine, or those around it, to be in wrong
+//! hands.
 //!
-//! From the answer on nothing is opened or given out, whatever is under way. Then the process begins anew in its own place, so that nothing of
-//! what it had in memory is left; and it waits for its holders, also where it would unlock itself ([`super::super::autonomous`]): only they
-//! end what a person has begun here.
+//! From the answer on nothing is opened or given out, whatever is under way. Then the process begins anew in its own
+//! place, so that nothing of what it had in memory is left; and it waits for its holders, also where it would unlock
+//! itself ([`super::super::autonomous`]): only they end what a person has begun here.
 
 use axum::Json;
 use capstan_keys::api::{NodeLocked, Problem};

@@ -1,7 +1,8 @@
 //! Agents and KMIP clients: enrolments are opened, certificates revoked, groups assigned.
 //!
-//! **Who says which groups:** an operator enrols a drive, and a compliance officer says which keys it may have. So a drive that is enrolled
-//! by an operator alone has the group `default` and no other, unless somebody has said more of it before.
+//! **Who says which groups:** an operator enrols a drive, and a compliance officer says which keys it may have. So a
+//! drive that is enrolled by an operator alone has the group `default` and no other, unless somebody has said more of
+//! it before.
 
 use axum::Json;
 use capstan_keys::api::{

@@ -1,7 +1,8 @@
 //! Acts that take a quorum: as an approver reads them, and as they are carried out.
 //!
-//! Where somebody is to enrol, whoever asks draws the passphrase with the request and is the only one who ever sees it. The enrolment waits
-//! at `enrolling/ID`, of no use to anybody, until the request is approved; the request names it by its SHA-256.
+//! Where somebody is to enrol, whoever asks draws the passphrase with the request and is the only one who ever sees it.
+//! The enrolment waits at `enrolling/ID`, of no use to anybody, until the request is approved; the request names it by
+//! its SHA-256.
 
 use std::collections::BTreeSet;
 
@@ -314,7 +315,8 @@ impl Proposal {
                 with_user(on, &User { standing: Standing::Enabled, ..user })
             }
             Self::EnrolUser { name } => {
-                // Lost is as good as stolen: nothing of what they had lets anybody in from here on, and no enabling brings it back.
+                // Lost is as good as stolen: nothing of what they had lets anybody in from here on, and no enabling
+                // brings it back.
                 let user = known(&users_of(view)?, name)?;
                 let user = User { standing: Standing::Enabled, certificates: BTreeSet::new(), ..user };
                 let peer = PeerId { kind: PeerKind::User, name: name.clone() };
@@ -379,7 +381,8 @@ pub(super) fn enrolling_path(id: PendingId) -> Path {
     Path::Other(format!("enrolling/{id}"))
 }
 
-/// A record that each change of users writes anew: two of them never pass each other unseen, so that what [`Users::check`] said holds.
+/// A record that each change of users writes anew: two of them never pass each other unseen, so that what
+/// [`Users::check`] said holds.
 pub(super) fn users_changed(by: [u8; 16]) -> (Path, Vec<u8>) {
     (Path::Other("users-changed".to_owned()), by.to_vec())
 }

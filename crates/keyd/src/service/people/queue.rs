@@ -75,7 +75,8 @@ pub(super) async fn request_with(
     })
 }
 
-/// Whoever asks again, or is not alone in asking, is told of the request that waits: two of them would be two destructions for who approves.
+/// Whoever asks again, or is not alone in asking, is told of the request that waits: two of them would be two
+/// destructions for who approves.
 fn refuse_second(view: View<'_>, asked: &Pending, now_ns: i64) -> Result<(), Refusal> {
     let users = users_of(view)?;
     let all = view.ledger().others("pending/").filter_map(|(_, bytes)| Pending::decode(bytes).ok());
@@ -179,7 +180,8 @@ fn counted(pending: &Pending) -> impl Iterator<Item = Path> + '_ {
     pending.decisions().iter().map(|decision| &decision.who).chain([pending.requested_by()]).map(user_path)
 }
 
-/// Ends a request that was approved and is carried out by whoever asked for it: the mandate, and what is to be committed once it is done.
+/// Ends a request that was approved and is carried out by whoever asked for it: the mandate, and what is to be
+/// committed once it is done.
 pub(super) fn execute_own(
     person: &Person,
     view: View<'_>,

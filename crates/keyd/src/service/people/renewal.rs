@@ -1,8 +1,8 @@
 //! The node's own certificate: renewed by itself, from two thirds of its time.
 //!
-//! And at once where it begins later than now: a clock that was ahead made it out, and by a clock that is right nobody takes it. And where the
-//! node was moved to another host, which KMIP clients look for in it. Until then nobody takes it for this node, so where the majority is away just
-//! then it asks again soon.
+//! And at once where it begins later than now: a clock that was ahead made it out, and by a clock that is right nobody
+//! takes it. And where the node was moved to another host, which KMIP clients look for in it. Until then nobody takes
+//! it for this node, so where the majority is away just then it asks again soon.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::audit::Origin;
 use crate::identity::{Peer, PresentedCertificate, Registrar};
 use crate::node::Standing;
 
-/// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was moved waits for it.
+/// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was
+/// moved waits for it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait after it failed: a month is left to try in.
 const TRY_AGAIN: Duration = Duration::from_secs(600);

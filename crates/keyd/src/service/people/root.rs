@@ -1,8 +1,8 @@
 //! The root key under other holders: by quorum, and by the holders that there are.
 //!
-//! Two keys turn: the holders' passphrases make the new split, on a machine of theirs and in no node, and the quorum lets it in. What waits for the
-//! approval is the sealed root key as it is to be, of which nothing is secret; the request names it by its SHA-256. Once approved it lies at `root`, and each
-//! node takes it over onto its own disk.
+//! Two keys turn: the holders' passphrases make the new split, on a machine of theirs and in no node, and the quorum
+//! lets it in. What waits for the approval is the sealed root key as it is to be, of which nothing is secret; the
+//! request names it by its SHA-256. Once approved it lies at `root`, and each node takes it over onto its own disk.
 
 use axum::Json;
 use capstan_keys::api::{Requested, SplitRoot};

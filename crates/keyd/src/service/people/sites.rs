@@ -1,8 +1,9 @@
 //! Sites: where nodes stand, so that a key is stored at two of them before it is given out.
 //!
-//! A node that is added or moved names a site that is known: a misspelt one would count as another place, and keys would be taken to be safe that
-//! are in one. Known is what somebody added (`site/NAME`), and where nodes stand already: clusters from before there were such records have
-//! those alone. A node never makes a site by itself; founding makes that of the first node.
+//! A node that is added or moved names a site that is known: a misspelt one would count as another place, and keys
+//! would be taken to be safe that are in one. Known is what somebody added (`site/NAME`), and where nodes stand
+//! already: clusters from before there were such records have those alone. A node never makes a site by itself;
+//! founding makes that of the first node.
 
 use std::collections::BTreeMap;
 

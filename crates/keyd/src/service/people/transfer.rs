@@ -1,8 +1,10 @@
-//! Keys that leave the cluster, and keys of other stores that come to it. What goes over the wire: `capstan_keys::api`, "transfer".
+//! Keys that leave the cluster, and keys of other stores that come to it. What goes over the wire: `capstan_keys::api`,
+//! "transfer".
 //!
-//! Both are asked of the quorum like all else, and carried out by whoever asked, once: it takes a passphrase or a file that only they
-//! have. What was given out is on record at `export/ID`, so that a key's copies can be accounted for; the same question again, whose answer
-//! was lost, is answered again, and the rest of it part by part ([`super::leaving`]). An import goes in volume by volume and may be repeated until all of it is there.
+//! Both are asked of the quorum like all else, and carried out by whoever asked, once: it takes a passphrase or a file
+//! that only they have. What was given out is on record at `export/ID`, so that a key's copies can be accounted for;
+//! the same question again, whose answer was lost, is answered again, and the rest of it part by part
+//! ([`super::leaving`]). An import goes in volume by volume and may be repeated until all of it is there.
 
 use std::collections::BTreeMap;
 

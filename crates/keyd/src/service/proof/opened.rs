@@ -53,7 +53,8 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Opens a key of a lost node's pool that no volume has named yet, likewise; with it comes the commit that put it there.
+    /// Opens a key of a lost node's pool that no volume has named yet, likewise; with it comes the commit that put it
+    /// there.
     pub(super) fn recovered(&self, view: View<'_>, tag: &KeyTag) -> Option<(i64, Result<(), String>)> {
         let kept = recovered(view.ledger(), tag)?;
         let commit = view.ledger().mark(&Path::recovered(tag)).revision;
@@ -82,8 +83,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// A slice at a time: agents are answered meanwhile. A key that changes meanwhile is opened as it was or as it is, and that it was changed
-    /// behind the commit that is proved, its own commit says.
+    /// A slice at a time: agents are answered meanwhile. A key that changes meanwhile is opened as it was or as it is,
+    /// and that it was changed behind the commit that is proved, its own commit says.
     pub(super) fn of(node: &Node) -> Self {
         let mut opener = Opener::new(node);
         let mut opened = Self { keys: 0, objects: 0, refused: BTreeMap::new() };

@@ -106,8 +106,8 @@ fn a_copy_goes_when_its_node_has_said_all_of_it() {
     assert!(words.contains(&format!("it gave out key {}", KeyTag([2; 16]))), "{words}");
 }
 
-/// A node was cut off, gave a key out, was put back to a snapshot, drew the same key for another volume and reconciled that: the key was on record, and the
-/// copy that alone showed the first volume was overwritten without a word.
+/// A node was cut off, gave a key out, was put back to a snapshot, drew the same key for another volume and reconciled
+/// that: the key was on record, and the copy that alone showed the first volume was overwritten without a word.
 #[test]
 fn a_copy_stays_that_shows_one_key_on_two_volumes() {
     let mut house = House::new();
@@ -121,8 +121,8 @@ fn a_copy_stays_that_shows_one_key_on_two_volumes() {
     }
 }
 
-/// A node lost its disk and began at 0 while the one with the copy was away: every certificate was refused on account of a copy that "is named in
-/// `keyd status`", and nothing was named.
+/// A node lost its disk and began at 0 while the one with the copy was away: every certificate was refused on account
+/// of a copy that "is named in `keyd status`", and nothing was named.
 #[test]
 fn a_copy_that_is_longer_than_its_journal_is_named_once_a_certificate_waits_for_it() {
     let mut house = House::new();

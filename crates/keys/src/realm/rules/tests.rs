@@ -17,8 +17,8 @@ fn volser() -> Volser {
     Volser::new("A00001").unwrap()
 }
 
-/// Groups `offsite` (encrypts for 7 days, decrypts for 30, GCM, stays here) and `plain` (policy `default`), and a volume that was
-/// begun with key 1 of `offsite` at time 0.
+/// Groups `offsite` (encrypts for 7 days, decrypts for 30, GCM, stays here) and `plain` (policy `default`), and a
+/// volume that was begun with key 1 of `offsite` at time 0.
 fn realm() -> Realm {
     let mut realm = Realm::default();
     realm.put(RealmRecord::Policy(Policy {
@@ -164,8 +164,8 @@ fn keys_leave_and_join_as_their_policy_allows() {
     assert_eq!(realm.check_import(&Name::default()), Ok(()));
 }
 
-/// What becomes of a key in each state when an agent takes it out of use: allowed by the policy, forbidden by it, and for an agent that may not
-/// use the key at all.
+/// What becomes of a key in each state when an agent takes it out of use: allowed by the policy, forbidden by it, and
+/// for an agent that may not use the key at all.
 #[test]
 fn an_agent_takes_a_key_out_of_use_only_where_its_policy_says_so() {
     use KeyState::{Compromised, Deactivated, Destroyed, Generated, ProcessOnly, ProtectAndProcess, Ready};

@@ -1,8 +1,8 @@
 //! Encryption in parts: where it stands travels with the client.
 //!
-//! The Correlation Value is the state of the cipher, sealed under a key that is derived from the object's own. So a node
-//! keeps nothing between two requests, nothing is lost when it stops, and any other node goes on; what a client may do
-//! with it is what it may do with the key: to encrypt.
+//! The Correlation Value is the state of the cipher, sealed under a key that is derived from the object's own. So a
+//! node keeps nothing between two requests, nothing is lost when it stops, and any other node goes on; what a client
+//! may do with it is what it may do with the key: to encrypt.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};

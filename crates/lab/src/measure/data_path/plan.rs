@@ -63,7 +63,8 @@ pub struct DataPath {
     pub target: Target,
     /// Seconds after which no more is read, if it goes steadily by then.
     pub seconds: f64,
-    /// Seconds after which no more is read in any case, if that is more: a slow source takes longer to show what it gives.
+    /// Seconds after which no more is read in any case, if that is more: a slow source takes longer to show what it
+    /// gives.
     pub seconds_max: f64,
     /// How slow the source is made.
     pub slow: SlowSource,
@@ -86,8 +87,8 @@ pub struct DataPathRun {
     pub problems: u64,
     /// Seconds until all of it was on the medium.
     pub seconds: f64,
-    /// MB/s of content while it went steadily, least, mean and most of two looks at it; of a run that read the whole source, what
-    /// it gave from its beginning to its last flush.
+    /// MB/s of content while it went steadily, least, mean and most of two looks at it; of a run that read the whole
+    /// source, what it gave from its beginning to its last flush.
     pub steady_mb_per_s: Spread,
     /// Whether it went steadily before no more was to be read.
     pub settled: bool,

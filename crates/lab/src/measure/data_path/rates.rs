@@ -21,7 +21,8 @@ pub struct PathRate {
     pub compression_level: i32,
     /// MB/s of content, while it went steadily.
     pub mb_per_s: Spread,
-    /// Whether all rounds went steadily before they had to end. If not, the rate is of a source that had not shown it yet.
+    /// Whether all rounds went steadily before they had to end. If not, the rate is of a source that had not shown it
+    /// yet.
     #[serde(default = "settled")]
     pub settled: bool,
     /// Seconds of processors for each MB.
@@ -72,8 +73,8 @@ pub struct PathRates {
     pub rates: Vec<PathRate>,
 }
 
-/// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what` says. `tell`
-/// hears of each way when it is done.
+/// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what`
+/// says. `tell` hears of each way when it is done.
 pub fn measure_path(
     what: &DataPath,
     each: &[(u32, usize, i32)],
@@ -129,8 +130,8 @@ pub fn measure_path(
     Ok(found)
 }
 
-/// Rounds of one way. Where a slow source makes them longer than was asked there are fewer, one at least, so that all together
-/// take not much longer than they were to.
+/// Rounds of one way. Where a slow source makes them longer than was asked there are fewer, one at least, so that all
+/// together take not much longer than they were to.
 fn rounds_of(what: &DataPath, rounds: u32, stop: &AtomicBool) -> Result<Vec<DataPathRun>, DataPathError> {
     // Rounds of the length that was asked last a little longer, by what was read and not yet written.
     let planned_s = 1.5 * what.seconds * f64::from(rounds);

@@ -23,7 +23,8 @@ pub(super) struct Slowed<'a> {
     pub(super) enough: &'a AtomicBool,
 }
 
-/// Bytes that a connection counts by itself: a counter that all write for each small file would cost as much as the file.
+/// Bytes that a connection counts by itself: a counter that all write for each small file would cost as much as the
+/// file.
 const COUNTS: u64 = 64 << 10;
 
 /// One connection's share of what all have read.
@@ -55,8 +56,8 @@ impl Drop for Count<'_> {
 /// Sleeps are no longer than this, so that whoever stops it need not wait.
 const SLEEP: Duration = Duration::from_millis(20);
 
-/// Time that a slow source may make up: a sleep is rarely as short as it should be. What it was held up for longer is lost to it, as to
-/// any disk.
+/// Time that a slow source may make up: a sleep is rarely as short as it should be. What it was held up for longer is
+/// lost to it, as to any disk.
 const MAKES_UP: Duration = Duration::from_millis(10);
 
 /// When more may be had, after so many bytes at this rate.

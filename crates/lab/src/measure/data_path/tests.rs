@@ -73,8 +73,8 @@ fn a_run_ends_when_its_time_is_over() {
     assert!(!done.whole && done.mb < 10.0 && done.seconds < 5.0, "{done:?}");
 }
 
-/// Blocks that are not full when a round ends were not counted: of 12 MB that 4 connections had read in 0.2 s as little as 4. Now
-/// bytes are counted as they are read, and a round goes on until it shows a rate.
+/// Blocks that are not full when a round ends were not counted: of 12 MB that 4 connections had read in 0.2 s as little
+/// as 4. Now bytes are counted as they are read, and a round goes on until it shows a rate.
 #[test]
 fn what_connections_have_in_hand_at_the_end_of_a_round_counts() {
     let folder = tree(120_000_000);

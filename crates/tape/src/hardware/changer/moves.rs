@@ -66,8 +66,8 @@ impl<T: Transport> ScsiChanger<T> {
         })
     }
 
-    /// Brings a cartridge into a drive in exchange for the one that is there, which goes where the first came from. The drive must have
-    /// unloaded it. A library that cannot exchange does it in two moves.
+    /// Brings a cartridge into a drive in exchange for the one that is there, which goes where the first came from. The
+    /// drive must have unloaded it. A library that cannot exchange does it in two moves.
     pub fn exchange(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
         let exchanged = self.carry_out(&|this| {
             let to = this.drive_element(drive)?;

@@ -1,7 +1,8 @@
 //! Checksums behind blocks, from here to the drive and back: logical block protection.
 //!
-//! A block that came with a wrong checksum is asked for once more, and sent once more where the drive says so (4/10/01); the second
-//! time the path is at fault, and nothing goes over it any more until the drive is loaded or located anew. Each costs a copy of the block.
+//! A block that came with a wrong checksum is asked for once more, and sent once more where the drive says so
+//! (4/10/01); the second time the path is at fault, and nothing goes over it any more until the drive is loaded or
+//! located anew. Each costs a copy of the block.
 
 use super::ScsiDrive;
 use super::modes::{self, ModePage};
@@ -98,7 +99,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// Leaves the drive to others, who may not know that blocks are protected. Where that fails, they are told by their first write.
+    /// Leaves the drive to others, who may not know that blocks are protected. Where that fails, they are told by their
+    /// first write.
     pub(super) fn end_protection(&mut self) {
         if self.guard.method.take().is_some()
             && let Ok(Some(found)) = self.mode_page((PAGE, SUBPAGE))
@@ -107,7 +109,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// Sends a block to where the drive stands, with its checksum where it has one. How it went, and how many bytes were sent.
+    /// Sends a block to where the drive stands, with its checksum where it has one. How it went, and how many bytes
+    /// were sent.
     pub(super) fn send_block(&mut self, lbn: u64, block: &[u8]) -> Result<(Result<Done, Failure>, usize), DriveError> {
         let Some(method) = self.guard.method else {
             let command = Command::Write { length: Length::Variable(block.len() as u32), at: None };

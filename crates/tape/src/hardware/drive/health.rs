@@ -7,7 +7,8 @@ use crate::scsi::log::{Parameter, page};
 use crate::scsi::{Command, Data, Transport};
 use crate::{DriveCare, DriveError, VolumeDescription};
 
-/// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they are read here.
+/// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they
+/// are read here.
 const USAGE: u8 = 0x30;
 
 /// Number of the parameter "cleaning action required" on the sequential access page.
@@ -71,8 +72,8 @@ impl<T: Transport> ScsiDrive<T> {
 /// Whose memory of a cartridge it is (SPC-5, 7.4.2.3).
 const APPLICATION: (&str, &str) = ("CAPSTAN", "Capstan");
 
-/// Volume coherency information (SSC-5, 7.4, attribute 080Ch): the change reference's length and value, a count, the set, and what
-/// belongs to the application: ours is the volume's life.
+/// Volume coherency information (SSC-5, 7.4, attribute 080Ch): the change reference's length and value, a count, the
+/// set, and what belongs to the application: ours is the volume's life.
 fn coherency(description: &VolumeDescription) -> Attribute {
     let mut value = vec![8];
     value.extend_from_slice(&description.life.to_be_bytes());

@@ -26,8 +26,8 @@ pub(super) enum KeySlot {
         /// First block written with it that has not been looked at.
         unproved: Option<u64>,
     },
-    /// This key is wanted and was taken out of the drive, which reads a plain volume. It goes back before the beginning of tape is
-    /// written.
+    /// This key is wanted and was taken out of the drive, which reads a plain volume. It goes back before the beginning
+    /// of tape is written.
     Held(DriveKey),
     /// The drive has lost it: nothing is written until the caller has said which key is wanted.
     Lost,
@@ -57,8 +57,9 @@ impl KeySlot {
 }
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Nobody here has loaded a key: then the drive may hold none, as a session that ended in the middle or another host may have
-    /// left one behind, which would encrypt what is to be plain. One that cannot be cleared is a key manager's.
+    /// Nobody here has loaded a key: then the drive may hold none, as a session that ended in the middle or another
+    /// host may have left one behind, which would encrypt what is to be plain. One that cannot be cleared is a key
+    /// manager's.
     pub(super) fn clear_foreign_key(&mut self) -> Result<(), DriveError> {
         if self.algorithms.is_empty() || !matches!(self.slot, KeySlot::Empty | KeySlot::Held(_)) {
             return Ok(());
@@ -101,7 +102,8 @@ impl<T: Transport> ScsiDrive<T> {
         self.key_page_checked(done)
     }
 
-    /// After a reset was told, further unit attentions are no news; they must not fail the command that puts things right.
+    /// After a reset was told, further unit attentions are no news; they must not fail the command that puts things
+    /// right.
     fn drain_if_lost(&mut self) -> Result<(), DriveError> {
         if self.at.is_some() {
             return Ok(());
@@ -119,7 +121,8 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(())
     }
 
-    /// Turns encryption off. Some drives refuse an index that they do not list (5/26/00) in a page that sets no key, too.
+    /// Turns encryption off. Some drives refuse an index that they do not list (5/26/00) in a page that sets no key,
+    /// too.
     fn send_clear_page(&mut self) -> Result<Done, Failure> {
         let mut page = SetEncryption::clear(Scope::AllNexuses);
         page.algorithm_index = self.algorithms.first().map_or(0, |entry| entry.index);
@@ -293,8 +296,9 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// After a flush: the first block that was written with a key must stand on the tape as encrypted with it. Done once for each
-    /// load of a key, and only while the block is near, as a locate over half a tape costs more than it proves.
+    /// After a flush: the first block that was written with a key must stand on the tape as encrypted with it. Done
+    /// once for each load of a key, and only while the block is near, as a locate over half a tape costs more than it
+    /// proves.
     pub(super) fn prove_first_block(&mut self) -> Result<(), DriveError> {
         let KeySlot::Loaded { key, unproved: Some(lbn), .. } = &self.slot else { return Ok(()) };
         let (tag, lbn) = (key.tag, *lbn);
@@ -325,7 +329,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// A block that the drive could not or may not decrypt. The drive is left in front of it, or behind it if it was altered.
+    /// A block that the drive could not or may not decrypt. The drive is left in front of it, or behind it if it was
+    /// altered.
     pub(super) fn undecipherable(&mut self, lbn: u64, data: &SenseData) -> DriveError {
         let drive = self.line.name.clone();
         if let Err(error) = self.settle(lbn) {

@@ -27,7 +27,8 @@ pub(super) struct MediumName {
 }
 
 impl MediumName {
-    /// Whether another cartridge goes by that name. The serial number is the maker's and stays; a barcode may be written meanwhile.
+    /// Whether another cartridge goes by that name. The serial number is the maker's and stays; a barcode may be
+    /// written meanwhile.
     pub(super) fn is_other(&self, found: &Self) -> bool {
         match (&self.serial, &found.serial) {
             (Some(serial), Some(found)) => serial != found,
@@ -134,7 +135,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// MiB altogether and left, from the capacity log page of drives whose cartridges have no memory; zero if there is none.
+    /// MiB altogether and left, from the capacity log page of drives whose cartridges have no memory; zero if there is
+    /// none.
     fn capacity_by_log(&mut self) -> (u64, u64) {
         let parameters = self.log_page(log::page::CAPACITY).unwrap_or_default();
         let number = |wanted: u16| {
@@ -246,7 +248,8 @@ pub(super) fn tag_of(status: &NextBlockStatus) -> KeyTag {
     KeyTag(tag)
 }
 
-/// WORM if either the cartridge's memory or the mode parameter header says so: one that was taken for rewritable is used up by its label.
+/// WORM if either the cartridge's memory or the mode parameter header says so: one that was taken for rewritable is
+/// used up by its label.
 fn rewritability(attribute: Option<u64>, medium_type: u8) -> Rewritability {
     match attribute == Some(attribute::WRITE_ONCE) || attribute::LTO_WRITE_ONCE.contains(&medium_type) {
         true => Rewritability::WriteOnce,

@@ -23,8 +23,8 @@ const UNIT_ATTENTIONS_MAX: usize = 16;
 const LENGTH_MAX: u32 = 0x00ff_ffff;
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Asks the device who it is and what it can do; the medium is not touched. `name` is how messages and the catalog call the
-    /// drive: a path by identifier, `/dev/tape/by-id/...`.
+    /// Asks the device who it is and what it can do; the medium is not touched. `name` is how messages and the catalog
+    /// call the drive: a path by identifier, `/dev/tape/by-id/...`.
     pub fn open(transport: T, name: impl Into<String>, compression: Compression) -> Result<Self, DriveError> {
         let mut drive = Self {
             line: Line::new(transport, name.into(), Timeouts::of_drive()),
@@ -99,7 +99,8 @@ impl<T: Transport> ScsiDrive<T> {
         Some(bytes)
     }
 
-    /// Takes the unit attentions that wait for a nexus that comes new: nothing is known yet that could become wrong by one.
+    /// Takes the unit attentions that wait for a nexus that comes new: nothing is known yet that could become wrong by
+    /// one.
     fn drain_attentions(&mut self) {
         for _ in 0..UNIT_ATTENTIONS_MAX {
             match self.line.run(&Command::TestUnitReady, Data::None) {
@@ -110,8 +111,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// READ BLOCK LIMITS: at first, and with each cartridge, as it may have its own. A drive that says nothing without one is taken to
-    /// know no limits until then.
+    /// READ BLOCK LIMITS: at first, and with each cartridge, as it may have its own. A drive that says nothing without
+    /// one is taken to know no limits until then.
     pub(super) fn ask_limits(&mut self) -> Result<(), DriveError> {
         let mut bytes = [0; 6];
         let command = Command::ReadBlockLimits { object_identifier: false };
@@ -165,7 +166,8 @@ impl<T: Transport> ScsiDrive<T> {
     }
 }
 
-/// The model by the product's name: `LTO-9` for `ULTRIUM-TD9`, `ULT3580-HH9` and `Ultrium 9-SCSI`; otherwise the name itself.
+/// The model by the product's name: `LTO-9` for `ULTRIUM-TD9`, `ULT3580-HH9` and `Ultrium 9-SCSI`; otherwise the name
+/// itself.
 pub(crate) fn model_of(product: &str) -> String {
     let name = product.to_ascii_uppercase();
     let generation = ["-TD", "-HH", "ULTRIUM ", "ULTRIUM-", "LTO-", "LTO "].into_iter().find_map(|mark| {

@@ -40,8 +40,8 @@ impl<T: Transport> ScsiDrive<T> {
         DriveError::Hardware { drive: self.line.name.clone(), reason }
     }
 
-    /// READ POSITION must name this block, and a loaded key must be there still: a drive that was reset may stand where it stood.
-    /// Only then is what others did known to have done no harm.
+    /// READ POSITION must name this block, and a loaded key must be there still: a drive that was reset may stand where
+    /// it stood. Only then is what others did known to have done no harm.
     pub(super) fn verify(&mut self, lbn: u64) -> Result<PositionData, DriveError> {
         // Taken first: a command that another sends meanwhile is seen next time.
         let seen = self.line.transport.commands_seen();
@@ -73,7 +73,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// Before what only reads: a wrong block would be noticed by who reads it, so not knowing is no reason to ask each time.
+    /// Before what only reads: a wrong block would be noticed by who reads it, so not knowing is no reason to ask each
+    /// time.
     pub(super) fn verify_if_others_came(&mut self, lbn: u64) -> Result<(), DriveError> {
         if self.others_came() == OthersCame::Yes {
             self.verify(lbn)?;
@@ -150,7 +151,8 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(self.count_from_beginning(lbn))
     }
 
-    /// LOCATE for drives that have none: blocks are counted from the beginning of tape. A filemark ends each run, and counts as one.
+    /// LOCATE for drives that have none: blocks are counted from the beginning of tape. A filemark ends each run, and
+    /// counts as one.
     fn count_from_beginning(&mut self, lbn: u64) -> Result<Done, Failure> {
         let mut done = self.line.run(&Command::Rewind { immediate: false }, Data::None)?;
         let mut left = i64::try_from(lbn).unwrap_or(i64::MAX);
@@ -158,7 +160,8 @@ impl<T: Transport> ScsiDrive<T> {
             done = self.line.run(&Command::Space { over: SpaceOver::Blocks, count: left }, Data::None)?;
             left = match done.sense {
                 Some(data) if data.filemark || data.sense.action() == Some(Action::TakeFilemark) => {
-                    // Without a residual it is not known how far it came: the position will say that this is not the place.
+                    // Without a residual it is not known how far it came: the position will say that this is not the
+                    // place.
                     data.residual.unwrap_or(0).clamp(0, left) - 1
                 }
                 _ => 0,

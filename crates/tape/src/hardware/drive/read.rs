@@ -1,8 +1,8 @@
 //! Reading.
 //!
-//! SILI is set only where the buffer is at least as long as any block can be: with SILI and blocks of variable length, a drive says
-//! nothing of a block that is longer than the buffer (SSC-5, 6.9), and the rest of it would be lost in silence. Without SILI every
-//! other length is told, with the difference as residual.
+//! SILI is set only where the buffer is at least as long as any block can be: with SILI and blocks of variable length,
+//! a drive says nothing of a block that is longer than the buffer (SSC-5, 6.9), and the rest of it would be lost in
+//! silence. Without SILI every other length is told, with the difference as residual.
 
 use super::ScsiDrive;
 use crate::hardware::line::{Done, Failure};

@@ -141,7 +141,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// Before going to a place after the position was lost: the same cartridge must be there, and the modes must be set.
+    /// Before going to a place after the position was lost: the same cartridge must be there, and the modes must be
+    /// set.
     pub(super) fn recover(&mut self) -> Result<(), DriveError> {
         if self.at.is_some() {
             return Ok(());
@@ -185,7 +186,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
         let cleared = self.clear_slot();
         self.end_protection();
-        // Whoever prevented removal in this nexus has no use for it any more; a drive without the command prevents nothing.
+        // Whoever prevented removal in this nexus has no use for it any more; a drive without the command prevents
+        // nothing.
         drop(self.line.run(&Command::PreventRemoval { prevent: false }, Data::None));
         let unload =
             Command::LoadUnload { load: false, hold: false, end_of_tape: false, retension: false, immediate: false };

@@ -33,7 +33,8 @@ pub(super) enum Reserved {
 }
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Reserves the drive for this path with the mover's key, which is not 0. [`DriveError::InUse`] names the key of who has it.
+    /// Reserves the drive for this path with the mover's key, which is not 0. [`DriveError::InUse`] names the key of
+    /// who has it.
     pub fn reserve(&mut self, key: u64) -> Result<(), DriveError> {
         self.reserve_out(action::REGISTER_AND_IGNORE, 0, key)?;
         let reserved = self.send_reserve_out(action::RESERVE, key, 0);
@@ -55,7 +56,8 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// Gives the drive back; nothing is done if it is not reserved from here. After a loss, it is used without from now on.
+    /// Gives the drive back; nothing is done if it is not reserved from here. After a loss, it is used without from now
+    /// on.
     pub fn release(&mut self) -> Result<(), DriveError> {
         let Reserved::With(key) = std::mem::replace(&mut self.reserved, Reserved::No) else { return Ok(()) };
         self.reserve_out(action::RELEASE, key, 0)?;

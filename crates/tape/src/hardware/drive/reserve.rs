@@ -8,8 +8,9 @@
 //!  4  1  handling of deferred recovery         9 23  reserved
 //!  5  1  write mode, short erase mode
 //! ```
-//! A drive's own early warning lies where its maker put it; the last part of the catalog must fit behind it. A drive that knows no other
-//! goes on with its own. The standard lets a drive round; MB are taken for 10^6 bytes, of which no drive is known to mean less.
+//! A drive's own early warning lies where its maker put it; the last part of the catalog must fit behind it. A drive
+//! that knows no other goes on with its own. The standard lets a drive round; MB are taken for 10^6 bytes, of which no
+//! drive is known to mean less.
 
 use std::ops::Range;
 
@@ -38,8 +39,8 @@ pub(super) enum Reserve {
 }
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Has early warning told so many bytes in front of the drive's own, or a twentieth of the cartridge where that is less, from the
-    /// next load on: if the drive can.
+    /// Has early warning told so many bytes in front of the drive's own, or a twentieth of the cartridge where that is
+    /// less, from the next load on: if the drive can.
     #[must_use]
     pub fn with_reserve(mut self, bytes: u64) -> Self {
         self.reserve = Reserve::Wished(bytes);

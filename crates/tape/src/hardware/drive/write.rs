@@ -84,8 +84,8 @@ impl<T: Transport> ScsiDrive<T> {
         Ok(if early { WriteOutcome::EarlyWarning } else { WriteOutcome::Written })
     }
 
-    /// The medium is full. The position tells whether the last object was taken all the same; then the next flush says what became
-    /// of it.
+    /// The medium is full. The position tells whether the last object was taken all the same; then the next flush says
+    /// what became of it.
     fn end_of_medium(&mut self, lbn: u64, end: u64) -> Result<WriteOutcome, DriveError> {
         self.at = None;
         let data = self.ask_position()?;

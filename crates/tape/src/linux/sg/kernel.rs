@@ -93,7 +93,8 @@ pub(super) fn version(file: &File) -> io::Result<i32> {
     }
 }
 
-/// Asks for memory of the kernel's own for the data of a command, and returns how much it gave: what one command can move.
+/// Asks for memory of the kernel's own for the data of a command, and returns how much it gave: what one command can
+/// move.
 pub(super) fn reserve(file: &File, bytes: i32) -> io::Result<usize> {
     let mut got: c_int = bytes;
     // SAFETY: the descriptor is open, and this request reads one int from the pointer, which is valid for it.
@@ -110,14 +111,16 @@ pub(super) fn reserve(file: &File, bytes: i32) -> io::Result<usize> {
 /// How a command's end is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
-    /// SG_IO: for nodes that are open for reading only. A process that is stopped in it and goes on sends the command again.
+    /// SG_IO: for nodes that are open for reading only. A process that is stopped in it and goes on sends the command
+    /// again.
     InOne,
-    /// Sent by a write, and what came of it fetched by a read: a process that is stopped between them goes on where it was.
+    /// Sent by a write, and what came of it fetched by a read: a process that is stopped between them goes on where it
+    /// was.
     InTwo,
 }
 
-/// Sends a command and waits for its end. Behind an error of [`Call::InTwo`], but for those of the sending (ENXIO, EINVAL, ENOMEM), the
-/// node must not be used again: what belongs to the command may still come.
+/// Sends a command and waits for its end. Behind an error of [`Call::InTwo`], but for those of the sending (ENXIO,
+/// EINVAL, ENOMEM), the node must not be used again: what belongs to the command may still come.
 pub(super) fn send(
     fd: RawFd,
     call: Call,
@@ -173,17 +176,18 @@ pub(super) fn send(
 
 fn in_one(fd: RawFd, header: &mut Header) -> io::Result<()> {
     let blocked = SignalsBlocked::new()?;
-    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data, with their lengths
-    // beside them; all of them live until the call returns, and the kernel keeps none of them: the request is synchronous, and signals,
-    // which could have it return before the command has ended, are blocked.
+    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data,
+    // with their lengths beside them; all of them live until the call returns, and the kernel keeps none of them: the
+    // request is synchronous, and signals, which could have it return before the command has ended, are blocked.
     let result = unsafe { libc::ioctl(fd, SG_IO, ptr::from_mut(header)) };
     let error = io::Error::last_os_error();
     drop(blocked);
     if result == 0 { Ok(()) } else { Err(error) }
 }
 
-/// An interruptible wait in the kernel is begun anew when a process that was stopped (Ctrl-Z, SIGSTOP) goes on. Of SG_IO that is the whole
-/// call: the block goes to the tape twice, or one is read that nobody gets. Here only the waiting is begun anew.
+/// An interruptible wait in the kernel is begun anew when a process that was stopped (Ctrl-Z, SIGSTOP) goes on. Of
+/// SG_IO that is the whole call: the block goes to the tape twice, or one is read that nobody gets. Here only the
+/// waiting is begun anew.
 fn in_two(fd: RawFd, header: &mut Header) -> io::Result<()> {
     let len = size_of::<Header>();
     let ended = |result: libc::ssize_t| match usize::try_from(result) {
@@ -191,9 +195,10 @@ fn in_two(fd: RawFd, header: &mut Header) -> io::Result<()> {
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
         Err(_) => Err(io::Error::last_os_error()),
     };
-    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data, with their lengths
-    // beside them. They live until this function returns, which is behind the read that ends the request, and the kernel uses them only
-    // within the write and the read. Where the read fails, nobody reads from the node again.
+    // SAFETY: `header` is laid out as the kernel's structure. Its pointers are to the caller's command, sense and data,
+    // with their lengths beside them. They live until this function returns, which is behind the read that ends the
+    // request, and the kernel uses them only within the write and the read. Where the read fails, nobody reads from the
+    // node again.
     ended(unsafe { libc::write(fd, ptr::from_mut(header).cast(), len) })?;
     loop {
         let mut waited = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -219,8 +224,8 @@ impl SignalsBlocked {
     fn new() -> io::Result<Self> {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: `sigfillset` initialises the set that it is given; `pthread_sigmask` reads it and initialises `before`, which is
-        // taken as such only if it succeeded.
+        // SAFETY: `sigfillset` initialises the set that it is given; `pthread_sigmask` reads it and initialises
+        // `before`, which is taken as such only if it succeeded.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             match libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) {

@@ -140,7 +140,8 @@ impl Node {
     /// Opens it for reading and writing, without waiting for a cartridge.
     pub(super) fn open(path: &Path, watched: &Watched) -> std::io::Result<Self> {
         let open = || loop {
-            // Write protection is found when it is written to: an open that asks for it would wait for a cartridge, too.
+            // Write protection is found when it is written to: an open that asks for it would wait for a cartridge,
+            // too.
             match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 opened => break opened,

@@ -45,8 +45,8 @@ impl StDrive {
     pub(super) fn find(&mut self) -> Result<Found, DriveError> {
         self.at = None;
         let node = self.node()?;
-        // A step of no blocks moves nothing, and the driver no longer thinks that it is writing: it would put a filemark, at close or
-        // before a seek, wherever the tape stands now.
+        // A step of no blocks moves nothing, and the driver no longer thinks that it is writing: it would put a
+        // filemark, at close or before a seek, wherever the tape stands now.
         let _ = node.operate(Operation::ForwardBlocks, 0);
         // The driver refuses this, which is no command, only after a reset that it knows of.
         if node.operate(Operation::Nothing, 0).is_err() {

@@ -47,7 +47,8 @@ impl StDrive {
         Ok(ReadOutcome::Filemark)
     }
 
-    /// A block that is longer than the buffer has been passed: its length is found by reading it again with room for any.
+    /// A block that is longer than the buffer has been passed: its length is found by reading it again with room for
+    /// any.
     fn too_long(&mut self, lbn: u64, buffer: usize) -> DriveError {
         let measured = (|| {
             self.seek(lbn)?;

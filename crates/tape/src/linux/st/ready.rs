@@ -200,8 +200,8 @@ impl StDrive {
         options.is_some_and(|options| options & (option::WANTED | option::UNWANTED) == option::WANTED)
     }
 
-    /// Reads at the beginning: whether anything is written, and how long a block may be. The driver cannot be asked for the drive's
-    /// limits, but refuses a read beyond them, or beyond its own memory, before the tape moves.
+    /// Reads at the beginning: whether anything is written, and how long a block may be. The driver cannot be asked for
+    /// the drive's limits, but refuses a read beyond them, or beyond its own memory, before the tape moves.
     fn first_look(&self, node: &Node) -> Result<(u32, EncryptionState), DriveError> {
         let mut longest = self.settings.block_bytes_max;
         let mut room = vec![0; longest as usize];
@@ -239,8 +239,8 @@ impl StDrive {
     }
 }
 
-/// What the drive itself says, by its generic node: the tape driver keeps that to itself. Nothing is known of the tape yet that a unit
-/// attention, which would be taken along, could make wrong.
+/// What the drive itself says, by its generic node: the tape driver keeps that to itself. Nothing is known of the tape
+/// yet that a unit attention, which would be taken along, could make wrong.
 fn sense_beside(path: &Path) -> Option<Sense> {
     let real = fs::canonicalize(path).ok()?;
     let generic = scan().ok()?.into_iter().find(|node| node.has_node(&real))?.generic?;

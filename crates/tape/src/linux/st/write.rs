@@ -21,8 +21,8 @@ impl StDrive {
         self.verify_if_others_came(lbn)?;
         let node = self.node()?;
         let sent = match node.write(block) {
-            // Behind a write that met early warning the driver refuses one, and nothing is sent. At the end of the medium it refuses
-            // what it sent and then the next: so what is refused twice has no room.
+            // Behind a write that met early warning the driver refuses one, and nothing is sent. At the end of the
+            // medium it refuses what it sent and then the next: so what is refused twice has no room.
             Err(Errno::NOSPC) => node.write(block),
             sent => sent,
         };
@@ -110,8 +110,8 @@ impl StDrive {
         self.flushed(lbn)
     }
 
-    /// A flush succeeded. It counts only if the drive stands behind all that was written: a buffer that was lost with a reset is
-    /// flushed with success.
+    /// A flush succeeded. It counts only if the drive stands behind all that was written: a buffer that was lost with a
+    /// reset is flushed with success.
     fn flushed(&mut self, lbn: u64) -> Result<(), DriveError> {
         self.verify(lbn)?;
         self.unflushed = false;

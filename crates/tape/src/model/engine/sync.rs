@@ -1,8 +1,8 @@
 //! Syncs: what each kind of drive does when the host waits for its data to be on the tape.
 //!
-//! A sync is answered as soon as the buffer is empty. A drive without a way around it goes back then. One that has a way writes
-//! pad, and the next file gathers in the buffer meanwhile: so it has a lead over the tape, and a host that wavers does not run
-//! it dry.
+//! A sync is answered as soon as the buffer is empty. A drive without a way around it goes back then. One that has a
+//! way writes pad, and the next file gathers in the buffer meanwhile: so it has a lead over the tape, and a host that
+//! wavers does not run it dry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::{Conversion, Engine, Motion};
 use crate::model::spec::{Accelerator, VirtualBackhitch};
 
 impl Engine {
-    /// A file sync behind a file of so many MB: the host waits until the file is on the tape. Gives the seconds that it took.
+    /// A file sync behind a file of so many MB: the host waits until the file is on the tape. Gives the seconds that it
+    /// took.
     pub fn file_sync(&mut self, file_mb: f64) -> f64 {
         if self.conversion != Conversion::None {
             return 0.0;
@@ -55,8 +56,8 @@ impl Engine {
         }
     }
 
-    /// Small files: the file and some pad go to a sparse wrap at once, and the tape moves on while the next file comes. What was
-    /// gathered is written to its own wrap when there is enough of it, which takes one backhitch.
+    /// Small files: the file and some pad go to a sparse wrap at once, and the tape moves on while the next file comes.
+    /// What was gathered is written to its own wrap when there is enough of it, which takes one backhitch.
     fn sync_sparsely(&mut self, accelerator: &Accelerator, file_mb: f64) {
         self.drain_moving();
         // Pad on the sparse wraps takes no capacity: they are written over.
@@ -107,8 +108,8 @@ impl Engine {
         }
     }
 
-    /// The tape moves on and takes no data. What the host hands over meanwhile gathers in the buffer, so that a host that wavers does
-    /// not run it dry at once.
+    /// The tape moves on and takes no data. What the host hands over meanwhile gathers in the buffer, so that a host
+    /// that wavers does not run it dry at once.
     fn pad_for(&mut self, seconds: f64) {
         self.pad_until_s = self.totals.elapsed_s + seconds;
     }

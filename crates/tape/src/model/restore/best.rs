@@ -3,8 +3,8 @@
 use super::Tour;
 
 impl Tour<'_> {
-    /// The order that takes least: for each set of stretches, and each of them as its last, the quickest way through it is a quickest way
-    /// through the set without that last one, and a step.
+    /// The order that takes least: for each set of stretches, and each of them as its last, the quickest way through it
+    /// is a quickest way through the set without that last one, and a step.
     ///
     /// ```text
     ///  seconds(set, last) = min over the others, as the one before:  seconds(set without last, before) + between(before, last)

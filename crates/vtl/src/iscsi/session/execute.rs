@@ -39,8 +39,8 @@ pub(crate) fn refusal(task: &Task, data_out_max: usize, luns: impl FnOnce() -> V
     refused.then(|| check_condition(SenseKey::IllegalRequest, 0x24))
 }
 
-/// What a command moves compared with what its initiator expected (RFC 7143, 11.4.5): of data it sends, how many the command takes,
-/// where its unit knows; otherwise of data it receives.
+/// What a command moves compared with what its initiator expected (RFC 7143, 11.4.5): of data it sends, how many the
+/// command takes, where its unit knows; otherwise of data it receives.
 fn residuals(task: &Task, data_out_len: Option<u64>, data_in_len: usize) -> (u8, u32) {
     match data_out_len {
         Some(taken) if taken > 0 || task.out_len() > 0 => residual(taken, task.out_len()),
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(residuals(&task(0, 0), Some(0), 0), (0, 0));
     }
 
-    /// Segments of 8, sequences of 20: each sequence is cut anew, its last PDU says so, and the very last has the status.
+    /// Segments of 8, sequences of 20: each sequence is cut anew, its last PDU says so, and the very last has the
+    /// status.
     #[test]
     fn data_are_cut_into_segments_and_sequences() {
         let data: Vec<u8> = (0..50).collect();

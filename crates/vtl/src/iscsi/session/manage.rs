@@ -1,8 +1,9 @@
 //! Task management (RFC 7143, 11.5 and 11.6): commands taken away, units reset.
 //!
-//! What had not begun is thrown away at once. A command that runs is told to end ([`Cancel`](crate::device::Cancel)), which long ones
-//! do at their next step; the function is answered when it has, because only then nothing of it can happen any more. Commands of other sessions that a function takes
-//! away are ended with TASK ABORTED, so that no initiator waits for them until its patience ends.
+//! What had not begun is thrown away at once. A command that runs is told to end ([`Cancel`](crate::device::Cancel)),
+//! which long ones do at their next step; the function is answered when it has, because only then nothing of it can
+//! happen any more. Commands of other sessions that a function takes away are ended with TASK ABORTED, so that no
+//! initiator waits for them until its patience ends.
 
 use std::sync::Arc;
 

@@ -73,7 +73,8 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a session its place. The same initiator port that logs in anew ends its old session first (RFC 7143, 6.3.5).
+    /// Gives a session its place. The same initiator port that logs in anew ends its old session first (RFC 7143,
+    /// 6.3.5).
     pub(crate) fn admit(&self, identity: &Identity, stream: &Arc<TcpStream>) -> Result<Registration<'_>, LoginStatus> {
         let deadline = Instant::now() + REPLACE_WAIT;
         let mut entries = self.entries();

@@ -1,7 +1,7 @@
 //! Recommended access order, by the geometry of the drive's model.
 //!
-//! The model reckons in bytes from the beginning of tape, and a host in blocks: the blocks of the cartridge are taken to be all of their mean
-//! length, which for a tape that was written in one block size they nearly are.
+//! The model reckons in bytes from the beginning of tape, and a host in blocks: the blocks of the cartridge are taken
+//! to be all of their mean length, which for a tape that was written in one block size they nearly are.
 
 use capstan_tape::Drive;
 use capstan_tape::model::{Afterwards, Extent, Restore, Standing, plan_restore};

@@ -1,13 +1,13 @@
 //! Keys that the drive fetches itself.
 //!
-//! A key may be destroyed, or its store be lost from sight, while its volume is in a drive. So the drive asks not only when a
-//! cartridge is threaded, but again with the first block behind each motion of the tape, and when what was written is flushed: no
-//! job starts under a key that is gone, and none is told that what it wrote under one is safe. With every block it would be too
-//! often: the store is read and checked as a whole.
+//! A key may be destroyed, or its store be lost from sight, while its volume is in a drive. So the drive asks not only
+//! when a cartridge is threaded, but again with the first block behind each motion of the tape, and when what was
+//! written is flushed: no job starts under a key that is gone, and none is told that what it wrote under one is safe.
+//! With every block it would be too often: the store is read and checked as a whole.
 //!
-//! A volume may have several keys, and each block names its own: so for reading the drive below is given whichever the next block
-//! asks for. What is appended has the key in force, or a new one when that one's time is over, which is fetched anew after any read:
-//! never is anything written with a key that came for reading.
+//! A volume may have several keys, and each block names its own: so for reading the drive below is given whichever the
+//! next block asks for. What is appended has the key in force, or a new one when that one's time is over, which is
+//! fetched anew after any read: never is anything written with a key that came for reading.
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Cartridge;
@@ -27,7 +27,8 @@ use crate::unit::answer::{Answer, Refusal, check};
 pub(super) enum AgentKey {
     /// It did not ask since the tape was moved, or a reset took the key away.
     Unasked,
-    /// The drive below has none, or the one that the last block needed; what the next one needs it will name. Nothing is written.
+    /// The drive below has none, or the one that the last block needed; what the next one needs it will name. Nothing
+    /// is written.
     AsNamed,
     /// The drive below has the one to append with.
     Granted(KeyTag),
@@ -65,7 +66,8 @@ fn cartridge<'a>(volser: &'a Volser, medium: &'a Medium) -> Cartridge<'a> {
 }
 
 impl Work<'_> {
-    /// Fetches the key that the first block of an encrypted volume names, to read: that it is not there is told at the mount.
+    /// Fetches the key that the first block of an encrypted volume names, to read: that it is not there is told at the
+    /// mount.
     pub(super) fn fetch_first_key(&mut self) {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return };
         let EncryptionState::Encrypted { tag, .. } = loaded.medium.encryption else { return };
@@ -165,8 +167,9 @@ impl Work<'_> {
         Ok(bay.drive.read_block(buffer))
     }
 
-    /// Writing begins at the beginning of tape, with a key that was never used. That it is used now is on record before the first
-    /// block is handed over: whatever happens then, a reset, a crash, no block lies under a key that seems to be unused.
+    /// Writing begins at the beginning of tape, with a key that was never used. That it is used now is on record before
+    /// the first block is handed over: whatever happens then, a reset, a crash, no block lies under a key that seems to
+    /// be unused.
     fn take_new_key(&mut self) -> Answer {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
         let issued = agent.new_key(drive, &bay.volser, self.unit.algorithm());
@@ -181,8 +184,8 @@ impl Work<'_> {
         })
     }
 
-    /// All that was written is on the volume: a key that was destroyed meanwhile is told of before anybody relies on what was
-    /// written with it.
+    /// All that was written is on the volume: a key that was destroyed meanwhile is told of before anybody relies on
+    /// what was written with it.
     pub(super) fn confirm_key(&mut self) -> Answer {
         let (Some((agent, drive)), Ok((bay, loaded))) = (self.unit.agent(), self.state.loaded()) else { return Ok(()) };
         // What was not used since it was asked for is no matter.

@@ -1,8 +1,9 @@
 //! A drive that stops in the middle of a long command when the command is taken away.
 //!
-//! VERIFY of a whole tape, SPACE over thousands of filemarks and the search for them are many steps of the drive below; each step
-//! looks first whether anybody still wants the command. Steps that read or move the tape are refused then; what writes, threads
-//! or lets go is not, so that nothing is left half done. Where the tape stands afterwards is where the last step left it.
+//! VERIFY of a whole tape, SPACE over thousands of filemarks and the search for them are many steps of the drive below;
+//! each step looks first whether anybody still wants the command. Steps that read or move the tape are refused then;
+//! what writes, threads or lets go is not, so that nothing is left half done. Where the tape stands afterwards is where
+//! the last step left it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -192,8 +192,8 @@ impl Work<'_> {
     fn device_status(&self) -> [u8; 4] {
         let mut bits = 0u32;
         let mut set = |bit: u8, on: bool| bits |= u32::from(on) << (31 - bit);
-        // Byte 1: in transition 0; bits from the left: RAA.., MSTD, MTHRD, MOUNTED. Byte 0: PAMR, HUI, MACC, CMPR, WRTP, CRQST,
-        // CRQRD, DINIT.
+        // Byte 1: in transition 0; bits from the left: RAA.., MSTD, MTHRD, MOUNTED. Byte 0: PAMR, HUI, MACC, CMPR,
+        // WRTP, CRQST, CRQRD, DINIT.
         set(3, self.state.modes.buffered > 0);
         set(4, self.state.loaded.as_ref().is_some_and(|loaded| loaded.medium.write_protected));
         set(7, true);

@@ -1,8 +1,8 @@
 //! A cartridge's memory as hosts see it: READ ATTRIBUTE and WRITE ATTRIBUTE.
 //!
-//! What the drive knows (capacity, barcode of the cartridge) is made when it is asked for. What hosts wrote lies beside the
-//! cartridge, in `NAME.attributes`, as WRITE ATTRIBUTE brought it; the file is replaced whole, so that a crash leaves the old one
-//! or the new one.
+//! What the drive knows (capacity, barcode of the cartridge) is made when it is asked for. What hosts wrote lies beside
+//! the cartridge, in `NAME.attributes`, as WRITE ATTRIBUTE brought it; the file is replaced whole, so that a crash
+//! leaves the old one or the new one.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::unit::answer::{Answer, check, invalid_command_field, invalid_paramete
 /// Bytes that hosts may write: as much as an LTO cartridge has room for.
 const HOST_BYTES_MAX: usize = 2048;
 
-/// Key data that stand with each block of a volume with one key: in the part of the numbers that belongs to vendors. They were
-/// kept like this until volumes could have several keys, and are read still.
+/// Key data that stand with each block of a volume with one key: in the part of the numbers that belongs to vendors.
+/// They were kept like this until volumes could have several keys, and are read still.
 const UNAUTHENTICATED_KEY_DATA: u16 = 0x1400;
 const AUTHENTICATED_KEY_DATA: u16 = 0x1401;
 /// How often writing began at the beginning of tape.
@@ -70,8 +70,8 @@ impl CartridgeMemory {
         self.get(LIVES).and_then(Attribute::as_number).unwrap_or(0)
     }
 
-    /// Writing began at the beginning of tape: the volume change reference counts it. It is a service to hosts; a file that cannot
-    /// be written must not make the cartridge unwritable.
+    /// Writing began at the beginning of tape: the volume change reference counts it. It is a service to hosts; a file
+    /// that cannot be written must not make the cartridge unwritable.
     pub(super) fn began_anew(&mut self) {
         self.set(Attribute::number(LIVES, (self.lives() + 1).to_be_bytes()));
         let _ = self.save();

@@ -83,8 +83,8 @@ impl Work<'_> {
         loaded.is_some_and(|loaded| loaded.medium.rewritability == Rewritability::WriteOnce)
     }
 
-    /// Medium type in the mode parameter header, as LTO drives tell it: the generation, and 8h, or Ch of write-once cartridges; 0, the
-    /// default, of all others.
+    /// Medium type in the mode parameter header, as LTO drives tell it: the generation, and 8h, or Ch of write-once
+    /// cartridges; 0, the default, of all others.
     fn medium_type(&self) -> u8 {
         let generation = self.state.loaded.as_ref().and_then(|loaded| loaded.medium.generation.as_deref());
         let number = generation.and_then(|name| name.strip_prefix("LTO-")).and_then(|number| number.parse::<u8>().ok());
@@ -95,8 +95,9 @@ impl Work<'_> {
         }
     }
 
-    /// Medium configuration: whether the medium is write-once, and what of it may be written over all the same: no label (0), and of the
-    /// filemarks at its end none, for which SSC-5 has no code; 2 is what LTO drives say, which let all but one be written over.
+    /// Medium configuration: whether the medium is write-once, and what of it may be written over all the same: no
+    /// label (0), and of the filemarks at its end none, for which SSC-5 has no code; 2 is what LTO drives say, which
+    /// let all but one be written over.
     fn medium_configuration(&self) -> Vec<u8> {
         let mut page = vec![MEDIUM_CONFIGURATION, 0x1e];
         page.resize(32, 0);

@@ -1,8 +1,9 @@
 //! Encryption by the drive: keys that hosts set, and keys that the drive fetches itself.
 //!
-//! A host's key is for its own nexus or for all; what is in effect for a command is its own, else the one for all. A volume is
-//! plain or encrypted from its first block on, with one key or with several, as each block names its own: what a host may do otherwise on LTO drives, mixing block by
-//! block, is refused here as an enterprise drive refuses it.
+//! A host's key is for its own nexus or for all; what is in effect for a command is its own, else the one for all. A
+//! volume is plain or encrypted from its first block on, with one key or with several, as each block names its own:
+//! what a host may do otherwise on LTO drives, mixing block by block, is refused here as an enterprise drive refuses
+//! it.
 
 use std::collections::HashMap;
 
@@ -164,7 +165,8 @@ impl Work<'_> {
         self.state.on_drive(|bay, loaded| {
             let drive = &mut bay.drive;
             let lbn = drive.position()?.lbn;
-            // Only of a volume that is plain need it be known whether a block follows at all: the next one has no envelope to tell.
+            // Only of a volume that is plain need it be known whether a block follows at all: the next one has no
+            // envelope to tell.
             loaded.filemarks.look(drive, lbn + 1)?;
             if loaded.filemarks.at_or_behind(lbn) == Some(lbn) {
                 return Ok((NextBlock::NoBlock, None));
@@ -182,7 +184,8 @@ impl Work<'_> {
                 }
                 EncryptionState::Encrypted { tag: first, .. } => first,
             };
-            // A read without room for a byte comes to nothing, and says which key it would have needed: if none, the loaded one.
+            // A read without room for a byte comes to nothing, and says which key it would have needed: if none, the
+            // loaded one.
             let read = drive.read_block(&mut []);
             drive.locate(lbn)?;
             let needed = needed(&read).or(tag).unwrap_or(first);
@@ -198,8 +201,8 @@ impl Work<'_> {
         self.note_key_data();
     }
 
-    /// A block was written with this key: what belongs to it is kept in the cartridge's memory, as it stands with each block on a
-    /// tape of metal.
+    /// A block was written with this key: what belongs to it is kept in the cartridge's memory, as it stands with each
+    /// block on a tape of metal.
     pub(super) fn note_key_data(&mut self) {
         let keys = &self.state.keys;
         let setting = match self.unit.encryption {

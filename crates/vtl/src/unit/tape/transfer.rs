@@ -71,8 +71,8 @@ impl Work<'_> {
                 match stop {
                     None => Ok(()),
                     Some(Stop::Length { found }) => {
-                        // SSC-5, 5.11: a shorter block is passed over in silence if that was asked for, a longer one only if no
-                        // fixed length is set.
+                        // SSC-5, 5.11: a shorter block is passed over in silence if that was asked for, a longer one
+                        // only if no fixed length is set.
                         let silent = suppress && (found < len as usize || fixed_len == 0);
                         if silent { Ok(()) } else { Err(incorrect_length(i64::from(len) - found as i64)) }
                     }
@@ -85,7 +85,8 @@ impl Work<'_> {
                 }
                 self.state.loaded()?;
                 let fixed_len = fixed_len as usize;
-                // More than the longest block at once is more than anyone asks for; it is taken in parts by no initiator known.
+                // More than the longest block at once is more than anyone asks for; it is taken in parts by no
+                // initiator known.
                 if (count as usize).saturating_mul(fixed_len) > crate::device::DATA_IN_MAX {
                     return Err(invalid_command_field(2));
                 }
@@ -116,12 +117,13 @@ impl Work<'_> {
         }
     }
 
-    /// Reads a block, with its checksum where it has one, to behind the first `at` bytes of the buffer; a block of another length is
-    /// told, and passed over.
+    /// Reads a block, with its checksum where it has one, to behind the first `at` bytes of the buffer; a block of
+    /// another length is told, and passed over.
     fn read_one(&mut self, data_in: &mut DataIn, at: usize, len: usize) -> Result<(usize, Option<Stop>), Refusal> {
         self.ready_keys(Purpose::Reading)?;
         let method = self.state.modes.protection.of_reads();
-        // A checksum is made of what was read: the block's own, in the cartridge, has just been checked by the drive below.
+        // A checksum is made of what was read: the block's own, in the cartridge, has just been checked by the drive
+        // below.
         let behind = if method.is_some() { CHECKSUM_LEN } else { 0 };
         let (bay, _) = self.state.loaded()?;
         let longest = bay.drive.block_limits().max as usize;
@@ -187,7 +189,8 @@ impl Work<'_> {
         }
     }
 
-    /// The block in what was sent, if it is as it was when its checksum was made; `left` is the residual where it is not.
+    /// The block in what was sent, if it is as it was when its checksum was made; `left` is the residual where it is
+    /// not.
     fn taken<'b>(&self, sent: &'b [u8], left: i64) -> Result<&'b [u8], Refusal> {
         let method = self.state.modes.protection.of_writes();
         let behind = if method.is_some() { CHECKSUM_LEN } else { 0 };
@@ -213,8 +216,8 @@ impl Work<'_> {
         if loaded.access != Access::ReadWrite {
             return Err(check(SenseKey::DataProtect, 0x30, 0x05));
         }
-        // The drive below refuses all that is not at the end of data. It is asked first at the beginning, since a write there draws a new
-        // key and begins the volume's memory anew.
+        // The drive below refuses all that is not at the end of data. It is asked first at the beginning, since a write
+        // there draws a new key and begins the volume's memory anew.
         let taken = loaded.medium.rewritability == Rewritability::WriteOnce
             && loaded.medium.encryption != EncryptionState::Blank;
         if taken && bay.drive.position().is_ok_and(|position| position.lbn == 0) {
@@ -333,8 +336,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// ERASE from the beginning makes the medium blank; at the end of data there is nothing to erase. In between, a drive below knows
-    /// no cut but that of a write. What is write-once is never erased, even where there is nothing on it.
+    /// ERASE from the beginning makes the medium blank; at the end of data there is nothing to erase. In between, a
+    /// drive below knows no cut but that of a write. What is write-once is never erased, even where there is nothing on
+    /// it.
     pub(super) fn erase(&mut self) -> Answer {
         self.check_may_write()?;
         if self.state.loaded()?.1.medium.rewritability == Rewritability::WriteOnce {

@@ -121,8 +121,8 @@ async fn done(node: &Arc<Node>, request: &[u8]) -> String {
     decided.acts[0].uids[0].clone()
 }
 
-/// A name can be given once and a key activated once: were a commit that happened taken for one that did not, the second try
-/// would be refused, or there would be another key.
+/// A name can be given once and a key activated once: were a commit that happened taken for one that did not, the
+/// second try would be refused, or there would be another key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_done_once_and_answered_so() {
     let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
@@ -152,7 +152,8 @@ fn what_a_ledger_does_not_commit_at_once_is_refused_before_it_is_tried() {
     }
 }
 
-/// A backup that holds a library's key which nobody could use again would be found out when it is needed. So it is opened when it is made.
+/// A backup that holds a library's key which nobody could use again would be found out when it is needed. So it is
+/// opened when it is made.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_names_an_object_whose_material_does_not_open() {
     use crate::backup::{ClusterRecords, Knowledge, check, write_database};
@@ -188,8 +189,8 @@ async fn a_backup_names_an_object_whose_material_does_not_open() {
     assert!(report.unproved[0].reason.contains("does not open"), "{:?}", report.unproved);
 }
 
-/// What one client keeps is bounded; what it destroys gives it room again, and leaves little behind. All of it was without an end, and a destroyed
-/// object kept up to 36 KB.
+/// What one client keeps is bounded; what it destroys gives it room again, and leaves little behind. All of it was
+/// without an end, and a destroyed object kept up to 36 KB.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_domain_has_so_much_and_gets_room_back_for_what_it_destroys() {
     let (node, client) = (node(1, Faults::default()), "library".parse().unwrap());
