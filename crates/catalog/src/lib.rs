@@ -114,6 +114,6 @@ pub use state::{State, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };
-pub use volume::{MediumKind, Volume, VolumeKey, VolumeState};
+pub use volume::{KeyRef, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
 pub use wanted::{CopyState, WantedCopy};

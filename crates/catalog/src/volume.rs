@@ -51,7 +51,7 @@ impl MediumKind {
 
 /// The key that a volume is encrypted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VolumeKey {
+pub struct KeyRef {
     /// The key's public name.
     pub tag: KeyTag,
     /// The cipher.
@@ -70,7 +70,7 @@ pub struct Volume {
     /// What may be done with it.
     pub state: VolumeState,
     /// Its key; `None` where it is plain.
-    pub key: Option<VolumeKey>,
+    pub key: Option<KeyRef>,
     /// Bytes that it is thought to hold.
     pub capacity: Option<u64>,
     /// Bytes on it, block headers included. [`Catalog::record_checkpoint`] adds to it.
@@ -220,7 +220,7 @@ pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogErro
 fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
     let (code, medium): (u8, u8) = (row.get(3)?, row.get(17)?);
     let key = match (row.get(4)?, row.get::<_, Option<u8>>(5)?) {
-        (Some(tag), Some(code)) => Some(VolumeKey { tag: KeyTag(tag), algorithm: algorithm(5, code)? }),
+        (Some(tag), Some(code)) => Some(KeyRef { tag: KeyTag(tag), algorithm: algorithm(5, code)? }),
         _ => None,
     };
     Ok(Volume {

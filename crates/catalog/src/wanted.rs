@@ -47,7 +47,7 @@ const WANTED: &str = "SELECT object, copy, pool, whole, EXISTS
 impl Catalog {
     /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which
     /// nothing ever was; so only the one process that writes may call it, and no object of its own may be on the way.
-    pub fn want_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
+    pub fn promise_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction
             .execute("DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)", [])?;
@@ -160,7 +160,7 @@ mod tests {
         };
         for run in 1..20u8 {
             let object = ObjectId([run; 16]);
-            catalog.want_copies(&[(object, 1, "main"), (object, 2, "main-copy2")]).unwrap();
+            catalog.promise_copies(&[(object, 1, "main"), (object, 2, "main-copy2")]).unwrap();
             assert_eq!(rows(&catalog), 2);
         }
         let left = catalog.wanted_copies(ObjectId([19; 16])).unwrap();

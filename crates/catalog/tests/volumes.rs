@@ -4,8 +4,8 @@
 mod tape;
 
 use capstan_catalog::{
-    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, JobStart, LostCopy, MediumKind, Pool, Promise, ScratchFeed,
-    Volume, VolumeKey, VolumeState,
+    Catalog, CatalogError, CopyState, JobEnd, JobOutcome, JobStart, KeyRef, LostCopy, MediumKind, Pool, Promise,
+    ScratchFeed, Volume, VolumeState,
 };
 use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectId, ObjectRecord, ObjectState, PartRecord, Volser,
@@ -27,7 +27,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
         pool: Some("vault".to_owned()),
         id: Some(VolumeId(u64::MAX)),
         state: VolumeState::Suspect,
-        key: Some(VolumeKey { tag: KeyTag([9; 16]), algorithm: Algorithm::Aes256Ccm }),
+        key: Some(KeyRef { tag: KeyTag([9; 16]), algorithm: Algorithm::Aes256Ccm }),
         capacity: Some(1 << 40),
         read_ns: Some(-5),
         mounts: 3,
@@ -99,7 +99,7 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     let (mut twin, mut blank) = (Tape::new("C00001", 33), 100);
     let mut catalog = catalog(dir.path(), &[&first, &second, &twin]);
     let id = object_id(1);
-    catalog.want_copies(&[(id, 1, "main"), (id, 2, "main"), (id, 3, "vault")]).unwrap();
+    catalog.promise_copies(&[(id, 1, "main"), (id, 2, "main"), (id, 3, "vault")]).unwrap();
     let (open, complete) = (object(id, None, ObjectState::Open), object(id, None, ObjectState::Complete));
     first.write(part(&open, &[file("a", 0, 0)])).record(&mut catalog).unwrap();
     assert_eq!(catalog.lacking_copies().unwrap(), [], "an open object lacks nothing yet");

@@ -123,7 +123,7 @@ impl Display {
             Event::SourceMissing { source, reason } => {
                 self.warn(&format!("source {} is not backed up: {reason}", path_text(source)));
             }
-            Event::BaseGone { source, gone, base } => {
+            Event::BaseUnavailable { source, gone, base } => {
                 self.warn(&format!("{}: {}", path_text(source), gone.message(*base)));
             }
             Event::CopyFailed { copy, reason } => self.warn(&format!("copy {copy} failed: {reason}")),

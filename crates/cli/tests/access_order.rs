@@ -17,7 +17,7 @@ use capstan_director::{
 };
 use capstan_vtl::tape::hardware::{Compression, ScsiDrive};
 use capstan_vtl::tape::scsi::{Data, Reply, Transport, TransportError};
-use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand};
+use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element};
 use capstan_vtl::{Library, LocalLibrary, LocalTransport};
 
 use local::{Ground, now_ns};
@@ -101,8 +101,8 @@ impl Changer for WatchedLibrary {
         self.robot.unload(drive)
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        self.robot.run_errand(errand)
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.robot.carry_out_request(request)
     }
 }
 

@@ -10,10 +10,10 @@ use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
 use capstan_keys::Cartridge;
 use capstan_tape::{ChangerError, EncryptionState};
 
-use crate::config::Carrier;
+use crate::config::Loader;
 use crate::damage::BadPlaces;
-use crate::desk::Desk;
 use crate::label::{create_cartridge, label_volume};
+use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 use crate::{DirectorError, WriteOnceBar};
@@ -50,8 +50,8 @@ impl Site {
         // can be labelled.
         let writer =
             if self.holds_nothing(volser)? { self.writer_lock_within(Duration::ZERO) } else { self.writer_lock() };
-        let desk = Desk::new(self);
-        let _volumes = desk.volumes_lock()?;
+        let mounter = Mounter::new(self);
+        let _volumes = mounter.volumes_lock()?;
         let _writer = match writer {
             Err(DirectorError::Busy { .. }) if self.holds_nothing(volser)? => None,
             other => Some(other?),
@@ -63,16 +63,16 @@ impl Site {
                 Some(found.ok_or_else(|| DirectorError::UnknownPool { pool: name.to_owned() })?)
             }
         };
-        if !desk.present_anywhere()?.contains(volser) {
+        if !mounter.present_anywhere()?.contains(volser) {
             if locked(&self.catalog).volume(volser)?.is_some_and(|known| known.id.is_some()) {
                 // It was taken out. Another cartridge of its barcode would keep it from coming back.
                 return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
             }
-            create_cartridge(&desk, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
+            create_cartridge(&mounter, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
         }
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
-        let mut volume = desk.mount(volser)?;
+        let mut volume = mounter.mount(volser)?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
         let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;
@@ -81,9 +81,9 @@ impl Site {
         } else if foreign && loss == Loss::Refuse {
             Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
         } else {
-            label_volume(&desk, &mut volume, pool.as_ref(), block_len_max, promise)
+            label_volume(&mounter, &mut volume, pool.as_ref(), block_len_max, promise)
         };
-        desk.dismount(volume.drive, volume.number, volser)?;
+        mounter.dismount(volume.drive, volume.number, volser)?;
         let (_, copies) = labelled?;
         Ok(Overwritten { copies, last })
     }
@@ -108,13 +108,13 @@ impl Site {
     /// promise is kept.
     pub fn erase(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
-        let desk = Desk::new(self);
-        let known = desk.volume(volser)?;
+        let mounter = Mounter::new(self);
+        let known = mounter.volume(volser)?;
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
-        let mut volume = desk.mount(volser)?;
+        let mut volume = mounter.mount(volser)?;
         if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
-            desk.dismount(volume.drive, volume.number, volser)?;
+            mounter.dismount(volume.drive, volume.number, volser)?;
             return Err(error);
         }
         // The catalog forgets before the medium does: what it lists can always be read.
@@ -133,9 +133,9 @@ impl Site {
         };
         let copies = locked(&self.catalog).relabelled(&row, promise)?;
         let erased = volume.drive.erase().map_err(DirectorError::from);
-        desk.dismount(volume.drive, volume.number, volser)?;
+        mounter.dismount(volume.drive, volume.number, volser)?;
         erased?;
-        desk.keys_ended(Cartridge { volser, serial: volume.medium.serial.as_ref() })?;
+        mounter.keys_ended(Cartridge { volser, serial: volume.medium.serial.as_ref() })?;
         Ok(Overwritten { copies, last })
     }
 
@@ -143,10 +143,10 @@ impl Site {
     /// another copy and its promise is kept.
     pub fn forget(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _lock = self.writer_lock()?;
-        let desk = Desk::new(self);
-        desk.volume(volser)?;
+        let mounter = Mounter::new(self);
+        mounter.volume(volser)?;
         // What a person fetches may be lost, and nobody knows but that person.
-        if self.config.library.carrier() == Carrier::Robot && desk.present_anywhere()?.contains(volser) {
+        if self.config.library.loader() == Loader::Robot && mounter.present_anywhere()?.contains(volser) {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
         let last = self.would_lose(volser, loss)?;
@@ -226,7 +226,7 @@ impl Site {
 
     /// Barcodes of the cartridges in the library.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
-        Desk::new(self).present()
+        Mounter::new(self).present()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, Moment, Pool, Promise, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{CheckpointSeen, KeyRef, Moment, Pool, Promise, ScratchFeed, Volume, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
@@ -14,8 +14,8 @@ use capstan_tape::{ChangerError, Drive, DriveError, EncryptionState, with_causes
 use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
-use crate::desk::{Desk, InDrive};
 use crate::label::{create_cartridge, label_volume, random_u64};
+use crate::mounter::{InDrive, Mounter};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
 use crate::request::Shortfall;
 use crate::site::locked;
@@ -29,7 +29,7 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Serves one copy of a session with volumes of one pool.
 pub(crate) struct AppendHost {
-    pub(crate) desk: Desk,
+    pub(crate) mounter: Mounter,
     pub(crate) config: Config,
     /// Where new virtual cartridges are made.
     pub(crate) library_dir: PathBuf,
@@ -71,7 +71,7 @@ impl AppendHost {
 
     fn next_volser(&self, present: &[Volser], volumes: &[Volume]) -> Option<Volser> {
         // A name that a volume had which is forgotten is not given again: its cartridge may come back.
-        let first = crate::names::last_used(&locked(&self.desk.catalog)) + 1;
+        let first = crate::names::last_used(&locked(&self.mounter.catalog)) + 1;
         (first..=99_999u32).find_map(|number| {
             let volser = crate::names::volser_of(number)?;
             let taken = present.contains(&volser) || volumes.iter().any(|volume| volume.volser == volser);
@@ -107,14 +107,14 @@ impl AppendHost {
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let mut past = Vec::new();
-        self.desk.check_policy(&self.pool)?;
+        self.mounter.check_policy(&self.pool)?;
         loop {
-            let choosing = locked(&self.desk.choosing);
-            let volumes_lock = self.desk.volumes_lock()?;
-            let present = self.desk.present()?;
-            let anywhere = self.desk.present_anywhere()?;
-            let volumes = locked(&self.desk.catalog).volumes()?;
-            let mut in_use = locked(&self.desk.in_use).clone();
+            let choosing = locked(&self.mounter.choosing);
+            let volumes_lock = self.mounter.volumes_lock()?;
+            let present = self.mounter.present()?;
+            let anywhere = self.mounter.present_anywhere()?;
+            let volumes = locked(&self.mounter.catalog).volumes()?;
+            let mut in_use = locked(&self.mounter.in_use).clone();
             in_use.extend_from_slice(&protected);
             in_use.extend_from_slice(&past);
             let refill = Refill {
@@ -132,7 +132,7 @@ impl AppendHost {
                         return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
                     };
                     self.check_library_is_there(&anywhere, &volumes)?;
-                    create_cartridge(&self.desk, &volser, self.config.library.volume_mib << 20)?;
+                    create_cartridge(&self.mounter, &volser, self.config.library.volume_mib << 20)?;
                     return self.label(&volser);
                 }
                 Choice::Nothing(shortage) => {
@@ -144,7 +144,7 @@ impl AppendHost {
                     drop(choosing);
                     let message = error.to_string();
                     if said.as_ref() != Some(&message) {
-                        (self.desk.events)(Event::Waiting { message: message.clone() });
+                        (self.mounter.events)(Event::Waiting { message: message.clone() });
                         said = Some(message);
                     }
                     self.pause()?;
@@ -154,38 +154,38 @@ impl AppendHost {
                 }
             };
             match prepared {
-                Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.desk, volser, reason)?,
-                Err(DirectorError::WriteOnce { volser, because }) => self.desk.close_write_once(volser, because)?,
+                Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.mounter, volser, reason)?,
+                Err(DirectorError::WriteOnce { volser, because }) => self.mounter.close_write_once(volser, because)?,
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when
                 // somebody says so.
                 Err(DirectorError::Keys(error)) if error.past_its_time().is_some() || error.unconfirmed() => {
-                    (self.desk.events)(Event::Notice { message: with_causes(&error) });
+                    (self.mounter.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
                 // Its keys are not in the store: they may come back with an import, and until then nothing can be added
                 // to it.
                 Err(DirectorError::Keys(error @ KeyError::KeyMissing { .. })) => {
                     let message = format!("volume {volser} is passed over: {}", with_causes(&error));
-                    (self.desk.events)(Event::Notice { message });
+                    (self.mounter.events)(Event::Notice { message });
                     past.push(volser);
                 }
                 // Destroyed since this run began: to try once more is to meet it once more.
                 Err(DirectorError::Keys(KeyError::KeyDestroyed { tag, destroyed_ns, .. })) => {
-                    self.desk.pass_over(&volser, &tag, destroyed_ns)?;
+                    self.mounter.pass_over(&volser, &tag, destroyed_ns)?;
                     past.push(volser);
                 }
                 Err(DirectorError::Keys(error)) if error.keys_used_up() => {
-                    (self.desk.events)(Event::Notice { message: with_causes(&error) });
-                    locked(&self.desk.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
+                    (self.mounter.events)(Event::Notice { message: with_causes(&error) });
+                    locked(&self.mounter.catalog).update_volume(&volser, |known| known.state = VolumeState::Full)?;
                 }
                 Err(
                     error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
                     | DirectorError::Changer(ChangerError::Foreign { .. })),
                 ) => {
                     if !told.contains(&volser) {
-                        (self.desk.events)(Event::Notice { message: with_causes(&error) });
+                        (self.mounter.events)(Event::Notice { message: with_causes(&error) });
                         told.push(volser.clone());
                     }
                     protected.push(volser);
@@ -196,21 +196,21 @@ impl AppendHost {
     }
 
     fn label(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {
-        let known = self.desk.volume(volser)?;
-        let mut volume = self.desk.mount(volser)?;
+        let known = self.mounter.volume(volser)?;
+        let mut volume = self.mounter.mount(volser)?;
         if known.state == VolumeState::Blank && volume.medium.encryption != EncryptionState::Blank {
-            let _ = self.desk.dismount(volume.drive, volume.number, volser);
+            let _ = self.mounter.dismount(volume.drive, volume.number, volser);
             let reason = "the catalog takes it for blank, and something is written on it".to_owned();
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
             (Some(append_lbn), Some(life)) => {
-                self.desk.load_key_to_append(&mut volume)?;
+                self.mounter.load_key_to_append(&mut volume)?;
                 Ok((life, append_lbn))
             }
             _ => {
                 let labelled =
-                    label_volume(&self.desk, &mut volume, Some(&self.pool), self.block_len_max(), Promise::Keep);
+                    label_volume(&self.mounter, &mut volume, Some(&self.pool), self.block_len_max(), Promise::Keep);
                 let (life, _) = labelled.map_err(|error| match error {
                     // One that told nobody of it, until its label was to be written over something.
                     DirectorError::Mover(MoverError::Drive { volser, source: DriveError::WriteOnce { .. } }) => {
@@ -228,7 +228,7 @@ impl AppendHost {
         match prepared {
             Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
-                let _ = self.desk.dismount(volume.drive, volume.number, volser);
+                let _ = self.mounter.dismount(volume.drive, volume.number, volser);
                 Err(error)
             }
         }
@@ -238,7 +238,7 @@ impl AppendHost {
     /// was put back. Where the volume is this pool's already, gives where to append to it.
     fn only_known(&self, volume: &mut InDrive, known: &Volume) -> Result<Option<u64>, DirectorError> {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
-        let header = match self.desk.open_label(volume) {
+        let header = match self.mounter.open_label(volume) {
             Ok(header) => header,
             // A label of ours that names another volume: what is on that one the catalog may well know.
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
@@ -282,18 +282,18 @@ impl AppendHost {
     }
 
     fn append_to(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {
-        let known = self.desk.volume(volser)?;
+        let known = self.mounter.volume(volser)?;
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
         // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is
         // told by the volume itself.
         if let Some(Err(DirectorError::Keys(error))) =
-            known.key.map(|key| self.desk.drive_key(volser.into(), &key.tag, None))
+            known.key.map(|key| self.mounter.drive_key(volser.into(), &key.tag, None))
             && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))
         {
             return Err(error.into());
         }
-        let mut volume = match self.desk.mount_known(volser, life) {
+        let mut volume = match self.mounter.mount_known(volser, life) {
             Ok(volume) => volume,
             Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
@@ -301,11 +301,11 @@ impl AppendHost {
         };
         let checked = self
             .may_append(&mut volume, &known, life)
-            .and_then(|append_lbn| self.desk.load_key_to_append(&mut volume).map(|()| append_lbn));
+            .and_then(|append_lbn| self.mounter.load_key_to_append(&mut volume).map(|()| append_lbn));
         match checked {
             Ok(append_lbn) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
-                let _ = self.desk.dismount(volume.drive, volume.number, volser);
+                let _ = self.mounter.dismount(volume.drive, volume.number, volser);
                 Err(error)
             }
         }
@@ -314,7 +314,7 @@ impl AppendHost {
     fn may_append(&self, volume: &mut InDrive, known: &Volume, life: VolumeId) -> Result<u64, DirectorError> {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
         let encrypted = match volume.medium.encryption {
-            EncryptionState::Encrypted { tag, algorithm } => Some(VolumeKey { tag, algorithm }),
+            EncryptionState::Encrypted { tag, algorithm } => Some(KeyRef { tag, algorithm }),
             EncryptionState::Plain | EncryptionState::Blank => None,
         };
         if encrypted != known.key {
@@ -322,7 +322,7 @@ impl AppendHost {
         }
         volume.check_writable()?;
         volume.check_sound()?;
-        let append_lbn = catch_up(&self.desk, volume, known, life).map_err(|error| match error {
+        let append_lbn = catch_up(&self.mounter, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
             other if other.blames_volume() => differs(other.to_string()),
             other => other,
@@ -343,13 +343,13 @@ impl CopyHost for AppendHost {
         let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
         let InDrive { drive, number, volser, .. } = volume;
         {
-            let mut catalog = locked(&self.desk.catalog);
+            let mut catalog = locked(&self.mounter.catalog);
             catalog.update_volume(&volser, |known| known.mounts += 1)?;
             // Before the first block: a session that is killed leaves the note.
             catalog.volume_opened(life)?;
         }
         self.mounted = Some((number, life));
-        self.asked_ns = self.desk.now_ns();
+        self.asked_ns = self.mounter.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
@@ -363,8 +363,8 @@ impl CopyHost for AppendHost {
             checkpoint: &commit.checkpoint,
             part: &commit.part,
         };
-        locked(&self.desk.catalog).record_checkpoint(&seen)?;
-        (self.desk.events)(Event::Checkpoint {
+        locked(&self.mounter.catalog).record_checkpoint(&seen)?;
+        (self.mounter.events)(Event::Checkpoint {
             objects: commit.part.objects.iter().map(|record| record.object).collect(),
             copy: self.copy,
             volser: commit.volser.clone(),
@@ -374,39 +374,40 @@ impl CopyHost for AppendHost {
     }
 
     fn look_after(&mut self, drive: &mut dyn Drive, volser: &Volser) {
-        let now_ns = self.desk.now_ns();
+        let now_ns = self.mounter.now_ns();
         // A clock that was set back is no reason not to ask for hours.
         if (self.asked_ns..self.asked_ns.saturating_add(ASK_EVERY_NS)).contains(&now_ns) {
             return;
         }
         self.asked_ns = now_ns;
-        self.desk.ask_drive(drive, volser, Moment::Checkpoint);
+        self.mounter.ask_drive(drive, volser, Moment::Checkpoint);
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
         let Some((number, life)) = self.mounted.take() else { return };
-        let notice = |message: String| (self.desk.events)(Event::Notice { message });
+        let notice = |message: String| (self.mounter.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
-            (self.desk.events)(Event::Full { volser: volser.clone() });
-            let changed = locked(&self.desk.catalog).update_volume(volser, |volume| volume.state = VolumeState::Full);
+            (self.mounter.events)(Event::Full { volser: volser.clone() });
+            let changed =
+                locked(&self.mounter.catalog).update_volume(volser, |volume| volume.state = VolumeState::Full);
             if let Err(error) = changed {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
         }
         // What was flushed was recorded. Behind a failure that is not known.
         if end != VolumeEnd::Failed
-            && let Err(error) = locked(&self.desk.catalog).volume_closed(life)
+            && let Err(error) = locked(&self.mounter.catalog).volume_closed(life)
         {
             notice(format!("that volume {volser} was closed could not be noted: {error}"));
         }
         let mut drive = drive;
-        self.desk.describe(drive.as_mut(), volser);
-        if let Err(error) = self.desk.dismount(drive, number, volser) {
+        self.mounter.describe(drive.as_mut(), volser);
+        if let Err(error) = self.mounter.dismount(drive, number, volser) {
             notice(format!("volume {volser} could not be put back: {error}"));
         }
     }
 
     fn now_ns(&self) -> i64 {
-        self.desk.now_ns()
+        self.mounter.now_ns()
     }
 }

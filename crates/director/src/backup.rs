@@ -16,10 +16,10 @@ use capstan_tape::with_causes;
 
 use crate::append::AppendHost;
 use crate::catch_up::{Known, catch_up_pool};
-use crate::desk::Desk;
-use crate::events::BaseGone;
+use crate::events::BaseUnavailable;
 use crate::jobs::Job;
 use crate::limits::ENTRY_BYTES_MAX;
+use crate::mounter::Mounter;
 use crate::null::NullHost;
 use crate::path_filter::check_patterns;
 use crate::producer::Producer;
@@ -54,7 +54,7 @@ pub struct SourceOutcome {
     /// The object it stands on.
     pub base: Option<ObjectId>,
     /// What it would have stood on, and does not.
-    pub base_gone: Option<BaseGone>,
+    pub base_gone: Option<BaseUnavailable>,
     /// What was read, if it was read to its end.
     pub report: Result<SourceReport, String>,
 }
@@ -136,20 +136,20 @@ impl Site {
         let began = Instant::now();
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
-        let desk = Desk::new(self).stopped_by(&watch.stop);
+        let mounter = Mounter::new(self).stopped_by(&watch.stop);
         if request.target == Target::Pool {
             self.check_drives(request.copies)?;
             self.say_clock()?;
-            desk.check_keys(&pools)?;
-            desk.learn_destroyed(&pools)?;
+            mounter.check_keys(&pools)?;
+            mounter.learn_destroyed(&pools)?;
         }
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number
             // that is on a volume already would put two streams into one.
-            known = catch_up_pool(&desk, &request.pool)?;
+            known = catch_up_pool(&mounter, &request.pool)?;
         }
-        let (jobs, missing) = self.jobs(&desk, request, &pools[0], known)?;
+        let (jobs, missing) = self.jobs(&mounter, request, &pools[0], known)?;
         if request.target == Target::Pool {
             // Before the first block, so that a copy that fails before its first checkpoint is made later.
             let each =
@@ -158,13 +158,13 @@ impl Site {
             let trees = jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree);
             let trees: Vec<_> = trees.map(|job| job.record.object).collect();
             let mut catalog = locked(&self.catalog);
-            catalog.want_copies(&wanted)?;
+            catalog.promise_copies(&wanted)?;
             catalog.put_left_out(&trees, &request.tree.rules())?;
         }
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => {
-                (1..).zip(pools).map(|(copy, pool)| self.append_host(&desk, pool, copy, request, watch)).collect()
+                (1..).zip(pools).map(|(copy, pool)| self.append_host(&mounter, pool, copy, request, watch)).collect()
             }
         };
         let record = SessionRecord {
@@ -235,7 +235,7 @@ impl Site {
             elapsed_ns,
             bottleneck: meters.bottleneck(elapsed_ns, cores),
             failed_copies,
-            passed_over: desk.take_passed_over(),
+            passed_over: mounter.take_passed_over(),
         })
     }
 
@@ -301,14 +301,14 @@ impl Site {
 
     fn append_host(
         &self,
-        desk: &Desk,
+        mounter: &Mounter,
         pool: Pool,
         copy: u8,
         request: &BackupRequest,
         watch: &BackupWatch,
     ) -> Box<dyn CopyHost> {
         Box::new(AppendHost {
-            desk: desk.clone(),
+            mounter: mounter.clone(),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

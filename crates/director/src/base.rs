@@ -17,9 +17,9 @@ use capstan_format::{ObjectId, Volser};
 use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
-use crate::desk::{Desk, note_destroyed};
-use crate::events::BaseGone;
+use crate::events::BaseUnavailable;
 use crate::keys::volumes_without_key;
+use crate::mounter::{Mounter, note_destroyed};
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::locked;
 use crate::{DirectorError, Event};
@@ -29,16 +29,16 @@ const NAMED_MAX: usize = 3;
 
 /// What there is to stand on.
 #[derive(Debug, Default)]
-pub(crate) struct Footing {
+pub(crate) struct BaseChoice {
     /// The latest complete object that can be restored.
     pub(crate) base: Option<ObjectId>,
     /// The latest complete object, if it is another.
-    pub(crate) gone: Option<BaseGone>,
+    pub(crate) gone: Option<BaseUnavailable>,
 }
 
 /// Judges objects of one run, each once.
-pub(crate) struct Bases<'a> {
-    desk: &'a Desk,
+pub(crate) struct BaseSelector<'a> {
+    mounter: &'a Mounter,
     /// Why an object cannot be given back; `None` for one that can, what it stands on aside.
     judged: HashMap<ObjectId, Option<String>>,
     /// Volumes whose keys were asked for.
@@ -47,27 +47,27 @@ pub(crate) struct Bases<'a> {
     can_ask: bool,
 }
 
-impl<'a> Bases<'a> {
-    pub(crate) fn new(desk: &'a Desk) -> Self {
-        Self { desk, judged: HashMap::new(), asked: HashSet::new(), can_ask: true }
+impl<'a> BaseSelector<'a> {
+    pub(crate) fn new(mounter: &'a Mounter) -> Self {
+        Self { mounter, judged: HashMap::new(), asked: HashSet::new(), can_ask: true }
     }
 
     /// The latest of these objects that can be restored. All must be complete.
-    pub(crate) fn footing(&mut self, complete: &ObjectFilter) -> Result<Footing, DirectorError> {
-        let objects = locked(&self.desk.catalog).objects(complete)?;
-        let mut footing = Footing::default();
+    pub(crate) fn choice(&mut self, complete: &ObjectFilter) -> Result<BaseChoice, DirectorError> {
+        let objects = locked(&self.mounter.catalog).objects(complete)?;
+        let mut choice = BaseChoice::default();
         let mut fallen = HashSet::new();
         for object in objects {
             if fallen.contains(&object.id) {
                 continue;
             }
             let Some(reason) = self.fall(object.id, &mut fallen)? else {
-                footing.base = Some(object.id);
+                choice.base = Some(object.id);
                 break;
             };
-            footing.gone.get_or_insert(BaseGone { object: object.id, reason });
+            choice.gone.get_or_insert(BaseUnavailable { object: object.id, reason });
         }
-        Ok(footing)
+        Ok(choice)
     }
 
     /// Why an object cannot be restored, on its own account or on that of what it stands on.
@@ -75,9 +75,9 @@ impl<'a> Bases<'a> {
         self.fall(object, &mut HashSet::new())
     }
 
-    /// [`Bases::why_not`], and which objects of the chain cannot be restored either.
+    /// [`BaseSelector::why_not`], and which objects of the chain cannot be restored either.
     fn fall(&mut self, object: ObjectId, fallen: &mut HashSet<ObjectId>) -> Result<Option<String>, DirectorError> {
-        let chain = locked(&self.desk.catalog).chain(object);
+        let chain = locked(&self.mounter.catalog).chain(object);
         let chain = match chain {
             Ok(chain) => chain,
             Err(error @ CatalogError::ChainBroken { .. }) => {
@@ -102,11 +102,11 @@ impl<'a> Bases<'a> {
         if let Some(known) = self.judged.get(&object) {
             return Ok(known.clone());
         }
-        let copies = locked(&self.desk.catalog).copies(object)?;
+        let copies = locked(&self.mounter.catalog).copies(object)?;
         for volser in copies.iter().flat_map(|copy| &copy.volumes) {
             self.ask(volser)?;
         }
-        let reason = why_gone(&locked(&self.desk.catalog), object)?;
+        let reason = why_gone(&locked(&self.mounter.catalog), object)?;
         self.judged.insert(object, reason.clone());
         Ok(reason)
     }
@@ -117,14 +117,14 @@ impl<'a> Bases<'a> {
         if !self.can_ask || !self.asked.insert(volser.clone()) {
             return Ok(());
         }
-        let known = locked(&self.desk.catalog).volume(volser)?;
+        let known = locked(&self.mounter.catalog).volume(volser)?;
         let Some(first) = known.filter(|known| known.key_destroyed_ns.is_none()).and_then(|known| known.key) else {
             return Ok(());
         };
-        match self.desk.destroyed_elsewhere(volser, &first.tag) {
+        match self.mounter.destroyed_elsewhere(volser, &first.tag) {
             Ok(None) => {}
             Ok(Some((tag, destroyed_ns))) => {
-                note_destroyed(&mut locked(&self.desk.catalog), volser, &tag, destroyed_ns)?;
+                note_destroyed(&mut locked(&self.mounter.catalog), volser, &tag, destroyed_ns)?;
             }
             Err(error) => {
                 self.can_ask = false;
@@ -133,7 +133,7 @@ impl<'a> Bases<'a> {
                      chosen by what the catalog knows",
                     with_causes(&error)
                 );
-                (self.desk.events)(Event::Notice { message });
+                (self.mounter.events)(Event::Notice { message });
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use capstan_format::{FORMAT_VERSION, Volser};
 use capstan_tape::{AlertDemand, Cleaning, Drive, TapeAlert, VolumeDescription};
 
 use crate::Event;
-use crate::desk::Desk;
+use crate::mounter::Mounter;
 use crate::site::locked;
 
 /// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a
@@ -22,7 +22,7 @@ fn is_of_drive(alert: &TapeAlert) -> bool {
     matches!(alert.demand, AlertDemand::Cleaning | AlertDemand::Repair)
 }
 
-impl Desk {
+impl Mounter {
     /// Asks a drive how it and its volume fare, notes it, and says what an operator must know.
     pub(crate) fn ask_drive(&self, drive: &mut dyn Drive, volser: &Volser, moment: Moment) {
         let name = drive.identity().name;

@@ -9,7 +9,7 @@ use capstan_mover::{ReadMeters, Wanted, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
-use crate::desk::{Desk, ReadDesk};
+use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::{OlderVersion, older_versions};
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
@@ -24,7 +24,7 @@ impl Site {
     /// Writes an object's own pax stream: every connection up to its valid length, then the end of the archive.
     pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
         let present = self.present()?;
-        let mut host = ReadDesk::new(Desk::new(self));
+        let mut host = ReadMounter::new(Mounter::new(self));
         let parts = locked(&self.catalog).parts(object)?;
         for part in parts.iter().filter(|part| part.valid_len > 0) {
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
@@ -79,7 +79,7 @@ impl Site {
         let present = self.present()?;
         let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
-        let mut host = ReadDesk::new(Desk::new(self));
+        let mut host = ReadMounter::new(Mounter::new(self));
         let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
             let mut reader = MemberReader::new(bytes);
             // A stream that was standard input is one file in several members.
@@ -107,7 +107,7 @@ impl Site {
 
 /// Reads the one range of the one stream that is wanted and gives it to `copy`; says how many blocks that took.
 fn copy_range(
-    host: &mut ReadDesk,
+    host: &mut ReadMounter,
     wanted: &Wanted,
     copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
 ) -> Result<u64, DirectorError> {

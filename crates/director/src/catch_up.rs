@@ -17,7 +17,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
 use capstan_tape::{Flush, with_causes};
 
-use crate::desk::{Desk, InDrive};
+use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
@@ -34,12 +34,12 @@ pub(crate) enum Known {
 /// Also finds that the volume is not what the catalog thinks: that it ends before its last checkpoint as the catalog
 /// knows it, or that its checkpoints do not lead back to that one. Either bars it from being written.
 pub(crate) fn catch_up(
-    desk: &Desk,
+    mounter: &Mounter,
     volume: &mut InDrive,
     known: &Volume,
     life: VolumeId,
 ) -> Result<u64, DirectorError> {
-    record_missing(desk, volume, known, life).map(|CaughtUp { append_lbn, .. }| append_lbn)
+    record_missing(mounter, volume, known, life).map(|CaughtUp { append_lbn, .. }| append_lbn)
 }
 
 /// What became of a volume that was caught up with.
@@ -51,7 +51,7 @@ struct CaughtUp {
 }
 
 fn record_missing(
-    desk: &Desk,
+    mounter: &Mounter,
     volume: &mut InDrive,
     known: &Volume,
     life: VolumeId,
@@ -69,7 +69,7 @@ fn record_missing(
                 "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected{next}",
                 with_causes(&error)
             );
-            (desk.events)(Event::Notice { message });
+            (mounter.events)(Event::Notice { message });
             match known.checkpoint_lbn {
                 0 => None,
                 lbn => Some(reader.checkpoint(lbn)?),
@@ -124,13 +124,13 @@ fn record_missing(
             checkpoint: &found.checkpoint,
             part: &part,
         };
-        locked(&desk.catalog).record_checkpoint(&seen)?;
+        locked(&mounter.catalog).record_checkpoint(&seen)?;
     }
     if !missing.is_empty() {
         let held =
             if missing.len() == 1 { "1 checkpoint".to_owned() } else { format!("{} checkpoints", missing.len()) };
         let message = format!("volume {volser} holds {held} that the catalog lacked: recorded");
-        (desk.events)(Event::Notice { message });
+        (mounter.events)(Event::Notice { message });
     }
     Ok(CaughtUp { append_lbn, recorded: missing.len() })
 }
@@ -145,28 +145,28 @@ fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, D
 
 /// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before
 /// any append.
-pub(crate) fn clear_suspicion(desk: &Desk, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
+pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
     let volser = &known.volser;
-    let mut volume = desk.mount_known(volser, life)?;
+    let mut volume = mounter.mount_known(volser, life)?;
     let sound = volume.check_sound();
-    let looked = sound.and_then(|()| catch_up(desk, &mut volume, known, life)).and_then(|_| {
+    let looked = sound.and_then(|()| catch_up(mounter, &mut volume, known, life)).and_then(|_| {
         volume.drive.space_to_end_of_data()?;
         Ok(volume.drive.position()?.early_warning)
     });
-    desk.dismount(volume.drive, volume.number, volser)?;
+    mounter.dismount(volume.drive, volume.number, volser)?;
     let state = if looked? { VolumeState::Full } else { VolumeState::Filling };
-    locked(&desk.catalog).update_volume(volser, |volume| volume.state = state)?;
+    locked(&mounter.catalog).update_volume(volser, |volume| volume.state = state)?;
     let message = format!("volume {volser} was set aside, and all of it is good: it may be written again");
-    (desk.events)(Event::Notice { message });
+    (mounter.events)(Event::Notice { message });
     Ok(())
 }
 
 /// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it
 /// should be is set aside.
-pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorError> {
-    let present = desk.present()?;
+pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Known, DirectorError> {
+    let present = mounter.present()?;
     let (volumes, noted, held) = {
-        let catalog = locked(&desk.catalog);
+        let catalog = locked(&mounter.catalog);
         (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?)
     };
     let of_pool = |volume: &&Volume| volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name));
@@ -176,7 +176,7 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
     });
     let (mut all, mut catalog_is_older) = (Known::All, false);
     for known in likely {
-        match catch_up_with(desk, known, &present)? {
+        match catch_up_with(mounter, known, &present)? {
             None => all = Known::NotAll,
             Some(recorded) => {
                 let is_noted = known.id.is_some_and(|life| noted.contains(&life));
@@ -186,7 +186,7 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
     }
     if catalog_is_older {
         for known in others.into_iter().filter(|volume| may_grow(volume)) {
-            if catch_up_with(desk, known, &present)?.is_none() {
+            if catch_up_with(mounter, known, &present)?.is_none() {
                 all = Known::NotAll;
             }
         }
@@ -195,36 +195,36 @@ pub(crate) fn catch_up_pool(desk: &Desk, pool: &str) -> Result<Known, DirectorEr
 }
 
 /// Catches up with one volume. How many checkpoints were recorded; none if it may hold more than can be learned now.
-fn catch_up_with(desk: &Desk, known: &Volume, present: &[Volser]) -> Result<Option<usize>, DirectorError> {
+fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Result<Option<usize>, DirectorError> {
     let Some(life) = known.id else { return Ok(Some(0)) };
     if !present.contains(&known.volser) {
         return Ok(None);
     }
-    let caught_up = match desk.mount_known(&known.volser, life) {
+    let caught_up = match mounter.mount_known(&known.volser, life) {
         Ok(mut volume) => {
-            let caught_up = record_missing(desk, &mut volume, known, life);
-            desk.dismount(volume.drive, volume.number, &known.volser)?;
+            let caught_up = record_missing(mounter, &mut volume, known, life);
+            mounter.dismount(volume.drive, volume.number, &known.volser)?;
             caught_up
         }
         // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
         Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Some(0)),
         // Without its key nothing of it can be learned, and other volumes can be written all the same.
         Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
-            (desk.events)(Event::Notice { message: with_causes(&error) });
+            (mounter.events)(Event::Notice { message: with_causes(&error) });
             return Ok(None);
         }
         Err(error) => Err(error),
     };
     match caught_up {
         Ok(CaughtUp { recorded, .. }) => {
-            locked(&desk.catalog).volume_closed(life)?;
+            locked(&mounter.catalog).volume_closed(life)?;
             return Ok(Some(recorded));
         }
         // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
         Err(error) if !error.blames_volume() => return Err(error),
         Err(_) if known.state == VolumeState::Suspect => {}
-        Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(desk, volser, reason)?,
-        Err(error) => set_aside(desk, known.volser.clone(), error.to_string())?,
+        Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(mounter, volser, reason)?,
+        Err(error) => set_aside(mounter, known.volser.clone(), error.to_string())?,
     }
     Ok(None)
 }
@@ -236,10 +236,10 @@ pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
 }
 
 /// Bars a volume from being written, and says why.
-pub(crate) fn set_aside(desk: &Desk, volser: Volser, reason: String) -> Result<(), DirectorError> {
-    desk.suspect(&volser, &reason)?;
+pub(crate) fn set_aside(mounter: &Mounter, volser: Volser, reason: String) -> Result<(), DirectorError> {
+    mounter.suspect(&volser, &reason)?;
     let error = DirectorError::VolumeDiffers { volser, reason };
-    (desk.events)(Event::Notice { message: error.to_string() });
+    (mounter.events)(Event::Notice { message: error.to_string() });
     Ok(())
 }
 
@@ -282,21 +282,21 @@ mod tests {
         let request = BackupRequest::of(vec![source]);
         site.backup(&request, &BackupWatch::default()).unwrap();
 
-        let desk = Desk::new(&site);
-        let known = locked(&desk.catalog).volumes().unwrap().remove(0);
+        let mounter = Mounter::new(&site);
+        let known = locked(&mounter.catalog).volumes().unwrap().remove(0);
         let life = known.id.unwrap();
         for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
-            let drive = locked(&desk.library).take_drive(0).unwrap();
-            locked(&desk.library).load(&known.volser, 0).unwrap();
+            let drive = locked(&mounter.library).take_drive(0).unwrap();
+            locked(&mounter.library).load(&known.volser, 0).unwrap();
             let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
             let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
             let mut volume = InDrive { drive: Box::new(drive), number: 0, serial: None, volser, medium, worn: None };
-            let caught_up = catch_up(&desk, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
+            let caught_up = catch_up(&mounter, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
                 Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),
                 other => assert!(!is_flushed, "{other:?}"),
             }
-            desk.dismount(volume.drive, volume.number, &known.volser).unwrap();
+            mounter.dismount(volume.drive, volume.number, &known.volser).unwrap();
         }
     }
 }

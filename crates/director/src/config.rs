@@ -168,7 +168,7 @@ pub const BY_HAND: &str = "by hand";
 
 /// Who brings cartridges to drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum Loader {
     /// A robot, or what stands for one.
     Robot,
     /// A person, who is asked.
@@ -180,8 +180,8 @@ impl LibraryConfig {
         if self.protect_blocks { BlockProtection::WhereOffered } else { BlockProtection::Off }
     }
 
-    pub(crate) fn carrier(&self) -> Carrier {
-        if self.changer.as_os_str() == BY_HAND { Carrier::Person } else { Carrier::Robot }
+    pub(crate) fn loader(&self) -> Loader {
+        if self.changer.as_os_str() == BY_HAND { Loader::Person } else { Loader::Robot }
     }
 
     /// Whether cartridges are files of ours.
@@ -256,7 +256,7 @@ impl Config {
         if !(-7..=19).contains(&compression_level) {
             return Err("data.compression_level must be between -7 and 19");
         }
-        if self.library.carrier() == Carrier::Person && self.library.devices.is_empty() {
+        if self.library.loader() == Loader::Person && self.library.devices.is_empty() {
             return Err("library.changer is \"by hand\", so library.devices must name the drives");
         }
         if self.library.drives == 0 || self.library.volume_mib == 0 {

@@ -13,8 +13,8 @@ use capstan_tape::with_causes;
 
 use crate::DirectorError;
 use crate::damage::lacks;
-use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
+use crate::mounter::{Mounter, ReadMounter};
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
@@ -50,7 +50,7 @@ pub struct HeldCopy {
 impl Site {
     /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads
     /// straight on. Objects that have a copy in the pool already are refused before anything is written. One session
-    /// writes what can go together, and one desk reads: each volume is mounted once.
+    /// writes what can go together, and one mounter reads: each volume is mounted once.
     pub fn copy_objects(
         &self,
         objects: &[Object],
@@ -66,7 +66,7 @@ impl Site {
             let parts = locked(&self.catalog).parts(object.id)?;
             watch.planned.fetch_add(parts.iter().map(|part| part.valid_len).sum(), Ordering::Relaxed);
         }
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let mut reports = Vec::new();
         let mut at = 0;
         while at < objects.len() {
@@ -137,11 +137,11 @@ impl Site {
         objects: &[Object],
         copy: u8,
         pool: &str,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<Vec<CopyReport>, DirectorError> {
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
-        locked(&self.catalog).want_copies(&wanted)?;
+        locked(&self.catalog).promise_copies(&wanted)?;
         let session = self.session_for_copies(pool, copy, &objects[0], Shortfall::Fail, watch)?;
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
@@ -169,7 +169,7 @@ impl Site {
         &self,
         object: &Object,
         session: &Session,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<CopyReport, DirectorError> {
         let present = self.present()?;

@@ -10,14 +10,14 @@ use crate::order::ReadOrder;
 
 /// The latest complete object of a source, on which a backup does not stand because it cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseGone {
+pub struct BaseUnavailable {
     /// The object.
     pub object: ObjectId,
     /// Why it cannot be restored.
     pub reason: String,
 }
 
-impl BaseGone {
+impl BaseUnavailable {
     /// What became of the backup: `base` is what it stands on instead.
     pub fn message(&self, base: Option<ObjectId>) -> String {
         let instead = match base {
@@ -95,11 +95,11 @@ pub enum Event {
         kind: ProblemKind,
     },
     /// A backup does not stand on the latest complete object of its source.
-    BaseGone {
+    BaseUnavailable {
         /// The source.
         source: Vec<u8>,
         /// That object, and why it cannot be restored.
-        gone: BaseGone,
+        gone: BaseUnavailable,
         /// What it stands on instead; `None` for a full one.
         base: Option<ObjectId>,
     },

@@ -10,12 +10,12 @@ use capstan_mover::Metadata;
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
-use crate::base::{Bases, Footing};
+use crate::base::{BaseChoice, BaseSelector};
 use crate::baseline::{BaselineBuilder, StateBaseline};
 use crate::catch_up::{Known, is_copy_pool};
-use crate::desk::Desk;
-use crate::events::BaseGone;
+use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
+use crate::mounter::Mounter;
 use crate::request::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub(crate) first_connection: u16,
     pub(crate) baseline: Option<StateBaseline>,
     /// What it would have stood on, and does not.
-    pub(crate) base_gone: Option<BaseGone>,
+    pub(crate) base_gone: Option<BaseUnavailable>,
 }
 
 impl Site {
@@ -44,13 +44,13 @@ impl Site {
     /// named, and the others are read, as long as there is one.
     pub(crate) fn jobs(
         &self,
-        desk: &Desk,
+        mounter: &Mounter,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
     ) -> Result<(Vec<Job>, Vec<MissingSource>), DirectorError> {
         let (mut jobs, mut missing) = (Vec::new(), Vec::new());
-        let mut bases = Bases::new(desk);
+        let mut bases = BaseSelector::new(mounter);
         if let Some(StreamInput { name, .. }) = &request.stream {
             let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             let source = record.source.clone();
@@ -178,7 +178,7 @@ impl Site {
     fn tree_job(
         &self,
         path: &std::path::Path,
-        bases: &mut Bases<'_>,
+        bases: &mut BaseSelector<'_>,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
@@ -202,20 +202,20 @@ impl Site {
         }
         let latest = locked(&self.catalog).latest(&filter)?;
         let mut wants_base = request.level == Level::Incremental;
-        let mut footing = match wants_base {
-            true => bases.footing(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
-            false => Footing::default(),
+        let mut choice = match wants_base {
+            true => bases.choice(&ObjectFilter { status: Some(ObjectStatus::Complete), ..filter })?,
+            false => BaseChoice::default(),
         };
-        if let Some(base) = footing.base
+        if let Some(base) = choice.base
             && self.full_is_due(base, request.full_every_ns)?
         {
             let name = String::from_utf8_lossy(&source);
             let message =
                 format!("{name}: the last full backup is older than --full-every allows, so this one is full");
             (self.events)(Event::Notice { message });
-            (wants_base, footing) = (false, Footing::default());
+            (wants_base, choice) = (false, BaseChoice::default());
         }
-        let is_full = !wants_base || footing.base.is_none();
+        let is_full = !wants_base || choice.base.is_none();
         // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
         let open = latest.filter(|object| {
             object.status == ObjectStatus::Open
@@ -270,10 +270,10 @@ impl Site {
             None => None,
         };
         drop(catalog);
-        let (mut base, base_gone) = (footing.base, footing.gone);
+        let (mut base, base_gone) = (choice.base, choice.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {
-                (self.events)(Event::BaseGone { source: source.clone(), gone, base });
+                (self.events)(Event::BaseUnavailable { source: source.clone(), gone, base });
             }
         };
         if let Some((object, first_connection)) = open {

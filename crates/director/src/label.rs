@@ -1,13 +1,13 @@
 //! New cartridges, and new lives of volumes.
 
-use capstan_catalog::{LostCopy, Pool, Promise, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{KeyRef, LostCopy, Pool, Promise, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_mover::{FIRST_SESSION_LBN, write_label};
 use capstan_tape::{CartridgeSpec, ChangerError, Rewritability, barcode};
 use uuid::Uuid;
 
-use crate::desk::{Desk, InDrive, for_drive};
 use crate::limits::reserved_at_the_end;
+use crate::mounter::{InDrive, Mounter, for_drive};
 use crate::site::locked;
 use crate::{DirectorError, Event, WriteOnceBar};
 
@@ -16,25 +16,25 @@ pub(crate) fn random_u64() -> u64 {
 }
 
 /// A new cartridge of the virtual library.
-pub(crate) fn create_cartridge(desk: &Desk, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
+pub(crate) fn create_cartridge(mounter: &Mounter, volser: &Volser, capacity_bytes: u64) -> Result<(), DirectorError> {
     let early_warning_bytes = reserved_at_the_end(capacity_bytes);
     if barcode::is_cleaning(volser) {
         return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
     }
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
-    locked(&desk.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
+    locked(&mounter.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
     // Of names that somebody chose, too: what is forgotten later is known by its key alone.
-    crate::names::note_used(&mut locked(&desk.catalog), [volser]);
-    locked(&desk.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
-    (desk.events)(Event::Created { volser: volser.clone() });
+    crate::names::note_used(&mut locked(&mounter.catalog), [volser]);
+    locked(&mounter.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
+    (mounter.events)(Event::Created { volser: volser.clone() });
     Ok(())
 }
 
 /// Gives a volume a new life in a pool: new key, label, catalog row. What it held before is gone: copies of these
 /// objects.
 pub(crate) fn label_volume(
-    desk: &Desk,
+    mounter: &Mounter,
     volume: &mut InDrive,
     pool: Option<&Pool>,
     block_len_max: u32,
@@ -46,16 +46,16 @@ pub(crate) fn label_volume(
     if pool.is_none() && volume.medium.rewritability == Rewritability::WriteOnce {
         return Err(DirectorError::WriteOnce { volser: volume.volser.clone(), because: WriteOnceBar::Scratch });
     }
-    let (volser, now_ns) = (volume.volser.clone(), desk.now_ns());
-    let known = locked(&desk.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
+    let (volser, now_ns) = (volume.volser.clone(), mounter.now_ns());
+    let known = locked(&mounter.catalog).volume(&volser)?.unwrap_or_else(|| Volume::blank(volser.clone()));
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
-    let mut key: Option<VolumeKey> = None;
+    let mut key: Option<KeyRef> = None;
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
-        let keys = desk.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let keys = mounter.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let (serial, pool) = (volume.serial.as_ref(), pool.map(|pool| pool.name.as_str()));
         let issued = keys.key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
         volume.drive.set_key(Some(for_drive(&issued)))?;
-        key = Some(VolumeKey { tag: issued.tag(), algorithm });
+        key = Some(KeyRef { tag: issued.tag(), algorithm });
     } else {
         volume.drive.set_key(None)?;
     }
@@ -86,19 +86,19 @@ pub(crate) fn label_volume(
         ..known
     };
     let lost = {
-        let mut catalog = locked(&desk.catalog);
+        let mut catalog = locked(&mounter.catalog);
         let lost = catalog.relabelled(&row, promise)?;
         crate::keys::note_key(&mut catalog, &volser)?;
         lost
     };
     write_label(volume.drive.as_mut(), &header)?;
-    match (key, desk.keys.as_deref()) {
+    match (key, mounter.keys.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),
-        _ => desk.keys_ended(volume.cartridge())?,
+        _ => mounter.keys_ended(volume.cartridge())?,
     }
     volume.medium = volume.drive.medium()?;
-    desk.describe(volume.drive.as_mut(), &volser);
+    mounter.describe(volume.drive.as_mut(), &volser);
     let pool = header.pool;
-    (desk.events)(Event::Labelled { volser, pool, recycled });
+    (mounter.events)(Event::Labelled { volser, pool, recycled });
     Ok((life, lost))
 }

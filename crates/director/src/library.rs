@@ -6,10 +6,10 @@
 use capstan_catalog::Volume;
 use capstan_format::Volser;
 use capstan_tape::Finding;
-use capstan_tape::{ChangerError, DriveDescription, Element, ElementAddress, Errand};
+use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress};
 
 use crate::DirectorError;
-use crate::config::Carrier;
+use crate::config::Loader;
 use crate::library_marker;
 use crate::site::{Site, locked};
 
@@ -63,9 +63,9 @@ impl Site {
             Err(ChangerError::Unusable { .. }) if self.config.library.is_virtual() => Vec::new(),
             other => other.map_err(DirectorError::Changer)?,
         };
-        let elsewhere = match self.config.library.carrier() {
-            Carrier::Robot => Whereabouts::Outside,
-            Carrier::Person => Whereabouts::Shelf,
+        let elsewhere = match self.config.library.loader() {
+            Loader::Robot => Whereabouts::Outside,
+            Loader::Person => Whereabouts::Shelf,
         };
         let place = |volume: &Volume| {
             let element = elements.iter().find(|element| element.volser.as_ref() == Some(&volume.volser));
@@ -111,9 +111,9 @@ impl Site {
         let _taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
         match library.load(volser, drive) {
             // This is the command that cleans.
-            Err(ChangerError::CleaningCartridge { .. }) => {
-                library.run_errand(&Errand::Clean { volser: volser.clone(), drive }).map_err(DirectorError::Changer)
-            }
+            Err(ChangerError::CleaningCartridge { .. }) => library
+                .carry_out_request(&ChangerRequest::Clean { volser: volser.clone(), drive })
+                .map_err(DirectorError::Changer),
             loaded => loaded.map_err(DirectorError::Changer),
         }
     }
@@ -138,8 +138,8 @@ impl Site {
         }
         let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
         taken.unload()?;
-        let errand = Errand::Exchange { volser: volser.clone(), drive };
-        library.run_errand(&errand).map_err(DirectorError::Changer)
+        let request = ChangerRequest::Exchange { volser: volser.clone(), drive };
+        library.carry_out_request(&request).map_err(DirectorError::Changer)
     }
 
     /// Brings what is in the mail slots to free slots, all or the ones named, and says how many that were.
@@ -151,16 +151,16 @@ impl Site {
         // From the last on: where elements are numbered by what is in them, the numbers in front stay as they are.
         mail_slots.sort_unstable();
         for mail_slot in mail_slots.iter().rev() {
-            let errand = Errand::Import { mail_slot: *mail_slot };
-            locked(&self.library).run_errand(&errand).map_err(DirectorError::Changer)?;
+            let request = ChangerRequest::Import { mail_slot: *mail_slot };
+            locked(&self.library).carry_out_request(&request).map_err(DirectorError::Changer)?;
         }
         Ok(mail_slots.len())
     }
 
     /// Brings a volume to a free mail slot, to be taken out.
     pub fn export(&self, volser: &Volser) -> Result<(), DirectorError> {
-        let errand = Errand::Export { volser: volser.clone() };
-        locked(&self.library).run_errand(&errand).map_err(DirectorError::Changer)
+        let request = ChangerRequest::Export { volser: volser.clone() };
+        locked(&self.library).carry_out_request(&request).map_err(DirectorError::Changer)
     }
 
     /// Why the library cannot be used, if it cannot: the disk below it is not mounted, for one.
@@ -194,7 +194,7 @@ impl Site {
             let _lock = self.writer_lock()?;
             return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
         }
-        locked(&self.library).run_errand(&Errand::Initialize).map_err(DirectorError::Changer)
+        locked(&self.library).carry_out_request(&ChangerRequest::Initialize).map_err(DirectorError::Changer)
     }
 
     /// Mail slots with a cartridge in them, its barcode readable or not.

@@ -10,7 +10,7 @@ use std::path::Path;
 use capstan_catalog::Catalog;
 use capstan_format::Volser;
 use capstan_tape::{
-    CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library, VirtualLibrary,
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Library, VirtualLibrary,
 };
 use uuid::Uuid;
 
@@ -98,7 +98,7 @@ impl Changer for AbsentLibrary {
         self.refusal()
     }
 
-    fn run_errand(&mut self, _errand: &Errand) -> Result<(), ChangerError> {
+    fn carry_out_request(&mut self, _errand: &ChangerRequest) -> Result<(), ChangerError> {
         self.refusal()
     }
 }

@@ -6,7 +6,7 @@
 //! their mean length, which on a volume of one block size they nearly are. A cartridge in memory or in a file has no
 //! geometry, and is read by position.
 //!
-//! Whatever the order, what is given back is the same (`capstan_mover::take_apart` says why), so no answer is wrong,
+//! Whatever the order, what is given back is the same (`capstan_mover::split_at_gaps` says why), so no answer is wrong,
 //! only slower; what it is thought to take, and what front to back would have taken, is told with it.
 
 use capstan_format::Volser;

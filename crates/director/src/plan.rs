@@ -6,7 +6,7 @@ use std::ops::Range;
 use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
 use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
-use capstan_mover::{ReadPlan, Wanted, plan_reads, take_apart};
+use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
 
 use crate::DirectorError;
 use crate::path_filter::PathFilter;
@@ -152,7 +152,7 @@ impl Site {
         };
         let Located { wanted, absent, stood_in_for } = located;
         // Where only some of an object is wanted, each drive may say in which order.
-        let wanted = take_apart(wanted);
+        let wanted = split_at_gaps(wanted);
         let reads = plan_reads(&wanted);
         let passes = rows_of(&wanted, &reads);
         let without_key = self.destroyed_keys(&passes)?;

@@ -8,7 +8,7 @@ use capstan_format::ObjectId;
 use crate::DirectorError;
 use crate::base::why_gone;
 use crate::keys::volumes_without_key;
-use crate::repair::{Lack, Looked, look};
+use crate::repair::{CopyAudit, IncompleteCopy, look};
 use crate::site::{Site, locked};
 
 /// What is protected and what is not.
@@ -30,7 +30,7 @@ impl Site {
     /// Sorts all living objects by how well they are protected. Asks the catalog only; no volume is looked at.
     pub fn protection(&self) -> Result<Protection, DirectorError> {
         let catalog = locked(&self.catalog);
-        let Looked { lacking, whole } = look(&catalog)?;
+        let CopyAudit { lacking, whole } = look(&catalog)?;
         let mut readable: HashSet<ObjectId> = catalog.readable_objects()?.into_iter().collect();
         if !volumes_without_key(&catalog)?.is_empty() {
             readable.retain(|object| matches!(why_gone(&catalog, *object), Ok(None)));
@@ -62,7 +62,7 @@ impl Site {
                 protection.unprotected.push(object);
             }
         }
-        protection.lacking = lacking.into_iter().map(|Lack { object, .. }| object.id).collect();
+        protection.lacking = lacking.into_iter().map(|IncompleteCopy { object, .. }| object.id).collect();
         protection.lacking.dedup();
         Ok(protection)
     }

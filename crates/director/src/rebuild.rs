@@ -8,17 +8,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, CheckpointSeen, MediumKind, Pool, ScratchFeed, Volume, VolumeKey, VolumeState};
+use capstan_catalog::{Catalog, CheckpointSeen, KeyRef, MediumKind, Pool, ScratchFeed, Volume, VolumeState};
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
 use capstan_tape::{ChangerError, EncryptionState, with_causes};
 
 use crate::catch_up::session_record;
-use crate::config::Carrier;
-use crate::desk::{Desk, InDrive};
+use crate::config::Loader;
 use crate::error::refuses_part;
 use crate::library_marker::LIBRARY_FACT;
+use crate::mounter::{InDrive, Mounter};
 use crate::site::{Clock, Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -58,9 +58,9 @@ pub fn rebuild(
     let site = Site::open_with_catalog(dir, &staged, unlock, clock, events)?;
     let _lock = site.writer_lock()?;
     let mut report = RebuildReport::default();
-    let desk = Desk::new(&site);
-    for volser in volumes_to_read(dir, &site, &desk)? {
-        match read_volume(&desk, &volser, &mut report) {
+    let mounter = Mounter::new(&site);
+    for volser in volumes_to_read(dir, &site, &mounter)? {
+        match read_volume(&mounter, &volser, &mut report) {
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
             Err(error) if error.no_keys_at_all() => return Err(error),
@@ -86,7 +86,7 @@ pub fn rebuild(
     }
     let now_ns = site.now_ns();
     // The database must be closed before its directory is moved.
-    drop(desk);
+    drop(mounter);
     drop(site);
     let place = dir.join("catalog");
     if place.exists() {
@@ -102,10 +102,10 @@ pub fn rebuild(
 }
 
 /// The volumes in the library; those that the old catalog knows, where a person brings them.
-fn volumes_to_read(dir: &Path, site: &Site, desk: &Desk) -> Result<Vec<Volser>, DirectorError> {
-    if site.config.library.carrier() == Carrier::Robot {
-        let present = desk.present()?;
-        for volser in desk.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
+fn volumes_to_read(dir: &Path, site: &Site, mounter: &Mounter) -> Result<Vec<Volser>, DirectorError> {
+    if site.config.library.loader() == Loader::Robot {
+        let present = mounter.present()?;
+        for volser in mounter.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
             let message = format!(
                 "volume {volser} lies in a mail slot and is not read: `capstan library import` brings it in, for another rebuild"
             );
@@ -187,24 +187,24 @@ fn keep_pools(old: &Path, site: &Site) -> Result<(), DirectorError> {
     Ok(())
 }
 
-fn read_volume(desk: &Desk, volser: &Volser, report: &mut RebuildReport) -> Result<(), DirectorError> {
-    let mut volume = desk.mount(volser)?;
-    let outcome = record_volume(desk, &mut volume, report);
-    desk.dismount(volume.drive, volume.number, volser)?;
+fn read_volume(mounter: &Mounter, volser: &Volser, report: &mut RebuildReport) -> Result<(), DirectorError> {
+    let mut volume = mounter.mount(volser)?;
+    let outcome = record_volume(mounter, &mut volume, report);
+    mounter.dismount(volume.drive, volume.number, volser)?;
     outcome
 }
 
-fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
+fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
     let volser = volume.volser.clone();
     let (capacity, medium) = (Some(volume.medium.capacity_bytes), volume.kind(MediumKind::Rewritable));
     let key = match volume.medium.encryption {
         EncryptionState::Blank => {
-            locked(&desk.catalog).put_volume(&Volume { capacity, medium, ..Volume::blank(volser) })?;
+            locked(&mounter.catalog).put_volume(&Volume { capacity, medium, ..Volume::blank(volser) })?;
             report.blank += 1;
             return Ok(());
         }
         EncryptionState::Plain => None,
-        EncryptionState::Encrypted { algorithm, tag } => Some(VolumeKey { tag, algorithm }),
+        EncryptionState::Encrypted { algorithm, tag } => Some(KeyRef { tag, algorithm }),
     };
     volume.drive.space_to_end_of_data()?;
     if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
@@ -214,21 +214,21 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
             // It can never be labelled.
             MediumKind::WriteOnce => VolumeState::Retired,
         };
-        locked(&desk.catalog).put_volume(&Volume { capacity, medium, state, ..Volume::blank(volser) })?;
+        locked(&mounter.catalog).put_volume(&Volume { capacity, medium, state, ..Volume::blank(volser) })?;
         report.blank += 1;
         return Ok(());
     }
-    let header = desk.open_label(volume)?;
+    let header = mounter.open_label(volume)?;
     let pool = (!header.pool.is_empty()).then(|| header.pool.clone());
     if let Some(name) = &pool {
-        let mut catalog = locked(&desk.catalog);
+        let mut catalog = locked(&mounter.catalog);
         if catalog.pool(name)?.is_none() {
             let encryption = key.map(|key| key.algorithm);
             let pool = Pool { name: name.clone(), encryption, retention_ns: None, feed: ScratchFeed::Allowed };
             catalog.put_pool(&pool)?;
         }
     }
-    locked(&desk.catalog).put_volume(&Volume {
+    locked(&mounter.catalog).put_volume(&Volume {
         state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
         pool,
         id: Some(header.volume),
@@ -267,7 +267,7 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
                     checkpoint: &found.checkpoint,
                     part: &part,
                 };
-                match locked(&desk.catalog).record_checkpoint(&seen) {
+                match locked(&mounter.catalog).record_checkpoint(&seen) {
                     Ok(_) => report.checkpoints += 1,
                     Err(error) if refuses_part(&error) => report.problems.push((volser.clone(), with_causes(&error))),
                     Err(error) => return Err(error.into()),
@@ -279,7 +279,7 @@ fn record_volume(desk: &Desk, volume: &mut InDrive, report: &mut RebuildReport) 
     }
     volume.drive.space_to_end_of_data()?;
     if volume.drive.position()?.early_warning {
-        locked(&desk.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
+        locked(&mounter.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
     }
     Ok(())
 }

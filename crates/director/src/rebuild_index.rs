@@ -9,7 +9,7 @@ use capstan_mover::VolumeReader;
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
-use crate::desk::{Desk, InDrive};
+use crate::mounter::{InDrive, Mounter};
 use crate::site::{Site, locked};
 
 /// How it ended.
@@ -40,8 +40,8 @@ impl Site {
     pub fn rebuild_index(&self, object: &Object, stop: &Arc<AtomicBool>) -> Result<IndexReport, DirectorError> {
         let _lock = self.writer_lock()?;
         let places = locked(&self.catalog).places_of_parts(object.id)?;
-        let desk = Desk::new(self).stopped_by(stop);
-        let present = desk.present()?;
+        let mounter = Mounter::new(self).stopped_by(stop);
+        let present = mounter.present()?;
         let entries_before = object.counts.map(|counts| counts.entries);
         let mut report = IndexReport { object: object.id, entries: 0, entries_before, parts: 0, problems: Vec::new() };
         let mut runs = Vec::new();
@@ -56,7 +56,7 @@ impl Site {
                     report.problems.push((place.volser.clone(), "it is not in the library".to_owned()));
                     continue;
                 }
-                match read_parts(&desk, place, object.id, &mut runs) {
+                match read_parts(&mounter, place, object.id, &mut runs) {
                     Ok(parts) => report.parts += parts,
                     Err(error) if error.no_keys_at_all() => return Err(error),
                     Err(error) => {
@@ -80,14 +80,14 @@ impl Site {
 
 /// Adds the runs of entries of an object that a volume has, and says how many catalog parts were read.
 fn read_parts(
-    desk: &Desk,
+    mounter: &Mounter,
     place: &PartPlaces,
     object: ObjectId,
     runs: &mut Vec<Vec<u8>>,
 ) -> Result<u64, DirectorError> {
-    let mut volume = desk.mount_to_read(&place.volser, place.volume)?;
+    let mut volume = mounter.mount_to_read(&place.volser, place.volume)?;
     let read = parts_of(&mut volume, place, object, runs);
-    desk.dismount(volume.drive, volume.number, &place.volser)?;
+    mounter.dismount(volume.drive, volume.number, &place.volser)?;
     read
 }
 

@@ -18,8 +18,8 @@ use capstan_tape::with_causes;
 use crate::append::AppendHost;
 use crate::copy::move_bytes;
 use crate::damage::{BadPlaces, lacks, lost_ranges};
-use crate::desk::{Desk, ReadDesk};
 use crate::jobs::record_of;
+use crate::mounter::{Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
@@ -31,13 +31,13 @@ type EntriesOf = HashMap<u16, Vec<FileEntry>>;
 
 /// A wanted copy of a complete object that is not whole.
 #[derive(Debug)]
-pub(crate) struct Lack {
+pub(crate) struct IncompleteCopy {
     pub(crate) object: Object,
     pub(crate) wanted: WantedCopy,
     ranges: Vec<MissingRange>,
 }
 
-impl Lack {
+impl IncompleteCopy {
     /// Whether one session can write what both lack.
     fn goes_with(&self, other: &Self) -> bool {
         let key = |lack: &Self| (lack.wanted.copy, lack.object.chunk_len);
@@ -68,28 +68,28 @@ impl Mendable {
 }
 
 /// One reason for a whole group: in its own words for the first, repeated for the others.
-fn same_for_all(group: &[Lack], error: DirectorError) -> Vec<Result<(), DirectorError>> {
+fn same_for_all(group: &[IncompleteCopy], error: DirectorError) -> Vec<Result<(), DirectorError>> {
     let reason = with_causes(&error);
     let others = group.iter().skip(1).map(|_| Err(DirectorError::Output { reason: reason.clone() }));
     std::iter::once(Err(error)).chain(others).collect()
 }
 
 /// Which wanted copies are not whole, and which of those not known to be whole are.
-pub(crate) struct Looked {
-    pub(crate) lacking: Vec<Lack>,
+pub(crate) struct CopyAudit {
+    pub(crate) lacking: Vec<IncompleteCopy>,
     pub(crate) whole: Vec<WantedCopy>,
 }
 
 /// Looks at the extents of wanted copies that are not known to be whole.
-pub(crate) fn look(catalog: &Catalog) -> Result<Looked, DirectorError> {
-    let mut looked = Looked { lacking: Vec::new(), whole: Vec::new() };
+pub(crate) fn look(catalog: &Catalog) -> Result<CopyAudit, DirectorError> {
+    let mut looked = CopyAudit { lacking: Vec::new(), whole: Vec::new() };
     for wanted in catalog.lacking_copies()? {
         let Some(object) = catalog.object(wanted.object)? else { continue };
         let ranges = lacks(catalog, &object, wanted.copy)?;
         if wanted.state == CopyState::Ended && ranges.is_empty() {
             looked.whole.push(wanted);
         } else {
-            looked.lacking.push(Lack { object, wanted, ranges });
+            looked.lacking.push(IncompleteCopy { object, wanted, ranges });
         }
     }
     Ok(looked)
@@ -152,7 +152,7 @@ impl Site {
     }
 
     /// Keeps which copies are whole, and gives those that are not; for whoever holds the writer's lock.
-    pub(crate) fn look_at_copies(&self) -> Result<Vec<Lack>, DirectorError> {
+    pub(crate) fn look_at_copies(&self) -> Result<Vec<IncompleteCopy>, DirectorError> {
         let mut catalog = locked(&self.catalog);
         let looked = look(&catalog)?;
         if !looked.whole.is_empty() {
@@ -181,9 +181,9 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let mut report = RepairReport::default();
-        // What goes to volumes of one pool is written in one session, and read by one desk: each volume is mounted
+        // What goes to volumes of one pool is written in one session, and read by one mounter: each volume is mounted
         // once.
-        let mut groups: Vec<Vec<Lack>> = Vec::new();
+        let mut groups: Vec<Vec<IncompleteCopy>> = Vec::new();
         for lack in self.look_at_copies()? {
             let is_meant = objects.is_empty() || objects.contains(&lack.object.id);
             if !is_meant || pool.is_some_and(|pool| lack.wanted.pool != pool) {
@@ -196,7 +196,7 @@ impl Site {
                 None => groups.push(vec![lack]),
             }
         }
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         for group in groups {
             let mended = self.mend(&group, shortfall, &mut host, watch);
             if watch.stop.load(Ordering::Relaxed) {
@@ -228,9 +228,9 @@ impl Site {
     /// Makes copies whole that go to one pool, as far as other copies have what they lack; says of each how it ended.
     fn mend(
         &self,
-        group: &[Lack],
+        group: &[IncompleteCopy],
         shortfall: Shortfall,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Vec<Result<(), DirectorError>> {
         let planned: Vec<_> = group.iter().map(|lack| self.mendable(lack)).collect();
@@ -270,7 +270,7 @@ impl Site {
     }
 
     /// What of a lack some copy has.
-    fn mendable(&self, lack: &Lack) -> Result<Mendable, DirectorError> {
+    fn mendable(&self, lack: &IncompleteCopy) -> Result<Mendable, DirectorError> {
         let catalog = locked(&self.catalog);
         let lost = lost_ranges(&catalog, &lack.object, &BadPlaces::of(&catalog)?)?;
         let ranges = without_lost(&lack.ranges, &lost, lack.object.chunk_len);
@@ -281,10 +281,10 @@ impl Site {
 
     fn move_ranges(
         &self,
-        lack: &Lack,
+        lack: &IncompleteCopy,
         ranges: &[MissingRange],
         session: &Session,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
         let (object, copy) = (&lack.object, lack.wanted.copy);
@@ -310,7 +310,7 @@ impl Site {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
-            desk: Desk::new(self).stopped_by(&watch.stop),
+            mounter: Mounter::new(self).stopped_by(&watch.stop),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,
@@ -370,7 +370,7 @@ impl Site {
         object: &Object,
         copy: u8,
         session: &Session,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         missing: &MissingRange,
         mut entries: Vec<FileEntry>,
         watch: &RestoreWatch,

@@ -15,7 +15,7 @@ use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory,
 use capstan_mover::{BadBlocks, Damage, FailedMember, RestoreWatch, StreamsReport, restore_streams};
 
 use crate::DirectorError;
-use crate::desk::{Desk, ReadDesk};
+use crate::mounter::{Mounter, ReadMounter};
 use crate::order::ReadOrder;
 use crate::plan::RestorePlan;
 use crate::site::Site;
@@ -108,7 +108,7 @@ impl Site {
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
@@ -163,7 +163,7 @@ impl Site {
         &self,
         plan: &RestorePlan,
         streams: StreamsReport,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         if let Some(fatal) = streams.fatal {

@@ -28,7 +28,7 @@ use capstan_tape::{Library, VirtualLibrary};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-use crate::config::{Carrier, Config, LibraryConfig, find_settings};
+use crate::config::{Config, LibraryConfig, Loader, find_settings};
 use crate::library_marker::{self, AbsentLibrary};
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
@@ -336,7 +336,7 @@ fn open_library(
     let events = Arc::clone(events);
     let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
     let (changer, devices) = (config.changer.clone(), config.devices.clone());
-    if config.carrier() == Carrier::Person {
+    if config.loader() == Loader::Person {
         return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, config.protection(), on_wait))));
     }
     Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, config.protection(), on_wait))))

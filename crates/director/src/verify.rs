@@ -11,8 +11,8 @@ use capstan_tape::with_causes;
 
 use crate::catch_up::clear_suspicion;
 use crate::damage::BadPlaces;
-use crate::desk::{Desk, ReadDesk};
 use crate::drive_history::Stay;
+use crate::mounter::{Mounter, ReadMounter};
 use crate::restore::RestoreReport;
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
@@ -27,10 +27,10 @@ impl Site {
     /// written again.
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
         let (began, since_ns) = (Instant::now(), self.now_ns());
-        let known = Desk::new(self).volume(volser)?;
+        let known = Mounter::new(self).volume(volser)?;
         let Some(life) = known.id else { return Ok(RestoreReport::default()) };
         let place = VolumePlace { volser: volser.clone(), volume: life };
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let opened = host.open(&place);
         host.note_bad(&[], "verify");
         host.release(opened?, &place);
@@ -94,7 +94,7 @@ impl Site {
         &self,
         group: &[(ObjectId, u8)],
         extents: &[Extent],
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
         behind: &mut u64,
     ) -> Result<RestoreReport, DirectorError> {
@@ -150,7 +150,7 @@ impl Site {
             None => Ok(()),
         };
         let locked = sound.and_then(|()| self.writer_lock());
-        let cleared = locked.and_then(|_lock| clear_suspicion(&Desk::new(self), known, life));
+        let cleared = locked.and_then(|_lock| clear_suspicion(&Mounter::new(self), known, life));
         match cleared {
             Err(
                 error @ (DirectorError::Busy { .. }

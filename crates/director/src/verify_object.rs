@@ -10,7 +10,7 @@ use capstan_mover::{RestoreWatch, VolumePlace, verify_streams};
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
-use crate::desk::{Desk, ReadDesk};
+use crate::mounter::{Mounter, ReadMounter};
 use crate::ranges::stream_lengths;
 use crate::restore::RestoreReport;
 use crate::select::{WhichCopy, sound_first};
@@ -39,7 +39,7 @@ impl Site {
             watch.planned.fetch_add(len * held.len() as u64, Ordering::Relaxed);
             copies.extend(held.into_iter().map(|copy| (copy.copy, number)));
         }
-        let mut host = ReadDesk::new(Desk::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let mut verified = Vec::new();
         for (copy, number) in copies {
             let object = &objects[number];
@@ -56,7 +56,7 @@ impl Site {
         &self,
         object: &Object,
         copy: u8,
-        host: &mut ReadDesk,
+        host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();

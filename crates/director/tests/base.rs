@@ -67,7 +67,7 @@ fn without_a_base_that_can_be_restored_it_is_a_full_one_and_says_why() {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
         bench.set_hook(Some(Box::new(move |event| {
-            if let Event::BaseGone { gone, base, .. } = event {
+            if let Event::BaseUnavailable { gone, base, .. } = event {
                 seen.lock().unwrap().push((gone.clone(), *base));
             }
         })));

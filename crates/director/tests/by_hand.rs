@@ -19,8 +19,8 @@ use capstan_director::{
     Volser, VolumeState,
 };
 use capstan_tape::{
-    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveCare, DriveDescription, DriveError, DriveIdentity,
-    DriveKey, Element, ElementAddress, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,
+    BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
+    DriveIdentity, DriveKey, Element, ElementAddress, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,
     WriteOutcome,
 };
 use place::{Bench, small};
@@ -48,7 +48,7 @@ impl Changer for Drives {
         Ok(())
     }
 
-    fn run_errand(&mut self, _errand: &Errand) -> Result<(), ChangerError> {
+    fn carry_out_request(&mut self, _errand: &ChangerRequest) -> Result<(), ChangerError> {
         Ok(())
     }
 }

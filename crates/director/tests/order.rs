@@ -14,8 +14,8 @@ use capstan_director::{
 };
 use capstan_tape::model::{Place as OnTape, built_in};
 use capstan_tape::{
-    BlockLimits, CartridgeSpec, Changer, ChangerError, Drive, DriveCare, DriveDescription, DriveError, DriveIdentity,
-    DriveKey, Element, Errand, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,
+    BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
+    DriveIdentity, DriveKey, Element, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,
 };
 use place::{Bench, small, tree};
 use std::os::unix::ffi::OsStrExt;
@@ -60,8 +60,8 @@ impl Changer for Magnified {
         self.0.unload(drive)
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        self.0.run_errand(errand)
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.0.carry_out_request(request)
     }
 }
 

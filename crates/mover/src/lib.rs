@@ -41,6 +41,6 @@ pub use source::{
     change_fingerprint, is_cache_directory, patterns_in,
 };
 pub use stream::{RangeBytes, StreamReader};
-pub use stretch::{Stretch, take_apart};
+pub use stretch::{Stretch, split_at_gaps};
 pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

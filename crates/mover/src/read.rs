@@ -4,7 +4,7 @@
 //! is wanted and where it stands, and is shown before it is executed. Executing it reads each volume once and feeds
 //! every stream's blocks to a thread of that stream, whatever the order they were interleaved in: front to back, but
 //! for stretches that do not depend on each other, which are read in the order that whoever mounts the volume says
-//! ([`crate::take_apart`]).
+//! ([`crate::split_at_gaps`]).
 //!
 //! A block that cannot be read from the copy that was planned is read from another copy at once; if there is none, the
 //! members that it holds fail, and every other member goes on.

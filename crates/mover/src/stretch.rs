@@ -35,7 +35,7 @@ pub struct Stretch {
 /// Takes streams apart where much that is not wanted lies between members that are: the pieces can be read in any
 /// order.
 #[must_use]
-pub fn take_apart(wanted: Wanted) -> Wanted {
+pub fn split_at_gaps(wanted: Wanted) -> Wanted {
     let Wanted { volumes, streams } = wanted;
     Wanted { volumes, streams: streams.into_iter().flat_map(pieces).collect() }
 }
@@ -173,7 +173,7 @@ mod tests {
     fn what_is_wanted_whole_stays_one_stream() {
         let whole = stream((0..50).map(member).collect(), vec![extent(1, 0, 50)]);
         let wanted = Wanted { volumes: Vec::new(), streams: vec![whole] };
-        assert_eq!(take_apart(wanted.clone()), wanted);
+        assert_eq!(split_at_gaps(wanted.clone()), wanted);
         let near = stream(vec![member(0), member(16)], vec![extent(1, 0, 50)]);
         assert_eq!(pieces(near).len(), 1);
     }
@@ -236,7 +236,7 @@ mod tests {
                 (blocks, missing)
             };
             let whole = lbns(&wanted);
-            let apart = lbns(&take_apart(wanted.clone()));
+            let apart = lbns(&split_at_gaps(wanted.clone()));
             assert_eq!(apart, whole, "CAPSTAN_SEED={seed}: {wanted:?}");
             assert!(apart.0.windows(2).all(|pair| pair[0] != pair[1]), "CAPSTAN_SEED={seed}: a block is read twice");
         }

@@ -110,7 +110,7 @@ pub trait Changer: Send {
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError>;
 
     /// Does what a person asks for, and no job.
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError>;
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError>;
 
     /// What the last inventory met that a person has to put right; nothing of that kind in a library without barcodes
     /// to misread.
@@ -121,7 +121,7 @@ pub trait Changer: Send {
 
 /// What a robot does for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Errand {
+pub enum ChangerRequest {
     /// Brings a cartridge into a drive, in exchange for the one there, which must have been unloaded.
     Exchange {
         /// The cartridge to be brought.

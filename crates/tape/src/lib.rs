@@ -51,7 +51,7 @@ mod paced;
 pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
-pub use changer::{Changer, ChangerError, DriveDescription, Element, ElementAddress, Errand, Finding, Library};
+pub use changer::{Changer, ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, Library};
 pub use clock::{PaceClock, WallClock};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,

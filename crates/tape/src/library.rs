@@ -29,8 +29,8 @@ use capstan_format::Volser;
 
 use crate::lock::{Locked, LockedFile, try_lock, wait_lock};
 use crate::{
-    CartridgeDrive, CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand,
-    KeySlotKind, Library, Tab,
+    CartridgeDrive, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element,
+    ElementAddress, KeySlotKind, Library, Tab,
 };
 
 const EXTENSION: &str = "tape";
@@ -300,9 +300,9 @@ impl Changer for VirtualLibrary {
         self.take_out(drive)
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        match errand {
-            Errand::Exchange { volser, drive } => {
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        match request {
+            ChangerRequest::Exchange { volser, drive } => {
                 if self.in_drive(*drive)?.as_ref() == Some(volser) {
                     return Ok(());
                 }
@@ -311,7 +311,7 @@ impl Changer for VirtualLibrary {
                 }
                 self.load(volser, *drive)
             }
-            Errand::Import { mail_slot } => {
+            ChangerRequest::Import { mail_slot } => {
                 let _robot = self.robot()?;
                 let element = ElementAddress::ImportExport(*mail_slot);
                 let empty = || ChangerError::ElementEmpty { element };
@@ -320,15 +320,15 @@ impl Changer for VirtualLibrary {
                 self.check_one(&volser)?;
                 self.carry((MAIL, SLOTS), &volser)
             }
-            Errand::Export { volser } => {
+            ChangerRequest::Export { volser } => {
                 let _robot = self.robot()?;
                 self.in_slot(volser)?;
                 self.check_one(volser)?;
                 if self.list(MAIL)?.contains(volser) { Ok(()) } else { self.carry((SLOTS, MAIL), volser) }
             }
             // A folder is looked at each time anew.
-            Errand::Clean { volser, drive } => self.load(volser, *drive),
-            Errand::Initialize => Ok(()),
+            ChangerRequest::Clean { volser, drive } => self.load(volser, *drive),
+            ChangerRequest::Initialize => Ok(()),
         }
     }
 }

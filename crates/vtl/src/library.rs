@@ -19,7 +19,7 @@ use crate::unit::answer::{check, completion};
 use crate::unit::changer::ChangerUnit;
 use crate::unit::faults::Waiting;
 use crate::unit::primary::{Identity, report_luns};
-use crate::unit::tape::{Fitting, TapeUnit};
+use crate::unit::tape::{DriveConfig, TapeUnit};
 
 /// Longest data that a command may send: the longest block that READ and WRITE can name, and a little.
 const DATA_OUT_MAX: usize = 16 << 20;
@@ -102,7 +102,7 @@ impl Library {
                 port: port.clone(),
             };
             let agent = agent.filter(|_| drive.encryption == Encryption::Agent).cloned();
-            let fitting = Fitting { identity, model, encryption: drive.encryption, pace: drive.pace, agent };
+            let fitting = DriveConfig { identity, model, encryption: drive.encryption, pace: drive.pace, agent };
             let voice = DriveVoice { drive: number, events: Arc::clone(&events) };
             drives.push(Arc::new(TapeUnit::new(fitting, voice)));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capstan_format::Volser;
 use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
 use capstan_tape::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
-use capstan_tape::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, PaceClock};
+use capstan_tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, PaceClock};
 
 use crate::device::{Cancel, DataIn, DeviceServer, Nexus, Request};
 use crate::library::Library;
@@ -116,8 +116,8 @@ impl Changer for LocalLibrary {
         self.robot()?.unload(drive)
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        self.robot()?.run_errand(errand)
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.robot()?.carry_out_request(request)
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a backup ended.
 
-use capstan_director::{BackupReport, BaseGone, Severity};
+use capstan_director::{BackupReport, BaseUnavailable, Severity};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,8 +72,8 @@ pub(crate) struct BaseGoneLine {
     reason: String,
 }
 
-impl From<&BaseGone> for BaseGoneLine {
-    fn from(gone: &BaseGone) -> Self {
+impl From<&BaseUnavailable> for BaseGoneLine {
+    fn from(gone: &BaseUnavailable) -> Self {
         Self { object: id(gone.object), reason: words(&gone.reason) }
     }
 }

@@ -335,7 +335,7 @@ impl From<&Told> for Event {
                 .to_owned(),
                 reason: words(kind),
             },
-            Told::BaseGone { source, gone, base } => Self::BaseGone {
+            Told::BaseUnavailable { source, gone, base } => Self::BaseGone {
                 source: source.as_slice().into(),
                 object: id(gone.object),
                 reason: words(&gone.reason),

@@ -17,7 +17,7 @@ use crate::hardware::line::{Done, Failure, Line};
 use crate::scsi::element::{Assignments, ElementStatus, Kind};
 use crate::scsi::sense::{Action, OFFLINE, Sense};
 use crate::scsi::{Command, Data, Status, Transport};
-use crate::{Changer, ChangerError, Element, ElementAddress, Errand, Finding, PaceClock};
+use crate::{Changer, ChangerError, ChangerRequest, Element, ElementAddress, Finding, PaceClock};
 
 mod inventory;
 mod moves;
@@ -192,13 +192,13 @@ impl<T: Transport> Changer for ScsiChanger<T> {
         self.take_back(drive)
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        match errand {
-            Errand::Exchange { volser, drive } => self.exchange(volser, *drive),
-            Errand::Import { mail_slot } => self.import(*mail_slot),
-            Errand::Export { volser } => self.export(volser),
-            Errand::Clean { volser, drive } => self.bring(volser, *drive, Purpose::Cleaning),
-            Errand::Initialize => self.initialize(),
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        match request {
+            ChangerRequest::Exchange { volser, drive } => self.exchange(volser, *drive),
+            ChangerRequest::Import { mail_slot } => self.import(*mail_slot),
+            ChangerRequest::Export { volser } => self.export(volser),
+            ChangerRequest::Clean { volser, drive } => self.bring(volser, *drive, Purpose::Cleaning),
+            ChangerRequest::Initialize => self.initialize(),
         }
     }
 

@@ -9,7 +9,9 @@ use super::library::describe;
 use super::scan::scan;
 use super::{FedBy, OnDeviceWait};
 use crate::hardware::BlockProtection;
-use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, ElementAddress, Errand, Library};
+use crate::{
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, ElementAddress, Library,
+};
 use capstan_format::Volser;
 
 /// Stand-alone drives, by their nodes.
@@ -45,7 +47,7 @@ impl Changer for ByHandLibrary {
         self.path(drive).map(drop)
     }
 
-    fn run_errand(&mut self, _errand: &Errand) -> Result<(), ChangerError> {
+    fn carry_out_request(&mut self, _errand: &ChangerRequest) -> Result<(), ChangerError> {
         let library = "by hand".to_owned();
         let reason = "there is no robot: a person brings cartridges, and is asked to when they are needed".to_owned();
         Err(ChangerError::Unusable { library, reason })

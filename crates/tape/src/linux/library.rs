@@ -13,7 +13,7 @@ use super::sg::{SgDevice, Sharing};
 use super::waits::{OnDeviceWait, Watched};
 use crate::Finding;
 use crate::hardware::{BlockProtection, ScsiChanger};
-use crate::{CartridgeSpec, Changer, ChangerError, Drive, DriveDescription, Element, Errand, Library};
+use crate::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Library};
 use capstan_format::Volser;
 
 /// How long another process may keep the robot.
@@ -163,8 +163,8 @@ impl Changer for LinuxLibrary {
         self.with_robot(|robot| robot.unload(drive))
     }
 
-    fn run_errand(&mut self, errand: &Errand) -> Result<(), ChangerError> {
-        self.with_robot(|robot| robot.run_errand(errand))
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.with_robot(|robot| robot.carry_out_request(request))
     }
 
     fn findings(&self) -> Vec<Finding> {

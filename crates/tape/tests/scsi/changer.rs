@@ -5,7 +5,7 @@ use capstan_tape::Finding;
 use capstan_tape::hardware::ScsiChanger;
 use capstan_tape::scsi::element::MediumType;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{Changer, ChangerError, ElementAddress, Errand};
+use capstan_tape::{Changer, ChangerError, ChangerRequest, ElementAddress};
 
 use crate::library::Library;
 use crate::script::Leap;
@@ -62,16 +62,16 @@ fn a_cleaning_cartridge_is_brought_to_a_drive_by_the_errand_alone() {
     library.put(1004, Some("A00004L9"));
     library.shelves().at(1004).medium_type = Some(MediumType::Cleaning);
     for cleaning in ["CLN001L1", "A00004L9"] {
-        for errand in [None, Some(Errand::Exchange { volser: volser(cleaning), drive: 0 })] {
-            let refused = match errand {
+        for request in [None, Some(ChangerRequest::Exchange { volser: volser(cleaning), drive: 0 })] {
+            let refused = match request {
                 None => changer.load(&volser(cleaning), 0),
-                Some(errand) => changer.run_errand(&errand),
+                Some(request) => changer.carry_out_request(&request),
             };
             assert!(matches!(refused, Err(ChangerError::CleaningCartridge { .. })), "{cleaning}: {refused:?}");
         }
     }
     assert_eq!(library.shelves().moves, []);
-    changer.run_errand(&Errand::Clean { volser: volser("CLN001L1"), drive: 0 }).unwrap();
+    changer.carry_out_request(&ChangerRequest::Clean { volser: volser("CLN001L1"), drive: 0 }).unwrap();
     assert_eq!(library.shelves().moves, [(1003, 500)]);
 }
 

@@ -145,7 +145,7 @@ impl ChangerUnit {
             if carried_out {
                 let _ = self.carry_out(state, initiator, &command, request.data_out, data_in);
             }
-            self.suffer(state, initiator, &waiting)?;
+            self.inject_fault(state, initiator, &waiting)?;
         }
         if state.door_open_for > 0 {
             state.door_open_for -= 1;
@@ -160,7 +160,7 @@ impl ChangerUnit {
     }
 
     /// Lets a fault happen; what it does to the command at hand is the error.
-    fn suffer(&self, state: &mut State, initiator: &str, waiting: &Waiting) -> Answer {
+    fn inject_fault(&self, state: &mut State, initiator: &str, waiting: &Waiting) -> Answer {
         match &waiting.fault {
             DeviceFault::Sense { key, asc, ascq, deferred, .. } => {
                 return Err(ordered_sense(*key, *asc, *ascq, *deferred).into());

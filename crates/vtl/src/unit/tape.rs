@@ -51,7 +51,7 @@ use crate::events::{DriveVoice, Event};
 use crate::layout::{Encryption, Pace};
 
 /// How a drive is fitted.
-pub(crate) struct Fitting {
+pub(crate) struct DriveConfig {
     pub(crate) identity: Identity,
     pub(crate) model: DriveModel,
     pub(crate) encryption: Encryption,
@@ -59,7 +59,7 @@ pub(crate) struct Fitting {
     pub(crate) agent: Option<Arc<dyn KeyAgent>>,
 }
 
-impl Fitting {
+impl DriveConfig {
     /// Who fetches its keys, and by which name it asks for them.
     fn agent(&self) -> Option<(&dyn KeyAgent, &str)> {
         self.agent.as_deref().map(|agent| (agent, self.identity.serial.as_str()))
@@ -68,24 +68,24 @@ impl Fitting {
 
 /// A drive.
 pub(crate) struct TapeUnit {
-    fitting: Fitting,
+    fitting: DriveConfig,
     state: Mutex<State>,
     current: Current,
     /// What the robot sees of it, and people: a command may keep the state for minutes, and the robot must not wait for
     /// that.
-    face: Mutex<Face>,
+    face: Mutex<StatusSnapshot>,
 }
 
 /// A drive from outside.
 #[derive(Debug, Clone, Default)]
-struct Face {
+struct StatusSnapshot {
     /// The cartridge in it, and whether the drive has let go of it.
     holds: Option<(Volser, bool)>,
     unverified_writes: u64,
 }
 
 /// The drive and the cartridge in it.
-struct Bay {
+struct MediumSlot {
     drive: Faulty<Box<dyn Drive>>,
     volser: Volser,
     memory: CartridgeMemory,
@@ -107,7 +107,7 @@ struct Loaded {
 }
 
 struct State {
-    bay: Option<Bay>,
+    bay: Option<MediumSlot>,
     loaded: Option<Loaded>,
     nexuses: Nexuses,
     reservations: Reservations,
@@ -123,15 +123,15 @@ struct State {
 }
 
 /// One command being carried out: the unit, its state, and who asks.
-struct Work<'a> {
-    unit: &'a Fitting,
+struct CommandContext<'a> {
+    unit: &'a DriveConfig,
     state: &'a mut State,
     initiator: &'a str,
     data_out: &'a [u8],
 }
 
 impl TapeUnit {
-    pub(crate) fn new(fitting: Fitting, voice: DriveVoice) -> Self {
+    pub(crate) fn new(fitting: DriveConfig, voice: DriveVoice) -> Self {
         let current = Current::default();
         let state = State {
             bay: None,
@@ -163,7 +163,7 @@ impl TapeUnit {
         self.face().unverified_writes
     }
 
-    fn face(&self) -> Face {
+    fn face(&self) -> StatusSnapshot {
         self.face.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -212,14 +212,14 @@ impl TapeUnit {
             return Err(Refusal::Conflict);
         }
         let due = state.faults.due(&command);
-        let mut work = Work { unit: &self.fitting, state, initiator, data_out: request.data_out };
+        let mut work = CommandContext { unit: &self.fitting, state, initiator, data_out: request.data_out };
         match due {
             None => work.carry_out(&command, data_in),
             Some(waiting) => {
                 let voice = &work.state.voice;
                 let (unit, fault) = (format!("drive {}", voice.drive), waiting.fault.to_string());
                 voice.tell(Event::FaultHappened { unit, fault });
-                work.suffer(&waiting, &command, data_in)
+                work.inject_fault(&waiting, &command, data_in)
             }
         }
     }
@@ -244,10 +244,10 @@ impl TapeUnit {
         state.faults.happened()
     }
 
-    /// Work that nobody's command asks for.
-    fn own_work<T>(&self, work: impl FnOnce(&mut Work<'_>) -> T) -> T {
+    /// CommandContext that nobody's command asks for.
+    fn own_work<T>(&self, work: impl FnOnce(&mut CommandContext<'_>) -> T) -> T {
         let mut state = self.state();
-        let done = work(&mut Work { unit: &self.fitting, state: &mut state, initiator: "", data_out: &[] });
+        let done = work(&mut CommandContext { unit: &self.fitting, state: &mut state, initiator: "", data_out: &[] });
         self.show(&state);
         done
     }
@@ -258,7 +258,7 @@ impl TapeUnit {
             if work.state.bay.is_some() {
                 return Err(SenseData::new(SenseKey::IllegalRequest, 0x3b, 0x0d));
             }
-            work.state.bay = Some(Bay::new(work.unit, &work.state.current, path, volser));
+            work.state.bay = Some(MediumSlot::new(work.unit, &work.state.current, path, volser));
             // What is wrong with the cartridge is told to whoever uses the drive: it is in it in any case.
             let _ = work.thread();
             work.state.nexuses.tell_all(None, Attention::MediumChanged);
@@ -322,15 +322,15 @@ impl TapeUnit {
     }
 }
 
-impl Bay {
-    fn new(unit: &Fitting, current: &Current, path: &Path, volser: &Volser) -> Self {
+impl MediumSlot {
+    fn new(unit: &DriveConfig, current: &Current, path: &Path, volser: &Volser) -> Self {
         let drive = Interruptible::new(unit.drive_for(path), current.clone());
         let drive = Faulty::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
         Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }
 
-impl Fitting {
+impl DriveConfig {
     fn drive_for(&self, path: &Path) -> Box<dyn Drive> {
         let kind = match self.encryption {
             Encryption::None => KeySlotKind::Missing,
@@ -371,16 +371,19 @@ impl State {
     }
 
     /// The drive with its cartridge, and what is known of it.
-    fn loaded(&mut self) -> Result<(&mut Bay, &mut Loaded), Refusal> {
+    fn loaded(&mut self) -> Result<(&mut MediumSlot, &mut Loaded), Refusal> {
         match (&mut self.bay, &mut self.loaded) {
             (Some(bay), Some(loaded)) => Ok((bay, loaded)),
-            (Some(Bay { trouble: Some(trouble), .. }), None) => Err(Refusal::Check(*trouble)),
+            (Some(MediumSlot { trouble: Some(trouble), .. }), None) => Err(Refusal::Check(*trouble)),
             _ => Err(check(SenseKey::NotReady, 0x3a, 0x00)),
         }
     }
 
     /// Has the drive do something with its cartridge.
-    fn on_drive<T>(&mut self, act: impl FnOnce(&mut Bay, &mut Loaded) -> Result<T, DriveError>) -> Result<T, Refusal> {
+    fn on_drive<T>(
+        &mut self,
+        act: impl FnOnce(&mut MediumSlot, &mut Loaded) -> Result<T, DriveError>,
+    ) -> Result<T, Refusal> {
         let (bay, loaded) = self.loaded()?;
         let done = act(bay, loaded);
         done.map_err(|error| self.failed(&error))
@@ -406,7 +409,7 @@ impl State {
     }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     fn carry_out(&mut self, command: &Command, data_in: &mut DataIn) -> Answer {
         match *command {
             Command::TestUnitReady => self.state.loaded().map(drop),

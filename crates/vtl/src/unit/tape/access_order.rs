@@ -7,7 +7,7 @@ use capstan_tape::Drive;
 use capstan_tape::model::{Afterwards, Extent, Restore, Standing, plan_restore};
 use capstan_tape::scsi::access_order::{BEST_ORDER, Segment, segments_of, to_limits, to_receive};
 
-use super::Work;
+use super::CommandContext;
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, check, invalid_command_field, invalid_parameter_field};
 use capstan_tape::scsi::SenseKey;
@@ -15,7 +15,7 @@ use capstan_tape::scsi::SenseKey;
 /// Most segments in a list, as LTO-9 drives have it.
 const SEGMENTS_MAX: u16 = 2730;
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// GENERATE RECOMMENDED ACCESS ORDER.
     pub(super) fn generate_order(&mut self, process: u8, len: u32) -> Answer {
         if process != BEST_ORDER {

@@ -16,7 +16,7 @@ use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, Medium, ReadOut
 
 use super::failure::{sense_of, sense_of_agent};
 use super::security::{Purpose, needed};
-use super::{Loaded, State, Work};
+use super::{CommandContext, Loaded, State};
 use crate::agent::KeyAgentError;
 use crate::events::{Event, VolumeKeyState};
 use crate::layout::Encryption;
@@ -65,7 +65,7 @@ fn cartridge<'a>(volser: &'a Volser, medium: &'a Medium) -> Cartridge<'a> {
     Cartridge { volser, serial: medium.serial.as_ref() }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// Fetches the key that the first block of an encrypted volume names, to read: that it is not there is told at the
     /// mount.
     pub(super) fn fetch_first_key(&mut self) {

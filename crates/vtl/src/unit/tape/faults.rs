@@ -7,7 +7,7 @@ use capstan_tape::scsi::sense::{About, Sense};
 use capstan_tape::scsi::{Command, SenseData, SenseKey};
 use capstan_tape::{Drive, Fault};
 
-use super::{State, Work};
+use super::{CommandContext, State};
 use crate::device::DataIn;
 use crate::fault::DeviceFault;
 use crate::unit::answer::{Answer, Refusal};
@@ -23,9 +23,9 @@ pub(crate) fn ordered_sense(key: u8, asc: u8, ascq: u8, deferred: bool) -> Sense
     SenseData { sense, end_of_medium, ..SenseData::new(SenseKey::NoSense, 0, 0) }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// Lets a fault happen at a command.
-    pub(super) fn suffer(&mut self, waiting: &Waiting, command: &Command, data_in: &mut DataIn) -> Answer {
+    pub(super) fn inject_fault(&mut self, waiting: &Waiting, command: &Command, data_in: &mut DataIn) -> Answer {
         match &waiting.fault {
             DeviceFault::Sense { key, asc, ascq, deferred, carried_out } => {
                 // What the drive recovered from, or only remarks, it has carried out.
@@ -160,7 +160,7 @@ impl Work<'_> {
     /// Somebody takes the cartridge out by hand and puts another one in.
     fn change_tape(&mut self, volser: &Volser, path: &Path) {
         let _ = self.unthread();
-        self.state.bay = Some(super::Bay::new(self.unit, &self.state.current, path, volser));
+        self.state.bay = Some(super::MediumSlot::new(self.unit, &self.state.current, path, volser));
         let _ = self.thread();
     }
 }

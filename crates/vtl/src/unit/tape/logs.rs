@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use capstan_tape::scsi::log::{Parameter, encode, page};
 
-use super::Work;
+use super::CommandContext;
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, invalid_command_field};
 
@@ -85,7 +85,7 @@ const PAGES: [u8; 11] = [
     page::CAPACITY,
 ];
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// LOG SENSE.
     pub(super) fn tell_log(
         &mut self,

@@ -13,7 +13,7 @@ use capstan_tape::scsi::attribute::{self, Attribute, Kind, decode, encode, id};
 use capstan_tape::scsi::encryption::KeyData;
 use capstan_tape::{Drive, Rewritability};
 
-use super::Work;
+use super::CommandContext;
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, check, invalid_command_field, invalid_parameter_field};
 
@@ -130,7 +130,7 @@ const WRITABLE: [(u16, Kind, usize); 8] = [
     (id::COHERENCY, Kind::Binary, 1024),
 ];
 
-impl Work<'_> {
+impl CommandContext<'_> {
     fn attributes(&mut self) -> Result<Vec<Attribute>, crate::unit::answer::Refusal> {
         let medium = self.state.on_drive(|bay, _| bay.drive.medium())?;
         let density = self.unit.model.density_code.as_ref().map_or(0, |code| code.value);

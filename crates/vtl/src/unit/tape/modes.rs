@@ -6,7 +6,7 @@ use capstan_tape::scsi::attribute::LTO_WRITE_ONCE;
 use capstan_tape::scsi::command::{Form, PageControl};
 use capstan_tape::scsi::protection::{self, Protection};
 
-use super::Work;
+use super::CommandContext;
 use crate::device::DataIn;
 use crate::unit::answer::{Answer, check, invalid_command_field, invalid_parameter_field};
 use crate::unit::nexuses::Attention;
@@ -73,7 +73,7 @@ impl Modes {
     }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     fn density(&self) -> u8 {
         self.unit.model.density_code.as_ref().map_or(0, |code| code.value)
     }

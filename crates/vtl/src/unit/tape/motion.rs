@@ -9,7 +9,7 @@ use capstan_tape::{Drive, DriveError, Flush, with_causes};
 use super::agent::AgentKey;
 use super::failure::sense_of;
 use super::filemarks::Filemarks;
-use super::{Bay, Loaded, State, Work};
+use super::{CommandContext, Loaded, MediumSlot, State};
 use crate::device::DataIn;
 use crate::events::Event;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
@@ -26,7 +26,7 @@ enum Met {
     Beginning,
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// Makes the cartridge in the drive ready, at its beginning.
     pub(super) fn thread(&mut self) -> Answer {
         let Some(bay) = &mut self.state.bay else { return Err(check(SenseKey::NotReady, 0x3a, 0x00)) };
@@ -227,7 +227,7 @@ impl Work<'_> {
 }
 
 /// Where a SPACE over `count` things ends.
-fn spaced(bay: &mut Bay, loaded: &mut Loaded, over: SpaceOver, count: i64) -> Result<Spaced, DriveError> {
+fn spaced(bay: &mut MediumSlot, loaded: &mut Loaded, over: SpaceOver, count: i64) -> Result<Spaced, DriveError> {
     let drive = &mut bay.drive;
     let marks = &mut loaded.filemarks;
     let from = drive.position()?.lbn;

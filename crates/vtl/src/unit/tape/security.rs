@@ -17,7 +17,7 @@ use capstan_tape::scsi::encryption::{
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
 use zeroize::Zeroizing;
 
-use super::Work;
+use super::CommandContext;
 use crate::device::DataIn;
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field, invalid_parameter_field, unknown_command};
@@ -102,7 +102,7 @@ impl Keys {
     }
 }
 
-impl super::Fitting {
+impl super::DriveConfig {
     /// Whether hosts may set keys.
     pub(super) fn takes_keys(&self) -> bool {
         self.encryption == Encryption::Host
@@ -121,7 +121,7 @@ impl super::Fitting {
     }
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// Sees that the drive below has the key that this command needs, and none that it may not have.
     pub(super) fn ready_keys(&mut self, purpose: Purpose) -> Answer {
         match self.unit.encryption {

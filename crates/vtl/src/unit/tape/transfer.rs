@@ -6,7 +6,7 @@ use capstan_tape::scsi::protection::CHECKSUM_LEN;
 use capstan_tape::scsi::{SenseData, SenseKey};
 use capstan_tape::{Drive, DriveError, EncryptionState, Flush, ReadOutcome, Rewritability, WriteOutcome};
 
-use super::Work;
+use super::CommandContext;
 use super::failure::OVERWRITE_ATTEMPTED;
 use super::security::Purpose;
 use crate::device::DataIn;
@@ -19,7 +19,7 @@ enum Stop {
     Length { found: usize },
 }
 
-impl Work<'_> {
+impl CommandContext<'_> {
     /// READ BLOCK LIMITS.
     pub(super) fn block_limits(&mut self, object_identifier: bool, data_in: &mut DataIn) -> Answer {
         if object_identifier {

@@ -1,4 +1,4 @@
-//! Keys at the mount desk: fetched as blocks name them, the newest to append with, and what is known of those that are
+//! Keys at the mounter: fetched as blocks name them, the newest to append with, and what is known of those that are
 //! gone.
 //!
 //! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of
@@ -11,14 +11,14 @@ use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::{Cartridge, KeyError, KeyRecord, Name, VolumeKey};
 use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed, with_causes};
 
-use super::{Desk, InDrive};
+use super::{InDrive, Mounter};
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
 /// The serial number of the cartridge that a drive was loaded with, once it has told it.
 pub(super) type OnCartridge = Arc<OnceLock<MediumSerial>>;
 
-impl Desk {
+impl Mounter {
     /// The same drive, which fetches the keys that blocks of this volume name. Which cartridge it is on is known once
     /// that is loaded.
     pub(super) fn keyed(
@@ -28,11 +28,11 @@ impl Desk {
         serial: Option<Name>,
         on: &OnCartridge,
     ) -> Box<dyn Drive> {
-        let (desk, volser, on) = (self.clone(), volser.clone(), on.clone());
+        let (mounter, volser, on) = (self.clone(), volser.clone(), on.clone());
         let fetch = move |tag: &KeyTag| {
             let cartridge = Cartridge { volser: &volser, serial: on.get() };
-            desk.drive_key(cartridge, tag, serial.as_ref()).inspect_err(|_| {
-                let (mut missed, key) = (locked(&desk.missed), (volser.clone(), *tag));
+            mounter.drive_key(cartridge, tag, serial.as_ref()).inspect_err(|_| {
+                let (mut missed, key) = (locked(&mounter.missed), (volser.clone(), *tag));
                 if !missed.contains(&key) {
                     missed.push(key);
                 }

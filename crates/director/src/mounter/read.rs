@@ -1,6 +1,7 @@
-//! The desk as readers see it: volumes that the catalog knows, with their keys, and in which order to read from each.
+//! The mounter as readers see it: volumes that the catalog knows, with their keys, and in which order to read from
+//! each.
 //!
-//! A volume that is given back stays in its drive until another one is wanted, or until the desk is dropped: what
+//! A volume that is given back stays in its drive until another one is wanted, or until the mounter is dropped: what
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
 use capstan_catalog::Verified;
@@ -8,14 +9,14 @@ use capstan_format::Volser;
 use capstan_mover::{BadBlocks, HostError, ReadHost, Stretch, VolumePlace, VolumeReader};
 use capstan_tape::{Drive, with_causes};
 
-use super::{Desk, locked};
+use super::{Mounter, locked};
 use crate::order::{Chosen, Filled, ReadOrder, choose};
 use crate::verify_blocks::BetweenBlocks;
 use crate::{DirectorError, Event};
 
 /// Mounts volumes for read plans.
-pub(crate) struct ReadDesk {
-    desk: Desk,
+pub(crate) struct ReadMounter {
+    mounter: Mounter,
     /// Volumes that are being read, and the drives they are in.
     numbers: Vec<(Volser, u32)>,
     /// A volume that was given back and is in its drive still.
@@ -30,10 +31,10 @@ pub(crate) struct ReadDesk {
     pub(crate) between: Option<BetweenBlocks>,
 }
 
-impl ReadDesk {
-    pub(crate) fn new(desk: Desk) -> Self {
+impl ReadMounter {
+    pub(crate) fn new(mounter: Mounter) -> Self {
         Self {
-            desk,
+            mounter,
             numbers: Vec::new(),
             held: None,
             without_key: Vec::new(),
@@ -60,20 +61,20 @@ impl ReadDesk {
                 self.put_back();
             }
         }
-        let volume = self.desk.mount_to_read(&place.volser, place.volume).inspect_err(|error| {
+        let volume = self.mounter.mount_to_read(&place.volser, place.volume).inspect_err(|error| {
             if error.blames_medium() && self.unreadable.iter().all(|(known, _)| known != place) {
                 self.unreadable.push((place.clone(), with_causes(error)));
             }
         })?;
-        let now_ns = self.desk.now_ns();
-        let counted = locked(&self.desk.catalog).update_volume(&place.volser, |known| {
+        let now_ns = self.mounter.now_ns();
+        let counted = locked(&self.mounter.catalog).update_volume(&place.volser, |known| {
             known.mounts += 1;
             known.read_ns = Some(now_ns);
         });
         if let Err(error) = counted {
             // Statistics: a catalog that cannot be written (its disk is full, say) does not make a volume unreadable.
             let message = format!("that volume {} was read could not be noted: {error}", place.volser);
-            (self.desk.events)(Event::Notice { message });
+            (self.mounter.events)(Event::Notice { message });
         }
         self.numbers.push((place.volser.clone(), volume.number));
         Ok(volume.drive)
@@ -84,29 +85,29 @@ impl ReadDesk {
         let Some((place, drive)) = self.held.take() else { return };
         let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
         let (volser, number) = self.numbers.swap_remove(at);
-        if let Err(error) = self.desk.dismount(drive, number, &volser) {
-            (self.desk.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
+        if let Err(error) = self.mounter.dismount(drive, number, &volser) {
+            (self.mounter.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
     }
 
     /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.
     pub(crate) fn record_verified(&self, place: &VolumePlace, verified: Verified, bad: &[BadBlocks]) {
-        self.desk.record_verified(place, verified, bad);
+        self.mounter.record_verified(place, verified, bad);
     }
 
     /// Notes in the catalog what reading found bad, and says so.
     pub(crate) fn note_bad(&mut self, bad: &[BadBlocks], found_by: &str) {
-        self.desk.note_bad(bad, &std::mem::take(&mut self.unreadable), found_by);
+        self.mounter.note_bad(bad, &std::mem::take(&mut self.unreadable), found_by);
     }
 }
 
-impl Drop for ReadDesk {
+impl Drop for ReadMounter {
     fn drop(&mut self) {
         self.put_back();
     }
 }
 
-impl ReadHost for ReadDesk {
+impl ReadHost for ReadMounter {
     fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
         match self.open(place) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
@@ -126,13 +127,13 @@ impl ReadHost for ReadDesk {
             return (0..stretches.len()).collect();
         }
         // Without what the catalog knows there is no model's order, and the drive's all the same.
-        let known = locked(&self.desk.catalog).volume(&place.volser).ok().flatten();
+        let known = locked(&self.mounter.catalog).volume(&place.volser).ok().flatten();
         let filled = known.map(|known| Filled { end_lbn: known.end_of_data_lbn, bytes: known.written });
         let Chosen { order, told, notice } = choose(drive, &place.volser, filled.unwrap_or_default(), stretches);
         if let Some(message) = notice {
-            (self.desk.events)(Event::Notice { message });
+            (self.mounter.events)(Event::Notice { message });
         }
-        (self.desk.events)(Event::Ordered { order: told.clone() });
+        (self.mounter.events)(Event::Ordered { order: told.clone() });
         self.orders.push(told);
         order
     }
@@ -144,7 +145,7 @@ impl ReadHost for ReadDesk {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
-        for (volser, error) in self.desk.take_missed(&place.volser) {
+        for (volser, error) in self.mounter.take_missed(&place.volser) {
             if self
                 .without_key
                 .iter()

@@ -15,7 +15,7 @@ use capstan_keys::{Cartridge, Name};
 use capstan_mover::{MoverError, read_label};
 use capstan_tape::{Drive, DriveError, EncryptionState, Medium};
 
-use super::{Desk, locked, same_barcode};
+use super::{Mounter, locked, same_barcode};
 use crate::{DirectorError, Event};
 
 /// How often it is looked whether a cartridge has come.
@@ -40,7 +40,7 @@ enum Brought {
     Other(String),
 }
 
-impl Desk {
+impl Mounter {
     /// Asks for a volume until it is in the drive, and makes it ready.
     pub(super) fn ask_for(
         &self,

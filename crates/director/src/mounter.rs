@@ -1,4 +1,4 @@
-//! The mount desk: brings volumes and drives together, loads keys, checks labels.
+//! The mounter: brings volumes and drives together, loads keys, checks labels.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use capstan_tape::{
 };
 use rustix::fs::{FlockOperation, flock};
 
-use crate::config::Carrier;
+use crate::config::Loader;
 use crate::reservation::{release, reserve};
 use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
@@ -27,7 +27,7 @@ mod keys;
 mod read;
 
 pub(crate) use keys::{for_drive, note_destroyed};
-pub(crate) use read::ReadDesk;
+pub(crate) use read::ReadMounter;
 
 /// A volume in a drive.
 pub(crate) struct InDrive {
@@ -99,7 +99,7 @@ impl InDrive {
 
 /// Shared by everything in one process that mounts.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct Mounter {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
     pub(crate) library: SharedLibrary,
@@ -115,7 +115,7 @@ pub(crate) struct Desk {
     /// TapeAlert flags that were up before a volume came into its drive: they are about the one before, or the drive.
     pub(crate) left_alerts: Arc<Mutex<Vec<(Volser, u16)>>>,
     /// Who brings cartridges.
-    carrier: Carrier,
+    loader: Loader,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Whose time drives take.
@@ -128,7 +128,7 @@ pub(crate) struct Desk {
     passed_over: Arc<Mutex<Vec<(Volser, String)>>>,
 }
 
-impl Desk {
+impl Mounter {
     pub(crate) fn new(site: &Site) -> Self {
         Self {
             catalog: Arc::clone(&site.catalog),
@@ -141,7 +141,7 @@ impl Desk {
             in_use: Arc::default(),
             worn: Arc::default(),
             left_alerts: Arc::default(),
-            carrier: site.config.library.carrier(),
+            loader: site.config.library.loader(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
             pace: site.config.pace().unwrap_or_default(),
@@ -151,7 +151,7 @@ impl Desk {
         }
     }
 
-    /// The same desk, which gives up waiting for a person when this is set.
+    /// The same mounter, which gives up waiting for a person when this is set.
     #[must_use]
     pub(crate) fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
         Self { stop: Arc::clone(stop), ..self }
@@ -186,7 +186,7 @@ impl Desk {
     }
 
     fn volumes_at(&self, wanted: impl Fn(ElementAddress) -> bool) -> Result<Vec<Volser>, DirectorError> {
-        if self.carrier == Carrier::Person {
+        if self.loader == Loader::Person {
             let volumes = locked(&self.catalog).volumes()?;
             return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
         }
@@ -229,7 +229,7 @@ impl Desk {
                 continue;
             }
             // A person may have put it in already.
-            if self.carrier == Carrier::Robot && !holds(&elements, number, Some(volser)) {
+            if self.loader == Loader::Robot && !holds(&elements, number, Some(volser)) {
                 self.take_left_alerts(drive.as_mut(), volser);
             }
             let loaded = match library.load(volser, number) {
@@ -248,11 +248,11 @@ impl Desk {
             drop(library);
             let on = keys::OnCartridge::default();
             let mut drive = self.keyed(self.paced(drive, number), volser, serial.clone(), &on);
-            let ready = match self.carrier {
-                Carrier::Robot => {
+            let ready = match self.loader {
+                Loader::Robot => {
                     drive.load().map_err(|source| DirectorError::Volume { volser: volser.clone(), source })
                 }
-                Carrier::Person => self.ask_for(drive.as_mut(), number, serial.as_ref(), volser),
+                Loader::Person => self.ask_for(drive.as_mut(), number, serial.as_ref(), volser),
             };
             let medium = match ready {
                 // The kernel's tape driver does not tell what the barcode may.
@@ -347,7 +347,7 @@ impl Desk {
         let back = locked(&self.library).unload(number);
         locked(&self.in_use).retain(|other| other != volser);
         unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
-        if self.carrier == Carrier::Person {
+        if self.loader == Loader::Person {
             (self.events)(Event::Notice { message: format!("take volume {volser} out of drive {number}") });
         }
         back.map_err(DirectorError::Changer)
@@ -362,8 +362,8 @@ impl Desk {
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
     }
 
-    /// Mounts a volume to read it: like [`Desk::mount_known`], and also where its label has a key that is not there any
-    /// more while later blocks have others. Which life a block belongs to each block says itself.
+    /// Mounts a volume to read it: like [`Mounter::mount_known`], and also where its label has a key that is not there
+    /// any more while later blocks have others. Which life a block belongs to each block says itself.
     pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, |volume| match self.check_life(volume, life) {
             Err(DirectorError::Keys(error)) if is_gone(&error) => match volume.medium.encryption {

@@ -5,10 +5,10 @@ use capstan_format::Volser;
 use capstan_mover::{BadBlocks, VolumePlace};
 use capstan_tape::with_causes;
 
-use super::{Desk, locked};
+use super::{Mounter, locked};
 use crate::Event;
 
-impl Desk {
+impl Mounter {
     /// Records what reading found bad, and volumes that could not be read at all. A catalog that cannot be written is
     /// told, and keeps nobody from what was read.
     pub(crate) fn note_bad(&self, bad: &[BadBlocks], unreadable: &[(VolumePlace, String)], found_by: &str) {
