@@ -109,12 +109,12 @@ impl AppendHost {
         let mut past = Vec::new();
         self.mounter.check_policy(&self.pool)?;
         loop {
-            let choosing = locked(&self.mounter.choosing);
+            let choosing = locked(&self.mounter.mounts.choosing);
             let volumes_lock = self.mounter.volumes_lock()?;
             let present = self.mounter.present()?;
             let anywhere = self.mounter.present_anywhere()?;
             let volumes = locked(&self.mounter.catalog).volumes()?;
-            let mut in_use = locked(&self.mounter.in_use).clone();
+            let mut in_use = locked(&self.mounter.mounts.in_use).clone();
             in_use.extend_from_slice(&protected);
             in_use.extend_from_slice(&past);
             let refill = Refill {

@@ -28,7 +28,7 @@ impl Mounter {
         let name = drive.identity().name;
         let Some(care) = drive.care() else { return };
         let (mut alerts, statistics) = (care.alerts(), care.statistics());
-        let left = locked(&self.left_alerts);
+        let left = locked(&self.mounts.left_alerts);
         alerts.retain(|alert| is_of_drive(alert) || !left.contains(&(volser.clone(), alert.flag)));
         drop(left);
         for alert in &alerts {
@@ -36,7 +36,7 @@ impl Mounter {
             let message = format!("drive {name} with volume {volser}: TapeAlert {}: {meaning}", alert.flag);
             (self.events)(Event::Notice { message });
             if alert.demand == AlertDemand::OtherMedium {
-                let mut worn = locked(&self.worn);
+                let mut worn = locked(&self.mounts.worn);
                 if worn.iter().all(|(other, _)| other != volser) {
                     worn.push((volser.clone(), format!("drive {name} says that {meaning} (TapeAlert {})", alert.flag)));
                 }
@@ -82,19 +82,19 @@ impl Mounter {
             let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
             let message = format!("drive {name}: TapeAlert {}, left by the cartridge before: {meaning}", alert.flag);
             (self.events)(Event::Notice { message });
-            locked(&self.left_alerts).push((volser.clone(), alert.flag));
+            locked(&self.mounts.left_alerts).push((volser.clone(), alert.flag));
         }
     }
 
     /// What a drive has said against writing on the volume that is in it.
     pub(crate) fn worn(&self, volser: &Volser) -> Option<String> {
-        locked(&self.worn).iter().find(|(other, _)| other == volser).map(|(_, reason)| reason.clone())
+        locked(&self.mounts.worn).iter().find(|(other, _)| other == volser).map(|(_, reason)| reason.clone())
     }
 
     /// Sets a volume aside that its drive has called worn or damaged, now that it leaves.
     pub(crate) fn set_worn_aside(&self, volser: &Volser) {
         let Some(reason) = self.worn(volser) else { return };
-        locked(&self.worn).retain(|(other, _)| other != volser);
+        locked(&self.mounts.worn).retain(|(other, _)| other != volser);
         let aside = {
             let mut catalog = locked(&self.catalog);
             let state = catalog.volume(volser).map(|known| known.map(|known| known.state));

@@ -33,6 +33,7 @@ mod library_marker;
 mod limits;
 mod missing_path;
 mod mounter;
+mod mounts;
 mod names;
 mod null;
 mod order;

@@ -11,12 +11,13 @@ use capstan_keys::{Cartridge, KeyError, Name};
 use capstan_mover::read_label;
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Library, Medium, PaceMeter, Paced,
-    Rewritability, WallClock, barcode,
+    ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Library, Medium, Paced, Rewritability,
+    WallClock, barcode,
 };
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::Loader;
+use crate::mounts::Mounts;
 use crate::reservation::{release, reserve};
 use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
@@ -97,7 +98,7 @@ impl InDrive {
     }
 }
 
-/// Shared by everything in one process that mounts.
+/// Mounts and dismounts for one job. What is in drives is shared with all other jobs of the process ([`Mounts`]).
 #[derive(Clone)]
 pub(crate) struct Mounter {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
@@ -106,22 +107,13 @@ pub(crate) struct Mounter {
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     volumes_lock: PathBuf,
-    /// Held from the choice of a volume to its mount and label, so that two copies never choose the same.
-    pub(crate) choosing: Arc<Mutex<()>>,
-    /// Volumes that are in a drive of this process.
-    pub(crate) in_use: Arc<Mutex<Vec<Volser>>>,
-    /// Volumes that their drives call worn or damaged, and the words for it.
-    pub(crate) worn: Arc<Mutex<Vec<(Volser, String)>>>,
-    /// TapeAlert flags that were up before a volume came into its drive: they are about the one before, or the drive.
-    pub(crate) left_alerts: Arc<Mutex<Vec<(Volser, u16)>>>,
+    pub(crate) mounts: Arc<Mounts>,
     /// Who brings cartridges.
     loader: Loader,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Whose time drives take.
     pace: Option<DriveModel>,
-    /// What paced drives did, by their number.
-    meters: Arc<Mutex<Vec<(u32, PaceMeter)>>>,
     /// Keys that blocks named and that could not be had, until somebody asks.
     missed: Arc<Mutex<Vec<(Volser, KeyTag)>>>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -137,15 +129,11 @@ impl Mounter {
             clock: site.clock,
             events: Arc::clone(&site.events),
             volumes_lock: site.work_dir().join("volumes.lock"),
-            choosing: Arc::default(),
-            in_use: Arc::default(),
-            worn: Arc::default(),
-            left_alerts: Arc::default(),
+            mounts: Arc::clone(&site.mounts),
             loader: site.config.library.loader(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
             pace: site.config.pace().unwrap_or_default(),
-            meters: Arc::default(),
             missed: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -279,7 +267,7 @@ impl Mounter {
                 return Err(DirectorError::WrongCartridge { volser: volser.clone(), found, drive: drive_name });
             }
             self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
-            locked(&self.in_use).push(volser.clone());
+            locked(&self.mounts.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             let worn = self.worn(volser);
             let volume = InDrive { drive, number, serial, volser: volser.clone(), medium, worn };
@@ -306,13 +294,13 @@ impl Mounter {
     fn paced(&self, drive: Box<dyn Drive>, number: u32) -> Box<dyn Drive> {
         let Some(model) = &self.pace else { return drive };
         let paced = Paced::new(drive, model.clone(), WallClock::start());
-        locked(&self.meters).push((number, paced.meter()));
+        locked(&self.mounts.meters).push((number, paced.meter()));
         Box::new(paced)
     }
 
     /// Says how a paced drive fared with what it wrote.
     fn tell_pace(&self, number: u32, volser: &Volser) {
-        let mut meters = locked(&self.meters);
+        let mut meters = locked(&self.mounts.meters);
         let Some(at) = meters.iter().position(|(drive, _)| *drive == number) else { return };
         let totals = meters.swap_remove(at).1.totals();
         let name = self.pace.as_ref().map(|model| model.name.as_str()).unwrap_or_default();
@@ -338,14 +326,14 @@ impl Mounter {
     ) -> Result<(), DirectorError> {
         self.ask_drive(drive.as_mut(), volser, Moment::Leaving);
         self.set_worn_aside(volser);
-        locked(&self.left_alerts).retain(|(other, _)| other != volser);
+        locked(&self.mounts.left_alerts).retain(|(other, _)| other != volser);
         let name = drive.identity().name;
         let unloaded = drive.unload();
         release(drive.as_mut());
         (self.events)(Event::Dismounted { volser: volser.clone(), drive: name });
         self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
-        locked(&self.in_use).retain(|other| other != volser);
+        locked(&self.mounts.in_use).retain(|other| other != volser);
         unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
         if self.loader == Loader::Person {
             (self.events)(Event::Notice { message: format!("take volume {volser} out of drive {number}") });

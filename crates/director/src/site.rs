@@ -30,6 +30,7 @@ use tempfile::TempDir;
 
 use crate::config::{Config, LibraryConfig, Loader, find_settings};
 use crate::library_marker::{self, AbsentLibrary};
+use crate::mounts::Mounts;
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
 use crate::{DirectorError, Event, Events};
@@ -60,6 +61,8 @@ pub struct Site {
     pub(crate) keys: Option<SharedKeys>,
     store: Option<Arc<Mutex<SealedStore>>>,
     pub(crate) library: SharedLibrary,
+    /// What is in drives, whichever job of this process mounted it.
+    pub(crate) mounts: Arc<Mounts>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     /// The machine that sources are of.
@@ -198,6 +201,7 @@ impl Site {
             keys,
             store,
             library,
+            mounts: Arc::default(),
             clock,
             events,
             client,
