@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::object::kind_code;
+use crate::reservation::check_held;
 use crate::volume::{self, VolumeState};
 use crate::wanted;
 
@@ -53,8 +54,25 @@ impl Catalog {
     ///
     /// The volume must be in the catalog with this life; its state goes from blank or scratch to filling.
     pub fn record_checkpoint(&mut self, seen: &CheckpointSeen<'_>) -> Result<Recorded, CatalogError> {
+        self.record(seen, None)
+    }
+
+    /// [`Catalog::record_checkpoint`] for whoever has reserved the volume under a generation. Whoever has lost it since
+    /// records nothing: [`CatalogError::ReservationLost`].
+    pub fn record_checkpoint_under(
+        &mut self,
+        seen: &CheckpointSeen<'_>,
+        generation: u64,
+    ) -> Result<Recorded, CatalogError> {
+        self.record(seen, Some(generation))
+    }
+
+    fn record(&mut self, seen: &CheckpointSeen<'_>, generation: Option<u64>) -> Result<Recorded, CatalogError> {
         let pieces = pack(seen)?;
         let transaction = self.write()?;
+        if let Some(generation) = generation {
+            check_held(&transaction, seen.volser, generation)?;
+        }
         let mut volume =
             volume::find(&transaction, seen.volser)?.ok_or_else(|| CatalogError::UnknownVolume(seen.volser.clone()))?;
         if volume.id != Some(seen.volume) {

@@ -51,6 +51,15 @@ pub enum CatalogError {
         #[source]
         source: rusqlite::Error,
     },
+    /// Caller: a job was not heard of for longer than its lease.
+    #[error(
+        "volume {volser} was taken over by another job, as nothing was heard of this one for too long: what was reported as \
+             protected stays; run it again, and see what held it up"
+    )]
+    ReservationLost {
+        /// The volume that it had reserved.
+        volser: Volser,
+    },
     /// Caller: a number that the catalog cannot keep.
     #[error("{what} is {value}, above what the catalog can keep")]
     TooLarge {

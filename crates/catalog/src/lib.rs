@@ -24,8 +24,9 @@
 //!   yet. See [`Catalog::lacking_copies`].
 //! - **Clocks are evidence, not truth**: which object is the latest follows the order of recording and the chain, and a
 //!   time that cannot be right is in doubt. See [`Timeline`].
-//! - **One writer, many readers**, in any number of processes. Methods with `&mut self` write. A writer waits half a
-//!   minute for another; readers never wait. An [`Index`] that is open goes on to show what it showed.
+//! - **Many jobs**, in any number of processes. Methods with `&mut self` write, each in one short transaction; it waits
+//!   half a minute for another; readers never wait. An [`Index`] that is open goes on to show what it showed. What one
+//!   job at a time can have is reserved: see [`Catalog::reserve`].
 //!
 //! ```
 //! use capstan_catalog::{Catalog, CheckpointSeen, Volume};
@@ -87,6 +88,7 @@ mod pool;
 #[path = "../tests/tape/random.rs"]
 mod random;
 mod recency;
+mod reservation;
 mod schema;
 mod scratch;
 mod seal;
@@ -110,6 +112,7 @@ pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
+pub use reservation::{Grant, Reservation, Resource};
 pub use state::{State, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,

@@ -6,7 +6,7 @@ use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only
 /// added.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -140,6 +140,14 @@ const STEPS: [&str; 10] = [
     // objects nobody knows it.
     "
     CREATE TABLE left_out (object BLOB NOT NULL, rule TEXT NOT NULL, PRIMARY KEY (object, rule)) STRICT, WITHOUT ROWID;
+    ",
+    // What jobs that run have for themselves. Until now one process at a time wrote.
+    "
+    CREATE TABLE reservations (
+        kind TEXT NOT NULL, name BLOB NOT NULL, owner TEXT NOT NULL, generation INTEGER NOT NULL,
+        until_ns INTEGER NOT NULL, PRIMARY KEY (kind, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX reservations_of_generation ON reservations (generation);
     ",
 ];
 

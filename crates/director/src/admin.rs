@@ -51,7 +51,7 @@ impl Site {
         let writer =
             if self.holds_nothing(volser)? { self.writer_lock_within(Duration::ZERO) } else { self.writer_lock() };
         let mounter = Mounter::new(self);
-        let _volumes = mounter.volumes_lock()?;
+        let hold = mounter.holds.volume(volser)?;
         let _writer = match writer {
             Err(DirectorError::Busy { .. }) if self.holds_nothing(volser)? => None,
             other => Some(other?),
@@ -72,7 +72,7 @@ impl Site {
         }
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
-        let mut volume = mounter.mount(volser)?;
+        let mut volume = mounter.mount_held(volser, Some(hold))?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
         let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;

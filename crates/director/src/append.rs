@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, KeyRef, Moment, Pool, Promise, ScratchFeed, Volume, VolumeState};
+use capstan_catalog::{CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
@@ -14,6 +14,7 @@ use capstan_tape::{ChangerError, Drive, DriveError, EncryptionState, with_causes
 use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
+use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::mounter::{InDrive, Mounter};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
@@ -38,10 +39,19 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The drive that is written with, and the life of the volume in it.
-    pub(crate) mounted: Option<(u32, VolumeId)>,
+    /// The drive that is written with, and the volume in it.
+    pub(crate) mounted: Option<Writing>,
     /// When the drive was asked last how it fares, nanoseconds since 1970.
     pub(crate) asked_ns: i64,
+}
+
+/// A volume that is written.
+pub(crate) struct Writing {
+    /// The drive that it is in.
+    drive: u32,
+    life: VolumeId,
+    /// Its reservation, which ends behind the dismount.
+    hold: Hold,
 }
 
 /// The catalog's volumes as the choice sees them.
@@ -69,12 +79,14 @@ impl AppendHost {
         (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32
     }
 
-    fn next_volser(&self, present: &[Volser], volumes: &[Volume]) -> Option<Volser> {
+    fn next_volser(&self, present: &[Volser], volumes: &[Volume], in_use: &[Volser]) -> Option<Volser> {
         // A name that a volume had which is forgotten is not given again: its cartridge may come back.
         let first = crate::names::last_used(&locked(&self.mounter.catalog)) + 1;
         (first..=99_999u32).find_map(|number| {
             let volser = crate::names::volser_of(number)?;
-            let taken = present.contains(&volser) || volumes.iter().any(|volume| volume.volser == volser);
+            let taken = present.contains(&volser)
+                || in_use.contains(&volser)
+                || volumes.iter().any(|volume| volume.volser == volser);
             (!taken).then_some(volser)
         })
     }
@@ -102,6 +114,54 @@ impl AppendHost {
         Ok(())
     }
 
+    /// Chooses a volume of those that nobody has, and reserves it; no hold for one that another job took meanwhile.
+    fn choose(&self, barred: &[Volser]) -> Result<(Choice, Option<Hold>), DirectorError> {
+        let choice = self.choice(barred, None)?;
+        let (Choice::Append(volser) | Choice::Label(volser)) = &choice else { return Ok((choice, None)) };
+        let wanted = [Resource::Volume(volser.clone())];
+        let Ok(hold) = self.mounter.holds.reserve(&wanted)? else { return Ok((choice, None)) };
+        // Between look and reservation another job may have had it and let it go: it is looked at once more, as if it
+        // were free.
+        let looked = self.choice(barred, Some(volser))?;
+        let same = looked == choice;
+        Ok((choice, same.then_some(hold)))
+    }
+
+    /// What is to be written next, where `own` counts as free.
+    fn choice(&self, barred: &[Volser], own: Option<&Volser>) -> Result<Choice, DirectorError> {
+        let present = self.mounter.present()?;
+        let anywhere = self.mounter.present_anywhere()?;
+        let mut in_use = self.mounter.holds.volumes()?;
+        in_use.retain(|volser| Some(volser) != own);
+        in_use.extend_from_slice(barred);
+        // Behind the look at the reservations: what was let go of before that look is seen as it was left.
+        let volumes = locked(&self.mounter.catalog).volumes()?;
+        let refill = Refill {
+            scratch: self.pool.feed == ScratchFeed::Allowed,
+            create: self.config.library.is_virtual()
+                && (anywhere.len() as u64) < u64::from(self.config.library.volumes_max),
+        };
+        Ok(choose_volume(&candidates(&volumes, &present), &self.pool.name, &in_use, refill))
+    }
+
+    /// Makes a cartridge, and reserves it before it is there; none where another job makes one of that name.
+    fn create(&self) -> Result<Option<(Volser, Hold)>, DirectorError> {
+        let anywhere = self.mounter.present_anywhere()?;
+        let in_use = self.mounter.holds.volumes()?;
+        let volumes = locked(&self.mounter.catalog).volumes()?;
+        let Some(volser) = self.next_volser(&anywhere, &volumes, &in_use) else {
+            let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
+            return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
+        };
+        self.check_library_is_there(&anywhere, &volumes)?;
+        let Ok(hold) = self.mounter.holds.reserve(&[Resource::Volume(volser.clone())])? else { return Ok(None) };
+        if locked(&self.mounter.catalog).volume(&volser)?.is_some() {
+            return Ok(None);
+        }
+        create_cartridge(&self.mounter, &volser, self.config.library.volume_mib << 20)?;
+        Ok(Some((volser, hold)))
+    }
+
     fn mount_next(&mut self) -> Result<InDriveForAppend, DirectorError> {
         let mut said = None;
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
@@ -109,39 +169,23 @@ impl AppendHost {
         let mut past = Vec::new();
         self.mounter.check_policy(&self.pool)?;
         loop {
-            let choosing = locked(&self.mounter.mounts.choosing);
-            let volumes_lock = self.mounter.volumes_lock()?;
-            let present = self.mounter.present()?;
-            let anywhere = self.mounter.present_anywhere()?;
-            let volumes = locked(&self.mounter.catalog).volumes()?;
-            let mut in_use = locked(&self.mounter.mounts.in_use).clone();
-            in_use.extend_from_slice(&protected);
-            in_use.extend_from_slice(&past);
-            let refill = Refill {
-                scratch: self.pool.feed == ScratchFeed::Allowed,
-                create: self.config.library.is_virtual()
-                    && (anywhere.len() as u64) < u64::from(self.config.library.volumes_max),
-            };
-            let candidates = candidates(&volumes, &present);
-            let (volser, prepared) = match choose_volume(&candidates, &self.pool.name, &in_use, refill) {
-                Choice::Append(volser) => (volser.clone(), self.append_to(&volser)),
-                Choice::Label(volser) => (volser.clone(), self.label(&volser)),
-                Choice::Create => {
-                    let Some(volser) = self.next_volser(&anywhere, &volumes) else {
-                        let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
-                        return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
-                    };
-                    self.check_library_is_there(&anywhere, &volumes)?;
-                    create_cartridge(&self.mounter, &volser, self.config.library.volume_mib << 20)?;
-                    return self.label(&volser);
-                }
-                Choice::Nothing(shortage) => {
+            let mut barred = protected.clone();
+            barred.extend_from_slice(&past);
+            let (choice, hold) = self.choose(&barred)?;
+            let (volser, prepared) = match (choice, hold) {
+                (Choice::Append(volser), Some(hold)) => (volser.clone(), self.append_to(&volser, hold)),
+                (Choice::Label(volser), Some(hold)) => (volser.clone(), self.label(&volser, hold)),
+                // Another job was first.
+                (Choice::Append(_) | Choice::Label(_), None) => continue,
+                (Choice::Create, _) => match self.create()? {
+                    Some((volser, hold)) => return self.label(&volser, hold),
+                    None => continue,
+                },
+                (Choice::Nothing(shortage), _) => {
                     let error = DirectorError::NoVolume { pool: self.pool.name.clone(), shortage };
                     if self.shortfall == Shortfall::Fail {
                         return Err(error);
                     }
-                    drop(volumes_lock);
-                    drop(choosing);
                     let message = error.to_string();
                     if said.as_ref() != Some(&message) {
                         (self.mounter.events)(Event::Waiting { message: message.clone() });
@@ -195,9 +239,9 @@ impl AppendHost {
         }
     }
 
-    fn label(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {
+    fn label(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {
         let known = self.mounter.volume(volser)?;
-        let mut volume = self.mounter.mount(volser)?;
+        let mut volume = self.mounter.mount_held(volser, Some(hold))?;
         if known.state == VolumeState::Blank && volume.medium.encryption != EncryptionState::Blank {
             let _ = self.mounter.dismount(volume.drive, volume.number, volser);
             let reason = "the catalog takes it for blank, and something is written on it".to_owned();
@@ -281,7 +325,7 @@ impl AppendHost {
         Ok(None)
     }
 
-    fn append_to(&self, volser: &Volser) -> Result<InDriveForAppend, DirectorError> {
+    fn append_to(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {
         let known = self.mounter.volume(volser)?;
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: volser.clone(), reason };
         let Some(life) = known.id else { return Err(differs("the catalog knows no life of it".to_owned())) };
@@ -293,7 +337,7 @@ impl AppendHost {
         {
             return Err(error.into());
         }
-        let mut volume = match self.mounter.mount_known(volser, life) {
+        let mut volume = match self.mounter.mount_known_held(volser, life, hold) {
             Ok(volume) => volume,
             Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
@@ -341,14 +385,18 @@ struct InDriveForAppend {
 impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
         let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
-        let InDrive { drive, number, volser, .. } = volume;
+        let InDrive { drive, number, volser, hold, .. } = volume;
+        let hold = match hold {
+            Some(hold) => hold,
+            None => self.mounter.holds.volume(&volser)?,
+        };
         {
             let mut catalog = locked(&self.mounter.catalog);
             catalog.update_volume(&volser, |known| known.mounts += 1)?;
             // Before the first block: a session that is killed leaves the note.
             catalog.volume_opened(life)?;
         }
-        self.mounted = Some((number, life));
+        self.mounted = Some(Writing { drive: number, life, hold });
         self.asked_ns = self.mounter.now_ns();
         Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
@@ -363,7 +411,13 @@ impl CopyHost for AppendHost {
             checkpoint: &commit.checkpoint,
             part: &commit.part,
         };
-        locked(&self.mounter.catalog).record_checkpoint(&seen)?;
+        {
+            let mut catalog = locked(&self.mounter.catalog);
+            match &self.mounted {
+                Some(writing) => catalog.record_checkpoint_under(&seen, writing.hold.generation())?,
+                None => catalog.record_checkpoint(&seen)?,
+            };
+        }
         (self.mounter.events)(Event::Checkpoint {
             objects: commit.part.objects.iter().map(|record| record.object).collect(),
             copy: self.copy,
@@ -384,7 +438,7 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some((number, life)) = self.mounted.take() else { return };
+        let Some(Writing { drive: number, life, hold: _hold }) = self.mounted.take() else { return };
         let notice = |message: String| (self.mounter.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.mounter.events)(Event::Full { volser: volser.clone() });

@@ -124,7 +124,11 @@ fn record_missing(
             checkpoint: &found.checkpoint,
             part: &part,
         };
-        locked(&mounter.catalog).record_checkpoint(&seen)?;
+        let mut catalog = locked(&mounter.catalog);
+        match &volume.hold {
+            Some(hold) => catalog.record_checkpoint_under(&seen, hold.generation())?,
+            None => catalog.record_checkpoint(&seen)?,
+        };
     }
     if !missing.is_empty() {
         let held =
@@ -290,7 +294,8 @@ mod tests {
             locked(&mounter.library).load(&known.volser, 0).unwrap();
             let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
             let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
-            let mut volume = InDrive { drive: Box::new(drive), number: 0, serial: None, volser, medium, worn: None };
+            let mut volume =
+                InDrive { drive: Box::new(drive), number: 0, serial: None, volser, medium, worn: None, hold: None };
             let caught_up = catch_up(&mounter, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
                 Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),

@@ -1,7 +1,5 @@
 //! The mounter: brings volumes and drives together, loads keys, checks labels.
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -14,11 +12,11 @@ use capstan_tape::{
     ChangerError, Drive, DriveError, Element, ElementAddress, EncryptionState, Library, Medium, Paced, Rewritability,
     WallClock, barcode,
 };
-use rustix::fs::{FlockOperation, flock};
 
 use crate::config::Loader;
+use crate::drive_reservation::{release, reserve};
+use crate::hold::{Hold, Holds};
 use crate::mounts::Mounts;
-use crate::reservation::{release, reserve};
 use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 
@@ -40,6 +38,8 @@ pub(crate) struct InDrive {
     pub(crate) medium: Medium,
     /// What the drive says against writing on it.
     pub(crate) worn: Option<String>,
+    /// Its reservation, which ends behind the dismount. None where nothing could be recorded, and it is only read.
+    pub(crate) hold: Option<Hold>,
 }
 
 impl InDrive {
@@ -106,7 +106,7 @@ pub(crate) struct Mounter {
     pub(crate) library: SharedLibrary,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
-    volumes_lock: PathBuf,
+    pub(crate) holds: Arc<Holds>,
     pub(crate) mounts: Arc<Mounts>,
     /// Who brings cartridges.
     loader: Loader,
@@ -128,7 +128,7 @@ impl Mounter {
             library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
-            volumes_lock: site.work_dir().join("volumes.lock"),
+            holds: Arc::clone(&site.holds),
             mounts: Arc::clone(&site.mounts),
             loader: site.config.library.loader(),
             stop: Arc::default(),
@@ -143,18 +143,6 @@ impl Mounter {
     #[must_use]
     pub(crate) fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
         Self { stop: Arc::clone(stop), ..self }
-    }
-
-    /// Held while a volume is chosen and labelled, so that an operator's `label` and a waiting backup never meet at one
-    /// volume.
-    pub(crate) fn volumes_lock(&self) -> Result<File, DirectorError> {
-        let path = &self.volumes_lock;
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(DirectorError::host("open", path))?;
-        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
-            .map_err(|error| DirectorError::host("lock", path)(error.into()))?;
-        Ok(file)
     }
 
     pub(crate) fn now_ns(&self) -> i64 {
@@ -184,8 +172,13 @@ impl Mounter {
         Ok(volumes.filter(|volser| !barcode::is_cleaning(volser)).collect())
     }
 
-    /// Brings a volume into a free drive and makes it ready.
+    /// Reserves a volume, brings it into a free drive and makes it ready.
     pub(crate) fn mount(&self, volser: &Volser) -> Result<InDrive, DirectorError> {
+        self.mount_held(volser, Some(self.holds.volume(volser)?))
+    }
+
+    /// Brings a volume that is reserved into a free drive and makes it ready.
+    pub(crate) fn mount_held(&self, volser: &Volser, hold: Option<Hold>) -> Result<InDrive, DirectorError> {
         if barcode::is_cleaning(volser) {
             return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
         }
@@ -267,10 +260,9 @@ impl Mounter {
                 return Err(DirectorError::WrongCartridge { volser: volser.clone(), found, drive: drive_name });
             }
             self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
-            locked(&self.mounts.in_use).push(volser.clone());
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             let worn = self.worn(volser);
-            let volume = InDrive { drive, number, serial, volser: volser.clone(), medium, worn };
+            let volume = InDrive { drive, number, serial, volser: volser.clone(), medium, worn, hold };
             if let Err(error) = self.note_kind(&volume) {
                 let _ = self.dismount(volume.drive, number, volser);
                 return Err(error);
@@ -333,7 +325,6 @@ impl Mounter {
         (self.events)(Event::Dismounted { volser: volser.clone(), drive: name });
         self.tell_pace(number, volser);
         let back = locked(&self.library).unload(number);
-        locked(&self.mounts.in_use).retain(|other| other != volser);
         unloaded.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
         if self.loader == Loader::Person {
             (self.events)(Event::Notice { message: format!("take volume {volser} out of drive {number}") });
@@ -353,7 +344,17 @@ impl Mounter {
     /// Mounts a volume to read it: like [`Mounter::mount_known`], and also where its label has a key that is not there
     /// any more while later blocks have others. Which life a block belongs to each block says itself.
     pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
-        self.mount_checked(volser, |volume| match self.check_life(volume, life) {
+        let hold = match self.holds.volume(volser) {
+            Ok(hold) => Some(hold),
+            // Whoever restores must be able to, on a full disk too. The drive's own lock keeps others away.
+            Err(DirectorError::Catalog(error)) => {
+                let message = format!("that volume {volser} is in use could not be noted: {error}");
+                (self.events)(Event::Notice { message });
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        self.mount_checked(volser, hold, |volume| match self.check_life(volume, life) {
             Err(DirectorError::Keys(error)) if is_gone(&error) => match volume.medium.encryption {
                 EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
                 _ => Err(error.into()),
@@ -364,7 +365,17 @@ impl Mounter {
 
     /// Mounts a volume that must be the life that the catalog knows.
     pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
-        self.mount_checked(volser, |volume| self.check_life(volume, life))
+        self.mount_known_held(volser, life, self.holds.volume(volser)?)
+    }
+
+    /// [`Mounter::mount_known`] of a volume that is reserved.
+    pub(crate) fn mount_known_held(
+        &self,
+        volser: &Volser,
+        life: VolumeId,
+        hold: Hold,
+    ) -> Result<InDrive, DirectorError> {
+        self.mount_checked(volser, Some(hold), |volume| self.check_life(volume, life))
     }
 
     fn check_life(&self, volume: &mut InDrive, life: VolumeId) -> Result<(), DirectorError> {
@@ -379,9 +390,10 @@ impl Mounter {
     fn mount_checked(
         &self,
         volser: &Volser,
+        hold: Option<Hold>,
         check: impl FnOnce(&mut InDrive) -> Result<(), DirectorError>,
     ) -> Result<InDrive, DirectorError> {
-        let mut volume = self.mount(volser)?;
+        let mut volume = self.mount_held(volser, hold)?;
         if let Err(error) = check(&mut volume) {
             // What is wrong with the volume matters more than that it could not be unloaded.
             let _ = self.dismount(volume.drive, volume.number, volser);

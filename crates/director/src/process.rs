@@ -1,20 +1,56 @@
 //! Which process did something, in words by which another process sees whether it still lives.
 //!
 //! A number alone is not enough: the system gives it again. So the words are the boot of the machine, the number, and
-//! when the process was started, in ticks since that boot. A process of another machine is not seen, and does not live
-//! as far as this one knows.
+//! when the process was started, in ticks since that boot; then the machine and the namespace of process numbers (a
+//! container has its own). A process of another machine or namespace is not seen. One of this machine before its last
+//! boot has ended.
 
 use std::fs;
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// This process.
-pub(crate) fn this() -> String {
-    let pid = std::process::id();
-    format!("{} {pid} {}", boot(), started(pid).unwrap_or_default())
+const MACHINE: &str = "/etc/machine-id";
+const NUMBERS: &str = "/proc/self/ns/pid";
+
+/// What is known of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    Lives,
+    Ended,
+    /// It is of another machine or namespace.
+    Unseen,
 }
 
-/// Whether a process lives.
+/// This process.
+pub(crate) fn this() -> String {
+    of(std::process::id())
+}
+
+/// A process of this namespace.
+pub(crate) fn of(pid: u32) -> String {
+    format!("{} {pid} {} {} {}", boot(), started(pid).unwrap_or_default(), machine(), numbers())
+}
+
+/// Whether a process lives, as far as it can be seen.
+pub(crate) fn life(words: &str) -> Life {
+    let mut words = words.split(' ');
+    let mut next = || words.next().unwrap_or_default();
+    let (on, pid, since, machine_of, numbers_of) = (next(), next(), next(), next(), next());
+    if on == boot() && !on.is_empty() {
+        let (Ok(pid), Ok(since)) = (pid.parse(), since.parse::<u64>()) else { return Life::Unseen };
+        return match numbers_of == numbers() {
+            true if started(pid) == Some(since) => Life::Lives,
+            true => Life::Ended,
+            false => Life::Unseen,
+        };
+    }
+    match machine_of == machine() && !machine_of.is_empty() {
+        true => Life::Ended,
+        false => Life::Unseen,
+    }
+}
+
+/// Whether a process lives and is seen to.
 pub(crate) fn lives(words: &str) -> bool {
     let mut words = words.split(' ');
     let (Some(on), Some(pid), Some(since)) = (words.next(), words.next(), words.next()) else { return false };
@@ -29,6 +65,16 @@ pub fn number_of(words: &str) -> Option<u32> {
 
 fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// The machine; empty where it has no name.
+fn machine() -> String {
+    fs::read_to_string(MACHINE).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// The namespace of process numbers.
+fn numbers() -> String {
+    fs::read_link(NUMBERS).map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// When a process was started, in ticks since the boot; `None` for one that has ended, whether or not its parent has
@@ -61,6 +107,8 @@ mod tests {
         // Another process of the same number, started at another time, is another one.
         assert!(!lives(&format!("{} {} 1", boot(), other.id())));
         assert!(!lives(&format!("elsewhere {} {}", other.id(), started(other.id()).unwrap())));
+        assert_eq!(life(&of(other.id())), Life::Lives);
+        let (now, started_at) = (of(other.id()), started(other.id()).unwrap());
         other.kill().unwrap();
         // Ended, and nobody has asked how.
         while started(other.id()).is_some() {
@@ -69,5 +117,14 @@ mod tests {
         assert!(!lives(&words));
         other.wait().unwrap();
         assert!(!lives("") && !lives("a b c"));
+        assert_eq!(life(&now), Life::Ended);
+        let (number, machine) = (other.id(), machine());
+        let elsewhere = format!("{} {number} {started_at} {machine} pid:[1]", boot());
+        assert_eq!(life(&elsewhere), Life::Unseen, "a container's numbers are its own");
+        let before = format!("another-boot {number} {started_at} {machine} {}", numbers());
+        let expected = if machine.is_empty() { Life::Unseen } else { Life::Ended };
+        assert_eq!(life(&before), expected);
+        assert_eq!(life("another-boot 1 2 another-machine pid:[1]"), Life::Unseen);
+        assert_eq!(life(""), Life::Unseen);
     }
 }

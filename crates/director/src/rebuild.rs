@@ -135,6 +135,10 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     if let Ok(Some(library)) = Catalog::open(old).and_then(|old| old.fact(LIBRARY_FACT)) {
         Catalog::open(staged)?.put_fact(LIBRARY_FACT, &library)?;
     }
+    // What was reserved before stays older than what is reserved from now on.
+    if let Ok(old) = Catalog::open(old) {
+        Catalog::open(staged)?.take_over_generations(&old)?;
+    }
     Ok(())
 }
 

@@ -6,11 +6,10 @@
 //! library/         virtual cartridges (or wherever the settings say)
 //! keys.db          sealed key store, unless a cluster keeps the keys
 //! writer.lock      held by the process that writes
-//! volumes.lock     held while a volume is chosen or labelled
 //! ```
-//! Any number of processes may read at the same time; one writes. Locking order: writer lock, volumes lock, then
-//! library, keys, catalog; no lock of the last three is held while another process, a node of a key cluster or a person
-//! is waited for.
+//! Any number of processes may read at the same time; one writes. What a job has for itself (a volume, for one) it
+//! reserves in the catalog. Locking order: writer lock, then library, keys, catalog; no lock of the last three is held
+//! while another process, a node of a key cluster or a person is waited for.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -29,6 +28,7 @@ use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use crate::config::{Config, LibraryConfig, Loader, find_settings};
+use crate::hold::Holds;
 use crate::library_marker::{self, AbsentLibrary};
 use crate::mounts::Mounts;
 use crate::pools::DEFAULT_POOL;
@@ -61,8 +61,10 @@ pub struct Site {
     pub(crate) keys: Option<SharedKeys>,
     store: Option<Arc<Mutex<SealedStore>>>,
     pub(crate) library: SharedLibrary,
-    /// What is in drives, whichever job of this process mounted it.
+    /// What drives said of volumes, whichever job of this process mounted them.
     pub(crate) mounts: Arc<Mounts>,
+    /// What jobs of this process have reserved.
+    pub(crate) holds: Arc<Holds>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     /// The machine that sources are of.
@@ -190,6 +192,7 @@ impl Site {
             }
             (None, None) => {}
         }
+        let holds = Arc::new(Holds::new(&catalog, clock, &events));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
         Ok(Self {
@@ -202,6 +205,7 @@ impl Site {
             store,
             library,
             mounts: Arc::default(),
+            holds,
             clock,
             events,
             client,
@@ -212,11 +216,6 @@ impl Site {
     /// The state directory.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// Where this process keeps its locks.
-    pub(crate) fn work_dir(&self) -> &Path {
-        &self.work_dir
     }
 
     /// The key store that is missing; `None` where it is there, or a cluster keeps the keys.

@@ -10,6 +10,7 @@ use capstan_mover::{BadBlocks, HostError, ReadHost, Stretch, VolumePlace, Volume
 use capstan_tape::{Drive, with_causes};
 
 use super::{Mounter, locked};
+use crate::hold::Hold;
 use crate::order::{Chosen, Filled, ReadOrder, choose};
 use crate::verify_blocks::BetweenBlocks;
 use crate::{DirectorError, Event};
@@ -17,8 +18,8 @@ use crate::{DirectorError, Event};
 /// Mounts volumes for read plans.
 pub(crate) struct ReadMounter {
     mounter: Mounter,
-    /// Volumes that are being read, and the drives they are in.
-    numbers: Vec<(Volser, u32)>,
+    /// Volumes that are being read, the drives they are in, and their reservations.
+    numbers: Vec<(Volser, u32, Option<Hold>)>,
     /// A volume that was given back and is in its drive still.
     held: Option<(VolumePlace, Box<dyn Drive>)>,
     /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
@@ -76,15 +77,15 @@ impl ReadMounter {
             let message = format!("that volume {} was read could not be noted: {error}", place.volser);
             (self.mounter.events)(Event::Notice { message });
         }
-        self.numbers.push((place.volser.clone(), volume.number));
+        self.numbers.push((place.volser.clone(), volume.number, volume.hold));
         Ok(volume.drive)
     }
 
     /// Brings back what is in a drive still.
     pub(crate) fn put_back(&mut self) {
         let Some((place, drive)) = self.held.take() else { return };
-        let Some(at) = self.numbers.iter().position(|(volser, _)| *volser == place.volser) else { return };
-        let (volser, number) = self.numbers.swap_remove(at);
+        let Some(at) = self.numbers.iter().position(|(volser, ..)| *volser == place.volser) else { return };
+        let (volser, number, _hold) = self.numbers.swap_remove(at);
         if let Err(error) = self.mounter.dismount(drive, number, &volser) {
             (self.mounter.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
