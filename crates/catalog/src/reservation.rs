@@ -248,7 +248,9 @@ mod tests {
         let mut catalog = Catalog::open(dir.path()).unwrap();
         let (a, volser) = (volume("A00001"), Volser::new("A00001").unwrap());
         let is_one = |held: &Reservation| held.owner == "one";
-        let Grant::Held(first) = catalog.reserve(std::slice::from_ref(&a), "one", 10, &|_| false).unwrap() else { panic!() };
+        let Grant::Held(first) = catalog.reserve(std::slice::from_ref(&a), "one", 10, &|_| false).unwrap() else {
+            panic!()
+        };
         check_held(&catalog.db, &volser, first).unwrap();
         assert!(catalog.renew(&[first], 20).unwrap().is_empty());
         assert_eq!(catalog.reservations().unwrap()[0].until_ns, 20);

@@ -3,7 +3,8 @@
 //! A process of this machine that has ended is seen to have ended, and what it had is free at once. Of a process of
 //! another machine nothing is seen but its lease, so whoever holds something renews it three times in a lease's length.
 //! A hold that was lost all the same (the machine slept, say) can record nothing: the catalog knows a later generation.
-//! What stands in this process's name and it does not hold is free, too: a catalog that was put back says what once was.
+//! What stands in this process's name and it does not hold is free, too: a catalog that was put back says what once
+//! was.
 //!
 //! A hold must not be dropped by a thread that has the catalog locked.
 
@@ -17,7 +18,7 @@ use capstan_format::Volser;
 use capstan_tape::ChangerError;
 
 use crate::process::{self, Life};
-use crate::site::{Clock, locked};
+use crate::shared::{Clock, locked};
 use crate::{DirectorError, Event, Events};
 
 /// How long a reservation holds without being renewed, for those who cannot see its process.
@@ -252,7 +253,7 @@ mod tests {
         for holds in [&one, &other] {
             let refused = holds.volume(&volser).unwrap_err().to_string();
             assert!(refused.contains(&format!("another job (process {})", std::process::id())), "{refused}");
-            assert_eq!(holds.volumes().unwrap(), [volser.clone()]);
+            assert!(holds.volumes().unwrap() == std::slice::from_ref(&volser));
         }
         drop(held);
         assert_eq!(other.volumes().unwrap(), []);

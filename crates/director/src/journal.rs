@@ -11,7 +11,8 @@ use capstan_format::ObjectId;
 
 use crate::DirectorError;
 use crate::process;
-use crate::site::{Clock, Site, locked};
+use crate::shared::Clock;
+use crate::site::{Site, locked};
 
 /// Most bytes of what a job said that are kept: its beginning.
 const LOG_LEN_MAX: usize = 64 << 10;

@@ -55,6 +55,7 @@ mod repair;
 mod request;
 mod restore;
 mod select;
+mod shared;
 mod site;
 mod sources;
 mod verify;
@@ -92,7 +93,8 @@ pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, StreamInput, Target};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::Place;
-pub use site::{Clock, InitOptions, Site, WriterLock, check_writable, key_cluster, key_store_path};
+pub use shared::Clock;
+pub use site::{InitOptions, Site, WriterLock, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
 

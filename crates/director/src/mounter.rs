@@ -17,7 +17,8 @@ use crate::config::Loader;
 use crate::drive_reservation::{release, reserve};
 use crate::hold::{Hold, Holds};
 use crate::mounts::Mounts;
-use crate::site::{Clock, SharedKeys, SharedLibrary, Site, locked};
+use crate::shared::Clock;
+use crate::site::{SharedKeys, SharedLibrary, Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 
 mod by_hand;

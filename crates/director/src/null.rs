@@ -4,7 +4,7 @@ use capstan_format::{SessionId, Volser, VolumeId};
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd};
 use capstan_tape::{Drive, NullDrive};
 
-use crate::site::Clock;
+use crate::shared::Clock;
 
 /// Serves a session with a null drive and records nothing.
 pub(crate) struct NullHost {

@@ -19,7 +19,8 @@ use crate::config::Loader;
 use crate::error::refuses_part;
 use crate::library_marker::LIBRARY_FACT;
 use crate::mounter::{InDrive, Mounter};
-use crate::site::{Clock, Site, check_writable, locked};
+use crate::shared::Clock;
+use crate::site::{Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
 
 /// What a rebuild found.

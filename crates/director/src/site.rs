@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
@@ -33,14 +33,13 @@ use crate::library_marker::{self, AbsentLibrary};
 use crate::mounts::Mounts;
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
+use crate::shared::Clock;
+pub(crate) use crate::shared::locked;
 use crate::{DirectorError, Event, Events};
 
 /// How long a writer is waited for, and how often it is looked whether it is done.
 const WRITER_WAIT: Duration = Duration::from_secs(2);
 const WRITER_LOOKS: Duration = Duration::from_millis(10);
-
-/// The time, nanoseconds since 1970.
-pub type Clock = fn() -> i64;
 
 /// Who gives drives their keys, shared by everything in one process that mounts.
 pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
@@ -84,11 +83,6 @@ pub struct InitOptions {
     pub config: Config,
     /// Cipher of the default pool.
     pub encryption: Option<Algorithm>,
-}
-
-pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked leaves a catalog or library as it was after the last whole transaction.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Site {
