@@ -112,7 +112,7 @@ pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
-pub use reservation::{Grant, Reservation, Resource};
+pub use reservation::{Grant, Reservation, Resource, Wish};
 pub use state::{State, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,

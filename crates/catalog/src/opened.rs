@@ -6,20 +6,25 @@
 //! session was closed and recorded.
 
 use capstan_format::VolumeId;
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use crate::CatalogError;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, number};
 
 impl Catalog {
-    /// Notes that a session is about to write on this life of a volume. Notes of lives that are gone are forgotten.
-    pub fn volume_opened(&mut self, life: VolumeId) -> Result<(), CatalogError> {
+    /// Notes that a session is about to write on this life of a volume, all of which is recorded, under a reservation.
+    /// Notes of lives that are gone are forgotten.
+    pub fn volume_opened(&mut self, life: VolumeId, generation: u64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(
             "DELETE FROM opened_volumes WHERE volume NOT IN (SELECT volume FROM volumes WHERE volume IS NOT NULL)",
             [],
         )?;
-        transaction.execute("INSERT OR IGNORE INTO opened_volumes VALUES (?1)", params![life.0.cast_signed()])?;
+        transaction.execute(
+            "INSERT INTO opened_volumes (volume, generation) VALUES (?1, ?2)
+             ON CONFLICT (volume) DO UPDATE SET generation = excluded.generation",
+            params![life.0.cast_signed(), number("a generation", generation)?],
+        )?;
         transaction.commit()?;
         Ok(())
     }
@@ -28,6 +33,13 @@ impl Catalog {
     pub fn volume_closed(&mut self, life: VolumeId) -> Result<(), CatalogError> {
         self.db.execute("DELETE FROM opened_volumes WHERE volume = ?1", params![life.0.cast_signed()])?;
         Ok(())
+    }
+
+    /// Under which reservation this life of a volume was opened last, if it was not closed.
+    pub fn opened_under(&self, life: VolumeId) -> Result<Option<u64>, CatalogError> {
+        let mut statement = self.db.prepare_cached("SELECT generation FROM opened_volumes WHERE volume = ?1")?;
+        let generation = statement.query_row([life.0.cast_signed()], |row| row.get::<_, i64>(0)).optional()?;
+        Ok(generation.map(i64::cast_unsigned))
     }
 
     /// Lives of volumes that sessions have opened and not closed.

@@ -1,13 +1,14 @@
 //! Reservations: what jobs have for themselves, while others run beside them.
 //!
-//! A job reserves what it must have alone (a source, objects, volumes) in one short transaction: all of it or none. The
-//! row says who has it, until when it is believed without another word (the lease), and a generation, which no other
-//! reservation ever has. Whoever lost a reservation is known by an older generation, and can record nothing under it.
+//! A job reserves what it uses (a source, objects, volumes) in one short transaction: all of it or none. What one job
+//! at a time can have it has alone; what several can stand on they share. The row says who has it, until when it is
+//! believed without another word (the lease), and a generation, which no other reservation ever has. Whoever lost a
+//! reservation is known by an older generation, and can record nothing under it.
 //!
 //! Whether an owner is gone is for the caller to judge: it sees processes, the catalog does not.
 
 use capstan_format::{ObjectId, Volser};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
@@ -15,20 +16,48 @@ use crate::catalog::{Catalog, number};
 /// The name of the fact that counts generations.
 const GENERATION_FACT: &str = "reservation generation";
 
-/// What one job at a time can have.
+/// What a job can reserve.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resource {
-    /// The right to make the next object of a source.
+    /// A source: the right to make its next object.
     Source {
         /// The machine that it is of.
         client: String,
         /// Its name there.
         source: Vec<u8>,
     },
-    /// An object: that it is written, gone on with or stood on.
+    /// An object. Alone, it is written or given up; shared, it is stood on or copied.
     Object(ObjectId),
+    /// The right to make copies of an object.
+    CopyOf(ObjectId),
     /// A volume: its place in a drive, and what becomes of it.
     Volume(Volser),
+    /// A pool. Alone, it is removed; shared, it is written to.
+    Pool(String),
+    /// The right to look for what volumes of a pool hold and the catalog lacks.
+    CatchUp(String),
+    /// A place among those who use drives: there are as many as there are drives.
+    Seat(u32),
+}
+
+/// What a job wants to reserve, all of it or none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// What it must have alone.
+    pub alone: Vec<Resource>,
+    /// What others may share.
+    pub shared: Vec<Resource>,
+    /// Seats it needs, whichever are free.
+    pub seats: u32,
+    /// Seats there are.
+    pub seats_of: u32,
+}
+
+impl Wish {
+    /// This alone.
+    pub fn alone(resource: Resource) -> Self {
+        Self { alone: vec![resource], ..Self::default() }
+    }
 }
 
 /// A resource that a job has.
@@ -36,6 +65,8 @@ pub enum Resource {
 pub struct Reservation {
     /// What is reserved.
     pub resource: Resource,
+    /// Whether nobody shares it.
+    pub is_alone: bool,
     /// Who has it: words by which others see whether its process lives.
     pub owner: String,
     /// Higher than that of every reservation before.
@@ -49,7 +80,7 @@ pub struct Reservation {
 pub enum Grant {
     /// All of it is reserved, under this generation.
     Held(u64),
-    /// Nothing is: somebody has this.
+    /// Nothing is: this is in the way.
     Refused(Reservation),
 }
 
@@ -58,7 +89,11 @@ impl Resource {
         match self {
             Self::Source { .. } => "source",
             Self::Object(_) => "object",
+            Self::CopyOf(_) => "copy of",
             Self::Volume(_) => "volume",
+            Self::Pool(_) => "pool",
+            Self::CatchUp(_) => "catch-up",
+            Self::Seat(_) => "seat",
         }
     }
 
@@ -66,12 +101,15 @@ impl Resource {
         match self {
             // No machine's name has a zero in it.
             Self::Source { client, source } => [client.as_bytes(), &[0], source].concat(),
-            Self::Object(object) => object.0.to_vec(),
+            Self::Object(object) | Self::CopyOf(object) => object.0.to_vec(),
             Self::Volume(volser) => volser.as_str().as_bytes().to_vec(),
+            Self::Pool(name) | Self::CatchUp(name) => name.as_bytes().to_vec(),
+            Self::Seat(number) => number.to_be_bytes().to_vec(),
         }
     }
 
     fn of(kind: &str, name: &[u8]) -> Option<Self> {
+        let text = || std::str::from_utf8(name).ok();
         match kind {
             "source" => {
                 let end = name.iter().position(|byte| *byte == 0)?;
@@ -79,46 +117,69 @@ impl Resource {
                 Some(Self::Source { client, source: name[end + 1..].to_vec() })
             }
             "object" => name.try_into().ok().map(|id| Self::Object(ObjectId(id))),
-            "volume" => std::str::from_utf8(name).ok().and_then(|text| Volser::new(text).ok()).map(Self::Volume),
+            "copy of" => name.try_into().ok().map(|id| Self::CopyOf(ObjectId(id))),
+            "volume" => text().and_then(|text| Volser::new(text).ok()).map(Self::Volume),
+            "pool" => text().map(|text| Self::Pool(text.to_owned())),
+            "catch-up" => text().map(|text| Self::CatchUp(text.to_owned())),
+            "seat" => name.try_into().ok().map(|number| Self::Seat(u32::from_be_bytes(number))),
             _ => None,
         }
     }
 }
 
 impl Catalog {
-    /// Reserves all of these or none. `is_over` says of a reservation that is in the way whether its owner is gone:
-    /// what such an owner had is free again.
+    /// Reserves all that is wished for, or nothing. `is_over` says of a reservation whether its owner is gone: what
+    /// such an owner had is free again.
     pub fn reserve(
         &mut self,
-        wanted: &[Resource],
+        wish: &Wish,
         owner: &str,
         until_ns: i64,
         is_over: &dyn Fn(&Reservation) -> bool,
     ) -> Result<Grant, CatalogError> {
         let transaction = self.write()?;
-        for resource in wanted {
-            if let Some(held) = holder(&transaction, resource)? {
-                if !is_over(&held) {
-                    return Ok(Grant::Refused(held));
+        let mut held = rows(&transaction)?;
+        for gone in held.extract_if(.., |held| is_over(held)) {
+            transaction
+                .prepare_cached("DELETE FROM reservations WHERE generation = ?1")?
+                .execute([number("a generation", gone.generation)?])?;
+        }
+        let alone = wish.alone.iter().map(|resource| (resource, true));
+        let mut wanted: Vec<(Resource, bool)> = Vec::new();
+        for (resource, is_alone) in alone.chain(wish.shared.iter().map(|resource| (resource, false))) {
+            if let Some(other) = held.iter().find(|held| held.resource == *resource && (is_alone || held.is_alone)) {
+                return Ok(Grant::Refused(other.clone()));
+            }
+            wanted.push((resource.clone(), is_alone));
+        }
+        let (mut seats, mut taken) = (wish.seats, None);
+        for seat in (0..wish.seats_of).map(Resource::Seat) {
+            match held.iter().find(|held| held.resource == seat) {
+                Some(other) => taken = Some(other),
+                None if seats > 0 => {
+                    seats -= 1;
+                    wanted.push((seat, true));
                 }
-                transaction
-                    .prepare_cached("DELETE FROM reservations WHERE kind = ?1 AND name = ?2")?
-                    .execute(params![resource.kind(), resource.name()])?;
+                None => {}
             }
         }
+        if let (1.., Some(other)) = (seats, taken) {
+            return Ok(Grant::Refused(other.clone()));
+        }
         let generation = next_generation(&transaction)?;
-        for resource in wanted {
+        for (resource, is_alone) in wanted {
             // Named twice it is reserved once.
             transaction
                 .prepare_cached(
-                    "INSERT INTO reservations (kind, name, owner, generation, until_ns) VALUES (?1, ?2, ?3, ?4, ?5)
-                     ON CONFLICT (kind, name) DO NOTHING",
+                    "INSERT INTO reservations (kind, name, generation, alone, owner, until_ns)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (kind, name, generation) DO NOTHING",
                 )?
                 .execute(params![
                     resource.kind(),
                     resource.name(),
-                    owner,
                     number("a generation", generation)?,
+                    is_alone,
+                    owner,
                     until_ns
                 ])?;
         }
@@ -157,22 +218,7 @@ impl Catalog {
 
     /// All reservations, the oldest first; among them those whose owners are gone.
     pub fn reservations(&self) -> Result<Vec<Reservation>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT kind, name, owner, generation, until_ns FROM reservations ORDER BY generation, kind, name",
-        )?;
-        let rows = statement.query_map([], |row| {
-            let (kind, name): (String, Vec<u8>) = (row.get(0)?, row.get(1)?);
-            let generation: i64 = row.get(3)?;
-            let (owner, until_ns) = (row.get(2)?, row.get(4)?);
-            let resource = Resource::of(&kind, &name);
-            Ok(resource.map(|resource| Reservation {
-                resource,
-                owner,
-                generation: generation.cast_unsigned(),
-                until_ns,
-            }))
-        })?;
-        rows.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(CatalogError::from)
+        rows(&self.db)
     }
 
     /// Goes on from another catalog's generations, which this one replaces: what was reserved there stays older than
@@ -186,21 +232,25 @@ impl Catalog {
 
 /// Refuses what is recorded of a volume by somebody who had reserved it and has lost it since.
 pub(crate) fn check_held(db: &Connection, volser: &Volser, generation: u64) -> Result<(), CatalogError> {
-    let held = holder(db, &Resource::Volume(volser.clone()))?;
-    match held {
-        Some(held) if held.generation == generation => Ok(()),
-        _ => Err(CatalogError::ReservationLost { volser: volser.clone() }),
-    }
+    let volume = Resource::Volume(volser.clone());
+    let held = db
+        .prepare_cached("SELECT 1 FROM reservations WHERE kind = ?1 AND name = ?2 AND generation = ?3")?
+        .exists(params![volume.kind(), volume.name(), number("a generation", generation)?])?;
+    if held { Ok(()) } else { Err(CatalogError::ReservationLost { volser: volser.clone() }) }
 }
 
-fn holder(db: &Connection, resource: &Resource) -> Result<Option<Reservation>, CatalogError> {
-    let found = db
-        .prepare_cached("SELECT owner, generation, until_ns FROM reservations WHERE kind = ?1 AND name = ?2")?
-        .query_row(params![resource.kind(), resource.name()], |row| {
-            let generation = row.get::<_, i64>(1)?.cast_unsigned();
-            Ok(Reservation { resource: resource.clone(), owner: row.get(0)?, generation, until_ns: row.get(2)? })
-        });
-    Ok(found.optional()?)
+fn rows(db: &Connection) -> Result<Vec<Reservation>, CatalogError> {
+    let mut statement = db.prepare_cached(
+        "SELECT kind, name, alone, owner, generation, until_ns FROM reservations ORDER BY generation, kind, name",
+    )?;
+    let rows = statement.query_map([], |row| {
+        let (kind, name): (String, Vec<u8>) = (row.get(0)?, row.get(1)?);
+        let generation = row.get::<_, i64>(4)?.cast_unsigned();
+        let (is_alone, owner, until_ns) = (row.get(2)?, row.get(3)?, row.get(5)?);
+        let resource = Resource::of(&kind, &name);
+        Ok(resource.map(|resource| Reservation { resource, is_alone, owner, generation, until_ns }))
+    })?;
+    Ok(rows.filter_map(Result::transpose).collect::<Result<_, _>>()?)
 }
 
 fn next_generation(db: &Connection) -> Result<u64, CatalogError> {
@@ -227,34 +277,84 @@ mod tests {
         Resource::Source { client: "tern".to_owned(), source: name.as_bytes().to_vec() }
     }
 
+    fn held(grant: &Grant) -> u64 {
+        let Grant::Held(generation) = grant else { panic!("{grant:?}") };
+        *generation
+    }
+
+    fn refused(grant: &Grant) -> Reservation {
+        let Grant::Refused(by) = grant else { panic!("{grant:?}") };
+        by.clone()
+    }
+
+    fn alive(_: &Reservation) -> bool {
+        false
+    }
+
     #[test]
     fn all_of_it_or_none_is_reserved() {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = Catalog::open(dir.path()).unwrap();
-        let alive = |_: &Reservation| false;
-        let (one, two) = ([volume("A00001"), source("/srv")], [source("/home"), volume("A00001")]);
-        let Grant::Held(first) = catalog.reserve(&one, "one", 10, &alive).unwrap() else { panic!() };
-        let Grant::Refused(refused) = catalog.reserve(&two, "two", 10, &alive).unwrap() else { panic!() };
-        assert_eq!((refused.resource, refused.owner.as_str(), refused.generation), (volume("A00001"), "one", first));
-        let held = catalog.reservations().unwrap();
-        assert_eq!(held.iter().map(|held| &held.resource).collect::<Vec<_>>(), [&source("/srv"), &volume("A00001")]);
+        let one = Wish { alone: vec![volume("A00001"), source("/srv")], ..Wish::default() };
+        let two = Wish { alone: vec![source("/home"), volume("A00001")], ..Wish::default() };
+        let first = held(&catalog.reserve(&one, "one", 10, &alive).unwrap());
+        let by = refused(&catalog.reserve(&two, "two", 10, &alive).unwrap());
+        assert_eq!((by.resource, by.owner.as_str(), by.generation), (volume("A00001"), "one", first));
+        let rows = catalog.reservations().unwrap();
+        assert_eq!(rows.iter().map(|held| &held.resource).collect::<Vec<_>>(), [&source("/srv"), &volume("A00001")]);
         catalog.release(&[first]).unwrap();
-        assert!(matches!(catalog.reserve(&two, "two", 10, &alive).unwrap(), Grant::Held(second) if second > first));
+        assert!(held(&catalog.reserve(&two, "two", 10, &alive).unwrap()) > first);
+    }
+
+    #[test]
+    fn what_is_shared_is_shared_and_nobody_has_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let object = Resource::Object(ObjectId([7; 16]));
+        let (shared, alone) = (Wish { shared: vec![object.clone()], ..Wish::default() }, Wish::alone(object.clone()));
+        let one = held(&catalog.reserve(&shared, "one", 10, &alive).unwrap());
+        let two = held(&catalog.reserve(&shared, "two", 10, &alive).unwrap());
+        assert_eq!(refused(&catalog.reserve(&alone, "three", 10, &alive).unwrap()).owner, "one");
+        catalog.release(&[one]).unwrap();
+        assert_eq!(refused(&catalog.reserve(&alone, "three", 10, &alive).unwrap()).owner, "two");
+        catalog.release(&[two]).unwrap();
+        held(&catalog.reserve(&alone, "three", 10, &alive).unwrap());
+        assert!(refused(&catalog.reserve(&shared, "one", 10, &alive).unwrap()).is_alone);
+        // What a job that is gone had goes with the next reservation, whatever that is of.
+        held(&catalog.reserve(&Wish::alone(volume("A00001")), "one", 10, &|held| held.owner == "three").unwrap());
+        assert_eq!(catalog.reservations().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn there_are_as_many_seats_as_drives() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let seats = |seats| Wish { seats, seats_of: 3, ..Wish::default() };
+        let two = held(&catalog.reserve(&seats(2), "one", 10, &alive).unwrap());
+        let refusal = refused(&catalog.reserve(&seats(2), "two", 10, &alive).unwrap());
+        assert!(matches!(refusal.resource, Resource::Seat(_)) && refusal.owner == "one", "{refusal:?}");
+        let one = held(&catalog.reserve(&seats(1), "three", 10, &alive).unwrap());
+        refused(&catalog.reserve(&seats(1), "two", 10, &alive).unwrap());
+        catalog.release(&[two]).unwrap();
+        held(&catalog.reserve(&seats(2), "two", 10, &alive).unwrap());
+        catalog.release(&[one]).unwrap();
+        assert_eq!(catalog.reservations().unwrap().len(), 2);
+        // More than there are: there is nobody to wait for.
+        catalog.release(&[one + 1]).unwrap();
+        let mut empty = Catalog::open(&dir.path().join("empty")).unwrap();
+        held(&empty.reserve(&seats(4), "one", 10, &alive).unwrap());
     }
 
     #[test]
     fn what_an_owner_had_who_is_gone_is_free_and_he_is_known_by_his_generation() {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = Catalog::open(dir.path()).unwrap();
-        let (a, volser) = (volume("A00001"), Volser::new("A00001").unwrap());
-        let is_one = |held: &Reservation| held.owner == "one";
-        let Grant::Held(first) = catalog.reserve(std::slice::from_ref(&a), "one", 10, &|_| false).unwrap() else {
-            panic!()
-        };
+        let (wish, volser) = (Wish::alone(volume("A00001")), Volser::new("A00001").unwrap());
+        let first = held(&catalog.reserve(&wish, "one", 10, &alive).unwrap());
         check_held(&catalog.db, &volser, first).unwrap();
         assert!(catalog.renew(&[first], 20).unwrap().is_empty());
         assert_eq!(catalog.reservations().unwrap()[0].until_ns, 20);
-        let Grant::Held(second) = catalog.reserve(&[a], "two", 30, &is_one).unwrap() else { panic!() };
+        let second = held(&catalog.reserve(&wish, "two", 30, &|held| held.owner == "one").unwrap());
         let lost = check_held(&catalog.db, &volser, first).unwrap_err();
         assert!(matches!(lost, CatalogError::ReservationLost { .. }), "{lost}");
         check_held(&catalog.db, &volser, second).unwrap();
@@ -269,10 +369,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut old = Catalog::open(&dir.path().join("old")).unwrap();
         let mut anew = Catalog::open(&dir.path().join("anew")).unwrap();
+        let wish = Wish::alone(volume("A00001"));
         for _ in 0..5 {
-            old.reserve(&[volume("A00001")], "one", 10, &|_| true).unwrap();
+            old.reserve(&wish, "one", 10, &|_| true).unwrap();
         }
         anew.take_over_generations(&old).unwrap();
-        assert_eq!(anew.reserve(&[volume("A00001")], "one", 10, &|_| true).unwrap(), Grant::Held(6));
+        assert_eq!(anew.reserve(&wish, "one", 10, &|_| true).unwrap(), Grant::Held(6));
     }
 }

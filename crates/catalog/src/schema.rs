@@ -141,13 +141,15 @@ const STEPS: [&str; 11] = [
     "
     CREATE TABLE left_out (object BLOB NOT NULL, rule TEXT NOT NULL, PRIMARY KEY (object, rule)) STRICT, WITHOUT ROWID;
     ",
-    // What jobs that run have for themselves. Until now one process at a time wrote.
+    // What jobs that run have reserved; and under which reservation a volume was opened. Until now one process at a
+    // time wrote.
     "
     CREATE TABLE reservations (
-        kind TEXT NOT NULL, name BLOB NOT NULL, owner TEXT NOT NULL, generation INTEGER NOT NULL,
-        until_ns INTEGER NOT NULL, PRIMARY KEY (kind, name)
+        kind TEXT NOT NULL, name BLOB NOT NULL, generation INTEGER NOT NULL, alone INTEGER NOT NULL,
+        owner TEXT NOT NULL, until_ns INTEGER NOT NULL, PRIMARY KEY (kind, name, generation)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX reservations_of_generation ON reservations (generation);
+    ALTER TABLE opened_volumes ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

@@ -13,7 +13,7 @@ use capstan_format::ObjectId;
 use rusqlite::{Connection, params};
 
 use crate::CatalogError;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, number};
 
 /// A copy that an object is wanted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +44,20 @@ const WANTED: &str = "SELECT object, copy, pool, whole, EXISTS
     (SELECT 1 FROM copies WHERE copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy AND ended)
     FROM wanted_copies";
 
+const EXTENTS_OF_COPY: &str = "SELECT count(*) FROM extents JOIN copies
+    ON copies.object = extents.object AND copies.volume = extents.volume
+    WHERE extents.object = ?1 AND copies.copy = ?2";
+
+/// Promises to objects that were begun, never came to a checkpoint, and are nobody's now.
+const FORGET: &str = "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)
+    AND object NOT IN (SELECT name FROM reservations WHERE kind = 'object')";
+
 impl Catalog {
     /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which
-    /// nothing ever was; so only the one process that writes may call it, and no object of its own may be on the way.
+    /// nothing ever was; so whoever makes an object has reserved it before.
     pub fn promise_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction
-            .execute("DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)", [])?;
+        transaction.execute(FORGET, [])?;
         for (object, copy, pool) in wanted {
             want(&transaction, *object, *copy, pool)?;
         }
@@ -85,16 +92,24 @@ impl Catalog {
         Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
     }
 
-    /// Keeps that copies hold all of their objects, in one transaction. One that did not end stays as it is.
-    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8)]) -> Result<(), CatalogError> {
+    /// How many extents a copy has.
+    pub fn extents_of_copy(&self, object: ObjectId, copy: u8) -> Result<u64, CatalogError> {
+        let mut statement = self.db.prepare_cached(EXTENTS_OF_COPY)?;
+        Ok(statement.query_row(params![object.0, copy], |row| row.get(0))?)
+    }
+
+    /// Keeps that copies hold all of their objects, in one transaction: each with the extents that it had when it was
+    /// looked at. One that did not end, or has lost or won extents since, stays as it is.
+    pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8, u64)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        for (object, copy) in copies {
+        for (object, copy, extents) in copies {
             transaction
-                .prepare_cached(
+                .prepare_cached(&format!(
                     "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
-                     AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)",
-                )?
-                .execute(params![object.0, copy])?;
+                     AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)
+                     AND ({EXTENTS_OF_COPY}) = ?3"
+                ))?
+                .execute(params![object.0, copy, number("a count of extents", *extents)?])?;
         }
         transaction.commit()?;
         Ok(())
@@ -132,6 +147,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+    use crate::{Resource, Wish};
 
     /// A backup asks this at its end; history must not make it slower.
     #[test]
@@ -140,7 +156,7 @@ mod tests {
         let catalog = Catalog::open(dir.path()).unwrap();
         let queries = [
             format!("{WANTED} JOIN objects USING (object) WHERE whole = 0 AND complete AND expired_ns IS NULL"),
-            "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT IN (SELECT object FROM objects)".to_owned(),
+            FORGET.to_owned(),
         ];
         for query in queries {
             let mut statement = catalog.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
@@ -163,6 +179,12 @@ mod tests {
             catalog.promise_copies(&[(object, 1, "main"), (object, 2, "main-copy2")]).unwrap();
             assert_eq!(rows(&catalog), 2);
         }
+        // Another job has begun one.
+        let begun = ObjectId([99; 16]);
+        catalog.reserve(&Wish::alone(Resource::Object(begun)), "another", 0, &|_| false).unwrap();
+        catalog.promise_copies(&[(begun, 1, "main")]).unwrap();
+        catalog.promise_copies(&[(ObjectId([19; 16]), 1, "main"), (ObjectId([19; 16]), 2, "main-copy2")]).unwrap();
+        assert_eq!(rows(&catalog), 3);
         let left = catalog.wanted_copies(ObjectId([19; 16])).unwrap();
         assert_eq!(left.len(), 2);
         assert_eq!((left[1].copy, left[1].pool.as_str(), left[1].state), (2, "main-copy2", CopyState::Open));

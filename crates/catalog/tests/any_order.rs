@@ -99,7 +99,8 @@ fn look_at_copies(catalog: &mut Catalog) {
         let parts: u64 = catalog.parts(lacking.object).unwrap().iter().map(|part| part.valid_len).sum();
         let extents = catalog.extents(lacking.object, Some(lacking.copy)).unwrap();
         if extents.iter().map(|extent| extent.record.plain_len).sum::<u64>() == parts {
-            catalog.copies_are_whole(&[(lacking.object, lacking.copy)]).unwrap();
+            let looked_at = (lacking.object, lacking.copy, extents.len() as u64);
+            catalog.copies_are_whole(&[looked_at]).unwrap();
         }
     }
 }

@@ -109,7 +109,11 @@ fn a_copy_is_wanted_until_its_last_volume_is_given_up() {
     let states = |catalog: &Catalog| -> Vec<_> {
         catalog.wanted_copies(id).unwrap().iter().map(|copy| (copy.copy, copy.state)).collect()
     };
-    catalog.copies_are_whole(&[(id, 1), (id, 2), (id, 3)]).unwrap();
+    let counted = [1, 2, 3].map(|copy| (id, copy, catalog.extents_of_copy(id, copy).unwrap()));
+    let before = counted.map(|(id, copy, extents)| (id, copy, extents + 1));
+    catalog.copies_are_whole(&before).unwrap();
+    assert_eq!(catalog.lacking_copies().unwrap().len(), 3, "they are not what was looked at");
+    catalog.copies_are_whole(&counted).unwrap();
     // Copy 3 was promised and never begun: whatever is said of it, it did not end.
     assert_eq!(states(&catalog), [(1, CopyState::Whole), (2, CopyState::Whole), (3, CopyState::Open)]);
     assert_eq!(catalog.lacking_copies().unwrap().len(), 1);

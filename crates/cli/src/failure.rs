@@ -97,7 +97,7 @@ impl Failure {
                 // The command is for a key store, and there is none.
                 DirectorError::KeysInCluster { .. } => 2,
                 DirectorError::NoVolume { .. } => 5,
-                DirectorError::Busy { .. } => BUSY,
+                DirectorError::Busy { .. } | DirectorError::SourceInUse { .. } | DirectorError::InUse { .. } => BUSY,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => STOPPED,
                 _ => FAILED,
             },

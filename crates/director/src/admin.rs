@@ -1,10 +1,10 @@
 //! Volumes, pools, retention: what an operator does between backups.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, ScratchFeed, Volume, VolumeState,
+    Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, Resource, ScratchFeed, Volume,
+    VolumeState, Wish,
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
 use capstan_keys::Cartridge;
@@ -12,6 +12,7 @@ use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::config::Loader;
 use crate::damage::BadPlaces;
+use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume};
 use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
@@ -46,16 +47,10 @@ impl Site {
         loss: Loss,
         promise: Promise,
     ) -> Result<Overwritten, DirectorError> {
-        // A backup that waits for a volume must be able to get one, at once: while it runs, volumes that hold nothing
-        // can be labelled.
-        let writer =
-            if self.holds_nothing(volser)? { self.writer_lock_within(Duration::ZERO) } else { self.writer_lock() };
+        let _presence = self.presence()?;
         let mounter = Mounter::new(self);
         let hold = mounter.holds.volume(volser)?;
-        let _writer = match writer {
-            Err(DirectorError::Busy { .. }) if self.holds_nothing(volser)? => None,
-            other => Some(other?),
-        };
+        let _objects = self.claim_held_on(volser, pool)?;
         let pool = match pool {
             None => None,
             Some(name) => {
@@ -88,10 +83,20 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
-    /// Whether a volume is new, blank or scratch.
-    fn holds_nothing(&self, volser: &Volser) -> Result<bool, DirectorError> {
+    /// Reserves what a volume holds that is written over or forgotten, so that no job is at it; and the pool that it is
+    /// labelled for.
+    fn claim_held_on(&self, volser: &Volser, pool: Option<&str>) -> Result<Hold, DirectorError> {
         let known = locked(&self.catalog).volume(volser)?;
-        Ok(known.is_none_or(|volume| matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)))
+        let mut objects = match known {
+            Some(_) => locked(&self.catalog).objects_on(volser)?,
+            None => Vec::new(),
+        };
+        objects.retain(|object| object.status != ObjectStatus::Expired);
+        self.holds.claim(&Wish {
+            alone: objects.into_iter().map(|object| Resource::Object(object.id)).collect(),
+            shared: pool.map(|pool| Resource::Pool(pool.to_owned())).into_iter().collect(),
+            ..Wish::default()
+        })
     }
 
     /// Refuses a volume of which the catalog knows that it keeps what is on it: no use of force changes that, so none
@@ -107,12 +112,14 @@ impl Site {
     /// Makes a volume blank. What it held is copied anew by the next repair, where there is another copy and its
     /// promise is kept.
     pub fn erase(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
         let mounter = Mounter::new(self);
+        let hold = mounter.holds.volume(volser)?;
         let known = mounter.volume(volser)?;
+        let objects = self.claim_held_on(volser, None)?;
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
-        let mut volume = mounter.mount(volser)?;
+        let mut volume = mounter.mount_held(volser, Some(hold))?;
         if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
             mounter.dismount(volume.drive, volume.number, volser)?;
             return Err(error);
@@ -132,6 +139,8 @@ impl Site {
             ..known
         };
         let copies = locked(&self.catalog).relabelled(&row, promise)?;
+        // What is gone is nobody's; to erase takes hours.
+        drop(objects);
         let erased = volume.drive.erase().map_err(DirectorError::from);
         mounter.dismount(volume.drive, volume.number, volser)?;
         erased?;
@@ -142,9 +151,11 @@ impl Site {
     /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is
     /// another copy and its promise is kept.
     pub fn forget(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
         let mounter = Mounter::new(self);
         mounter.volume(volser)?;
+        let _hold = mounter.holds.volume(volser)?;
+        let _objects = self.claim_held_on(volser, None)?;
         // What a person fetches may be lost, and nobody knows but that person.
         if self.config.library.loader() == Loader::Robot && mounter.present_anywhere()?.contains(volser) {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
@@ -196,7 +207,7 @@ impl Site {
         if !fits || name == "scratch" {
             return Err(DirectorError::PoolName { name: name.to_owned() });
         }
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
         let mut catalog = locked(&self.catalog);
         if let Some(there) = catalog.pool(name)?
             && there.encryption != encryption
@@ -212,7 +223,8 @@ impl Site {
     /// Removes a pool that nothing needs: no volume, no promised copy, no job.
     pub fn remove_pool(&self, name: &str) -> Result<(), DirectorError> {
         let needed = |reason: String| Err(DirectorError::PoolNeeded { pool: name.to_owned(), reason });
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
+        let _pool = self.holds.claim(&Wish::alone(Resource::Pool(name.to_owned())))?;
         if let Some((job, _)) = self.config.jobs.iter().find(|(_, job)| job.pool.as_deref() == Some(name)) {
             return needed(format!("job {job} of capstan.toml writes to it"));
         }

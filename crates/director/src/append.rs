@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState};
+use capstan_catalog::{
+    CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
+};
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
@@ -118,8 +120,8 @@ impl AppendHost {
     fn choose(&self, barred: &[Volser]) -> Result<(Choice, Option<Hold>), DirectorError> {
         let choice = self.choice(barred, None)?;
         let (Choice::Append(volser) | Choice::Label(volser)) = &choice else { return Ok((choice, None)) };
-        let wanted = [Resource::Volume(volser.clone())];
-        let Ok(hold) = self.mounter.holds.reserve(&wanted)? else { return Ok((choice, None)) };
+        let wish = Wish::alone(Resource::Volume(volser.clone()));
+        let Ok(hold) = self.mounter.holds.reserve(&wish)? else { return Ok((choice, None)) };
         // Between look and reservation another job may have had it and let it go: it is looked at once more, as if it
         // were free.
         let looked = self.choice(barred, Some(volser))?;
@@ -154,7 +156,8 @@ impl AppendHost {
             return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
         };
         self.check_library_is_there(&anywhere, &volumes)?;
-        let Ok(hold) = self.mounter.holds.reserve(&[Resource::Volume(volser.clone())])? else { return Ok(None) };
+        let wish = Wish::alone(Resource::Volume(volser.clone()));
+        let Ok(hold) = self.mounter.holds.reserve(&wish)? else { return Ok(None) };
         if locked(&self.mounter.catalog).volume(&volser)?.is_some() {
             return Ok(None);
         }
@@ -337,7 +340,7 @@ impl AppendHost {
         {
             return Err(error.into());
         }
-        let mut volume = match self.mounter.mount_known_held(volser, life, hold) {
+        let mut volume = match self.mounter.mount_known(volser, life, hold) {
             Ok(volume) => volume,
             Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
@@ -394,7 +397,7 @@ impl CopyHost for AppendHost {
             let mut catalog = locked(&self.mounter.catalog);
             catalog.update_volume(&volser, |known| known.mounts += 1)?;
             // Before the first block: a session that is killed leaves the note.
-            catalog.volume_opened(life)?;
+            catalog.volume_opened(life, hold.generation())?;
         }
         self.mounted = Some(Writing { drive: number, life, hold });
         self.asked_ns = self.mounter.now_ns();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use capstan_catalog::{Catalog, ObjectStatus, Pool};
+use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
     Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
@@ -16,7 +16,9 @@ use capstan_tape::with_causes;
 
 use crate::append::AppendHost;
 use crate::catch_up::{Known, catch_up_pool};
+use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
+use crate::hold::holder;
 use crate::jobs::Job;
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::mounter::Mounter;
@@ -123,16 +125,20 @@ impl Site {
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         // Before anything is begun, or waited for: it stays wrong.
         check_patterns(&request.tree.excludes)?;
-        let _lock = match request.target {
-            Target::Pool if request.waits_for_writer => Some(self.writer_lock_waited_for(&watch.stop)?),
-            Target::Pool => Some(self.writer_lock()?),
-            Target::Null => None,
-        };
         if let Some(stream) = &request.stream {
             // Before it is begun: what can never be backed up is no backup that was interrupted.
             StreamSource::new(&stream.name, std::io::empty(), 0)
                 .map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
         }
+        let _presence = match request.target {
+            Target::Pool if request.waits_for_writer => Some(self.presence_waited_for(&watch.stop)?),
+            Target::Pool => Some(self.presence()?),
+            Target::Null => None,
+        };
+        let sources = match request.target {
+            Target::Pool => Some(self.claim_sources(request, &watch.stop)?),
+            Target::Null => None,
+        };
         let began = Instant::now();
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
@@ -146,10 +152,18 @@ impl Site {
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
             // What a killed run flushed and could not record must be known before connections are numbered: a number
-            // that is on a volume already would put two streams into one.
+            // that is on a volume already would put two streams into one. One job at a time looks.
+            let wish = Wish::alone(Resource::CatchUp(request.pool.clone()));
+            let _catch_up = self.holds.wait_for(&wish, &watch.stop, |held| {
+                format!(
+                    "{} looks for what an interrupted backup has left: this one goes on when that is done",
+                    holder(held)
+                )
+            })?;
             known = catch_up_pool(&mounter, &request.pool)?;
         }
-        let (jobs, missing) = self.jobs(&mounter, request, &pools[0], known)?;
+        let ClaimedJobs { jobs, missing, hold: objects } =
+            self.claimed_jobs(&mounter, request, &pools[0], known, &watch.stop)?;
         if request.target == Target::Pool {
             // Before the first block, so that a copy that fails before its first checkpoint is made later.
             let each =
@@ -184,7 +198,7 @@ impl Site {
         }
         let totals = Totals::default();
         let wanted_objects = jobs.len();
-        let sources = std::thread::scope(|scope| {
+        let outcomes = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let count = request.count_first && !counted.is_empty();
             let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, devices, watch)));
@@ -212,6 +226,7 @@ impl Site {
             return Err(DirectorError::of_copy(error));
         }
         self.seal_complete()?;
+        drop((sources, objects));
         if request.target == Target::Pool {
             if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
                 // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's
@@ -222,13 +237,13 @@ impl Site {
                 self.look_at_copies()?;
             }
         }
-        if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &sources)? {
+        if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &outcomes)? {
             return Err(DirectorError::Interrupted);
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Ok(BackupReport {
-            excludes_unused: if missing.is_empty() { excludes_unused(&sources, &request.tree) } else { Vec::new() },
-            sources,
+            excludes_unused: if missing.is_empty() { excludes_unused(&outcomes, &request.tree) } else { Vec::new() },
+            sources: outcomes,
             missing,
             plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
             stored_bytes: meters.stored_bytes.load(Ordering::Relaxed),

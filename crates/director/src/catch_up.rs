@@ -11,7 +11,7 @@
 //!
 //! [`Catalog::volume_opened`]: capstan_catalog::Catalog::volume_opened
 
-use capstan_catalog::{CheckpointSeen, MediumKind, Volume, VolumeState};
+use capstan_catalog::{CheckpointSeen, MediumKind, Resource, Volume, VolumeState, Wish};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
@@ -151,7 +151,13 @@ fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, D
 /// any append.
 pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId) -> Result<(), DirectorError> {
     let volser = &known.volser;
-    let mut volume = mounter.mount_known(volser, life)?;
+    let hold = mounter.holds.volume(volser)?;
+    // Another job may have had it since it was looked at.
+    let known = &mounter.volume(volser)?;
+    if known.state != VolumeState::Suspect {
+        return Ok(());
+    }
+    let mut volume = mounter.mount_known(volser, life, hold)?;
     let sound = volume.check_sound();
     let looked = sound.and_then(|()| catch_up(mounter, &mut volume, known, life)).and_then(|_| {
         volume.drive.space_to_end_of_data()?;
@@ -204,7 +210,20 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
     if !present.contains(&known.volser) {
         return Ok(None);
     }
-    let caught_up = match mounter.mount_known(&known.volser, life) {
+    let hold = match mounter.holds.reserve(&Wish::alone(Resource::Volume(known.volser.clone())))? {
+        Ok(hold) => hold,
+        Err(held) => {
+            // A job that writes on it has caught up with it before, and records what it writes.
+            let is_written = locked(&mounter.catalog).opened_under(life)? == Some(held.generation);
+            return Ok(is_written.then_some(0));
+        }
+    };
+    // Another job may have had it since it was looked at.
+    let known = &mounter.volume(&known.volser)?;
+    if known.id != Some(life) {
+        return Ok(Some(0));
+    }
+    let caught_up = match mounter.mount_known(&known.volser, life, hold) {
         Ok(mut volume) => {
             let caught_up = record_missing(mounter, &mut volume, known, life);
             mounter.dismount(volume.drive, volume.number, &known.volser)?;

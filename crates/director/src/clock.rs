@@ -14,7 +14,7 @@ impl Site {
 
     /// Notes that the clock is right now, whatever is recorded; gives what was thought of it before.
     pub fn confirm_clock(&self) -> Result<ClockReading, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
         let now_ns = self.now_ns();
         let mut catalog = locked(&self.catalog);
         let before = catalog.timeline(now_ns)?.reading();

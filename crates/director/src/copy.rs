@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use capstan_catalog::{Object, ObjectStatus};
+use capstan_catalog::{CatalogError, Object, ObjectStatus, Resource, Wish};
 use capstan_format::{FileEntry, ObjectId, Volser};
 use capstan_mover::{Connection, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
@@ -47,6 +47,17 @@ pub struct HeldCopy {
     pub is_whole: bool,
 }
 
+/// What is reserved by whoever makes copies of objects: nobody else makes some, and none of the objects is written or
+/// given up meanwhile; nor is the pool.
+pub(crate) fn copies_of(objects: &[ObjectId], pool: Option<&str>) -> Wish {
+    let shared = objects.iter().copied().map(Resource::Object);
+    Wish {
+        alone: objects.iter().copied().map(Resource::CopyOf).collect(),
+        shared: shared.chain(pool.map(|pool| Resource::Pool(pool.to_owned()))).collect(),
+        ..Wish::default()
+    }
+}
+
 impl Site {
     /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads
     /// straight on. Objects that have a copy in the pool already are refused before anything is written. One session
@@ -57,9 +68,15 @@ impl Site {
         pool: &str,
         watch: &RestoreWatch,
     ) -> Result<Vec<CopyReport>, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
+        let ids: Vec<ObjectId> = objects.iter().map(|object| object.id).collect();
+        let claim = self.holds.claim(&copies_of(&ids, Some(pool)))?;
         let mut numbers = Vec::new();
         for object in objects {
+            // It may have been given up since it was looked up.
+            if locked(&self.catalog).object(object.id)?.is_none_or(|now| now.status == ObjectStatus::Expired) {
+                return Err(CatalogError::Expired(object.id).into());
+            }
             numbers.push(self.number_of_copy(object, pool)?);
         }
         for object in objects {
@@ -76,6 +93,7 @@ impl Site {
             at = end;
         }
         drop(host);
+        drop(claim);
         self.look_at_copies()?;
         self.go_on_behind_damage(&mut reports, pool, watch)?;
         Ok(reports)

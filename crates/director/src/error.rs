@@ -63,12 +63,32 @@ pub enum DirectorError {
         /// What is wrong.
         reason: String,
     },
-    /// Operator: another process writes here.
+    /// Operator: another process has the state directory for itself, or would have to end for this one to have it.
     #[error(
-        "another capstan (process {holder}) is writing in this state directory: wait until it has ended; `capstan backup --wait`, or wait = true of a job, does so by itself"
+        "another capstan (process {holder}) is working in this state directory, and one of the two must have it for itself, as a rebuild \
+         must: wait until it has ended; `capstan backup --wait`, or wait = true of a job, does so by itself"
     )]
     Busy {
         /// Its process id, as it left it.
+        holder: String,
+    },
+    /// Operator: two backups of one source.
+    #[error(
+        "source {source_name} is being backed up by {holder}: wait until it has ended; `capstan backup --wait`, or wait = true of a job, \
+         does so by itself"
+    )]
+    SourceInUse {
+        /// The source.
+        source_name: String,
+        /// Who backs it up.
+        holder: String,
+    },
+    /// Operator: another job has what this one needs.
+    #[error("{what} is in use by {holder}: wait until it has ended")]
+    InUse {
+        /// What.
+        what: String,
+        /// Who has it.
         holder: String,
     },
     /// Operator: no such object.

@@ -18,7 +18,8 @@
 use std::collections::{HashMap, HashSet};
 
 use capstan_catalog::{
-    Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Timeline, Volume, VolumeState,
+    Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline, Volume,
+    VolumeState, Wish,
 };
 use capstan_format::{ObjectId, Volser};
 use jiff::tz::TimeZone;
@@ -26,6 +27,7 @@ use jiff::tz::TimeZone;
 use crate::base::why_gone;
 use crate::clock::distance;
 use crate::config::JobConfig;
+use crate::hold::Hold;
 use crate::keep::{KeepRule, KeptBy};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -353,11 +355,22 @@ impl Site {
     /// but for write-once ones.
     pub fn expire(&self, shown: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
         shown.check()?;
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
+        let (claims, claimed) = self.claim_to_forget(&shown.forget)?;
         let mut now = plan_expiry(&self.expiry_snapshot(shown.clock.now_ns)?, request);
         now.check()?;
-        now.forget.retain(|object| shown.forget.iter().any(|was| was.id == object.id));
+        let named = &request.named;
+        self.leave_what_is_used(&mut now.forget, &shown.forget, &claimed, named)?;
         now.frees.retain(|volser| shown.frees.contains(volser));
+        // What is in a drive is looked at by the next run.
+        let mut volumes: Vec<Hold> = Vec::new();
+        let mut free = Vec::new();
+        for volser in std::mem::take(&mut now.frees) {
+            if let Ok(hold) = self.holds.reserve(&Wish::alone(Resource::Volume(volser.clone())))? {
+                volumes.push(hold);
+                free.push(volser);
+            }
+        }
         let mut catalog = locked(&self.catalog);
         if request.trust_clock && now.clock.doubt.is_some() {
             catalog.confirm_clock(now.clock.now_ns)?;
@@ -383,7 +396,7 @@ impl Site {
                     volume.volser
                 );
                 (self.events)(Event::Notice { message });
-            } else if now.frees.contains(&volume.volser) {
+            } else if free.contains(&volume.volser) {
                 catalog.update_volume(&volume.volser, |volume| {
                     volume.state = VolumeState::Scratch;
                     volume.pool = None;
@@ -391,6 +404,8 @@ impl Site {
                 freed.push(volume.volser);
             }
         }
+        drop(catalog);
+        drop((claims, volumes));
         now.frees = freed;
         Ok(now)
     }
@@ -398,9 +413,10 @@ impl Site {
     /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a
     /// volume since cannot be taken back.
     pub fn unexpire(&self, objects: &[ObjectId]) -> Result<Unexpired, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
+        let wanted = if objects.is_empty() { locked(&self.catalog).last_expired()? } else { objects.to_vec() };
+        let _claim = self.claim_to_take_back(&wanted)?;
         let mut catalog = locked(&self.catalog);
-        let wanted = if objects.is_empty() { catalog.last_expired()? } else { objects.to_vec() };
         let mut done = Unexpired::default();
         let mut judged: HashMap<ObjectId, Option<String>> = HashMap::new();
         for object in wanted {

@@ -9,13 +9,13 @@
 //! A hold must not be dropped by a thread that has the catalog locked.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use capstan_catalog::{Catalog, CatalogError, Grant, Reservation, Resource};
+use capstan_catalog::{Catalog, CatalogError, Grant, Reservation, Resource, Wish};
 use capstan_format::Volser;
-use capstan_tape::ChangerError;
 
 use crate::process::{self, Life};
 use crate::shared::{Clock, locked};
@@ -26,6 +26,9 @@ const LEASE: Duration = Duration::from_secs(120);
 
 /// How often it is renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(40);
+
+/// How often whoever waits looks whether it can go on.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// What the jobs of this process have reserved.
 pub(crate) struct Holds {
@@ -96,14 +99,14 @@ impl Holds {
         Self { shared: Arc::new(shared), keeper: Mutex::default() }
     }
 
-    /// Reserves all of these; who has one of them, if somebody has.
-    pub(crate) fn reserve(self: &Arc<Self>, wanted: &[Resource]) -> Result<Result<Hold, Reservation>, CatalogError> {
+    /// Reserves all that is wished for; gives what is in the way, if something is.
+    pub(crate) fn reserve(self: &Arc<Self>, wish: &Wish) -> Result<Result<Hold, Reservation>, CatalogError> {
         let shared = &self.shared;
         let until_ns = shared.now_ns().saturating_add(LEASE.as_nanos() as i64);
         // From before the row is there: what is not held is free.
         let mut own = locked(&HELD);
         let is_over = |held: &Reservation| shared.is_over(held, &own);
-        let grant = locked(&shared.catalog).reserve(wanted, &shared.owner, until_ns, &is_over)?;
+        let grant = locked(&shared.catalog).reserve(wish, &shared.owner, until_ns, &is_over)?;
         match grant {
             Grant::Refused(reservation) => Ok(Err(reservation)),
             Grant::Held(generation) => {
@@ -116,9 +119,39 @@ impl Holds {
         }
     }
 
+    /// Reserves all that is wished for, or says who is in the way.
+    pub(crate) fn claim(self: &Arc<Self>, wish: &Wish) -> Result<Hold, DirectorError> {
+        self.reserve(wish)?.map_err(|held| in_use(&held))
+    }
+
     /// Reserves a volume, or says who has it.
     pub(crate) fn volume(self: &Arc<Self>, volser: &Volser) -> Result<Hold, DirectorError> {
-        self.reserve(&[Resource::Volume(volser.clone())])?.map_err(|held| volume_in_use(volser, &held))
+        self.claim(&Wish::alone(Resource::Volume(volser.clone())))
+    }
+
+    /// Reserves all that is wished for, however long somebody else has it, and says what is waited for. No lock may be
+    /// held, and nothing that the other may wait for.
+    pub(crate) fn wait_for(
+        self: &Arc<Self>,
+        wish: &Wish,
+        stop: &AtomicBool,
+        waiting: impl Fn(&Reservation) -> String,
+    ) -> Result<Hold, DirectorError> {
+        let mut said = String::new();
+        loop {
+            let message = match self.reserve(wish)? {
+                Ok(hold) => return Ok(hold),
+                Err(held) => waiting(&held),
+            };
+            if message != said {
+                (self.shared.events)(Event::Waiting { message: message.clone() });
+                said = message;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            std::thread::sleep(LOOKS);
+        }
     }
 
     /// Volumes that jobs have which live, this process's among them.
@@ -229,8 +262,27 @@ pub(crate) fn holder(held: &Reservation) -> String {
     }
 }
 
-fn volume_in_use(volser: &Volser, held: &Reservation) -> DirectorError {
-    DirectorError::Changer(ChangerError::InUse { what: format!("volume {volser}"), holder: holder(held) })
+/// What is reserved, in words.
+pub(crate) fn what(resource: &Resource) -> String {
+    match resource {
+        Resource::Source { source, .. } => format!("source {}", String::from_utf8_lossy(source)),
+        Resource::Object(object) => format!("object {object}"),
+        Resource::CopyOf(object) => format!("a copy of object {object}"),
+        Resource::Volume(volser) => format!("volume {volser}"),
+        Resource::Pool(pool) => format!("pool {pool}"),
+        Resource::CatchUp(pool) => format!("what is missing of pool {pool}"),
+        Resource::Seat(_) => "each drive".to_owned(),
+    }
+}
+
+fn in_use(held: &Reservation) -> DirectorError {
+    let holder = holder(held);
+    match &held.resource {
+        Resource::Source { source, .. } => {
+            DirectorError::SourceInUse { source_name: String::from_utf8_lossy(source).into_owned(), holder }
+        }
+        resource => DirectorError::InUse { what: what(resource), holder },
+    }
 }
 
 #[cfg(test)]
@@ -264,7 +316,7 @@ mod tests {
     fn what_a_process_had_is_free_when_it_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let volser = Volser::new("A00001").unwrap();
-        let wanted = [Resource::Volume(volser.clone())];
+        let wanted = Wish::alone(Resource::Volume(volser.clone()));
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let owner = process::of(child.id());
         Catalog::open(dir.path()).unwrap().reserve(&wanted, &owner, 0, &|_| false).unwrap();
@@ -281,7 +333,7 @@ mod tests {
     fn a_catalog_that_was_put_back_says_what_once_was() {
         let dir = tempfile::tempdir().unwrap();
         let (one, volser) = (holds(dir.path()), Volser::new("A00001").unwrap());
-        let row = [Resource::Volume(volser.clone())];
+        let row = Wish::alone(Resource::Volume(volser.clone()));
         Catalog::open(dir.path()).unwrap().reserve(&row, &process::this(), 9, &|_| false).unwrap();
         assert_eq!(one.volumes().unwrap(), []);
         drop(one.volume(&volser).unwrap());
@@ -291,7 +343,7 @@ mod tests {
     fn of_a_process_that_cannot_be_seen_the_lease_decides() {
         let dir = tempfile::tempdir().unwrap();
         let volser = Volser::new("A00001").unwrap();
-        let wanted = [Resource::Volume(volser.clone())];
+        let wanted = Wish::alone(Resource::Volume(volser.clone()));
         let elsewhere = "another-boot 7 7 another-machine pid:[1]";
         let mut catalog = Catalog::open(dir.path()).unwrap();
         catalog.reserve(&wanted, elsewhere, 5, &|_| false).unwrap();

@@ -13,6 +13,7 @@ mod baseline;
 mod care;
 mod cat;
 mod catch_up;
+mod claims;
 mod clock;
 mod config;
 mod copy;
@@ -44,6 +45,7 @@ mod path_filter;
 mod paths;
 mod plan;
 mod pools;
+mod presence;
 mod process;
 mod producer;
 mod protection;
@@ -94,7 +96,7 @@ pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Str
 pub use restore::{FailedFile, RestoreReport};
 pub use select::Place;
 pub use shared::Clock;
-pub use site::{InitOptions, Site, WriterLock, check_writable, key_cluster, key_store_path};
+pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
 

@@ -191,7 +191,7 @@ impl Site {
     /// catalog, if it is not.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
         if self.config.library.is_virtual() {
-            let _lock = self.writer_lock()?;
+            let _presence = self.presence()?;
             return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
         }
         locked(&self.library).carry_out_request(&ChangerRequest::Initialize).map_err(DirectorError::Changer)

@@ -364,18 +364,8 @@ impl Mounter {
         })
     }
 
-    /// Mounts a volume that must be the life that the catalog knows.
-    pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
-        self.mount_known_held(volser, life, self.holds.volume(volser)?)
-    }
-
-    /// [`Mounter::mount_known`] of a volume that is reserved.
-    pub(crate) fn mount_known_held(
-        &self,
-        volser: &Volser,
-        life: VolumeId,
-        hold: Hold,
-    ) -> Result<InDrive, DirectorError> {
+    /// Mounts a volume that is reserved and must be the life that the catalog knows.
+    pub(crate) fn mount_known(&self, volser: &Volser, life: VolumeId, hold: Hold) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, Some(hold), |volume| self.check_life(volume, life))
     }
 

@@ -37,7 +37,7 @@ impl Site {
         }
         // Of others, parts of several copies may make up a whole.
         let others: BTreeSet<ObjectId> =
-            whole.iter().map(|copy| copy.object).chain(lacking.iter().map(|lack| lack.object.id)).collect();
+            whole.iter().map(|(copy, _)| copy.object).chain(lacking.iter().map(|lack| lack.object.id)).collect();
         for object in others {
             if !readable.contains(&object) && why_gone(&catalog, object)?.is_none() {
                 readable.insert(object);

@@ -57,7 +57,7 @@ pub fn rebuild(
     }
     keep_library(&dir.join("catalog"), &staged)?;
     let site = Site::open_with_catalog(dir, &staged, unlock, clock, events)?;
-    let _lock = site.writer_lock()?;
+    let _alone = site.alone()?;
     let mut report = RebuildReport::default();
     let mounter = Mounter::new(&site);
     for volser in volumes_to_read(dir, &site, &mounter)? {

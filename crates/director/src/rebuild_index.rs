@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_catalog::{Object, PartPlaces};
+use capstan_catalog::{Object, PartPlaces, Resource, Wish};
 use capstan_format::{ObjectId, Volser};
 use capstan_mover::VolumeReader;
 use capstan_tape::with_causes;
@@ -38,7 +38,8 @@ impl Site {
     /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all.
     /// Of each volume no more is read than the catalog parts of sessions that wrote the object.
     pub fn rebuild_index(&self, object: &Object, stop: &Arc<AtomicBool>) -> Result<IndexReport, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
+        let _object = self.holds.claim(&Wish { shared: vec![Resource::Object(object.id)], ..Wish::default() })?;
         let places = locked(&self.catalog).places_of_parts(object.id)?;
         let mounter = Mounter::new(self).stopped_by(stop);
         let present = mounter.present()?;

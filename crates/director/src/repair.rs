@@ -16,8 +16,9 @@ use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, p
 use capstan_tape::with_causes;
 
 use crate::append::AppendHost;
-use crate::copy::move_bytes;
+use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
+use crate::hold::Hold;
 use crate::jobs::record_of;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
@@ -77,7 +78,8 @@ fn same_for_all(group: &[IncompleteCopy], error: DirectorError) -> Vec<Result<()
 /// Which wanted copies are not whole, and which of those not known to be whole are.
 pub(crate) struct CopyAudit {
     pub(crate) lacking: Vec<IncompleteCopy>,
-    pub(crate) whole: Vec<WantedCopy>,
+    /// Those that are, with how many extents each was looked at.
+    pub(crate) whole: Vec<(WantedCopy, u64)>,
 }
 
 /// Looks at the extents of wanted copies that are not known to be whole.
@@ -85,9 +87,10 @@ pub(crate) fn look(catalog: &Catalog) -> Result<CopyAudit, DirectorError> {
     let mut looked = CopyAudit { lacking: Vec::new(), whole: Vec::new() };
     for wanted in catalog.lacking_copies()? {
         let Some(object) = catalog.object(wanted.object)? else { continue };
+        let extents = catalog.extents_of_copy(object.id, wanted.copy)?;
         let ranges = lacks(catalog, &object, wanted.copy)?;
         if wanted.state == CopyState::Ended && ranges.is_empty() {
-            looked.whole.push(wanted);
+            looked.whole.push((wanted, extents));
         } else {
             looked.lacking.push(IncompleteCopy { object, wanted, ranges });
         }
@@ -147,22 +150,23 @@ impl Site {
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
-        let _lock = self.writer_lock()?;
+        let _presence = self.presence()?;
         self.mend_copies(objects, shortfall, watch)
     }
 
-    /// Keeps which copies are whole, and gives those that are not; for whoever holds the writer's lock.
+    /// Keeps which copies are whole, and gives those that are not.
     pub(crate) fn look_at_copies(&self) -> Result<Vec<IncompleteCopy>, DirectorError> {
         let mut catalog = locked(&self.catalog);
         let looked = look(&catalog)?;
         if !looked.whole.is_empty() {
-            let whole: Vec<_> = looked.whole.iter().map(|wanted| (wanted.object, wanted.copy)).collect();
+            let whole = looked.whole.iter().map(|(wanted, extents)| (wanted.object, wanted.copy, *extents));
+            let whole: Vec<_> = whole.collect();
             catalog.copies_are_whole(&whole)?;
         }
         Ok(looked.lacking)
     }
 
-    /// [`Site::repair`] for whoever holds the writer's lock.
+    /// [`Site::repair`] for whoever is present already.
     pub(crate) fn mend_copies(
         &self,
         objects: &[ObjectId],
@@ -184,9 +188,21 @@ impl Site {
         // What goes to volumes of one pool is written in one session, and read by one mounter: each volume is mounted
         // once.
         let mut groups: Vec<Vec<IncompleteCopy>> = Vec::new();
-        for lack in self.look_at_copies()? {
-            let is_meant = objects.is_empty() || objects.contains(&lack.object.id);
-            if !is_meant || pool.is_some_and(|pool| lack.wanted.pool != pool) {
+        let is_meant = |lack: &IncompleteCopy| {
+            let named = objects.is_empty() || objects.contains(&lack.object.id);
+            named && pool.is_none_or(|pool| lack.wanted.pool == pool)
+        };
+        let meant: Vec<_> = self.look_at_copies()?.into_iter().filter(is_meant).collect();
+        if meant.is_empty() {
+            return Ok(report);
+        }
+        let (claims, claimed) = self.claim_copies(&meant)?;
+        // Another job may have mended some until they were reserved.
+        for lack in self.look_at_copies()?.into_iter().filter(is_meant) {
+            if !claimed.contains(&lack.object.id) {
+                let (object, copy, pool) = (lack.object.id, lack.wanted.copy, lack.wanted.pool);
+                let failure = Some("another job uses the object, or makes a copy of it: run it again".to_owned());
+                report.copies.push(RepairedCopy { object, source: lack.object.source, copy, pool, failure });
                 continue;
             }
             let lacking = lack.ranges.iter().map(|lacking| lacking.range.end - lacking.range.start);
@@ -222,7 +238,27 @@ impl Site {
             // A copy brings its entries along, cut otherwise than they were.
             self.seal_complete()?;
         }
+        drop(host);
+        drop(claims);
         Ok(report)
+    }
+
+    /// Reserves the objects of these copies to make copies of, as far as nobody else uses them; gives those.
+    fn claim_copies(&self, lacking: &[IncompleteCopy]) -> Result<(Vec<Hold>, Vec<ObjectId>), DirectorError> {
+        let mut ids: Vec<ObjectId> = lacking.iter().map(|lack| lack.object.id).collect();
+        ids.dedup();
+        // One transaction where nobody is in the way.
+        if let Ok(hold) = self.holds.reserve(&copies_of(&ids, None))? {
+            return Ok((vec![hold], ids));
+        }
+        let (mut holds, mut claimed) = (Vec::new(), Vec::new());
+        for id in ids {
+            if let Ok(hold) = self.holds.reserve(&copies_of(&[id], None))? {
+                holds.push(hold);
+                claimed.push(id);
+            }
+        }
+        Ok((holds, claimed))
     }
 
     /// Makes copies whole that go to one pool, as far as other copies have what they lack; says of each how it ended.
@@ -259,11 +295,14 @@ impl Site {
             }
         }
         for (lack, _) in group.iter().zip(&ended).filter(|(_, ended)| ended.is_ok()) {
+            let (object, copy) = (lack.object.id, lack.wanted.copy);
             let mut catalog = locked(&self.catalog);
-            let lacks = lacks(&catalog, &lack.object, lack.wanted.copy);
-            if lacks.is_ok_and(|lacks| lacks.is_empty()) {
+            let lacks = lacks(&catalog, &lack.object, copy);
+            if let (Ok(extents), true) =
+                (catalog.extents_of_copy(object, copy), lacks.is_ok_and(|lacks| lacks.is_empty()))
+            {
                 // Should that fail, the copy is looked at again next time.
-                let _ = catalog.copies_are_whole(&[(lack.object.id, lack.wanted.copy)]);
+                let _ = catalog.copies_are_whole(&[(object, copy, extents)]);
             }
         }
         ended

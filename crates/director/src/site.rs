@@ -5,18 +5,14 @@
 //! catalog/         what is on which volume
 //! library/         virtual cartridges (or wherever the settings say)
 //! keys.db          sealed key store, unless a cluster keeps the keys
-//! writer.lock      held by the process that writes
+//! writer.lock      shared by all who change something; a rebuild has it alone
 //! ```
-//! Any number of processes may read at the same time; one writes. What a job has for itself (a volume, for one) it
-//! reserves in the catalog. Locking order: writer lock, then library, keys, catalog; no lock of the last three is held
-//! while another process, a node of a key cluster or a person is waited for.
+//! Any number of jobs may run at the same time, in one process or in several. What a job uses (a source, objects,
+//! volumes, a place at the drives) it reserves in the catalog. Locking order: library, keys, what this process holds,
+//! catalog; none of these locks is held while another process, a node of a key cluster or a person is waited for.
 
-use std::fs::File;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, Pool, ScratchFeed};
 use capstan_format::Algorithm;
@@ -24,7 +20,6 @@ use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
 use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
-use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use crate::config::{Config, LibraryConfig, Loader, find_settings};
@@ -36,10 +31,6 @@ use crate::read_only;
 use crate::shared::Clock;
 pub(crate) use crate::shared::locked;
 use crate::{DirectorError, Event, Events};
-
-/// How long a writer is waited for, and how often it is looked whether it is done.
-const WRITER_WAIT: Duration = Duration::from_secs(2);
-const WRITER_LOOKS: Duration = Duration::from_millis(10);
 
 /// Who gives drives their keys, shared by everything in one process that mounts.
 pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
@@ -70,11 +61,6 @@ pub struct Site {
     pub(crate) client: String,
     /// The host that this runs on.
     pub(crate) host: String,
-}
-
-/// Held while a process writes; let go when dropped.
-pub struct WriterLock {
-    _file: File,
 }
 
 /// What `init` is told.
@@ -212,6 +198,11 @@ impl Site {
         &self.dir
     }
 
+    /// Where this process keeps its locks.
+    pub(crate) fn work_dir(&self) -> &Path {
+        &self.work_dir
+    }
+
     /// The key store that is missing; `None` where it is there, or a cluster keeps the keys.
     pub fn key_store_missing(&self) -> Option<PathBuf> {
         let store = key_store_path(&self.work_dir);
@@ -248,62 +239,6 @@ impl Site {
 
     pub(crate) fn now_ns(&self) -> i64 {
         (self.clock)()
-    }
-
-    /// Takes the writer's place, or says who has kept it. A command that only notes something gives it up within
-    /// moments, and is waited for: a nightly backup must not fail because a pool was added in that second.
-    pub fn writer_lock(&self) -> Result<WriterLock, DirectorError> {
-        self.writer_lock_within(WRITER_WAIT)
-    }
-
-    /// Takes the writer's place, however long somebody else has it, and says who.
-    pub(crate) fn writer_lock_waited_for(&self, stop: &AtomicBool) -> Result<WriterLock, DirectorError> {
-        let mut told = None;
-        loop {
-            let holder = match self.writer_lock() {
-                Err(DirectorError::Busy { holder }) => holder,
-                other => return other,
-            };
-            if stop.load(Ordering::Relaxed) {
-                return Err(DirectorError::Interrupted);
-            }
-            if told.as_ref() != Some(&holder) {
-                let message = format!(
-                    "another capstan (process {holder}) is writing in this state directory: this backup begins when it has ended"
-                );
-                (self.events)(Event::Waiting { message });
-                told = Some(holder);
-            }
-        }
-    }
-
-    pub(crate) fn writer_lock_within(&self, wait: Duration) -> Result<WriterLock, DirectorError> {
-        if self.is_read_only() {
-            return Err(DirectorError::StateReadOnly { path: self.dir.clone() });
-        }
-        let path = self.work_dir.join("writer.lock");
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(DirectorError::host("open", &path))?;
-        let began = Instant::now();
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < wait => {
-                    std::thread::sleep(WRITER_LOOKS);
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let mut holder = String::new();
-                    // The number is a courtesy; without it the message still says what to do.
-                    let _ = file.read_to_string(&mut holder);
-                    return Err(DirectorError::Busy { holder: holder.trim().to_owned() });
-                }
-                Err(error) => return Err(DirectorError::host("lock", &path)(error.into())),
-            }
-        }
-        let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        note.map_err(DirectorError::host("write", &path))?;
-        Ok(WriterLock { _file: file })
     }
 }
 

@@ -149,11 +149,12 @@ impl Site {
             }
             None => Ok(()),
         };
-        let locked = sound.and_then(|()| self.writer_lock());
-        let cleared = locked.and_then(|_lock| clear_suspicion(&Mounter::new(self), known, life));
+        let present = sound.and_then(|()| self.presence());
+        let cleared = present.and_then(|_presence| clear_suspicion(&Mounter::new(self), known, life));
         match cleared {
             Err(
                 error @ (DirectorError::Busy { .. }
+                | DirectorError::InUse { .. }
                 | DirectorError::StateReadOnly { .. }
                 | DirectorError::VolumeDiffers { .. }
                 | DirectorError::VolumeWorn { .. }),

@@ -130,7 +130,7 @@ fn going_on_mounts_what_the_interrupted_session_had_open_and_no_more() {
 
     // As a run that was killed leaves it, and one that wrote the second copy elsewhere.
     let other = if written == "A00001" { "A00002" } else { "A00001" };
-    bench.sql(&format!("INSERT INTO opened_volumes SELECT volume FROM volumes WHERE volser = '{other}'"));
+    bench.sql(&format!("INSERT INTO opened_volumes (volume) SELECT volume FROM volumes WHERE volser = '{other}'"));
     let mounted = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = std::sync::Arc::clone(&mounted);
     bench.set_hook(Some(Box::new(move |event| {

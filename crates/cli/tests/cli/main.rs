@@ -482,7 +482,7 @@ fn no_volume_ends_with_5_or_waits_for_one() {
     assert!(said.contains("capstan label NEW --pool default"), "{said}");
 
     let mut waiting = bench.command(&["backup", "home", "--wait", "--quiet"]).stderr(Stdio::null()).spawn().unwrap();
-    until(&bench, |bench| bench.command(&["pools", "add", "probe"]).output().unwrap().status.code() == Some(6));
+    until(&bench, |bench| bench.command(&["backup", "home"]).output().unwrap().status.code() == Some(6));
     bench.done(&["label", "B00001", "--pool", "default"], 0);
     assert!(waiting.wait().unwrap().success());
     bench.done(&["verify", "home"], 0);
@@ -505,12 +505,20 @@ fn what_a_program_prints_counts_only_if_it_ends_well() {
 }
 
 #[test]
-fn a_second_writer_ends_with_6() {
+fn a_second_backup_of_a_source_ends_with_6_and_others_run() {
     let bench = Bench::new(&["--volumes-max", "0"]);
     let mut waiting = bench.command(&["backup", "home", "--wait"]).stderr(Stdio::null()).spawn().unwrap();
-    until(&bench, |bench| bench.command(&["expire"]).output().unwrap().status.code() == Some(6));
+    until(&bench, |bench| bench.command(&["backup", "home"]).output().unwrap().status.code() == Some(6));
     let said = bench.said(&["backup", "home"], 6);
-    assert!(said.contains(&waiting.id().to_string()), "{said}");
+    assert!(said.contains(&format!("is being backed up by another job (process {})", waiting.id())), "{said}");
+    let said = bench.said(&["pools", "remove", "default"], 6);
+    assert!(said.contains("pool default is in use by another job"), "{said}");
+    bench.done(&["pools", "add", "probe"], 0);
+    bench.done(&["expire"], 0);
+    // Another source needs a volume, too, and has none.
+    bench.done(&["backup", "home/letters"], 5);
+    let said = bench.said(&["rebuild"], 6);
+    assert!(said.contains("must have it for itself"), "{said}");
     waiting.kill().unwrap();
     waiting.wait().unwrap();
     bench.done(&["label", "B00001"], 0);
