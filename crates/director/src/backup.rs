@@ -21,7 +21,7 @@ use crate::events::BaseUnavailable;
 use crate::hold::holder;
 use crate::jobs::Job;
 use crate::limits::ENTRY_BYTES_MAX;
-use crate::mounter::Mounter;
+use crate::mounter::{Drives, Mounter};
 use crate::null::NullHost;
 use crate::path_filter::check_patterns;
 use crate::producer::Producer;
@@ -148,6 +148,7 @@ impl Site {
             self.say_clock()?;
             mounter.check_keys(&pools)?;
             mounter.learn_destroyed(&pools)?;
+            mounter.take_seats(u32::from(request.copies))?;
         }
         let mut known = Known::All;
         if request.target == Target::Pool && self.any_interrupted(request)? {
@@ -227,12 +228,13 @@ impl Site {
         }
         self.seal_complete()?;
         drop((sources, objects));
+        mounter.leave_seats();
         if request.target == Target::Pool {
             if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
                 // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's
                 // objects are whole whether or not those can be mended now: what could not be was said.
                 let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
-                let _ = self.mend_copies(&[], Shortfall::Fail, &repair);
+                let _ = self.mend_copies(&[], Drives::IfFree, Shortfall::Fail, &repair);
             } else {
                 self.look_at_copies()?;
             }

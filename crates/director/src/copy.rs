@@ -14,7 +14,7 @@ use capstan_tape::with_causes;
 use crate::DirectorError;
 use crate::damage::lacks;
 use crate::jobs::record_of;
-use crate::mounter::{Mounter, ReadMounter};
+use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
@@ -83,7 +83,10 @@ impl Site {
             let parts = locked(&self.catalog).parts(object.id)?;
             watch.planned.fetch_add(parts.iter().map(|part| part.valid_len).sum(), Ordering::Relaxed);
         }
-        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+        // It reads and writes at the same time.
+        let mounter = Mounter::new(self).stopped_by(&watch.stop);
+        mounter.take_seats(2)?;
+        let mut host = ReadMounter::new(mounter);
         let mut reports = Vec::new();
         let mut at = 0;
         while at < objects.len() {
@@ -125,7 +128,7 @@ impl Site {
         if in_part.is_empty() {
             return Ok(());
         }
-        self.mend_copies_in(&in_part, Some(pool), Shortfall::Fail, watch)?;
+        self.mend_copies_in(&in_part, Some(pool), Drives::Waited, Shortfall::Fail, watch)?;
         for report in reports.iter_mut().filter(|report| !report.lost.is_empty()) {
             let extents = locked(&self.catalog).extents(report.object, Some(report.copy))?;
             report.blocks = extents.iter().map(|extent| u64::from(extent.record.blocks)).sum();
@@ -160,7 +163,7 @@ impl Site {
     ) -> Result<Vec<CopyReport>, DirectorError> {
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
         locked(&self.catalog).promise_copies(&wanted)?;
-        let session = self.session_for_copies(pool, copy, &objects[0], Shortfall::Fail, watch)?;
+        let session = self.session_for_copies(host.mounter(), pool, copy, &objects[0], Shortfall::Fail, watch)?;
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();

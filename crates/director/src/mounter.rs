@@ -25,9 +25,11 @@ mod by_hand;
 mod findings;
 mod keys;
 mod read;
+mod seats;
 
 pub(crate) use keys::{for_drive, note_destroyed};
 pub(crate) use read::ReadMounter;
+pub(crate) use seats::Drives;
 
 /// A volume in a drive.
 pub(crate) struct InDrive {
@@ -109,6 +111,7 @@ pub(crate) struct Mounter {
     pub(crate) events: Events,
     pub(crate) holds: Arc<Holds>,
     pub(crate) mounts: Arc<Mounts>,
+    drives: Arc<seats::JobDrives>,
     /// Who brings cartridges.
     loader: Loader,
     /// Set when whoever waits for a person is to stop.
@@ -131,6 +134,7 @@ impl Mounter {
             events: Arc::clone(&site.events),
             holds: Arc::clone(&site.holds),
             mounts: Arc::clone(&site.mounts),
+            drives: Arc::default(),
             loader: site.config.library.loader(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
@@ -183,6 +187,24 @@ impl Mounter {
         if barcode::is_cleaning(volser) {
             return Err(DirectorError::Changer(ChangerError::CleaningCartridge { volser: volser.clone() }));
         }
+        if let Some(hold) = &hold {
+            self.mounts_under(hold);
+        }
+        let (mut hold, mut said) = (hold, false);
+        loop {
+            match self.mount_in_a_free_drive(volser, &mut hold)? {
+                Ok(volume) => return Ok(volume),
+                Err(busy) => self.wait_for_drive(volser, busy, &mut said)?,
+            }
+        }
+    }
+
+    /// Brings a volume into a free drive and makes it ready; why there is none, if there is none.
+    fn mount_in_a_free_drive(
+        &self,
+        volser: &Volser,
+        hold: &mut Option<Hold>,
+    ) -> Result<Result<InDrive, ChangerError>, DirectorError> {
         let mut library = locked(&self.library);
         let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
@@ -263,14 +285,15 @@ impl Mounter {
             self.ask_drive(drive.as_mut(), volser, Moment::Mounted);
             (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.identity().name });
             let worn = self.worn(volser);
+            let hold = hold.take();
             let volume = InDrive { drive, number, serial, volser: volser.clone(), medium, worn, hold };
             if let Err(error) = self.note_kind(&volume) {
                 let _ = self.dismount(volume.drive, number, volser);
                 return Err(error);
             }
-            return Ok(volume);
+            return Ok(Ok(volume));
         }
-        Err(DirectorError::Changer(busy))
+        Ok(Err(busy))
     }
 
     /// Keeps what the drive says of the medium, for those who plan without a drive.

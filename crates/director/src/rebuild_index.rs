@@ -42,6 +42,7 @@ impl Site {
         let _object = self.holds.claim(&Wish { shared: vec![Resource::Object(object.id)], ..Wish::default() })?;
         let places = locked(&self.catalog).places_of_parts(object.id)?;
         let mounter = Mounter::new(self).stopped_by(stop);
+        mounter.take_seats(1)?;
         let present = mounter.present()?;
         let entries_before = object.counts.map(|counts| counts.entries);
         let mut report = IndexReport { object: object.id, entries: 0, entries_before, parts: 0, problems: Vec::new() };

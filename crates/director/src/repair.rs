@@ -20,7 +20,7 @@ use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::hold::Hold;
 use crate::jobs::record_of;
-use crate::mounter::{Mounter, ReadMounter};
+use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
@@ -151,7 +151,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
         let _presence = self.presence()?;
-        self.mend_copies(objects, shortfall, watch)
+        self.mend_copies(objects, Drives::Waited, shortfall, watch)
     }
 
     /// Keeps which copies are whole, and gives those that are not.
@@ -170,10 +170,11 @@ impl Site {
     pub(crate) fn mend_copies(
         &self,
         objects: &[ObjectId],
+        drives: Drives,
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
-        self.mend_copies_in(objects, None, shortfall, watch)
+        self.mend_copies_in(objects, None, drives, shortfall, watch)
     }
 
     /// [`Site::mend_copies`] of one pool alone, where one is named.
@@ -181,6 +182,7 @@ impl Site {
         &self,
         objects: &[ObjectId],
         pool: Option<&str>,
+        drives: Drives,
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<RepairReport, DirectorError> {
@@ -195,6 +197,16 @@ impl Site {
         let meant: Vec<_> = self.look_at_copies()?.into_iter().filter(is_meant).collect();
         if meant.is_empty() {
             return Ok(report);
+        }
+        // It reads and writes at the same time.
+        let mounter = Mounter::new(self).stopped_by(&watch.stop);
+        match drives {
+            Drives::Waited => mounter.take_seats(2)?,
+            Drives::IfFree => {
+                if !mounter.try_to_take_seats(2)? {
+                    return Ok(report);
+                }
+            }
         }
         let (claims, claimed) = self.claim_copies(&meant)?;
         // Another job may have mended some until they were reserved.
@@ -212,7 +224,7 @@ impl Site {
                 None => groups.push(vec![lack]),
             }
         }
-        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(mounter);
         for group in groups {
             let mended = self.mend(&group, shortfall, &mut host, watch);
             if watch.stop.load(Ordering::Relaxed) {
@@ -273,8 +285,14 @@ impl Site {
         if planned.iter().all(|planned| planned.as_ref().is_ok_and(|planned| planned.ranges.is_none())) {
             return group.iter().zip(planned).map(|(lack, planned)| planned?.end(&lack.object)).collect();
         }
-        let session =
-            self.session_for_copies(&group[0].wanted.pool, group[0].wanted.copy, &group[0].object, shortfall, watch);
+        let session = self.session_for_copies(
+            host.mounter(),
+            &group[0].wanted.pool,
+            group[0].wanted.copy,
+            &group[0].object,
+            shortfall,
+            watch,
+        );
         let session = match session {
             Ok(session) => session,
             Err(error) => return same_for_all(group, error),
@@ -340,6 +358,7 @@ impl Site {
     /// A session that writes further copies to volumes of a pool.
     pub(crate) fn session_for_copies(
         &self,
+        mounter: &Mounter,
         pool: &str,
         copy: u8,
         like: &Object,
@@ -349,7 +368,7 @@ impl Site {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
-            mounter: Mounter::new(self).stopped_by(&watch.stop),
+            mounter: mounter.clone(),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

@@ -84,7 +84,7 @@ impl Site {
         drop(host);
         let all_good = report.is_whole() && report.bad.is_empty() && report.is_complete();
         if known.state == VolumeState::Suspect && all_good && !stopped {
-            self.clear(&known, life, since_ns)?;
+            self.clear(&known, life, since_ns, watch)?;
         }
         Ok(report)
     }
@@ -137,7 +137,7 @@ impl Site {
 
     /// A volume that was set aside and is good is written again, unless a drive has said since that it is worn. Why it
     /// is not, if so, is no fault of what was read.
-    fn clear(&self, known: &Volume, life: VolumeId, since_ns: i64) -> Result<(), DirectorError> {
+    fn clear(&self, known: &Volume, life: VolumeId, since_ns: i64, watch: &RestoreWatch) -> Result<(), DirectorError> {
         let history = self.drive_history(None, Some(&known.volser))?;
         // Its drives were asked while it was read.
         let mut meanwhile = history.stays.iter().take_while(|stay| stay.since_ns >= since_ns);
@@ -150,7 +150,11 @@ impl Site {
             None => Ok(()),
         };
         let present = sound.and_then(|()| self.presence());
-        let cleared = present.and_then(|_presence| clear_suspicion(&Mounter::new(self), known, life));
+        let cleared = present.and_then(|_presence| {
+            let mounter = Mounter::new(self).stopped_by(&watch.stop);
+            mounter.take_seats(1)?;
+            clear_suspicion(&mounter, known, life)
+        });
         match cleared {
             Err(
                 error @ (DirectorError::Busy { .. }

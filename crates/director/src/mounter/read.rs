@@ -45,6 +45,11 @@ impl ReadMounter {
         }
     }
 
+    /// Of the job whose drives it uses.
+    pub(crate) fn mounter(&self) -> &Mounter {
+        &self.mounter
+    }
+
     /// Why something was not read: the key that is not there, if it is that.
     pub(crate) fn why_not(&mut self, reason: String) -> DirectorError {
         match self.without_key.is_empty() {
@@ -62,6 +67,7 @@ impl ReadMounter {
                 self.put_back();
             }
         }
+        self.mounter.take_seats(1)?;
         let volume = self.mounter.mount_to_read(&place.volser, place.volume).inspect_err(|error| {
             if error.blames_medium() && self.unreadable.iter().all(|(known, _)| known != place) {
                 self.unreadable.push((place.clone(), with_causes(error)));
@@ -105,6 +111,7 @@ impl ReadMounter {
 impl Drop for ReadMounter {
     fn drop(&mut self) {
         self.put_back();
+        self.mounter.leave_seats();
     }
 }
 
