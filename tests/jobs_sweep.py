@@ -159,8 +159,8 @@ class Sweep:
         jobs = [Job(self.capstan, *command) for command in commands]
         self.now = jobs
         began = time.monotonic()
-        for job in self.random.sample(jobs, self.random.choice([0, 0, 1, 1, 2])):
-            time.sleep(self.random.uniform(0, 0.6))
+        for job in self.random.sample(jobs, min(len(jobs), self.random.choice([0, 1, 1, 2, 3]))):
+            time.sleep(self.random.uniform(0, 0.3))
             if self.random.random() < 0.3:
                 # Out of sight for a while, as a process that swaps: nobody may take what it has.
                 job.process.send_signal(signal.SIGSTOP)

@@ -83,10 +83,7 @@ impl Site {
             let parts = locked(&self.catalog).parts(object.id)?;
             watch.planned.fetch_add(parts.iter().map(|part| part.valid_len).sum(), Ordering::Relaxed);
         }
-        // It reads and writes at the same time.
-        let mounter = Mounter::new(self).stopped_by(&watch.stop);
-        mounter.take_seats(2)?;
-        let mut host = ReadMounter::new(mounter);
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let mut reports = Vec::new();
         let mut at = 0;
         while at < objects.len() {
@@ -153,6 +150,30 @@ impl Site {
         promised.or(next).ok_or_else(|| DirectorError::TooManyCopies { object: object.id.to_string() })
     }
 
+    /// Volumes from which a further copy of objects is read, where nothing on them is found bad.
+    pub(crate) fn volumes_to_read(
+        &self,
+        objects: impl Iterator<Item = ObjectId>,
+        copy: u8,
+    ) -> Result<Vec<Volser>, DirectorError> {
+        let (present, catalog) = (self.present()?, locked(&self.catalog));
+        let mut volumes = Vec::new();
+        for object in objects {
+            let parts = catalog.parts(object)?.into_iter();
+            let member = |len| WantedMember { offset: 0, len, crc: 0 };
+            let streams = parts.map(|part| ((object, part.connection), vec![member(part.valid_len)])).collect();
+            let mut wanted = locate_streams(&catalog, streams, &present, WhichCopy::Any, Layout::Apart)?.wanted;
+            for stream in &mut wanted.streams {
+                stream.extents.retain(|extent| extent.copy != copy);
+            }
+            let passes = plan_reads(&wanted).passes;
+            volumes.extend(passes.iter().map(|pass| wanted.volumes[pass.volume].volser.clone()));
+        }
+        volumes.sort();
+        volumes.dedup();
+        Ok(volumes)
+    }
+
     fn copy_together(
         &self,
         objects: &[Object],
@@ -161,6 +182,7 @@ impl Site {
         host: &mut ReadMounter,
         watch: &RestoreWatch,
     ) -> Result<Vec<CopyReport>, DirectorError> {
+        host.reserve(self.volumes_to_read(objects.iter().map(|object| object.id), copy)?, Drives::Waited)?;
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
         locked(&self.catalog).promise_copies(&wanted)?;
         let session = self.session_for_copies(host.mounter(), pool, copy, &objects[0], Shortfall::Fail, watch)?;

@@ -365,19 +365,14 @@ impl Mounter {
         Ok(read_label(volume.drive.as_mut(), &volume.volser)?)
     }
 
-    /// Mounts a volume to read it: like [`Mounter::mount_known`], and also where its label has a key that is not there
-    /// any more while later blocks have others. Which life a block belongs to each block says itself.
-    pub(crate) fn mount_to_read(&self, volser: &Volser, life: VolumeId) -> Result<InDrive, DirectorError> {
-        let hold = match self.holds.volume(volser) {
-            Ok(hold) => Some(hold),
-            // Whoever restores must be able to, on a full disk too. The drive's own lock keeps others away.
-            Err(DirectorError::Catalog(error)) => {
-                let message = format!("that volume {volser} is in use could not be noted: {error}");
-                (self.events)(Event::Notice { message });
-                None
-            }
-            Err(error) => return Err(error),
-        };
+    /// Mounts a volume that is reserved to read it: like [`Mounter::mount_known`], and also where its label has a key
+    /// that is not there any more while later blocks have others. Which life a block belongs to each block says itself.
+    pub(crate) fn mount_to_read(
+        &self,
+        volser: &Volser,
+        life: VolumeId,
+        hold: Option<Hold>,
+    ) -> Result<InDrive, DirectorError> {
         self.mount_checked(volser, hold, |volume| match self.check_life(volume, life) {
             Err(DirectorError::Keys(error)) if is_gone(&error) => match volume.medium.encryption {
                 EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),

@@ -42,7 +42,6 @@ impl Site {
         let _object = self.holds.claim(&Wish { shared: vec![Resource::Object(object.id)], ..Wish::default() })?;
         let places = locked(&self.catalog).places_of_parts(object.id)?;
         let mounter = Mounter::new(self).stopped_by(stop);
-        mounter.take_seats(1)?;
         let present = mounter.present()?;
         let entries_before = object.counts.map(|counts| counts.entries);
         let mut report = IndexReport { object: object.id, entries: 0, entries_before, parts: 0, problems: Vec::new() };
@@ -87,7 +86,8 @@ fn read_parts(
     object: ObjectId,
     runs: &mut Vec<Vec<u8>>,
 ) -> Result<u64, DirectorError> {
-    let mut volume = mounter.mount_to_read(&place.volser, place.volume)?;
+    let hold = mounter.hold_to_read(std::slice::from_ref(&place.volser), 1)?;
+    let mut volume = mounter.mount_to_read(&place.volser, place.volume, hold)?;
     let read = parts_of(&mut volume, place, object, runs);
     mounter.dismount(volume.drive, volume.number, &place.volser)?;
     read

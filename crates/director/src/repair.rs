@@ -198,16 +198,6 @@ impl Site {
         if meant.is_empty() {
             return Ok(report);
         }
-        // It reads and writes at the same time.
-        let mounter = Mounter::new(self).stopped_by(&watch.stop);
-        match drives {
-            Drives::Waited => mounter.take_seats(2)?,
-            Drives::IfFree => {
-                if !mounter.try_to_take_seats(2)? {
-                    return Ok(report);
-                }
-            }
-        }
         let (claims, claimed) = self.claim_copies(&meant)?;
         // Another job may have mended some until they were reserved.
         for lack in self.look_at_copies()?.into_iter().filter(is_meant) {
@@ -224,8 +214,13 @@ impl Site {
                 None => groups.push(vec![lack]),
             }
         }
-        let mut host = ReadMounter::new(mounter);
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         for group in groups {
+            let objects = group.iter().map(|lack| lack.object.id);
+            if !host.reserve(self.volumes_to_read(objects, group[0].wanted.copy)?, drives)? {
+                // What other jobs use is mended by a later run.
+                continue;
+            }
             let mended = self.mend(&group, shortfall, &mut host, watch);
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);

@@ -9,7 +9,7 @@ use capstan_format::Volser;
 use capstan_mover::{BadBlocks, HostError, ReadHost, Stretch, VolumePlace, VolumeReader};
 use capstan_tape::{Drive, with_causes};
 
-use super::{Mounter, locked};
+use super::{Drives, Mounter, locked};
 use crate::hold::Hold;
 use crate::order::{Chosen, Filled, ReadOrder, choose};
 use crate::verify_blocks::BetweenBlocks;
@@ -20,6 +20,8 @@ pub(crate) struct ReadMounter {
     mounter: Mounter,
     /// Volumes that are being read, the drives they are in, and their reservations.
     numbers: Vec<(Volser, u32, Option<Hold>)>,
+    /// Volumes that were reserved together before the first was read, and seats.
+    reserved: Option<(Vec<Volser>, Hold)>,
     /// A volume that was given back and is in its drive still.
     held: Option<(VolumePlace, Box<dyn Drive>)>,
     /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
@@ -37,6 +39,7 @@ impl ReadMounter {
         Self {
             mounter,
             numbers: Vec::new(),
+            reserved: None,
             held: None,
             without_key: Vec::new(),
             orders: Vec::new(),
@@ -67,8 +70,8 @@ impl ReadMounter {
                 self.put_back();
             }
         }
-        self.mounter.take_seats(1)?;
-        let volume = self.mounter.mount_to_read(&place.volser, place.volume).inspect_err(|error| {
+        let hold = self.hold(&place.volser)?;
+        let volume = self.mounter.mount_to_read(&place.volser, place.volume, hold).inspect_err(|error| {
             if error.blames_medium() && self.unreadable.iter().all(|(known, _)| known != place) {
                 self.unreadable.push((place.clone(), with_causes(error)));
             }
@@ -85,6 +88,32 @@ impl ReadMounter {
         }
         self.numbers.push((place.volser.clone(), volume.number, volume.hold));
         Ok(volume.drive)
+    }
+
+    /// Reserves volumes for a job that writes at the same time, and seats for both: it must not wait for a volume once
+    /// it has begun to write. Whether it has them.
+    pub(crate) fn reserve(&mut self, volumes: Vec<Volser>, drives: Drives) -> Result<bool, DirectorError> {
+        self.put_back();
+        self.reserved = None;
+        let hold = match drives {
+            Drives::Waited => self.mounter.hold_to_read(&volumes, 2)?,
+            Drives::IfFree => match self.mounter.hold_to_read_if_free(&volumes, 2)? {
+                Some(hold) => Some(hold),
+                None => return Ok(false),
+            },
+        };
+        self.reserved = hold.map(|hold| (volumes, hold));
+        Ok(true)
+    }
+
+    /// Reserves a volume that is to be read, unless it is reserved.
+    fn hold(&self, volser: &Volser) -> Result<Option<Hold>, DirectorError> {
+        match &self.reserved {
+            Some((volumes, _)) if volumes.contains(volser) => Ok(None),
+            // Another copy stands in: whoever has its volume may wait for one that is reserved here.
+            Some(_) => self.mounter.holds.volume(volser).map(Some),
+            None => self.mounter.hold_to_read(std::slice::from_ref(volser), 1),
+        }
     }
 
     /// Brings back what is in a drive still.
@@ -111,7 +140,6 @@ impl ReadMounter {
 impl Drop for ReadMounter {
     fn drop(&mut self) {
         self.put_back();
-        self.mounter.leave_seats();
     }
 }
 

@@ -14,7 +14,7 @@ use capstan_format::Volser;
 use capstan_tape::ChangerError;
 
 use super::{Mounter, locked};
-use crate::hold::{Hold, holder};
+use crate::hold::{Hold, holder, what};
 use crate::{DirectorError, Event};
 
 /// How often whoever has a seat looks for a drive that is free.
@@ -31,7 +31,7 @@ pub(crate) enum Drives {
 /// What one job has of the drives.
 #[derive(Default)]
 pub(crate) struct JobDrives {
-    /// Its seats; none for one that needs none, or where nothing can be recorded.
+    /// Its seats, where it has them without volumes.
     seats: Mutex<Option<Hold>>,
     /// Under which generations it reserved the volumes that it mounted.
     mounted: Mutex<Vec<u64>>,
@@ -40,41 +40,58 @@ pub(crate) struct JobDrives {
 impl Mounter {
     /// Takes as many seats as drives are needed at the same time, or as there are; waits for them, and says so.
     pub(crate) fn take_seats(&self, wanted: u32) -> Result<(), DirectorError> {
-        let Some(wish) = self.wish_for_seats(wanted)? else { return Ok(()) };
-        let waiting = |held: &Reservation| {
-            let drives = if wish.seats_of == 1 { "the drive" } else { "each drive that is needed" };
-            format!("{drives} is in use, by {}: this job goes on when it is free", holder(held))
-        };
-        let hold = match self.holds.wait_for(&wish, &self.stop, waiting) {
-            // Whoever restores must be able to, on a full disk too.
-            Err(DirectorError::Catalog(_)) => None,
-            hold => Some(hold?),
-        };
-        *locked(&self.drives.seats) = hold;
+        let hold = self.wait_for(&self.wish(Vec::new(), wanted)?)?;
+        *locked(&self.drives.seats) = Some(hold);
         Ok(())
     }
 
-    /// Takes seats if they are free; whether it has them.
-    pub(crate) fn try_to_take_seats(&self, wanted: u32) -> Result<bool, DirectorError> {
-        let Some(wish) = self.wish_for_seats(wanted)? else { return Ok(true) };
-        let Ok(hold) = self.holds.reserve(&wish)? else { return Ok(false) };
-        *locked(&self.drives.seats) = Some(hold);
-        Ok(true)
+    /// Reserves volumes that are read, and seats for them: all at once, so that nobody has one thing and waits for
+    /// another. None where nothing can be recorded: whoever restores must be able to, on a full disk too, and the
+    /// drives' own locks keep others away.
+    pub(crate) fn hold_to_read(&self, volumes: &[Volser], seats: u32) -> Result<Option<Hold>, DirectorError> {
+        let volumes = volumes.iter().cloned().map(Resource::Volume).collect();
+        match self.wait_for(&self.wish(volumes, seats)?) {
+            Err(DirectorError::Catalog(error)) => {
+                let message = format!("that volumes are in use could not be noted: {error}");
+                (self.events)(Event::Notice { message });
+                Ok(None)
+            }
+            hold => hold.map(Some),
+        }
+    }
+
+    /// [`Mounter::hold_to_read`] if nobody has any of it.
+    pub(crate) fn hold_to_read_if_free(&self, volumes: &[Volser], seats: u32) -> Result<Option<Hold>, DirectorError> {
+        let volumes = volumes.iter().cloned().map(Resource::Volume).collect();
+        let hold = self.holds.reserve(&self.wish(volumes, seats)?)?.ok();
+        if let Some(hold) = &hold {
+            self.mounts_under(hold);
+        }
+        Ok(hold)
+    }
+
+    fn wait_for(&self, wish: &Wish) -> Result<Hold, DirectorError> {
+        let hold = self.holds.wait_for(wish, &self.stop, |held| {
+            let (what, holder) = match &held.resource {
+                Resource::Seat(_) if wish.seats_of == 1 => ("the drive".to_owned(), holder(held)),
+                Resource::Seat(_) => ("each drive that is needed".to_owned(), "other jobs".to_owned()),
+                resource => (what(resource), holder(held)),
+            };
+            format!("{what} is in use by {holder}: this job goes on when it is free")
+        })?;
+        self.mounts_under(&hold);
+        Ok(hold)
+    }
+
+    fn wish(&self, alone: Vec<Resource>, seats: u32) -> Result<Wish, DirectorError> {
+        let drives = locked(&self.library).drives().map_err(DirectorError::Changer)?;
+        Ok(Wish { alone, seats: seats.min(drives), seats_of: drives, ..Wish::default() })
     }
 
     /// Gives its seats to others.
     pub(crate) fn leave_seats(&self) {
         let seats = locked(&self.drives.seats).take();
         drop(seats);
-    }
-
-    /// None where it has seats already.
-    fn wish_for_seats(&self, wanted: u32) -> Result<Option<Wish>, DirectorError> {
-        if locked(&self.drives.seats).is_some() {
-            return Ok(None);
-        }
-        let drives = locked(&self.library).drives().map_err(DirectorError::Changer)?;
-        Ok(Some(Wish { seats: wanted.min(drives), seats_of: drives, ..Wish::default() }))
     }
 
     /// Notes that a volume is this job's, and not what it waits for.
