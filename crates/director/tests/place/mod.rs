@@ -82,6 +82,11 @@ impl Bench {
                 hook(&event);
             }
         });
+        self.site_told(events)
+    }
+
+    /// A site that tells what happens to somebody else.
+    pub(crate) fn site_told(&self, events: Arc<dyn Fn(Event) + Send + Sync>) -> Site {
         Site::open(&self.path("state"), Some(&self.unlock), now_ns, events).unwrap()
     }
 
