@@ -141,7 +141,7 @@ class Sweep:
         text = job.said
         if job.arguments[0] == "expire":
             # It was named, and is kept; or was given up meanwhile.
-            return "is kept" in text or "has expired" in text or "no object matches" in text or "nothing was expired" in text
+            return "is kept" in text or "cannot be taken back" in text or "has expired" in text or "no object matches" in text or "nothing was expired" in text
         if job.arguments[0] == "copy":
             return "has a copy in pool" in text or "has expired" in text
         if job.arguments[0] == "verify":

@@ -16,10 +16,14 @@ use std::time::Duration;
 
 use capstan_catalog::{Catalog, CatalogError, Grant, Reservation, Resource, Wish};
 use capstan_format::Volser;
+use uuid::Uuid;
 
 use crate::process::{self, Life};
 use crate::shared::{Clock, locked};
 use crate::{DirectorError, Event, Events};
+
+/// The catalog's fact that names it.
+pub(crate) const CATALOG_FACT: &str = "catalog";
 
 /// How long a reservation holds without being renewed, for those who cannot see its process.
 const LEASE: Duration = Duration::from_secs(120);
@@ -41,6 +45,8 @@ pub(crate) struct Holds {
 static HELD: Mutex<Vec<(PathBuf, u64)>> = Mutex::new(Vec::new());
 
 struct Shared {
+    /// The catalog's own name, which no other has.
+    name: String,
     /// The catalog's directory.
     dir: PathBuf,
     catalog: Arc<Mutex<Catalog>>,
@@ -87,7 +93,10 @@ impl std::fmt::Debug for Hold {
 impl Holds {
     pub(crate) fn new(catalog: &Arc<Mutex<Catalog>>, clock: Clock, events: &Events) -> Self {
         let dir = locked(catalog).dir().to_owned();
+        // One that cannot be written has none, and nobody's drive is taken over in its name.
+        let name = locked(catalog).fact_or(CATALOG_FACT, &Uuid::new_v4().simple().to_string()).unwrap_or_default();
         let shared = Shared {
+            name,
             dir: std::fs::canonicalize(&dir).unwrap_or(dir),
             catalog: Arc::clone(catalog),
             clock,
@@ -169,6 +178,11 @@ impl Holds {
         let mut all = locked(&self.shared.catalog).reservations()?;
         all.retain(|held| !self.shared.is_over(held, &own));
         Ok(all)
+    }
+
+    /// The name of the catalog that reservations stand in.
+    pub(crate) fn catalog_name(&self) -> &str {
+        &self.shared.name
     }
 
     /// Sees that what is held is renewed.

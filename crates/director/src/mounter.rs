@@ -14,7 +14,7 @@ use capstan_tape::{
 };
 
 use crate::config::Loader;
-use crate::drive_reservation::{release, reserve};
+use crate::drive_reservation::{MoverKey, release, reserve};
 use crate::hold::{Hold, Holds};
 use crate::mounts::Mounts;
 use crate::shared::Clock;
@@ -112,6 +112,8 @@ pub(crate) struct Mounter {
     pub(crate) holds: Arc<Holds>,
     pub(crate) mounts: Arc<Mounts>,
     drives: Arc<seats::JobDrives>,
+    /// Whether the catalog stands in for one that cannot be written: what others reserve is not in it.
+    is_stand_in: bool,
     /// Who brings cartridges.
     loader: Loader,
     /// Set when whoever waits for a person is to stop.
@@ -135,6 +137,7 @@ impl Mounter {
             holds: Arc::clone(&site.holds),
             mounts: Arc::clone(&site.mounts),
             drives: Arc::default(),
+            is_stand_in: site.is_read_only(),
             loader: site.config.library.loader(),
             stop: Arc::default(),
             // A setting that names no model was refused when it was read.
@@ -205,6 +208,7 @@ impl Mounter {
         volser: &Volser,
         hold: &mut Option<Hold>,
     ) -> Result<Result<InDrive, ChangerError>, DirectorError> {
+        let (key, living) = self.mover_key(hold.as_ref());
         let mut library = locked(&self.library);
         let drives = library.drives().map_err(DirectorError::Changer)?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
@@ -228,7 +232,7 @@ impl Mounter {
                 }
                 continue;
             }
-            if let Err(reserved) = reserve(drive.as_mut()) {
+            if let Err(reserved) = reserve(drive.as_mut(), key, living.as_deref()) {
                 busy = reserved;
                 continue;
             }
@@ -294,6 +298,17 @@ impl Mounter {
             return Ok(Ok(volume));
         }
         Ok(Err(busy))
+    }
+
+    /// By which key drives are reserved for this mount, and the generations of jobs that live, where they are known.
+    fn mover_key(&self, hold: Option<&Hold>) -> (MoverKey, Option<Vec<u64>>) {
+        let generation = hold.map_or_else(|| self.last_generation(), Hold::generation);
+        let key = MoverKey::new(self.holds.catalog_name(), generation);
+        if generation == 0 || self.is_stand_in || self.holds.catalog_name().is_empty() {
+            return (key, None);
+        }
+        let living = self.holds.living().ok();
+        (key, living.map(|living| living.into_iter().map(|held| held.generation).collect()))
     }
 
     /// Keeps what the drive says of the medium, for those who plan without a drive.

@@ -17,6 +17,7 @@ use capstan_tape::{ChangerError, EncryptionState, with_causes};
 use crate::catch_up::session_record;
 use crate::config::Loader;
 use crate::error::refuses_part;
+use crate::hold::CATALOG_FACT;
 use crate::library_marker::LIBRARY_FACT;
 use crate::mounter::{InDrive, Mounter};
 use crate::shared::Clock;
@@ -136,9 +137,13 @@ fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
     if let Ok(Some(library)) = Catalog::open(old).and_then(|old| old.fact(LIBRARY_FACT)) {
         Catalog::open(staged)?.put_fact(LIBRARY_FACT, &library)?;
     }
-    // What was reserved before stays older than what is reserved from now on.
+    // What was reserved before stays older than what is reserved from now on, and drives are reserved in the same name.
     if let Ok(old) = Catalog::open(old) {
-        Catalog::open(staged)?.take_over_generations(&old)?;
+        let mut staged = Catalog::open(staged)?;
+        staged.take_over_generations(&old)?;
+        if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
+            staged.put_fact(CATALOG_FACT, &name)?;
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 mod place;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -83,8 +83,8 @@ fn sources(bench: &Bench, count: u32) -> Vec<PathBuf> {
     (0..count).map(make).collect()
 }
 
-fn request(source: &PathBuf) -> BackupRequest {
-    BackupRequest { connections: 1, ..BackupRequest::of(vec![source.clone()]) }
+fn request(source: &Path) -> BackupRequest {
+    BackupRequest { connections: 1, ..BackupRequest::of(vec![source.to_owned()]) }
 }
 
 fn backups(site: &Site, requests: &[BackupRequest]) -> Vec<Result<BackupReport, DirectorError>> {

@@ -214,8 +214,12 @@ pub struct VolumeDescription {
 
 /// Looking after a real drive: whose it is, how it fares, what the cartridge's memory says.
 pub trait DriveCare {
-    /// Keeps other hosts away, with this mover's key, which is not 0. [`DriveError::InUse`] if another host does.
-    fn reserve(&mut self, key: u64) -> Result<(), DriveError>;
+    /// Keeps other hosts away, with this mover's key, which is not 0. Where another mover does, `is_gone` says of its
+    /// key whether it is gone: then the drive is taken from it.
+    ///
+    /// # Errors
+    /// [`DriveError::InUse`] if another mover has the drive.
+    fn reserve(&mut self, key: u64, is_gone: &dyn Fn(u64) -> bool) -> Result<(), DriveError>;
 
     /// Lets others have it; nothing is done if it is not reserved from here.
     fn release(&mut self) -> Result<(), DriveError>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_tape::conformance::{Retention, run};
 use capstan_tape::hardware::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
-use capstan_tape::{Changer, Drive, ElementAddress, WriteOutcome};
+use capstan_tape::{Changer, Drive, DriveError, ElementAddress, WriteOutcome};
 use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
 
 fn library(layout: &str) -> (tempfile::TempDir, Arc<Library>) {
@@ -19,6 +19,33 @@ fn drive(library: &Arc<Library>, lun: u64) -> ScsiDrive<LocalTransport> {
     let device = Arc::clone(library) as Arc<dyn DeviceServer>;
     let name = format!("unit {lun}");
     ScsiDrive::open(LocalTransport::new(device, "a host", lun), name, Compression::Off).unwrap()
+}
+
+/// A mover that was gone kept its drive for ever: nobody knew whether it lived.
+#[test]
+fn a_drive_is_taken_over_from_a_mover_that_is_gone() {
+    let (_folder, library) =
+        library("[[drive]]\nmodel = \"LTO-9\"\n[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n");
+    changer(&library).load(&"A00001L9".parse().unwrap(), 0).unwrap();
+    let of = |host: &str| {
+        let device = Arc::clone(&library) as Arc<dyn DeviceServer>;
+        ScsiDrive::open(LocalTransport::new(device, host, 1), format!("of {host}"), Compression::Off).unwrap()
+    };
+    let (mut one, mut two) = (of("one"), of("two"));
+    one.load().unwrap();
+    one.reserve(11, &|_| true).unwrap();
+    one.write_block(b"written").unwrap();
+    let refused = two.reserve(22, &|_| false).unwrap_err();
+    assert!(refused.to_string().contains("reservation key 000000000000000b"), "{refused}");
+    one.write_block(b"and more").unwrap();
+    two.reserve(22, &|holder| holder == 11).unwrap();
+    assert_eq!(two.reservation_holder(), Some(22));
+    let lost = one.write_block(b"too late").unwrap_err();
+    assert!(matches!(lost, DriveError::ReservationLost { .. }), "{lost:?}");
+    two.load().unwrap();
+    two.write_block(b"of the other").unwrap();
+    two.release().unwrap();
+    assert_eq!(two.reservation_holder(), None);
 }
 
 fn changer(library: &Arc<Library>) -> ScsiChanger<LocalTransport> {

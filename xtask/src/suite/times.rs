@@ -18,6 +18,7 @@ const BUDGETS: &[(&str, u64)] = &[
     ("advice.sh", 150),
     ("cli", 100),
     ("crash_sweep.py", 200),
+    ("jobs_sweep.py", 100),
     ("capstan_lab", 45),
     ("damage", 75),
     ("faults", 100),

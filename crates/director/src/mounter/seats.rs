@@ -99,6 +99,11 @@ impl Mounter {
         locked(&self.drives.mounted).push(hold.generation());
     }
 
+    /// The last generation that this job has mounted under; 0 for none.
+    pub(super) fn last_generation(&self) -> u64 {
+        locked(&self.drives.mounted).last().copied().unwrap_or_default()
+    }
+
     /// Waits a little for a drive, if another job has one that will be free again; else says why there is none.
     pub(super) fn wait_for_drive(
         &self,

@@ -226,7 +226,7 @@ fn early_warning_and_the_end_of_the_medium() {
 #[test]
 fn a_reservation_that_was_taken_is_not_taken_back() {
     let (script, mut drive) = drive();
-    drive.reserve(0x1234).unwrap();
+    drive.reserve(0x1234, &|_| false).unwrap();
     script.bench().attentions.push_back(sense(SenseKey::UnitAttention, 0x2a, 0x03));
     let lost = drive.write_block(b"five").unwrap_err();
     assert!(matches!(lost, DriveError::ReservationLost { .. }), "{lost:?}");
@@ -236,7 +236,7 @@ fn a_reservation_that_was_taken_is_not_taken_back() {
         assert!(matches!(refused, DriveError::ReservationLost { .. }), "{refused:?}");
     }
     assert_eq!(script.bench().writes, []);
-    drive.reserve(0x1234).unwrap();
+    drive.reserve(0x1234, &|_| false).unwrap();
     drive.write_block(b"five").unwrap();
     script.bench().upset(WRITE, Upset::Conflict);
     let lost = drive.write_block(b"six").unwrap_err();

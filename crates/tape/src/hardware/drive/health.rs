@@ -88,8 +88,8 @@ fn coherency(description: &VolumeDescription) -> Attribute {
 }
 
 impl<T: Transport> DriveCare for ScsiDrive<T> {
-    fn reserve(&mut self, key: u64) -> Result<(), DriveError> {
-        ScsiDrive::reserve(self, key)
+    fn reserve(&mut self, key: u64, is_gone: &dyn Fn(u64) -> bool) -> Result<(), DriveError> {
+        ScsiDrive::reserve(self, key, is_gone)
     }
 
     fn release(&mut self) -> Result<(), DriveError> {

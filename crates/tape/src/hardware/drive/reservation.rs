@@ -1,6 +1,7 @@
 //! Persistent reservations: the drive is one mover's alone, and another's attempt to take it stops the job.
 //!
-//! A reservation that was lost is never taken back here: who took it may be writing.
+//! A reservation that was lost is never taken back here: who took it may be writing. One of another mover is taken over
+//! only where the caller knows that mover to be gone.
 
 use super::ScsiDrive;
 use crate::DriveError;
@@ -12,6 +13,7 @@ mod action {
     pub(super) const REGISTER: u8 = 0x00;
     pub(super) const RESERVE: u8 = 0x01;
     pub(super) const RELEASE: u8 = 0x02;
+    pub(super) const PREEMPT: u8 = 0x04;
     pub(super) const REGISTER_AND_IGNORE: u8 = 0x06;
 }
 
@@ -33,14 +35,28 @@ pub(super) enum Reserved {
 }
 
 impl<T: Transport> ScsiDrive<T> {
-    /// Reserves the drive for this path with the mover's key, which is not 0. [`DriveError::InUse`] names the key of
-    /// who has it.
-    pub fn reserve(&mut self, key: u64) -> Result<(), DriveError> {
-        self.reserve_out(action::REGISTER_AND_IGNORE, 0, key)?;
-        let reserved = self.send_reserve_out(action::RESERVE, key, 0);
+    /// Reserves the drive for this path with the mover's key, which is not 0. Where another mover has it, `is_gone`
+    /// says of that one's key whether it is gone: then the drive is taken from it.
+    ///
+    /// # Errors
+    /// [`DriveError::InUse`] names the key of who has the drive.
+    pub fn reserve(&mut self, key: u64, is_gone: &dyn Fn(u64) -> bool) -> Result<(), DriveError> {
+        // What happened to the drive before (a cartridge came, another host let go of it) is told by the first command.
+        match self.reserve_out(action::REGISTER_AND_IGNORE, 0, key) {
+            Err(DriveError::Reset { .. }) => self.reserve_out(action::REGISTER_AND_IGNORE, 0, key)?,
+            registered => registered?,
+        }
+        let mut reserved = self.send_reserve_out(action::RESERVE, key, 0);
+        let mut holder = None;
+        if matches!(reserved, Err(Failure::Conflict)) {
+            holder = self.reservation_holder();
+            if let Some(gone) = holder.filter(|holder| is_gone(*holder)) {
+                reserved = self.send_reserve_out(action::PREEMPT, key, gone);
+            }
+        }
         match reserved {
             Err(Failure::Conflict) => {
-                let holder = match self.reservation_holder() {
+                let holder = match holder {
                     Some(holder) => format!("the host with reservation key {holder:016x}"),
                     None => "another host, which has reserved it".to_owned(),
                 };
@@ -89,7 +105,8 @@ impl<T: Transport> ScsiDrive<T> {
         let mut parameters = [0; 24];
         parameters[..8].copy_from_slice(&key.to_be_bytes());
         parameters[8..16].copy_from_slice(&new_key.to_be_bytes());
-        let kind = if action == action::RESERVE || action == action::RELEASE { EXCLUSIVE_ACCESS } else { 0 };
+        let is_registration = matches!(action, action::REGISTER | action::REGISTER_AND_IGNORE);
+        let kind = if is_registration { 0 } else { EXCLUSIVE_ACCESS };
         let command = Command::PersistentReserveOut { action, scope: 0, kind, len: parameters.len() as u32 };
         self.line.run(&command, Data::Out(&parameters))
     }
