@@ -47,7 +47,7 @@ pub(crate) fn outcome_word(code: u8) -> &'static str {
 /// Somebody stopped it.
 pub(crate) const STOPPED: u8 = 130;
 
-/// It did not begin, because another capstan was writing.
+/// It did not begin, because another job had what it needs.
 pub(crate) const BUSY: u8 = 6;
 
 /// Done in part, because a key is not there.

@@ -78,7 +78,7 @@ pub struct BackupRequest {
     pub count_first: bool,
     /// What to do when a pool has no volume.
     pub shortfall: Shortfall,
-    /// Whether it waits until another process that writes has ended.
+    /// Whether it waits until another job that has one of its sources has ended.
     pub waits_for_writer: bool,
 }
 

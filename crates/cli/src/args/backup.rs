@@ -115,8 +115,8 @@ pub(crate) struct Backup {
     /// zstd level, -7 (fastest) to 19, 0 for none [default: from capstan.toml]
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-7..=19))]
     pub(crate) compression: Option<i32>,
-    /// Wait for another capstan that writes, and for a volume when the pool has none, instead of failing;
-    /// `--wait=writer` waits for the other capstan alone
+    /// Wait for another job that has the source, and for a volume when the pool has none, instead of failing;
+    /// `--wait=writer` waits for the other job alone
     #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) wait: Option<WaitFor>,
     /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of

@@ -183,7 +183,7 @@ pub(crate) enum Event {
         /// Its pool.
         pool: String,
     },
-    /// Somebody or something is waited for: a volume, a person, another capstan.
+    /// Somebody or something is waited for: a volume, a drive, a person, another job.
     Waiting {
         /// What to do.
         message: String,

@@ -143,8 +143,8 @@ pub(crate) struct JobRow {
     pub(crate) keep: Option<KeepRow>,
     /// When its last run was begun, nanoseconds since 1970; null if there is none.
     pub(crate) last_ns: Option<i64>,
-    /// How that ended: `done`, `problems` (exit code 3), `busy` (6: it did not begin, because another
-    /// capstan was writing), `failed`, `stopped`, `killed`, or `running`; `never` if there is none.
+    /// How that ended: `done`, `problems` (exit code 3), `busy` (6: it did not begin, because another job had what it
+    /// needs), `failed`, `stopped`, `killed`, or `running`; `never` if there is none.
     pub(crate) outcome: &'static str,
     /// Sources of which there is no object.
     pub(crate) sources_never: usize,

@@ -113,7 +113,7 @@ pub(crate) struct RunRow {
     kind: String,
     /// To what it was done.
     subject: String,
-    /// `running`, `done`, `problems`, `busy` (it did not begin, because another capstan was writing), `failed`,
+    /// `running`, `done`, `problems`, `busy` (it did not begin, because another job had what it needs), `failed`,
     /// `stopped` or `killed`.
     outcome: &'static str,
     /// When it was begun, nanoseconds since 1970.
