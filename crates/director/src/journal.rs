@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, Job, JobEnd, JobOutcome, JobStart};
+use capstan_catalog::{Catalog, Job, JobEnd, JobOutcome, JobStart, Reservation, Resource};
 use capstan_format::ObjectId;
 
 use crate::DirectorError;
-use crate::process;
+use crate::process::{self, Life};
 use crate::shared::Clock;
 use crate::site::{Site, locked};
 
@@ -105,9 +105,22 @@ impl Site {
     /// What runs now, the latest first.
     pub fn running(&self) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
-        let without_end = catalog.jobs_without_end()?.into_iter();
-        let rows = without_end.filter(|job| process::lives(&job.process)).map(|job| row(&catalog, job));
-        rows.collect()
+        let without_end = catalog.jobs_without_end()?.into_iter().map(|job| row(&catalog, job));
+        let mut rows = without_end.collect::<Result<Vec<_>, _>>()?;
+        drop(catalog);
+        // Of a process that cannot be seen, what it has reserved says whether it lives.
+        let mut reserved: Option<Vec<Reservation>> = None;
+        for row in rows.iter_mut().filter(|row| !row.runs && process::life(&row.job.process) == Life::Unseen) {
+            let reserved = match &mut reserved {
+                Some(reserved) => reserved,
+                None => reserved.insert(self.holds.living()?),
+            };
+            row.runs = reserved.iter().any(|held| {
+                held.is_alone && matches!(held.resource, Resource::Object(object) if row.objects.contains(&object))
+            });
+        }
+        rows.retain(|row| row.runs);
+        Ok(rows)
     }
 
     /// The last runs, the latest first.

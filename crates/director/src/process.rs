@@ -3,7 +3,7 @@
 //! A number alone is not enough: the system gives it again. So the words are the boot of the machine, the number, and
 //! when the process was started, in ticks since that boot; then the machine and the namespace of process numbers (a
 //! container has its own). A process of another machine or namespace is not seen. One of this machine before its last
-//! boot has ended.
+//! boot has ended. Machines that were copied have one id, so the name of the host is part of it.
 
 use std::fs;
 
@@ -36,9 +36,13 @@ pub(crate) fn life(words: &str) -> Life {
     let mut words = words.split(' ');
     let mut next = || words.next().unwrap_or_default();
     let (on, pid, since, machine_of, numbers_of) = (next(), next(), next(), next(), next());
-    if on == boot() && !on.is_empty() {
+    if on.is_empty() || boot().is_empty() {
+        return Life::Unseen;
+    }
+    if on == boot() {
         let (Ok(pid), Ok(since)) = (pid.parse(), since.parse::<u64>()) else { return Life::Unseen };
-        return match numbers_of == numbers() {
+        // Versions before this one wrote no namespace.
+        return match numbers_of.is_empty() || numbers_of == numbers() {
             true if started(pid) == Some(since) => Life::Lives,
             true => Life::Ended,
             false => Life::Unseen,
@@ -52,10 +56,7 @@ pub(crate) fn life(words: &str) -> Life {
 
 /// Whether a process lives and is seen to.
 pub(crate) fn lives(words: &str) -> bool {
-    let mut words = words.split(' ');
-    let (Some(on), Some(pid), Some(since)) = (words.next(), words.next(), words.next()) else { return false };
-    let (Ok(pid), Ok(since)) = (pid.parse(), since.parse::<u64>()) else { return false };
-    on == boot() && started(pid) == Some(since)
+    life(words) == Life::Lives
 }
 
 /// The number of a process.
@@ -67,9 +68,13 @@ fn boot() -> String {
     fs::read_to_string(BOOT).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The machine; empty where it has no name.
+/// The machine; empty where it has no id.
 fn machine() -> String {
-    fs::read_to_string(MACHINE).map(|text| text.trim().to_owned()).unwrap_or_default()
+    let id = fs::read_to_string(MACHINE).unwrap_or_default();
+    match id.trim() {
+        "" => String::new(),
+        id => format!("{id}/{}", rustix::system::uname().nodename().to_string_lossy().replace(' ', "_")),
+    }
 }
 
 /// The namespace of process numbers.
@@ -124,6 +129,8 @@ mod tests {
         let before = format!("another-boot {number} {started_at} {machine} {}", numbers());
         let expected = if machine.is_empty() { Life::Unseen } else { Life::Ended };
         assert_eq!(life(&before), expected);
+        let copied = format!("another-boot {number} {started_at} {} {}", machine.replace('/', "/not-"), numbers());
+        assert_eq!(life(&copied), Life::Unseen, "a copied machine has the same id");
         assert_eq!(life("another-boot 1 2 another-machine pid:[1]"), Life::Unseen);
         assert_eq!(life(""), Life::Unseen);
     }

@@ -74,7 +74,15 @@ impl Mounter {
         let hold = self.holds.wait_for(wish, &self.stop, |held| {
             let (what, holder) = match &held.resource {
                 Resource::Seat(_) if wish.seats_of == 1 => ("the drive".to_owned(), holder(held)),
-                Resource::Seat(_) => ("each drive that is needed".to_owned(), "other jobs".to_owned()),
+                Resource::Seat(_) if wish.seats == 1 => {
+                    return "other jobs use all drives: this job goes on when one is free".to_owned();
+                }
+                Resource::Seat(_) => {
+                    let seats = wish.seats;
+                    return format!(
+                        "this job needs {seats} drives at once: it goes on when other jobs leave it as many"
+                    );
+                }
                 resource => (what(resource), holder(held)),
             };
             format!("{what} is in use by {holder}: this job goes on when it is free")
