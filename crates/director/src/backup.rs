@@ -9,8 +9,9 @@ use std::time::Instant;
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
-    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, PackOptions,
-    Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
+    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, MoverError,
+    PackOptions, Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
+    TreeSource,
 };
 use capstan_tape::with_causes;
 
@@ -18,12 +19,13 @@ use crate::append::AppendHost;
 use crate::catch_up::{Known, catch_up_pool};
 use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
-use crate::hold::holder;
+use crate::hold::{Hold, holder};
 use crate::jobs::Job;
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::mounter::{Drives, Mounter};
 use crate::null::NullHost;
 use crate::path_filter::check_patterns;
+use crate::presence::Presence;
 use crate::producer::Producer;
 use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
 use crate::site::{Site, locked};
@@ -120,9 +122,66 @@ fn device_bytes(jobs: &[Job]) -> u64 {
     devices.filter_map(|path| end(path).ok()).sum()
 }
 
+/// A backup that may begin: what it reads, where it writes, and what it has reserved for that.
+struct Prepared {
+    mounter: Mounter,
+    pools: Vec<Pool>,
+    jobs: Vec<Job>,
+    missing: Vec<MissingSource>,
+    began: Instant,
+    claims: Claims,
+}
+
+/// What a backup has for itself until its objects are recorded.
+struct Claims {
+    _presence: Option<Presence>,
+    _sources: Option<Hold>,
+    _objects: Option<Hold>,
+}
+
+/// What came of a session.
+struct SessionEnd {
+    sources: Vec<SourceOutcome>,
+    copies: Vec<Result<(), MoverError>>,
+    meters: Arc<Meters>,
+    elapsed_ns: u64,
+}
+
 impl Site {
     /// Runs a backup to its end.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
+        let Prepared { mounter, pools, jobs, missing, began, claims } = self.prepare(request, watch)?;
+        let wanted_objects = jobs.len();
+        let hosts = self.hosts(&mounter, pools, request, watch);
+        let SessionEnd { sources, copies, meters, elapsed_ns } =
+            self.run_session(hosts, jobs, began, request, watch)?;
+        let failed_copies = self.failed_copies(copies)?;
+        self.seal_complete()?;
+        drop(claims);
+        mounter.leave_seats();
+        if request.target == Target::Pool {
+            self.look_after_copies(&failed_copies, watch)?;
+        }
+        if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &sources)? {
+            return Err(DirectorError::Interrupted);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        Ok(BackupReport {
+            excludes_unused: if missing.is_empty() { excludes_unused(&sources, &request.tree) } else { Vec::new() },
+            sources,
+            missing,
+            plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
+            stored_bytes: meters.stored_bytes.load(Ordering::Relaxed),
+            elapsed_ns,
+            bottleneck: meters.bottleneck(elapsed_ns, cores),
+            failed_copies,
+            passed_over: mounter.take_passed_over(),
+        })
+    }
+
+    /// Reserves all that a backup needs, in the order in which everybody does (presence, sources, drives, objects), and
+    /// decides what each source becomes.
+    fn prepare(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<Prepared, DirectorError> {
         // Before anything is begun, or waited for: it stays wrong.
         check_patterns(&request.tree.excludes)?;
         if let Some(stream) = &request.stream {
@@ -130,58 +189,90 @@ impl Site {
             StreamSource::new(&stream.name, std::io::empty(), 0)
                 .map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
         }
-        let _presence = match request.target {
-            Target::Pool if request.waits_for_writer => Some(self.presence_waited_for(&watch.stop)?),
-            Target::Pool => Some(self.presence()?),
-            Target::Null => None,
+        let to_pool = request.target == Target::Pool;
+        let presence = match to_pool {
+            true if request.waits_for_writer => Some(self.presence_waited_for(&watch.stop)?),
+            true => Some(self.presence()?),
+            false => None,
         };
-        let sources = match request.target {
-            Target::Pool => Some(self.claim_sources(request, &watch.stop)?),
-            Target::Null => None,
-        };
-        let began = Instant::now();
+        let sources = to_pool.then(|| self.claim_sources(request, &watch.stop)).transpose()?;
         let pools = (1..=request.copies).map(|copy| pool_of_copy(self, &request.pool, copy));
         let pools = pools.collect::<Result<Vec<_>, _>>()?;
         let mounter = Mounter::new(self).stopped_by(&watch.stop);
-        if request.target == Target::Pool {
+        let mut known = Known::All;
+        if to_pool {
             self.check_drives(request.copies)?;
             self.say_clock()?;
             mounter.check_keys(&pools)?;
             mounter.learn_destroyed(&pools)?;
             mounter.take_seats(u32::from(request.copies))?;
         }
-        let mut known = Known::All;
-        if request.target == Target::Pool && self.any_interrupted(request)? {
-            // What a killed run flushed and could not record must be known before connections are numbered: a number
-            // that is on a volume already would put two streams into one. One job at a time looks.
-            let wish = Wish::alone(Resource::CatchUp(request.pool.clone()));
-            let _catch_up = self.holds.wait_for(&wish, &watch.stop, |held| {
-                format!(
-                    "{} looks for what an interrupted backup has left: this one goes on when that is done",
-                    holder(held)
-                )
-            })?;
-            known = catch_up_pool(&mounter, &request.pool)?;
+        // What was waited for is no part of how long it takes.
+        let began = Instant::now();
+        if to_pool && self.any_interrupted(request)? {
+            known = self.catch_up_alone(&mounter, request, watch)?;
         }
         let ClaimedJobs { jobs, missing, hold: objects } =
             self.claimed_jobs(&mounter, request, &pools[0], known, &watch.stop)?;
-        if request.target == Target::Pool {
-            // Before the first block, so that a copy that fails before its first checkpoint is made later.
-            let each =
-                jobs.iter().flat_map(|job| (1u8..).zip(&pools).map(|(copy, pool)| (job.record.object, copy, pool)));
-            let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
-            let trees = jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree);
-            let trees: Vec<_> = trees.map(|job| job.record.object).collect();
-            let mut catalog = locked(&self.catalog);
-            catalog.promise_copies(&wanted)?;
-            catalog.put_left_out(&trees, &request.tree.rules())?;
+        if to_pool {
+            self.promise(&jobs, &pools, request)?;
         }
-        let hosts: Vec<Box<dyn CopyHost>> = match request.target {
+        let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
+        Ok(Prepared { mounter, pools, jobs, missing, began, claims })
+    }
+
+    /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a
+    /// number that is on a volume already would put two streams into one. One job at a time looks.
+    fn catch_up_alone(
+        &self,
+        mounter: &Mounter,
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Result<Known, DirectorError> {
+        let wish = Wish::alone(Resource::CatchUp(request.pool.clone()));
+        let _catch_up = self.holds.wait_for(&wish, &watch.stop, |held| {
+            let holder = holder(held);
+            format!("{holder} looks for what an interrupted backup has left: this one goes on when that is done")
+        })?;
+        catch_up_pool(mounter, &request.pool)
+    }
+
+    /// Notes which copies are wanted, before the first block: a copy that fails before its first checkpoint is made
+    /// later.
+    fn promise(&self, jobs: &[Job], pools: &[Pool], request: &BackupRequest) -> Result<(), DirectorError> {
+        let each = jobs.iter().flat_map(|job| (1u8..).zip(pools).map(|(copy, pool)| (job.record.object, copy, pool)));
+        let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
+        let trees = jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree);
+        let trees: Vec<_> = trees.map(|job| job.record.object).collect();
+        let mut catalog = locked(&self.catalog);
+        catalog.promise_copies(&wanted)?;
+        Ok(catalog.put_left_out(&trees, &request.tree.rules())?)
+    }
+
+    fn hosts(
+        &self,
+        mounter: &Mounter,
+        pools: Vec<Pool>,
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Vec<Box<dyn CopyHost>> {
+        match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock))],
             Target::Pool => {
-                (1..).zip(pools).map(|(copy, pool)| self.append_host(&mounter, pool, copy, request, watch)).collect()
+                (1..).zip(pools).map(|(copy, pool)| self.append_host(mounter, pool, copy, request, watch)).collect()
             }
-        };
+        }
+    }
+
+    /// Reads all sources into a session, and ends it.
+    fn run_session(
+        &self,
+        hosts: Vec<Box<dyn CopyHost>>,
+        jobs: Vec<Job>,
+        began: Instant,
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Result<SessionEnd, DirectorError> {
         let record = SessionRecord {
             started_ns: self.now_ns(),
             host: self.host.clone(),
@@ -198,8 +289,7 @@ impl Site {
             watch.bytes_total.store(devices, Ordering::Relaxed);
         }
         let totals = Totals::default();
-        let wanted_objects = jobs.len();
-        let outcomes = std::thread::scope(|scope| {
+        let sources = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let count = request.count_first && !counted.is_empty();
             let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, devices, watch)));
@@ -210,50 +300,37 @@ impl Site {
             }
             sources
         });
-        let outcome = session.finish();
-        let elapsed_ns = began.elapsed().as_nanos() as u64;
-        let mut failed_copies = Vec::new();
-        let copies = outcome.copies.len();
-        let mut first_failure = None;
-        for (copy, result) in (1u8..).zip(outcome.copies) {
+        let copies = session.finish().copies;
+        Ok(SessionEnd { sources, copies, meters, elapsed_ns: began.elapsed().as_nanos() as u64 })
+    }
+
+    /// Says which copies failed; it is an error where all did.
+    fn failed_copies(&self, copies: Vec<Result<(), MoverError>>) -> Result<Vec<(u8, String)>, DirectorError> {
+        let (count, mut failed, mut first_failure) = (copies.len(), Vec::new(), None);
+        for (copy, result) in (1u8..).zip(copies) {
             if let Err(error) = result {
                 let reason = with_causes(&error);
                 (self.events)(Event::CopyFailed { copy, reason: reason.clone() });
-                failed_copies.push((copy, reason));
+                failed.push((copy, reason));
                 first_failure.get_or_insert(error);
             }
         }
-        if let Some(error) = first_failure.filter(|_| failed_copies.len() == copies) {
-            return Err(DirectorError::of_copy(error));
+        match first_failure.filter(|_| failed.len() == count) {
+            Some(error) => Err(DirectorError::of_copy(error)),
+            None => Ok(failed),
         }
-        self.seal_complete()?;
-        drop((sources, objects));
-        mounter.leave_seats();
-        if request.target == Target::Pool {
-            if failed_copies.is_empty() && !watch.stop.load(Ordering::Relaxed) {
-                // An earlier run may have lost a copy, or been killed between the flushes of its copies. This run's
-                // objects are whole whether or not those can be mended now: what could not be was said.
-                let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
-                let _ = self.mend_copies(&[], Drives::IfFree, Shortfall::Fail, &repair);
-            } else {
-                self.look_at_copies()?;
-            }
+    }
+
+    /// Mends what copies lack, of this run and of earlier ones, where drives are free for it. This run's objects are
+    /// whole whether or not those can be mended now: what could not be was said.
+    fn look_after_copies(&self, failed: &[(u8, String)], watch: &BackupWatch) -> Result<(), DirectorError> {
+        if !failed.is_empty() || watch.stop.load(Ordering::Relaxed) {
+            return self.look_at_copies().map(drop);
         }
-        if watch.stop.load(Ordering::Relaxed) && !self.is_whole(request, wanted_objects, &outcomes)? {
-            return Err(DirectorError::Interrupted);
-        }
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        Ok(BackupReport {
-            excludes_unused: if missing.is_empty() { excludes_unused(&outcomes, &request.tree) } else { Vec::new() },
-            sources: outcomes,
-            missing,
-            plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
-            stored_bytes: meters.stored_bytes.load(Ordering::Relaxed),
-            elapsed_ns,
-            bottleneck: meters.bottleneck(elapsed_ns, cores),
-            failed_copies,
-            passed_over: mounter.take_passed_over(),
-        })
+        // An earlier run may have lost a copy, or been killed between the flushes of its copies.
+        let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
+        let _ = self.mend_copies(&[], Drives::IfFree, Shortfall::Fail, &repair);
+        Ok(())
     }
 
     /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.
