@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_director::{
-    Clock, Config, Devices, Events, ExtractOptions, InitOptions, ObjectFilter, Place, RestoreWatch, Site, Volser,
-    create_key_file,
+    Clock, Config, Database, Devices, Events, ExtractOptions, InitOptions, ObjectFilter, Place, RebuildOptions,
+    RestoreWatch, Site, Volser, create_key_file,
 };
 use tempfile::TempDir;
 
@@ -38,8 +38,12 @@ impl State {
         config.library.drives = 1;
         config.data.buffer_mib = 8;
         let unlock = create_key_file(&directory.path().join("key")).expect("room for a key file");
-        Site::init(&directory.path().join("state"), &InitOptions { config, encryption: None }, Some(&unlock))
-            .expect("a new state directory");
+        Site::init(
+            &directory.path().join("state"),
+            &InitOptions { config, encryption: None, database: Database::Sqlite },
+            Some(&unlock),
+        )
+        .expect("a new state directory");
         Self { directory }
     }
 
@@ -47,7 +51,8 @@ impl State {
         let state = self.directory.path().join("state");
         drop(write_cartridge(&state.join("library/slots").join(format!("{VOLSER}.tape")), script));
         let events: Events = Arc::new(|_| ());
-        let rebuilt = capstan_director::rebuild(&state, None, CLOCK, Arc::clone(&events), true);
+        let options = RebuildOptions { discard_old: true, ..RebuildOptions::default() };
+        let rebuilt = capstan_director::rebuild(&state, None, CLOCK, Arc::clone(&events), &options);
         let report = rebuilt.expect("one bad volume is no reason for a rebuild to fail");
         let site = Site::open(&state, None, CLOCK, events).expect("the state directory was just made");
         let objects = site.catalog().objects(&ObjectFilter::default()).expect("the catalog can be listed");

@@ -2,59 +2,61 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use crate::CatalogError;
-use crate::schema::migrate;
+use crate::db::{self, Database, Db, Transaction};
 
-/// How long a writer waits for another one.
-const BUSY_WAIT: Duration = Duration::from_secs(30);
-
-/// The catalog in a directory: `catalog.db`, and `index/` with one file for each complete object.
+/// The catalog in a directory: `index/` with one file for each complete object, and the tables in `catalog.db`, or in a
+/// database that `database.json` names.
 ///
 /// Any number of processes may have it open. Reading never waits; a method that takes `&mut self` writes, in one
 /// transaction, and waits for another writer up to half a minute.
 pub struct Catalog {
-    pub(crate) db: Connection,
+    pub(crate) db: Db,
     dir: PathBuf,
-    sharing: Sharing,
-}
-
-/// Whether other processes may have the database open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    Shared,
-    Alone,
 }
 
 impl Catalog {
     /// Opens the catalog of a directory; makes what is missing and brings an older one to the newest schema.
     ///
     /// On a full disk it opens all the same, for one process at a time: whoever restores must be able to read it.
+    ///
+    /// # Errors
+    /// The directory or the database cannot be used, or the database was written by a later program.
     pub fn open(dir: &Path) -> Result<Self, CatalogError> {
         let index = dir.join("index");
         fs::create_dir_all(&index).map_err(|source| CatalogError::io("create", &index, source))?;
-        match Self::connect(dir, Sharing::Shared) {
-            Err(CatalogError::Database { source }) if wants_space(&source) => Self::connect(dir, Sharing::Alone),
-            other => other,
-        }
+        Ok(Self { db: Db::open(dir)?, dir: dir.to_owned() })
     }
 
-    fn connect(dir: &Path, sharing: Sharing) -> Result<Self, CatalogError> {
-        let mut db = Connection::open(dir.join("catalog.db"))?;
-        db.busy_timeout(BUSY_WAIT)?;
-        if sharing == Sharing::Alone {
-            // What processes share is a file of its own, which a full disk has no room for; who is alone needs none.
-            db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    /// Makes a catalog in a directory, with its tables in a database. Opens the one that is there, if that has them in the
+    /// same database.
+    ///
+    /// # Errors
+    /// The directory or the database cannot be used, or the directory has a catalog in another database.
+    pub fn create(dir: &Path, database: &Database) -> Result<Self, CatalogError> {
+        fs::create_dir_all(dir).map_err(|source| CatalogError::io("create", dir, source))?;
+        if !Self::exists(dir) {
+            db::create(dir, database)?;
+        } else if Database::of(dir)? != *database {
+            let reason = format!("{} has one in {}", dir.display(), Database::of(dir)?.told());
+            return Err(CatalogError::DatabaseRefused { database: database.told(), reason });
         }
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        // A checkpoint that was recorded has been reported as protected: it must survive a loss of power.
-        db.pragma_update(None, "synchronous", "FULL")?;
-        db.set_prepared_statement_cache_capacity(64);
-        migrate(&mut db)?;
-        Ok(Self { db, dir: dir.to_owned(), sharing })
+        Self::open(dir)
+    }
+
+    /// Removes the catalog of a directory: its tables, wherever they are, then the directory.
+    ///
+    /// # Errors
+    /// The directory cannot be removed, or the database cannot be reached.
+    pub fn discard(dir: &Path) -> Result<(), CatalogError> {
+        db::discard(dir)?;
+        fs::remove_dir_all(dir).map_err(|source| CatalogError::io("remove", dir, source))
+    }
+
+    /// Whether a directory has a catalog.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join("catalog.db").exists() || dir.join(Database::FILE).exists()
     }
 
     /// The same catalog once more, for long work beside whoever uses this one: each sees what the other has committed.
@@ -63,10 +65,8 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::open`].
     pub fn another(&self) -> Result<Option<Self>, CatalogError> {
-        match self.sharing {
-            Sharing::Shared => Self::connect(&self.dir, Sharing::Shared).map(Some),
-            Sharing::Alone => Ok(None),
-        }
+        let another = self.db.another()?;
+        Ok(another.map(|db| Self { db, dir: self.dir.clone() }))
     }
 
     /// The directory it was opened in.
@@ -78,18 +78,13 @@ impl Catalog {
         self.dir.join("index")
     }
 
-    /// A transaction that holds the write lock from its start.
+    /// A transaction that has the only right to write from its start.
     pub(crate) fn write(&mut self) -> Result<Transaction<'_>, CatalogError> {
-        Ok(self.db.transaction_with_behavior(TransactionBehavior::Immediate)?)
+        self.db.write()
     }
 }
 
-/// Whether SQLite failed because it could not make a file longer.
-fn wants_space(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
-}
-
-/// A number that SQLite can keep: up to 2^63 - 1.
+/// A number that a database can keep: up to 2^63 - 1.
 pub(crate) fn number(what: &'static str, value: u64) -> Result<i64, CatalogError> {
     i64::try_from(value).map_err(|_| CatalogError::TooLarge { what, value })
 }

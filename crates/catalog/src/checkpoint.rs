@@ -9,10 +9,10 @@ use capstan_format::{
     CatalogPart, Checkpoint, EntryDecoder, FileEntry, ObjectId, ObjectRecord, ObjectState, SessionId, SessionRecord,
     Volser, VolumeId, crc32c,
 };
-use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
+use crate::db::{Transaction, params};
 use crate::object::kind_code;
 use crate::reservation::check_held;
 use crate::volume::{self, VolumeState};
@@ -91,12 +91,12 @@ impl Catalog {
             if standing(&transaction, seen, part.object)? == Standing::Expired {
                 continue;
             }
-            let grown = transaction
-                .prepare_cached(
-                    "INSERT INTO parts VALUES (?1, ?2, ?3)
-                     ON CONFLICT DO UPDATE SET valid_len = ?3 WHERE valid_len < ?3",
-                )?
-                .execute(params![part.object.0, part.connection, number("the length of a stream", part.valid_len)?])?;
+            let grown = transaction.execute(
+                "INSERT INTO parts (object, connection, valid_len) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (object, connection) DO UPDATE SET valid_len = excluded.valid_len
+                 WHERE parts.valid_len < excluded.valid_len",
+                params![part.object.0, part.connection, number("the length of a stream", part.valid_len)?],
+            )?;
             if grown > 0 {
                 wanted::look_again(&transaction, part.object)?;
             }
@@ -167,91 +167,99 @@ fn refused(seen: &CheckpointSeen<'_>, reason: String) -> CatalogError {
     CatalogError::PartRefused { volser: seen.volser.clone(), lbn: seen.lbn, reason }
 }
 
-fn record_session(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<(), CatalogError> {
+fn record_session(db: &Transaction<'_>, seen: &CheckpointSeen<'_>) -> Result<(), CatalogError> {
     let (volume, session) = (seen.volume.0.cast_signed(), seen.session.0.cast_signed());
     let closed = seen.checkpoint.closed.then_some(seen.checkpoint.written_ns);
     let record = seen.session_record;
-    db.prepare_cached(
-        "INSERT INTO sessions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET
-         started_ns = coalesce(started_ns, ?3), host = coalesce(host, ?4), software = coalesce(software, ?5),
-         closed_ns = coalesce(closed_ns, ?6), continued_on = coalesce(continued_on, ?7)",
-    )?
-    .execute(params![
-        volume,
-        session,
-        record.map(|record| record.started_ns),
-        record.map(|record| &record.host),
-        record.map(|record| &record.software),
-        closed,
-        seen.part.continued_on.as_ref().map(Volser::as_str),
-    ])?;
+    db.execute(
+        "INSERT INTO sessions (volume, session, started_ns, host, software, closed_ns, continued_on)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (volume, session) DO UPDATE SET
+         started_ns = coalesce(sessions.started_ns, excluded.started_ns),
+         host = coalesce(sessions.host, excluded.host), software = coalesce(sessions.software, excluded.software),
+         closed_ns = coalesce(sessions.closed_ns, excluded.closed_ns),
+         continued_on = coalesce(sessions.continued_on, excluded.continued_on)",
+        params![
+            volume,
+            session,
+            record.map(|record| record.started_ns),
+            record.map(|record| &record.host),
+            record.map(|record| &record.software),
+            closed,
+            seen.part.continued_on.as_ref().map(Volser::as_str),
+        ],
+    )?;
     Ok(())
 }
 
 /// Whether the checkpoint is new.
-fn record_checkpoint(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<bool, CatalogError> {
-    let inserted = db
-        .prepare_cached("INSERT INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING")?
-        .execute(params![
+fn record_checkpoint(db: &Transaction<'_>, seen: &CheckpointSeen<'_>) -> Result<bool, CatalogError> {
+    let inserted = db.execute(
+        "INSERT INTO checkpoints (volume, session, number, lbn, written_ns) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (volume, session, number) DO NOTHING",
+        params![
             seen.volume.0.cast_signed(),
             seen.session.0.cast_signed(),
             number("a checkpoint's number", seen.checkpoint.number)?,
             number("a block number", seen.lbn)?,
             seen.checkpoint.written_ns,
-        ])?;
+        ],
+    )?;
     Ok(inserted == 1)
 }
 
 /// Adds an object, or takes over what this record knows further; and notes which copy of it the volume holds.
 fn join_object(
-    db: &Connection,
+    db: &Transaction<'_>,
     seen: &CheckpointSeen<'_>,
     pool: Option<&str>,
     object: &ObjectRecord,
 ) -> Result<(), CatalogError> {
     // 0 means never, so it is the latest expiry of all.
-    db.prepare_cached(
+    db.execute(
         "INSERT INTO objects (object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
                               expires_ns)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-         ON CONFLICT DO UPDATE SET
-         complete = max(complete, ?6), base = coalesce(base, ?7), started_ns = min(started_ns, ?9),
-         ended_ns = max(ended_ns, ?10),
-         expires_ns = CASE WHEN expires_ns = 0 OR ?11 = 0 THEN 0 ELSE max(expires_ns, ?11) END",
-    )?
-    .execute(params![
-        object.object.0,
-        object.source,
-        object.client,
-        object.policy,
-        kind_code(object.kind),
-        object.state == ObjectState::Complete,
-        object.base.map(|base| base.0),
-        object.chunk_len,
-        object.started_ns,
-        object.ended_ns,
-        object.expires_ns,
-    ])?;
+         ON CONFLICT (object) DO UPDATE SET base = coalesce(objects.base, excluded.base),
+         complete = CASE WHEN excluded.complete > objects.complete THEN excluded.complete ELSE objects.complete END,
+         started_ns = CASE WHEN excluded.started_ns < objects.started_ns THEN excluded.started_ns ELSE objects.started_ns END,
+         ended_ns = CASE WHEN excluded.ended_ns > objects.ended_ns THEN excluded.ended_ns ELSE objects.ended_ns END,
+         expires_ns = CASE WHEN objects.expires_ns = 0 OR excluded.expires_ns = 0 THEN 0
+                           WHEN excluded.expires_ns > objects.expires_ns THEN excluded.expires_ns
+                           ELSE objects.expires_ns END",
+        params![
+            object.object.0,
+            object.source,
+            object.client,
+            object.policy,
+            kind_code(object.kind),
+            object.state == ObjectState::Complete,
+            object.base.map(|base| base.0),
+            object.chunk_len,
+            object.started_ns,
+            object.ended_ns,
+            object.expires_ns,
+        ],
+    )?;
     let expired = "SELECT 1 FROM objects WHERE object = ?1 AND expired_ns IS NOT NULL";
-    if db.prepare_cached(expired)?.exists([object.object.0])? {
+    if db.exists(expired, params![object.object.0])? {
         return Ok(());
     }
     let (id, volume) = (object.object.0, seen.volume.0.cast_signed());
-    let copy: u8 = db
-        .prepare_cached(
-            "INSERT INTO copies VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT DO UPDATE SET first_ns = min(first_ns, ?4), ended = max(ended, ?5) RETURNING copy",
-        )?
-        .query_row(
-            params![id, volume, object.copy, seen.checkpoint.written_ns, object.state == ObjectState::Complete],
-            |row| row.get(0),
-        )?;
-    if copy != object.copy {
+    let held = db.query_first(
+        "INSERT INTO copies (object, volume, copy, first_ns, ended) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (object, volume) DO UPDATE SET
+         first_ns = CASE WHEN excluded.first_ns < copies.first_ns THEN excluded.first_ns ELSE copies.first_ns END,
+         ended = CASE WHEN excluded.ended > copies.ended THEN excluded.ended ELSE copies.ended END
+         RETURNING copy",
+        params![id, volume, object.copy, seen.checkpoint.written_ns, object.state == ObjectState::Complete],
+        |row| row.get(0),
+    )?;
+    if let Some(copy) = held.filter(|copy: &u8| *copy != object.copy) {
         let reason = format!("it holds copy {} of object {}, and copy {copy} too", object.copy, object.object);
         return Err(refused(seen, reason));
     }
     // A volume of no pool holds nothing that a session wrote; there is nowhere to mend such a copy to.
-    pool.map_or(Ok(()), |pool| wanted::want(db, object.object, copy, pool))
+    pool.map_or(Ok(()), |pool| wanted::want(db, object.object, object.copy, pool))
 }
 
 /// Whether something is recorded for an object.
@@ -263,14 +271,13 @@ enum Standing {
 }
 
 /// How an object stands; one that no catalog part of this volume described is refused.
-fn standing(db: &Connection, seen: &CheckpointSeen<'_>, object: ObjectId) -> Result<Standing, CatalogError> {
+fn standing(db: &Transaction<'_>, seen: &CheckpointSeen<'_>, object: ObjectId) -> Result<Standing, CatalogError> {
     let query = "SELECT expired_ns IS NOT NULL, volume IS NOT NULL
                  FROM objects LEFT JOIN copies ON copies.object = objects.object AND volume = ?2
                  WHERE objects.object = ?1";
-    let found = db
-        .prepare_cached(query)?
-        .query_row(params![object.0, seen.volume.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)));
-    match found.optional()? {
+    let found =
+        db.query_first(query, params![object.0, seen.volume.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    match found {
         Some((true, _)) => Ok(Standing::Expired),
         Some((false, true)) => Ok(Standing::Living),
         _ => Err(refused(seen, format!("it does not describe object {object}"))),
@@ -278,7 +285,7 @@ fn standing(db: &Connection, seen: &CheckpointSeen<'_>, object: ObjectId) -> Res
 }
 
 /// Adds the extents and gives the bytes that they take on the volume.
-fn record_extents(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<u64, CatalogError> {
+fn record_extents(db: &Transaction<'_>, seen: &CheckpointSeen<'_>) -> Result<u64, CatalogError> {
     let mut stored_len = 0u64;
     for extent in &seen.part.extents {
         stored_len = stored_len.saturating_add(extent.stored_len);
@@ -287,37 +294,36 @@ fn record_extents(db: &Connection, seen: &CheckpointSeen<'_>) -> Result<u64, Cat
         }
         let end = extent.offset.saturating_add(extent.plain_len);
         number("the end of an extent", end)?;
-        db.prepare_cached(
-            "INSERT INTO extents VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![
-            extent.object.0,
-            seen.volume.0.cast_signed(),
-            extent.connection,
-            extent.first_sequence,
-            seen.session.0.cast_signed(),
-            number("a block number", extent.first_lbn)?,
-            extent.blocks,
-            number("the offset of an extent", extent.offset)?,
-            number("the length of an extent", extent.plain_len)?,
-            number("the stored length of an extent", extent.stored_len)?,
-        ])?;
+        db.execute(
+            "INSERT INTO extents (object, volume, connection, first_sequence, session, first_lbn, blocks, start, plain_len,
+                                  stored_len)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+             ON CONFLICT (object, connection, first_sequence, volume) DO NOTHING",
+            params![
+                extent.object.0,
+                seen.volume.0.cast_signed(),
+                extent.connection,
+                extent.first_sequence,
+                seen.session.0.cast_signed(),
+                number("a block number", extent.first_lbn)?,
+                extent.blocks,
+                number("the offset of an extent", extent.offset)?,
+                number("the length of an extent", extent.plain_len)?,
+                number("the stored length of an extent", extent.stored_len)?,
+            ],
+        )?;
     }
     Ok(stored_len)
 }
 
 /// Keeps a run of entries until its object is sealed. The same run from another copy is the same piece.
-pub(crate) fn record_piece(db: &Connection, piece: &Piece) -> Result<(), CatalogError> {
-    db.prepare_cached(
-        "INSERT INTO pieces (object, crc, raw_len, stored) SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS
+pub(crate) fn record_piece(db: &Transaction<'_>, piece: &Piece) -> Result<(), CatalogError> {
+    db.execute(
+        "INSERT INTO pieces (piece, object, crc, raw_len, stored)
+         SELECT (SELECT coalesce(max(piece), 0) + 1 FROM pieces), ?1, ?2, ?3, ?4 WHERE NOT EXISTS
          (SELECT 1 FROM pieces WHERE object = ?1 AND crc = ?2 AND raw_len = ?3 AND stored = ?4)",
-    )?
-    .execute(params![
-        piece.object.0,
-        piece.crc,
-        number("the length of a run", piece.raw_len as u64)?,
-        piece.stored
-    ])?;
+        params![piece.object.0, piece.crc, number("the length of a run", piece.raw_len as u64)?, piece.stored],
+    )?;
     Ok(())
 }
 
@@ -338,9 +344,10 @@ mod tests {
         let volser = Volser::new("A00001").unwrap();
         let volume = VolumeId(1);
         catalog.put_volume(&Volume { id: Some(volume), ..Volume::blank(volser.clone()) }).unwrap();
-        let pages: i64 = catalog.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let db = catalog.db.sqlite().unwrap();
+        let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = format!("PRAGMA max_page_count = {}", pages + 8);
-        catalog.db.query_row(&limit, [], |_| Ok(())).unwrap();
+        db.query_row(&limit, [], |_| Ok(())).unwrap();
         let mut recorded = 0;
         for number in 1.. {
             let object = ObjectRecord {

@@ -10,10 +10,10 @@
 use std::ops::Range;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
-use rusqlite::{Connection, Row, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
+use crate::db::{Db, Row, Transaction, params};
 use crate::volume::{self, VolumeState, volser};
 
 /// Consecutive blocks of a volume that could not be read.
@@ -64,6 +64,10 @@ pub enum Verified<'a> {
 /// Stands for the whole volume where a verification names an object.
 const WHOLE_VOLUME: [u8; 0] = [];
 
+const PUT_VERIFICATION: &str = "INSERT INTO verifications (volume, object, at_ns, how, bad_blocks)
+    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (volume, object)
+    DO UPDATE SET at_ns = excluded.at_ns, how = excluded.how, bad_blocks = excluded.bad_blocks";
+
 impl Catalog {
     /// Records blocks of a life of a volume that could not be read, and gives how many of them were not known before.
     /// The copies that they belong to are no longer known to be whole; the volume takes no more data.
@@ -90,17 +94,16 @@ impl Catalog {
             let is_note = damage.blocks == 0 && !has_note(&transaction, life)?;
             for range in new.into_iter().chain(is_note.then_some(first..first)) {
                 insert(&transaction, life, &range, &damage.reason, found_by, now_ns)?;
-                transaction
-                    .prepare_cached(
-                        "UPDATE wanted_copies SET whole = 0 WHERE whole = 1 AND (object, copy) IN
-                         (SELECT object, copy FROM extents JOIN copies USING (object, volume)
-                          WHERE volume = ?1 AND first_lbn < ?3 AND first_lbn + blocks > ?2)",
-                    )?
-                    .execute(params![
+                transaction.execute(
+                    "UPDATE wanted_copies SET whole = 0 WHERE whole = 1 AND (object, copy) IN
+                     (SELECT object, copy FROM extents JOIN copies USING (object, volume)
+                      WHERE volume = ?1 AND first_lbn < ?3 AND first_lbn + blocks > ?2)",
+                    params![
                         life.0.cast_signed(),
                         number("a block number", range.start)?,
                         number("a block number", range.end)?
-                    ])?;
+                    ],
+                )?;
                 new_blocks += range.end - range.start;
                 known.push(range);
             }
@@ -133,25 +136,29 @@ impl Catalog {
         let transaction = self.write()?;
         let bad: u64 = found.iter().map(|damage| damage.blocks).sum();
         let bad = number("a count of blocks", bad)?;
-        let put = "INSERT OR REPLACE INTO verifications VALUES (?1, ?2, ?3, ?4, ?5)";
         let volume = life.0.cast_signed();
         match verified {
             Verified::Volume => {
-                transaction.execute(put, params![volume, WHOLE_VOLUME, now_ns, "volume", bad])?;
+                transaction.execute(PUT_VERIFICATION, params![volume, WHOLE_VOLUME, now_ns, "volume", bad])?;
                 transaction.execute(
-                    "INSERT OR REPLACE INTO verifications SELECT volume, object, ?2, 'volume',
-                     (SELECT coalesce(sum(min(extents.first_lbn + extents.blocks, damage.first_lbn + damage.blocks)
-                                          - max(extents.first_lbn, damage.first_lbn)), 0)
-                      FROM damage JOIN extents USING (volume)
+                    "INSERT INTO verifications (volume, object, at_ns, how, bad_blocks)
+                     SELECT volume, object, ?2, 'volume',
+                     (SELECT CAST(coalesce(sum(
+                          CASE WHEN extents.first_lbn + extents.blocks < damage.first_lbn + damage.blocks
+                               THEN extents.first_lbn + extents.blocks ELSE damage.first_lbn + damage.blocks END
+                          - CASE WHEN extents.first_lbn > damage.first_lbn
+                                 THEN extents.first_lbn ELSE damage.first_lbn END), 0) AS BIGINT)
+                      FROM damage JOIN extents ON extents.volume = damage.volume
                       WHERE extents.volume = copies.volume AND extents.object = copies.object
                       AND extents.first_lbn < damage.first_lbn + damage.blocks
                       AND extents.first_lbn + extents.blocks > damage.first_lbn)
-                     FROM copies WHERE volume = ?1",
+                     FROM copies WHERE volume = ?1 ON CONFLICT (volume, object)
+                     DO UPDATE SET at_ns = excluded.at_ns, how = excluded.how, bad_blocks = excluded.bad_blocks",
                     params![volume, now_ns],
                 )?;
             }
             Verified::Object(object, _) => {
-                transaction.execute(put, params![volume, object.0, now_ns, "object", bad])?;
+                transaction.execute(PUT_VERIFICATION, params![volume, object.0, now_ns, "object", bad])?;
             }
         }
         transaction.commit()?;
@@ -208,114 +215,104 @@ impl Catalog {
             for (damage, since_ns, found_by) in rows(&old.db, life)? {
                 self.record_damage(&volume.volser, life, &[damage], &found_by, since_ns)?;
             }
-            let mut statement = old.db.prepare_cached("SELECT * FROM verifications WHERE volume = ?1")?;
-            let mut found = statement.query([life.0.cast_signed()])?;
-            while let Some(row) = found.next()? {
-                self.db.execute(
-                    "INSERT OR REPLACE INTO verifications VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![
-                        row.get::<_, i64>(0)?,
-                        row.get::<_, Vec<u8>>(1)?,
-                        row.get::<_, i64>(2)?,
-                        row.get::<_, String>(3)?,
-                        row.get::<_, i64>(4)?
-                    ],
-                )?;
+            let query = "SELECT object, at_ns, how, bad_blocks FROM verifications WHERE volume = ?1";
+            let found: Vec<(Vec<u8>, i64, String, i64)> =
+                old.db.query(query, params![life.0.cast_signed()], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                })?;
+            let transaction = self.write()?;
+            for (object, at_ns, how, bad) in found {
+                transaction.execute(PUT_VERIFICATION, params![life.0.cast_signed(), object, at_ns, how, bad])?;
             }
+            transaction.commit()?;
         }
         Ok(())
     }
 
     /// All damage on record, by volume and block.
     pub fn damage(&self) -> Result<Vec<Damage>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
+        let query =
             "SELECT volser, first_lbn, blocks, reason, since_ns, found_by FROM damage JOIN volumes USING (volume)
-             ORDER BY volser, first_lbn",
-        )?;
+                     ORDER BY volser, first_lbn";
         let damage = |row: &Row<'_>| {
             let blocks = DamagedBlocks { first_lbn: row.get(1)?, blocks: row.get(2)?, reason: row.get(3)? };
-            let volser = volser(0, &row.get::<_, String>(0)?)?;
+            let volser = volser(row, 0)?;
             Ok(Damage { volser, blocks, since_ns: row.get(4)?, found_by: row.get(5)? })
         };
-        Ok(statement.query_map([], damage)?.collect::<Result<_, _>>()?)
+        self.db.query(query, &[], damage)
     }
 
     /// Living objects that have blocks among those on record as damaged, by id.
     pub fn damaged_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT DISTINCT extents.object FROM damage JOIN extents USING (volume) JOIN objects USING (object)
-             WHERE expired_ns IS NULL AND extents.first_lbn < damage.first_lbn + damage.blocks
-             AND extents.first_lbn + extents.blocks > damage.first_lbn ORDER BY extents.object",
-        )?;
-        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+        let query = "SELECT DISTINCT extents.object FROM damage JOIN extents USING (volume) JOIN objects USING (object)
+                     WHERE expired_ns IS NULL AND extents.first_lbn < damage.first_lbn + damage.blocks
+                     AND extents.first_lbn + extents.blocks > damage.first_lbn ORDER BY extents.object";
+        self.db.query(query, &[], |row| row.get(0).map(ObjectId))
     }
 
     /// When a volume was last read back in full; `None` for one that never was.
     pub fn volume_verified(&self, volser: &Volser) -> Result<Option<Verification>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT at_ns, how, bad_blocks FROM verifications JOIN volumes USING (volume) WHERE volser = ?1 AND object = ?2",
-        )?;
-        let mut found = statement.query_map(params![volser.as_str(), WHOLE_VOLUME], verification)?;
-        Ok(found.next().transpose()?)
+        let query = "SELECT at_ns, how, bad_blocks FROM verifications JOIN volumes USING (volume)
+                     WHERE volser = ?1 AND object = ?2";
+        self.db.query_first(query, params![volser.as_str(), WHOLE_VOLUME], verification)
     }
 
     /// When a copy of an object was last read back in full: the oldest of its volumes counts. `None` where one of them
     /// never was.
     pub fn copy_verified(&self, object: ObjectId, copy: u8) -> Result<Option<Verification>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT at_ns, how, bad_blocks FROM copies LEFT JOIN verifications USING (object, volume)
-             WHERE object = ?1 AND copy = ?2 ORDER BY at_ns",
-        )?;
-        let rows = statement.query_map(params![object.0, copy], |row| {
-            row.get::<_, Option<i64>>(0)?.map(|_| verification(row)).transpose()
+        let query = "SELECT at_ns, how, bad_blocks FROM copies LEFT JOIN verifications USING (object, volume)
+                     WHERE object = ?1 AND copy = ?2 ORDER BY at_ns";
+        let found: Vec<Option<Verification>> = self.db.query(query, params![object.0, copy], |row| {
+            row.get::<Option<i64>>(0)?.map(|_| verification(row)).transpose()
         })?;
-        let found: Vec<Option<Verification>> = rows.collect::<Result<_, _>>()?;
         let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
         let bad_blocks = found.iter().map(|one| one.bad_blocks).sum();
         Ok(found.into_iter().next().map(|oldest| Verification { bad_blocks, ..oldest }))
     }
 }
 
-fn verification(row: &Row<'_>) -> rusqlite::Result<Verification> {
+fn verification(row: &Row<'_>) -> Result<Verification, CatalogError> {
     Ok(Verification { at_ns: row.get(0)?, how: row.get(1)?, bad_blocks: row.get(2)? })
 }
 
-fn rows(db: &Connection, life: VolumeId) -> Result<Vec<(DamagedBlocks, i64, String)>, CatalogError> {
+fn rows(db: &Db, life: VolumeId) -> Result<Vec<(DamagedBlocks, i64, String)>, CatalogError> {
     let query = "SELECT first_lbn, blocks, reason, since_ns, found_by FROM damage WHERE volume = ?1 ORDER BY first_lbn";
-    let mut statement = db.prepare_cached(query)?;
     let row = |row: &Row<'_>| {
         let damage = DamagedBlocks { first_lbn: row.get(0)?, blocks: row.get(1)?, reason: row.get(2)? };
         Ok((damage, row.get(3)?, row.get(4)?))
     };
-    Ok(statement.query_map([life.0.cast_signed()], row)?.collect::<Result<_, _>>()?)
+    db.query(query, params![life.0.cast_signed()], row)
 }
 
-fn ranges(db: &Connection, life: VolumeId) -> Result<Vec<Range<u64>>, CatalogError> {
+fn ranges(db: &Db, life: VolumeId) -> Result<Vec<Range<u64>>, CatalogError> {
     let rows = rows(db, life)?.into_iter();
     Ok(rows.map(|(damage, ..)| damage.first_lbn..damage.first_lbn + damage.blocks).collect())
 }
 
-fn has_note(db: &Connection, life: VolumeId) -> Result<bool, CatalogError> {
+fn has_note(db: &Db, life: VolumeId) -> Result<bool, CatalogError> {
     let query = "SELECT 1 FROM damage WHERE volume = ?1 AND blocks = 0";
-    Ok(db.prepare_cached(query)?.exists([life.0.cast_signed()])?)
+    db.exists(query, params![life.0.cast_signed()])
 }
 
 fn insert(
-    db: &Connection,
+    db: &Transaction<'_>,
     life: VolumeId,
     range: &Range<u64>,
     reason: &str,
     found_by: &str,
     since_ns: i64,
 ) -> Result<(), CatalogError> {
-    db.prepare_cached("INSERT INTO damage VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(params![
-        life.0.cast_signed(),
-        number("a block number", range.start)?,
-        number("a count of blocks", range.end - range.start)?,
-        since_ns,
-        found_by,
-        reason,
-    ])?;
+    db.execute(
+        "INSERT INTO damage (volume, first_lbn, blocks, since_ns, found_by, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            life.0.cast_signed(),
+            number("a block number", range.start)?,
+            number("a count of blocks", range.end - range.start)?,
+            since_ns,
+            found_by,
+            reason,
+        ],
+    )?;
     Ok(())
 }
 
@@ -342,11 +339,12 @@ mod tests {
 
     use super::*;
     use crate::Volume;
+    use crate::place_in_tests::catalog_in;
 
     const LIFE: VolumeId = VolumeId(1);
 
     fn catalog(dir: &std::path::Path) -> (Catalog, Volser) {
-        let mut catalog = Catalog::open(dir).unwrap();
+        let mut catalog = catalog_in(dir);
         let volser = Volser::new("A00001").unwrap();
         let volume = Volume { id: Some(LIFE), state: VolumeState::Filling, ..Volume::blank(volser.clone()) };
         catalog.put_volume(&volume).unwrap();

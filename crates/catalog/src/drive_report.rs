@@ -1,11 +1,11 @@
 //! What drives say of themselves and of the volumes in them, kept so that a trend is seen before data are lost.
 
 use capstan_format::Volser;
-use rusqlite::{Row, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::pool::impossible;
+use crate::db::{Row, impossible, params};
+use crate::volume::volser;
 
 /// When a drive was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,10 +75,12 @@ impl Catalog {
     /// Keeps a report.
     pub fn add_drive_report(&mut self, report: &DriveReport) -> Result<(), CatalogError> {
         let alerts: Vec<String> = report.alerts.iter().map(u16::to_string).collect();
-        self.db.execute(
-            "INSERT INTO drive_reports (at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries,
+        let transaction = self.write()?;
+        transaction.execute(
+            "INSERT INTO drive_reports (report, at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries,
                  write_errors, read_retries, read_errors, written_mb, read_mb, compression_percent, drive_loads, drive_metres)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+             SELECT (SELECT coalesce(max(report), 0) + 1 FROM drive_reports),
+                    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17",
             params![
                 report.at_ns,
                 report.volser.as_str(),
@@ -100,48 +102,47 @@ impl Catalog {
             ],
         )?;
         if report.moment == Moment::Mounted {
-            self.db.execute(
+            transaction.execute(
                 "DELETE FROM drive_reports WHERE moment = ?1 AND alerts = '' AND at_ns < ?2",
                 params![Moment::Checkpoint as u8, report.at_ns.saturating_sub(CHECKPOINTS_KEPT_NS)],
             )?;
         }
-        Ok(())
+        transaction.commit()
     }
 
     /// The last reports, the latest first.
     pub fn drive_reports(&self, limit: u32) -> Result<Vec<DriveReport>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT * FROM drive_reports ORDER BY report DESC LIMIT ?1")?;
-        let rows = statement.query_map(params![limit], report)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let query =
+            "SELECT at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries, write_errors,
+                     read_retries, read_errors, written_mb, read_mb, compression_percent, drive_loads, drive_metres
+                     FROM drive_reports ORDER BY report DESC LIMIT ?1";
+        self.db.query(query, params![limit], report)
     }
 }
 
-fn report(row: &Row<'_>) -> rusqlite::Result<DriveReport> {
-    let volser: String = row.get(2)?;
-    let volser = Volser::new(&volser).map_err(|_| impossible(2, "a volser", 0))?;
-    let code: u8 = row.get(4)?;
-    let moment = *Moment::ALL.get(usize::from(code)).ok_or_else(|| impossible(4, "a moment", code))?;
-    let alerts: String = row.get(5)?;
-    let count =
-        |at: usize| row.get::<_, Option<i64>>(at).map(|count| count.and_then(|count| u64::try_from(count).ok()));
+fn report(row: &Row<'_>) -> Result<DriveReport, CatalogError> {
+    let code: u8 = row.get(3)?;
+    let moment = *Moment::ALL.get(usize::from(code)).ok_or_else(|| impossible("a moment", code))?;
+    let alerts: String = row.get(4)?;
+    let count = |at: usize| row.get::<Option<i64>>(at).map(|count| count.and_then(|count| u64::try_from(count).ok()));
     Ok(DriveReport {
-        at_ns: row.get(1)?,
-        volser,
-        drive: row.get(3)?,
+        at_ns: row.get(0)?,
+        volser: volser(row, 1)?,
+        drive: row.get(2)?,
         moment,
         alerts: alerts.split(',').filter_map(|number| number.parse().ok()).collect(),
-        cleaning: row.get(6)?,
-        recovered: count(7)?.unwrap_or(0),
-        mounts: count(8)?,
-        write_retries: count(9)?,
-        write_errors: count(10)?,
-        read_retries: count(11)?,
-        read_errors: count(12)?,
-        written_mb: count(13)?,
-        read_mb: count(14)?,
-        compression_percent: count(15)?,
-        drive_loads: count(16)?,
-        drive_metres: count(17)?,
+        cleaning: row.get(5)?,
+        recovered: count(6)?.unwrap_or(0),
+        mounts: count(7)?,
+        write_retries: count(8)?,
+        write_errors: count(9)?,
+        read_retries: count(10)?,
+        read_errors: count(11)?,
+        written_mb: count(12)?,
+        read_mb: count(13)?,
+        compression_percent: count(14)?,
+        drive_loads: count(15)?,
+        drive_metres: count(16)?,
     })
 }
 
@@ -149,11 +150,12 @@ fn report(row: &Row<'_>) -> rusqlite::Result<DriveReport> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
+    use crate::place_in_tests::catalog_in;
 
     #[test]
     fn reports_are_read_as_they_were_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let first = DriveReport {
             at_ns: 5,
             volser: "A00001L9".parse().unwrap(),
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn what_was_said_in_the_middle_of_old_sessions_goes_unless_it_is_an_alert() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let quiet = DriveReport {
             at_ns: 0,
             volser: "A00001L9".parse().unwrap(),

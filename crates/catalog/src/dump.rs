@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::Cell;
 use crate::object::{Object, ObjectFilter};
 
 impl Catalog {
@@ -38,31 +39,29 @@ impl Catalog {
             put(out, &line)?;
         }
         let sessions = "SELECT volser, session, started_ns, host, software, closed_ns, continued_on
-                        FROM sessions JOIN volumes USING (volume) ORDER BY volser, started_ns, session";
-        self.dump_rows(out, "session", sessions)?;
+                        FROM sessions JOIN volumes USING (volume) ORDER BY volser, coalesce(started_ns, 0), session";
+        let columns = ["volser", "session", "started_ns", "host", "software", "closed_ns", "continued_on"];
+        self.dump_rows(out, "session", sessions, &columns)?;
         let checkpoints = "SELECT volser, session, number, lbn, checkpoints.written_ns
                            FROM checkpoints JOIN volumes USING (volume) ORDER BY volser, lbn";
-        self.dump_rows(out, "checkpoint", checkpoints)
+        self.dump_rows(out, "checkpoint", checkpoints, &["volser", "session", "number", "lbn", "written_ns"])
     }
 
     /// One line for each row of a query, each column under its name.
-    fn dump_rows(&self, out: &mut dyn Write, name: &str, query: &str) -> Result<(), CatalogError> {
-        let mut statement = self.db.prepare_cached(query)?;
-        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+    fn dump_rows(&self, out: &mut dyn Write, name: &str, query: &str, columns: &[&str]) -> Result<(), CatalogError> {
+        let lines = self.db.query(query, &[], |row| {
             let mut line = serde_json::Map::from_iter([("row".to_owned(), json!(name))]);
             for (at, column) in columns.iter().enumerate() {
-                let value = match row.get::<_, rusqlite::types::Value>(at)? {
-                    rusqlite::types::Value::Integer(number) => json!(number),
-                    rusqlite::types::Value::Text(text) => json!(text),
-                    _ => Value::Null,
+                let value = match row.cell(at)? {
+                    Cell::Integer(number) => json!(number),
+                    Cell::Text(text) => json!(text),
+                    Cell::Null | Cell::Bytes(_) => Value::Null,
                 };
-                line.insert(column.clone(), value);
+                line.insert((*column).to_owned(), value);
             }
-            put(out, &Value::Object(line))?;
-        }
-        Ok(())
+            Ok(Value::Object(line))
+        })?;
+        lines.iter().try_for_each(|line| put(out, line))
     }
 
     fn dump_object(&self, object: &Object, out: &mut dyn Write) -> Result<(), CatalogError> {

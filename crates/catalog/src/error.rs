@@ -44,12 +44,41 @@ pub enum CatalogError {
         /// Highest version known.
         supported: i64,
     },
-    /// Host: SQLite refused; none of the cases above.
+    /// Host: the database refused; none of the cases above.
     #[error("the catalog's database failed")]
     Database {
-        /// The cause.
+        /// The cause, in the database's words.
         #[source]
-        source: rusqlite::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Host: no connection to the database, or it was lost.
+    #[error(
+        "the catalog's database {database} cannot be reached: start it, or see what keeps it, then run again; what was \
+             reported as recorded is safe"
+    )]
+    Unreachable {
+        /// The database, without a password.
+        database: String,
+        /// The cause, in the words of the connection.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Host: a connection was lost while a change was committed, and whether it was cannot be told any more.
+    #[error(
+        "whether the last change was recorded in {database} is not known, as the connection was lost and others have \
+             written much since: run again, which goes on from what is there"
+    )]
+    OutcomeUnknown {
+        /// The database, without a password.
+        database: String,
+    },
+    /// Caller: a database that the catalog cannot stand in.
+    #[error("the database {database} cannot hold the catalog: {reason}")]
+    DatabaseRefused {
+        /// The database, without a password.
+        database: String,
+        /// Why not.
+        reason: String,
     },
     /// Caller: a job was not heard of for longer than its lease.
     #[error(
@@ -172,29 +201,6 @@ impl CatalogError {
     /// A damaged file.
     pub(crate) fn corrupt(what: impl Display, reason: impl Display) -> Self {
         Self::Corrupt { what: format!("{what}"), reason: format!("{reason}") }
-    }
-}
-
-impl From<rusqlite::Error> for CatalogError {
-    fn from(source: rusqlite::Error) -> Self {
-        use rusqlite::Error::{
-            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnName, InvalidColumnType, Utf8Error,
-        };
-        use rusqlite::ErrorCode;
-        let corrupt = |source: &rusqlite::Error| Self::corrupt("the catalog's database", source);
-        match source.sqlite_error_code() {
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => corrupt(&source),
-            Some(ErrorCode::DiskFull) => Self::DiskFull { what: "write the catalog's database".to_owned() },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
-            _ => match source {
-                FromSqlConversionFailure(..)
-                | IntegralValueOutOfRange(..)
-                | InvalidColumnType(..)
-                | InvalidColumnName(..)
-                | Utf8Error(..) => corrupt(&source),
-                source => Self::Database { source },
-            },
-        }
     }
 }
 

@@ -6,12 +6,13 @@
 use std::path::Path;
 
 use capstan_format::ObjectId;
-use rusqlite::{Connection, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::{Transaction, params};
 use crate::object::{ObjectStatus, dependents, find};
 use crate::seal::remove_generations;
+use crate::timeline::put_confirmation;
 
 /// A source of which an operator said that it is gone, and that was not backed up since.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +36,7 @@ impl Catalog {
         }
         let mark = "UPDATE objects SET expired_ns = coalesce(expired_ns, ?2) WHERE object = ?1";
         transaction.execute(mark, params![object.0, now_ns])?;
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Takes back that objects were given up, in one transaction: all or none. What is left of each on volumes is the
@@ -44,78 +44,83 @@ impl Catalog {
     pub fn unexpire(&mut self, objects: &[ObjectId]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for object in objects {
-            transaction.execute("UPDATE objects SET expired_ns = NULL WHERE object = ?1", [object.0])?;
+            transaction.execute("UPDATE objects SET expired_ns = NULL WHERE object = ?1", params![object.0])?;
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// What a run that gives objects up marks them with: its time, or one more than the last run's where the clock did
     /// not go on from there.
     pub fn expiry_mark(&self, now_ns: i64) -> Result<i64, CatalogError> {
-        let last: Option<i64> = self.db.query_row("SELECT max(expired_ns) FROM objects", [], |row| row.get(0))?;
-        Ok(last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1))))
+        let last: Option<Option<i64>> =
+            self.db.query_first("SELECT max(expired_ns) FROM objects", &[], |row| row.get(0))?;
+        Ok(last.flatten().map_or(now_ns, |last| now_ns.max(last.saturating_add(1))))
     }
 
     /// The objects that the last run gave up.
     pub fn last_expired(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT object FROM objects WHERE expired_ns = (SELECT max(expired_ns) FROM objects) ORDER BY object",
-        )?;
-        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+        let query =
+            "SELECT object FROM objects WHERE expired_ns = (SELECT max(expired_ns) FROM objects) ORDER BY object";
+        self.db.query(query, &[], |row| row.get(0).map(ObjectId))
     }
 
     /// Notes that a source is gone: its last object needs no keeping. A backup of it takes that back.
     pub fn source_is_gone(&mut self, gone: &GoneSource) -> Result<(), CatalogError> {
-        self.db.execute(
-            "INSERT INTO gone_sources SELECT ?1, ?2, max(object) FROM objects WHERE source = ?1 AND client = ?2
-             HAVING max(object) IS NOT NULL ON CONFLICT DO UPDATE SET after = excluded.after",
+        let transaction = self.write()?;
+        transaction.execute(
+            "INSERT INTO gone_sources (source, client, after)
+             SELECT source, client, object FROM objects
+             WHERE object = (SELECT object FROM objects WHERE source = ?1 AND client = ?2 ORDER BY object DESC LIMIT 1)
+             ON CONFLICT (source, client) DO UPDATE SET after = excluded.after",
             params![gone.source, gone.client],
         )?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Takes over what operators said from an older catalog of the same volumes: no volume knows it.
     pub fn keep_words(&mut self, old: &Self) -> Result<(), CatalogError> {
+        let confirmed: Vec<(i64, [u8; 16])> =
+            old.db.query("SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation", &[], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        let gone: Vec<(Vec<u8>, String, [u8; 16])> =
+            old.db.query("SELECT source, client, after FROM gone_sources", &[], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })?;
         let transaction = self.write()?;
-        let mut confirmed = old.db.prepare("SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation")?;
-        let mut rows = confirmed.query([])?;
-        while let Some(row) = rows.next()? {
-            let word = params![row.get::<_, i64>(0)?, row.get::<_, [u8; 16]>(1)?];
-            transaction.execute("INSERT INTO clock_confirmed (at_ns, after) VALUES (?1, ?2)", word)?;
+        for (at_ns, after) in confirmed {
+            put_confirmation(&transaction, at_ns, after)?;
         }
-        let mut gone = old.db.prepare("SELECT source, client, after FROM gone_sources")?;
-        let mut rows = gone.query([])?;
-        while let Some(row) = rows.next()? {
-            let word = params![row.get::<_, Vec<u8>>(0)?, row.get::<_, String>(1)?, row.get::<_, [u8; 16]>(2)?];
-            transaction.execute("INSERT INTO gone_sources VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING", word)?;
+        for (source, client, after) in gone {
+            transaction.execute(
+                "INSERT INTO gone_sources (source, client, after) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (source, client) DO NOTHING",
+                params![source, client, after],
+            )?;
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Sources that are said to be gone.
     pub fn gone_sources(&self) -> Result<Vec<GoneSource>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT source, client FROM gone_sources AS gone WHERE NOT EXISTS
-             (SELECT 1 FROM objects WHERE source = gone.source AND client = gone.client AND object > gone.after)
-             ORDER BY source, client",
-        )?;
-        let gone = statement.query_map([], |row| Ok(GoneSource { source: row.get(0)?, client: row.get(1)? }))?;
-        Ok(gone.collect::<Result<_, _>>()?)
+        let query = "SELECT source, client FROM gone_sources AS gone WHERE NOT EXISTS
+                     (SELECT 1 FROM objects WHERE source = gone.source AND client = gone.client AND object > gone.after)
+                     ORDER BY source, client";
+        self.db.query(query, &[], |row| Ok(GoneSource { source: row.get(0)?, client: row.get(1)? }))
     }
 }
 
 /// Forgets what the catalog kept of objects that were given up, where a volume of theirs is gone: they cannot be taken
 /// back. Their index files are removed by [`remove_indexes`] once that is on disk.
-pub(crate) fn purge(db: &Connection, objects: &[ObjectId]) -> Result<Vec<(ObjectId, u64)>, CatalogError> {
+pub(crate) fn purge(db: &Transaction<'_>, objects: &[ObjectId]) -> Result<Vec<(ObjectId, u64)>, CatalogError> {
     let mut generations = Vec::new();
     for object in objects {
         for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "verifications", "left_out"] {
-            db.execute(&format!("DELETE FROM {table} WHERE object = ?1"), [object.0])?;
+            db.execute(&format!("DELETE FROM {table} WHERE object = ?1"), params![object.0])?;
         }
         let forget = "UPDATE objects SET index_len = NULL, index_crcs = NULL WHERE object = ?1 RETURNING generation";
-        generations.push((*object, db.query_row(forget, [object.0], |row| row.get(0))?));
+        let generation = db.query_first(forget, params![object.0], |row| row.get(0))?;
+        generations.extend(generation.map(|generation| (*object, generation)));
     }
     Ok(generations)
 }
@@ -130,44 +135,47 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+    use crate::place_in_tests::catalog_in;
 
-    fn record(catalog: &Catalog, number: u8, source: &str) {
+    fn record(catalog: &mut Catalog, number: u8, source: &str) {
         let row = "INSERT INTO objects (object, source, client, policy, kind, complete, chunk_len, started_ns, ended_ns, expires_ns)
                    VALUES (?1, ?2, 'tern', '', 1, 1, 1, 1, 2, 0)";
-        catalog.db.execute(row, params![[number; 16], source.as_bytes()]).unwrap();
+        let transaction = catalog.write().unwrap();
+        transaction.execute(row, params![[number; 16], source.as_bytes()]).unwrap();
+        transaction.commit().unwrap();
     }
 
     #[test]
     fn a_source_is_gone_until_it_is_backed_up_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let gone = GoneSource { source: b"/old".to_vec(), client: "tern".to_owned() };
         catalog.source_is_gone(&gone).unwrap();
         assert_eq!(catalog.gone_sources().unwrap(), [], "there never was one");
-        record(&catalog, 1, "/old");
+        record(&mut catalog, 1, "/old");
         catalog.source_is_gone(&gone).unwrap();
-        record(&catalog, 2, "/srv");
+        record(&mut catalog, 2, "/srv");
         assert_eq!(catalog.gone_sources().unwrap(), std::slice::from_ref(&gone));
-        record(&catalog, 3, "/old");
+        record(&mut catalog, 3, "/old");
         assert_eq!(catalog.gone_sources().unwrap(), []);
         catalog.source_is_gone(&gone).unwrap();
         catalog.confirm_clock(7).unwrap();
         // A catalog that is made anew takes the word over, and finds the objects later.
         let anew = tempfile::tempdir().unwrap();
-        let mut anew = Catalog::open(anew.path()).unwrap();
+        let mut anew = catalog_in(anew.path());
         anew.keep_words(&catalog).unwrap();
         assert_eq!(anew.gone_sources().unwrap(), [gone]);
         assert_eq!(anew.timeline(8).unwrap().reading(), catalog.timeline(8).unwrap().reading());
-        record(&anew, 4, "/old");
+        record(&mut anew, 4, "/old");
         assert_eq!(anew.gone_sources().unwrap(), []);
     }
 
     #[test]
     fn the_last_run_is_the_last_one_whatever_its_clock_said() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         for (number, now_ns) in [(1, 5_000), (2, 70), (3, 6_000)] {
-            record(&catalog, number, "/srv");
+            record(&mut catalog, number, "/srv");
             let mark_ns = catalog.expiry_mark(now_ns).unwrap();
             catalog.expire(ObjectId([number; 16]), mark_ns).unwrap();
             assert_eq!(catalog.last_expired().unwrap(), [ObjectId([number; 16])]);

@@ -1,15 +1,13 @@
 //! Single values that belong to this catalog and stand on no volume.
 
-use rusqlite::{OptionalExtension, params};
-
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::params;
 
 impl Catalog {
     /// A value by its name.
     pub fn fact(&self, name: &str) -> Result<Option<String>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT value FROM facts WHERE name = ?1")?;
-        Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+        self.db.query_first("SELECT value FROM facts WHERE name = ?1", params![name], |row| row.get(0))
     }
 
     /// A value by its name; this one from now on, where there is none.
@@ -20,16 +18,22 @@ impl Catalog {
         if let Some(found) = self.fact(name)? {
             return Ok(found);
         }
-        self.db.execute(
+        let transaction = self.write()?;
+        transaction.execute(
             "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING",
             params![name, value],
         )?;
+        transaction.commit()?;
         Ok(self.fact(name)?.unwrap_or_default())
     }
 
     /// Keeps a value under a name.
     pub fn put_fact(&mut self, name: &str, value: &str) -> Result<(), CatalogError> {
-        self.db.execute("INSERT OR REPLACE INTO facts VALUES (?1, ?2)", params![name, value])?;
-        Ok(())
+        let transaction = self.write()?;
+        transaction.execute(
+            "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            params![name, value],
+        )?;
+        transaction.commit()
     }
 }

@@ -1,10 +1,10 @@
 //! An index made anew from the catalog parts of its object alone.
 
 use capstan_format::{ObjectId, Volser, VolumeId};
-use rusqlite::params;
 
 use crate::catalog::Catalog;
 use crate::checkpoint::{pack_entries, record_piece};
+use crate::db::params;
 use crate::object::{ObjectStatus, find};
 use crate::volume::volser;
 use crate::{CatalogError, Counts};
@@ -25,19 +25,18 @@ pub struct PartPlaces {
 impl Catalog {
     /// Where the entries of an object stand, a volume each, by copies.
     pub fn places_of_parts(&self, object: ObjectId) -> Result<Vec<PartPlaces>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT copy, volser, v.volume, lbn FROM copies c JOIN volumes v USING (volume) JOIN checkpoints k USING (volume)
+        let query = "SELECT copy, volser, v.volume, lbn FROM copies c JOIN volumes v USING (volume) JOIN checkpoints k USING (volume)
              WHERE c.object = ?1
              AND k.lbn > (SELECT coalesce(min(first_lbn), 0) FROM extents e WHERE e.object = ?1 AND e.volume = v.volume)
              AND (k.session IN (SELECT session FROM extents e WHERE e.object = ?1 AND e.volume = v.volume)
                   OR NOT EXISTS (SELECT 1 FROM extents e WHERE e.object = ?1 AND e.volume = v.volume))
-             ORDER BY copy, first_ns, volser, lbn",
-        )?;
+             ORDER BY copy, first_ns, volser, lbn";
+        let rows: Vec<(u8, Volser, i64, u64)> = self
+            .db
+            .query(query, params![object.0], |row| Ok((row.get(0)?, volser(row, 1)?, row.get(2)?, row.get(3)?)))?;
         let mut places: Vec<PartPlaces> = Vec::new();
-        let mut rows = statement.query([object.0])?;
-        while let Some(row) = rows.next()? {
-            let (copy, volser) = (row.get(0)?, volser(1, &row.get::<_, String>(1)?)?);
-            let (volume, lbn) = (VolumeId(row.get::<_, i64>(2)?.cast_unsigned()), row.get(3)?);
+        for (copy, volser, volume, lbn) in rows {
+            let volume = VolumeId(volume.cast_unsigned());
             match places.last_mut().filter(|last| last.copy == copy && last.volser == volser) {
                 Some(last) => last.lbns.push(lbn),
                 None => places.push(PartPlaces { copy, volser, volume, lbns: vec![lbn] }),
@@ -56,7 +55,7 @@ impl Catalog {
         }
         let pieces = runs.iter().map(|run| pack_entries(object, run)).collect::<Result<Vec<_>, _>>()?;
         let transaction = self.write()?;
-        transaction.execute("DELETE FROM pieces WHERE object = ?1", [object.0])?;
+        transaction.execute("DELETE FROM pieces WHERE object = ?1", params![object.0])?;
         for piece in pieces.iter().flatten() {
             record_piece(&transaction, piece)?;
         }

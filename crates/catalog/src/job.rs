@@ -1,11 +1,10 @@
 //! The log of jobs: what was run, when, how it ended, and what it said.
 
 use capstan_format::ObjectId;
-use rusqlite::{OptionalExtension, Row, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
-use crate::pool::impossible;
+use crate::db::{Row, impossible, params};
 
 /// Jobs that are kept; older ones are forgotten when another begins.
 const JOBS_KEPT: i64 = 10_000;
@@ -78,39 +77,45 @@ pub struct Job {
 
 const JOB: &str = "SELECT job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored, message FROM jobs";
 
+const PUT_OBJECT: &str = "INSERT INTO job_objects (job, object) VALUES (?1, ?2) ON CONFLICT (job, object) DO NOTHING";
+
 impl Catalog {
     /// Notes that a job begins, and gives its number.
     pub fn begin_job(&mut self, start: &JobStart<'_>) -> Result<i64, CatalogError> {
         let JobStart { kind, subject, process, started_ns } = start;
         let transaction = self.write()?;
+        let last = transaction.query_count("SELECT coalesce(max(job), 0) FROM jobs", &[])?;
+        let job = last.saturating_add(1).cast_signed();
         transaction.execute(
-            "INSERT INTO jobs (kind, subject, process, started_ns, outcome, files, bytes, stored, message)
-             VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0, '')",
-            params![kind, subject, process, started_ns],
+            "INSERT INTO jobs (job, kind, subject, process, started_ns, outcome, files, bytes, stored, message)
+             VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, 0, '')",
+            params![job, kind, subject, process, started_ns],
         )?;
-        let job = transaction.last_insert_rowid();
         let oldest = job - JOBS_KEPT;
-        transaction.execute("DELETE FROM jobs WHERE job <= ?1", [oldest])?;
-        transaction.execute("DELETE FROM job_objects WHERE job <= ?1", [oldest])?;
+        transaction.execute("DELETE FROM jobs WHERE job <= ?1", params![oldest])?;
+        transaction.execute("DELETE FROM job_objects WHERE job <= ?1", params![oldest])?;
         transaction.commit()?;
         Ok(job)
     }
 
     /// Notes which object a job writes.
     pub fn job_writes(&mut self, job: i64, object: ObjectId) -> Result<(), CatalogError> {
-        self.db.execute("INSERT OR IGNORE INTO job_objects VALUES (?1, ?2)", params![job, object.0])?;
-        Ok(())
+        let transaction = self.write()?;
+        transaction.execute(PUT_OBJECT, params![job, object.0])?;
+        transaction.commit()
     }
 
     /// Keeps what a job said so far.
     pub fn keep_log(&mut self, job: i64, log: &str) -> Result<(), CatalogError> {
-        self.db.execute("UPDATE jobs SET log = ?2 WHERE job = ?1", params![job, log])?;
-        Ok(())
+        let transaction = self.write()?;
+        transaction.execute("UPDATE jobs SET log = ?2 WHERE job = ?1", params![job, log])?;
+        transaction.commit()
     }
 
     /// Notes how a job ended, and what it said.
     pub fn end_job(&mut self, job: i64, end: &JobEnd, log: &str) -> Result<(), CatalogError> {
-        self.db.execute(
+        let transaction = self.write()?;
+        transaction.execute(
             "UPDATE jobs SET ended_ns = ?2, outcome = ?3, exit_code = ?4, files = ?5, bytes = ?6, stored = ?7, message = ?8, log = ?9
              WHERE job = ?1",
             params![
@@ -125,69 +130,80 @@ impl Catalog {
                 log,
             ],
         )?;
-        Ok(())
+        transaction.commit()
     }
 
     /// The last jobs, the latest first.
     pub fn jobs(&self, limit: u32) -> Result<Vec<Job>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!("{JOB} ORDER BY job DESC LIMIT ?1"))?;
-        Ok(statement.query_map([limit], job)?.collect::<Result<_, _>>()?)
+        self.db.query(&format!("{JOB} ORDER BY job DESC LIMIT ?1"), params![limit], job)
     }
 
     /// Jobs of which no end is known: they run, or were killed. The latest first.
     pub fn jobs_without_end(&self) -> Result<Vec<Job>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!("{JOB} WHERE ended_ns IS NULL ORDER BY job DESC"))?;
-        Ok(statement.query_map([], job)?.collect::<Result<_, _>>()?)
+        self.db.query(&format!("{JOB} WHERE ended_ns IS NULL ORDER BY job DESC"), &[], job)
     }
 
     /// A job by its number.
     pub fn job(&self, id: i64) -> Result<Option<Job>, CatalogError> {
-        Ok(self.db.prepare_cached(&format!("{JOB} WHERE job = ?1"))?.query_row([id], job).optional()?)
+        self.db.query_first(&format!("{JOB} WHERE job = ?1"), params![id], job)
     }
 
     /// What a job said.
     pub fn log_of(&self, job: i64) -> Result<String, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT log FROM jobs WHERE job = ?1")?;
-        Ok(statement.query_row([job], |row| row.get(0)).optional()?.unwrap_or_default())
+        let log = self.db.query_first("SELECT log FROM jobs WHERE job = ?1", params![job], |row| row.get(0))?;
+        Ok(log.unwrap_or_default())
     }
 
-    /// Which objects a job wrote, in the order they were begun.
+    /// Which objects a job wrote, in the order they were recorded.
     pub fn objects_of_job(&self, job: i64) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT object FROM job_objects WHERE job = ?1 ORDER BY rowid")?;
-        Ok(statement.query_map([job], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+        let query = "SELECT object FROM job_objects WHERE job = ?1 ORDER BY object";
+        self.db.query(query, params![job], |row| row.get(0).map(ObjectId))
     }
 
     /// Takes over the log of another catalog, which this one replaces.
     pub fn take_over_jobs(&mut self, old: &Self) -> Result<(), CatalogError> {
+        let jobs = old.db.query(&format!("{JOB} ORDER BY job"), &[], job)?;
+        let mut logs = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            logs.push((old.log_of(job.id)?, old.objects_of_job(job.id)?, job));
+        }
         let transaction = self.write()?;
-        for (table, columns) in [
-            (
-                "jobs",
-                "job, kind, subject, started_ns, ended_ns, outcome, files, bytes, stored, message, process, exit_code, log",
-            ),
-            ("job_objects", "job, object"),
-        ] {
-            let mut from = old.db.prepare(&format!("SELECT {columns} FROM {table} ORDER BY rowid"))?;
-            let count = from.column_count();
-            let places = (1..=count).map(|place| format!("?{place}")).collect::<Vec<_>>().join(", ");
-            let mut to =
-                transaction.prepare(&format!("INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})"))?;
-            let mut rows = from.query([])?;
-            while let Some(row) = rows.next()? {
-                let values: Vec<rusqlite::types::Value> = (0..count).map(|at| row.get(at)).collect::<Result<_, _>>()?;
-                to.execute(rusqlite::params_from_iter(values))?;
+        for (log, objects, job) in logs {
+            let end = job.end.as_ref();
+            let count = |what, count: fn(&JobEnd) -> u64| number(what, end.map_or(0, count));
+            transaction.execute(
+                "INSERT INTO jobs (job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored,
+                                   message, log)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (job) DO NOTHING",
+                params![
+                    job.id,
+                    job.kind,
+                    job.subject,
+                    job.process,
+                    job.started_ns,
+                    end.map(|end| end.ended_ns),
+                    end.map_or(JobOutcome::Running, |end| end.outcome) as u8,
+                    end.map_or(0, |end| end.exit_code),
+                    count("a count of files", |end| end.files)?,
+                    count("a count of bytes", |end| end.bytes)?,
+                    count("a count of bytes", |end| end.stored)?,
+                    end.map_or("", |end| &end.message),
+                    log,
+                ],
+            )?;
+            for object in objects {
+                transaction.execute(PUT_OBJECT, params![job.id, object.0])?;
             }
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 }
 
-fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+fn job(row: &Row<'_>) -> Result<Job, CatalogError> {
     let end = match row.get(5)? {
         Some(ended_ns) => {
             let code: u8 = row.get(6)?;
-            let outcome = JobOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible(6, "an outcome", code))?;
+            let outcome = JobOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("an outcome", code))?;
             let (exit_code, files, bytes, stored, message) =
                 (row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?, row.get(11)?);
             Some(JobEnd { ended_ns, outcome: *outcome, exit_code, files, bytes, stored, message })

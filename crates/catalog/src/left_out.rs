@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use capstan_format::ObjectId;
-use rusqlite::params;
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::params;
 
 /// No rule: the row that says that the rules of an object are known, though there may be none.
 const KNOWN: &str = "";
@@ -17,9 +17,9 @@ const KNOWN: &str = "";
 impl Catalog {
     /// The rules of an object; `None` where nobody noted them, as of objects of earlier versions.
     pub fn left_out(&self, object: ObjectId) -> Result<Option<BTreeSet<String>>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT rule FROM left_out WHERE object = ?1")?;
-        let mut rules: BTreeSet<String> =
-            statement.query_map([object.0], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let query = "SELECT rule FROM left_out WHERE object = ?1";
+        let rules: Vec<String> = self.db.query(query, params![object.0], |row| row.get(0))?;
+        let mut rules = BTreeSet::from_iter(rules);
         Ok(rules.remove(KNOWN).then_some(rules))
     }
 
@@ -27,13 +27,15 @@ impl Catalog {
     pub fn put_left_out(&mut self, objects: &[ObjectId], rules: &BTreeSet<String>) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for object in objects {
-            transaction.execute("DELETE FROM left_out WHERE object = ?1", [object.0])?;
+            transaction.execute("DELETE FROM left_out WHERE object = ?1", params![object.0])?;
             for rule in rules.iter().map(String::as_str).chain([KNOWN]) {
-                transaction.execute("INSERT OR IGNORE INTO left_out VALUES (?1, ?2)", params![object.0, rule])?;
+                transaction.execute(
+                    "INSERT INTO left_out (object, rule) VALUES (?1, ?2) ON CONFLICT (object, rule) DO NOTHING",
+                    params![object.0, rule],
+                )?;
             }
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Takes over the rules of the objects that there are from an older catalog.
@@ -51,11 +53,12 @@ impl Catalog {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
+    use crate::place_in_tests::catalog_in;
 
     #[test]
     fn no_rules_are_not_the_same_as_unknown_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let (one, other) = (ObjectId([1; 16]), ObjectId([2; 16]));
         assert_eq!(catalog.left_out(one).unwrap(), None);
         let rules = BTreeSet::from(["*.o".to_owned(), "a/b".to_owned()]);

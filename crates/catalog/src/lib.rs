@@ -66,10 +66,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(test)]
+extern crate self as capstan_catalog;
+
 mod catalog;
 mod checkpoint;
 mod counts;
 mod damage;
+mod db;
 mod drive_report;
 mod dump;
 mod error;
@@ -83,6 +87,10 @@ mod left_out;
 mod object;
 mod opened;
 mod order;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests, which fail by panicking")]
+#[path = "../tests/tape/place.rs"]
+mod place_in_tests;
 mod pool;
 #[cfg(test)]
 #[path = "../tests/tape/random.rs"]
@@ -103,6 +111,7 @@ pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
 pub use counts::Counts;
 pub use damage::{Damage, DamagedBlocks, Verification, Verified, without};
+pub use db::Database;
 pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
 pub use expire::GoneSource;

@@ -1,12 +1,11 @@
 //! Objects: what was backed up, how far it came, where its copies are.
 
 use capstan_format::{ExtentRecord, ObjectId, ObjectKind, SessionId, Volser};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::counts::Counts;
-use crate::pool::impossible;
+use crate::db::{Db, Row, Value, impossible, params};
 use crate::recency::rank;
 use crate::volume::volser;
 
@@ -109,17 +108,14 @@ impl Catalog {
 
     fn select(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
         let status = filter.status.map(|status| status as u8);
-        let mut statement = self.db.prepare_cached(&format!(
-            "{OBJECT} WHERE (:source IS NULL OR source = :source) AND (:client IS NULL OR client = :client)
-             AND (:policy IS NULL OR policy = :policy)
-             AND CASE WHEN :status IS NULL THEN expired_ns IS NULL
-                      WHEN :status = 2 THEN expired_ns IS NOT NULL
-                      ELSE expired_ns IS NULL AND complete = :status END"
-        ))?;
-        let parameters = named_params! {
-            ":source": filter.source, ":client": filter.client, ":policy": filter.policy, ":status": status,
-        };
-        Ok(statement.query_map(parameters, object_row)?.collect::<Result<_, _>>()?)
+        let query = format!(
+            "{OBJECT} WHERE (?1 IS NULL OR source = ?1) AND (?2 IS NULL OR client = ?2)
+             AND (?3 IS NULL OR policy = ?3)
+             AND CASE WHEN ?4 IS NULL THEN expired_ns IS NULL
+                      WHEN ?4 = 2 THEN expired_ns IS NOT NULL
+                      ELSE expired_ns IS NULL AND complete = ?4 END"
+        );
+        self.db.query(&query, params![filter.source, filter.client, filter.policy, status], object_row)
     }
 
     /// Living objects that stand directly on an object.
@@ -129,13 +125,12 @@ impl Catalog {
 
     /// The copies of an object that are on some volume, each with its volumes in the order they were written.
     pub fn copies(&self, object: ObjectId) -> Result<Vec<ObjectCopy>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT copy, volser FROM copies JOIN volumes USING (volume) WHERE object = ?1 ORDER BY copy, first_ns, volser",
-        )?;
+        let query = "SELECT copy, volser FROM copies JOIN volumes USING (volume) WHERE object = ?1
+                     ORDER BY copy, first_ns, volser";
+        let rows: Vec<(u8, Volser)> =
+            self.db.query(query, params![object.0], |row| Ok((row.get(0)?, volser(row, 1)?)))?;
         let mut copies: Vec<ObjectCopy> = Vec::new();
-        let mut rows = statement.query([object.0])?;
-        while let Some(row) = rows.next()? {
-            let (copy, volser) = (row.get(0)?, volser(1, &row.get::<_, String>(1)?)?);
+        for (copy, volser) in rows {
             match copies.last_mut().filter(|last| last.copy == copy) {
                 Some(last) => last.volumes.push(volser),
                 None => copies.push(ObjectCopy { copy, volumes: vec![volser] }),
@@ -146,12 +141,11 @@ impl Catalog {
 
     /// Objects that have data on a volume, the latest first, but for expired ones.
     pub fn objects_on(&self, volser: &Volser) -> Result<Vec<Object>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!(
+        let query = format!(
             "{OBJECT} WHERE object IN (SELECT object FROM copies JOIN volumes USING (volume) WHERE volser = ?1)
              AND expired_ns IS NULL"
-        ))?;
-        let objects = statement.query_map([volser.as_str()], object_row)?;
-        let mut objects = objects.collect::<Result<Vec<_>, _>>()?;
+        );
+        let mut objects = self.db.query(&query, params![volser.as_str()], object_row)?;
         rank(&mut objects, |object| (object.id, object.base));
         Ok(objects)
     }
@@ -159,10 +153,9 @@ impl Catalog {
     /// How much of each connection's stream is whole, by connection.
     pub fn parts(&self, object: ObjectId) -> Result<Vec<capstan_format::PartRecord>, CatalogError> {
         let query = "SELECT connection, valid_len FROM parts WHERE object = ?1 ORDER BY connection";
-        let mut statement = self.db.prepare_cached(query)?;
         let part =
             |row: &Row<'_>| Ok(capstan_format::PartRecord { object, connection: row.get(0)?, valid_len: row.get(1)? });
-        Ok(statement.query_map([object.0], part)?.collect::<Result<_, _>>()?)
+        self.db.query(query, params![object.0], part)
     }
 
     /// The extents of an object, of all copies or of one, by copy, connection and offset.
@@ -198,20 +191,20 @@ impl Catalog {
         )
     }
 
-    fn select_extents(&self, condition: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Extent>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!(
+    fn select_extents(&self, condition: &str, values: &[Value<'_>]) -> Result<Vec<Extent>, CatalogError> {
+        let query = format!(
             "SELECT copy, volser, session, connection, first_sequence, first_lbn, blocks, start, plain_len, stored_len, object
              FROM extents JOIN copies USING (object, volume) JOIN volumes USING (volume) WHERE {condition}"
-        ))?;
-        Ok(statement.query_map(parameters, extent_row)?.collect::<Result<_, _>>()?)
+        );
+        self.db.query(&query, values, extent_row)
     }
 }
 
-fn extent_row(row: &Row<'_>) -> rusqlite::Result<Extent> {
+fn extent_row(row: &Row<'_>) -> Result<Extent, CatalogError> {
     Ok(Extent {
         copy: row.get(0)?,
-        volser: volser(1, &row.get::<_, String>(1)?)?,
-        session: SessionId(row.get::<_, i64>(2)?.cast_unsigned()),
+        volser: volser(row, 1)?,
+        session: SessionId(row.get::<i64>(2)?.cast_unsigned()),
         record: ExtentRecord {
             object: ObjectId(row.get(10)?),
             connection: row.get(3)?,
@@ -225,15 +218,13 @@ fn extent_row(row: &Row<'_>) -> rusqlite::Result<Extent> {
     })
 }
 
-pub(crate) fn find(db: &Connection, object: ObjectId) -> Result<Option<Object>, CatalogError> {
-    let mut statement = db.prepare_cached(&format!("{OBJECT} WHERE object = ?1"))?;
-    Ok(statement.query_row([object.0], object_row).optional()?)
+pub(crate) fn find(db: &Db, object: ObjectId) -> Result<Option<Object>, CatalogError> {
+    db.query_first(&format!("{OBJECT} WHERE object = ?1"), params![object.0], object_row)
 }
 
-pub(crate) fn dependents(db: &Connection, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
+pub(crate) fn dependents(db: &Db, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
     let query = "SELECT object FROM objects WHERE base = ?1 AND expired_ns IS NULL ORDER BY object";
-    let mut statement = db.prepare_cached(query)?;
-    Ok(statement.query_map([object.0], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+    db.query(query, params![object.0], |row| row.get(0).map(ObjectId))
 }
 
 /// The number that a kind has in the database.
@@ -245,19 +236,19 @@ pub(crate) fn kind_code(kind: ObjectKind) -> u8 {
     }
 }
 
-fn object_row(row: &Row<'_>) -> rusqlite::Result<Object> {
-    let kind = match row.get::<_, u8>(4)? {
+fn object_row(row: &Row<'_>) -> Result<Object, CatalogError> {
+    let kind = match row.get::<u8>(4)? {
         1 => ObjectKind::Tree,
         2 => ObjectKind::Device,
         3 => ObjectKind::Stream,
-        other => return Err(impossible(4, "an object's kind", other)),
+        other => return Err(impossible("an object's kind", other)),
     };
-    let status = match (row.get::<_, bool>(5)?, row.get::<_, Option<i64>>(11)?) {
+    let status = match (row.get::<bool>(5)?, row.get::<Option<i64>>(11)?) {
         (_, Some(_)) => ObjectStatus::Expired,
         (true, None) => ObjectStatus::Complete,
         (false, None) => ObjectStatus::Open,
     };
-    let counts = match row.get::<_, Option<u64>>(12)? {
+    let counts = match row.get::<Option<u64>>(12)? {
         Some(entries) => Some(Counts {
             entries,
             files: row.get(13)?,
@@ -275,7 +266,7 @@ fn object_row(row: &Row<'_>) -> rusqlite::Result<Object> {
         policy: row.get(3)?,
         kind,
         status,
-        base: row.get::<_, Option<_>>(6)?.map(ObjectId),
+        base: row.get::<Option<_>>(6)?.map(ObjectId),
         chunk_len: row.get(7)?,
         started_ns: row.get(8)?,
         ended_ns: row.get(9)?,

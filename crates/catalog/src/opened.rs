@@ -6,10 +6,10 @@
 //! session was closed and recorded.
 
 use capstan_format::VolumeId;
-use rusqlite::{OptionalExtension, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
+use crate::db::params;
 
 impl Catalog {
     /// Notes that a session is about to write on this life of a volume, all of which is recorded, under a reservation.
@@ -18,28 +18,27 @@ impl Catalog {
         let transaction = self.write()?;
         transaction.execute(
             "DELETE FROM opened_volumes WHERE volume NOT IN (SELECT volume FROM volumes WHERE volume IS NOT NULL)",
-            [],
+            &[],
         )?;
         transaction.execute(
             "INSERT INTO opened_volumes (volume, generation) VALUES (?1, ?2)
              ON CONFLICT (volume) DO UPDATE SET generation = excluded.generation",
             params![life.0.cast_signed(), number("a generation", generation)?],
         )?;
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Notes that all that this life of a volume holds is recorded.
     pub fn volume_closed(&mut self, life: VolumeId) -> Result<(), CatalogError> {
-        self.db.execute("DELETE FROM opened_volumes WHERE volume = ?1", params![life.0.cast_signed()])?;
-        Ok(())
+        let transaction = self.write()?;
+        transaction.execute("DELETE FROM opened_volumes WHERE volume = ?1", params![life.0.cast_signed()])?;
+        transaction.commit()
     }
 
     /// Under which reservation this life of a volume was opened last, if it was not closed.
     pub fn opened_under(&self, life: VolumeId) -> Result<Option<u64>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT generation FROM opened_volumes WHERE volume = ?1")?;
-        let generation = statement.query_row([life.0.cast_signed()], |row| row.get::<_, i64>(0)).optional()?;
-        Ok(generation.map(i64::cast_unsigned))
+        let query = "SELECT generation FROM opened_volumes WHERE volume = ?1";
+        self.db.query_first(query, params![life.0.cast_signed()], |row| row.get(0))
     }
 
     /// Lives of volumes that sessions have opened and not closed.
@@ -49,12 +48,10 @@ impl Catalog {
 
     /// Lives of volumes that hold something of an object that is not complete.
     pub fn volumes_of_open_objects(&self) -> Result<Vec<VolumeId>, CatalogError> {
-        self.lives("SELECT DISTINCT volume FROM copies JOIN objects USING (object) WHERE NOT complete")
+        self.lives("SELECT DISTINCT volume FROM copies JOIN objects USING (object) WHERE complete = 0")
     }
 
     fn lives(&self, query: &str) -> Result<Vec<VolumeId>, CatalogError> {
-        let mut statement = self.db.prepare(query)?;
-        let lives = statement.query_map([], |row| Ok(VolumeId(row.get::<_, i64>(0)?.cast_unsigned())))?;
-        Ok(lives.collect::<Result<_, _>>()?)
+        self.db.query(query, &[], |row| Ok(VolumeId(row.get::<i64>(0)?.cast_unsigned())))
     }
 }

@@ -8,10 +8,10 @@
 //! Whether an owner is gone is for the caller to judge: it sees processes, the catalog does not.
 
 use capstan_format::{ObjectId, Volser};
-use rusqlite::{Connection, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
+use crate::db::{Db, Transaction, params};
 
 /// The name of the fact that counts generations.
 const GENERATION_FACT: &str = "reservation generation";
@@ -127,6 +127,8 @@ impl Resource {
     }
 }
 
+const DELETE: &str = "DELETE FROM reservations WHERE generation = ?1";
+
 impl Catalog {
     /// Reserves all that is wished for, or nothing. `is_over` says of a reservation whether its owner is gone: what
     /// such an owner had is free again.
@@ -140,9 +142,7 @@ impl Catalog {
         let transaction = self.write()?;
         let mut held = rows(&transaction)?;
         for gone in held.extract_if(.., |held| is_over(held)) {
-            transaction
-                .prepare_cached("DELETE FROM reservations WHERE generation = ?1")?
-                .execute([number("a generation", gone.generation)?])?;
+            transaction.execute(DELETE, params![number("a generation", gone.generation)?])?;
         }
         let alone = wish.alone.iter().map(|resource| (resource, true));
         let mut wanted: Vec<(Resource, bool)> = Vec::new();
@@ -169,19 +169,18 @@ impl Catalog {
         let generation = next_generation(&transaction)?;
         for (resource, is_alone) in wanted {
             // Named twice it is reserved once.
-            transaction
-                .prepare_cached(
-                    "INSERT INTO reservations (kind, name, generation, alone, owner, until_ns)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (kind, name, generation) DO NOTHING",
-                )?
-                .execute(params![
+            transaction.execute(
+                "INSERT INTO reservations (kind, name, generation, alone, owner, until_ns)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (kind, name, generation) DO NOTHING",
+                params![
                     resource.kind(),
                     resource.name(),
                     number("a generation", generation)?,
                     is_alone,
                     owner,
                     until_ns
-                ])?;
+                ],
+            )?;
         }
         transaction.commit()?;
         Ok(Grant::Held(generation))
@@ -193,9 +192,10 @@ impl Catalog {
         let transaction = self.write()?;
         let mut lost = Vec::new();
         for generation in generations {
-            let renewed = transaction
-                .prepare_cached("UPDATE reservations SET until_ns = ?2 WHERE generation = ?1")?
-                .execute(params![number("a generation", *generation)?, until_ns])?;
+            let renewed = transaction.execute(
+                "UPDATE reservations SET until_ns = ?2 WHERE generation = ?1",
+                params![number("a generation", *generation)?, until_ns],
+            )?;
             if renewed == 0 {
                 lost.push(*generation);
             }
@@ -208,12 +208,9 @@ impl Catalog {
     pub fn release(&mut self, generations: &[u64]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for generation in generations {
-            transaction
-                .prepare_cached("DELETE FROM reservations WHERE generation = ?1")?
-                .execute([number("a generation", *generation)?])?;
+            transaction.execute(DELETE, params![number("a generation", *generation)?])?;
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// All reservations, the oldest first; among them those whose owners are gone.
@@ -231,36 +228,37 @@ impl Catalog {
 }
 
 /// Refuses what is recorded of a volume by somebody who had reserved it and has lost it since.
-pub(crate) fn check_held(db: &Connection, volser: &Volser, generation: u64) -> Result<(), CatalogError> {
+pub(crate) fn check_held(db: &Db, volser: &Volser, generation: u64) -> Result<(), CatalogError> {
     let volume = Resource::Volume(volser.clone());
-    let held = db
-        .prepare_cached("SELECT 1 FROM reservations WHERE kind = ?1 AND name = ?2 AND generation = ?3")?
-        .exists(params![volume.kind(), volume.name(), number("a generation", generation)?])?;
+    let held = db.exists(
+        "SELECT 1 FROM reservations WHERE kind = ?1 AND name = ?2 AND generation = ?3",
+        params![volume.kind(), volume.name(), number("a generation", generation)?],
+    )?;
     if held { Ok(()) } else { Err(CatalogError::ReservationLost { volser: volser.clone() }) }
 }
 
-fn rows(db: &Connection) -> Result<Vec<Reservation>, CatalogError> {
-    let mut statement = db.prepare_cached(
-        "SELECT kind, name, alone, owner, generation, until_ns FROM reservations ORDER BY generation, kind, name",
-    )?;
-    let rows = statement.query_map([], |row| {
+fn rows(db: &Db) -> Result<Vec<Reservation>, CatalogError> {
+    let query =
+        "SELECT kind, name, alone, owner, generation, until_ns FROM reservations ORDER BY generation, kind, name";
+    let rows = db.query(query, &[], |row| {
         let (kind, name): (String, Vec<u8>) = (row.get(0)?, row.get(1)?);
-        let generation = row.get::<_, i64>(4)?.cast_unsigned();
+        let generation = row.get(4)?;
         let (is_alone, owner, until_ns) = (row.get(2)?, row.get(3)?, row.get(5)?);
         let resource = Resource::of(&kind, &name);
         Ok(resource.map(|resource| Reservation { resource, is_alone, owner, generation, until_ns }))
     })?;
-    Ok(rows.filter_map(Result::transpose).collect::<Result<_, _>>()?)
+    Ok(rows.into_iter().flatten().collect())
 }
 
-fn next_generation(db: &Connection) -> Result<u64, CatalogError> {
-    let generation: String = db
-        .prepare_cached(
-            "INSERT INTO facts (name, value) VALUES (?1, '1') ON CONFLICT (name)
-             DO UPDATE SET value = CAST(CAST(facts.value AS BIGINT) + 1 AS TEXT) RETURNING value",
-        )?
-        .query_row([GENERATION_FACT], |row| row.get(0))?;
-    generation.parse().map_err(|_| CatalogError::corrupt("the catalog's database", "the generation is no number"))
+fn next_generation(db: &Transaction<'_>) -> Result<u64, CatalogError> {
+    let generation: Option<String> = db.query_first(
+        "INSERT INTO facts (name, value) VALUES (?1, '1') ON CONFLICT (name)
+         DO UPDATE SET value = CAST(CAST(facts.value AS BIGINT) + 1 AS TEXT) RETURNING value",
+        params![GENERATION_FACT],
+        |row| row.get(0),
+    )?;
+    let generation = generation.and_then(|generation| generation.parse().ok());
+    generation.ok_or_else(|| CatalogError::corrupt("the catalog's database", "the generation is no number"))
 }
 
 #[cfg(test)]
@@ -268,6 +266,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+    use crate::place_in_tests::catalog_in;
 
     fn volume(name: &str) -> Resource {
         Resource::Volume(Volser::new(name).unwrap())
@@ -294,7 +293,7 @@ mod tests {
     #[test]
     fn all_of_it_or_none_is_reserved() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let one = Wish { alone: vec![volume("A00001"), source("/srv")], ..Wish::default() };
         let two = Wish { alone: vec![source("/home"), volume("A00001")], ..Wish::default() };
         let first = held(&catalog.reserve(&one, "one", 10, &alive).unwrap());
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_shared_is_shared_and_nobody_has_it_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let object = Resource::Object(ObjectId([7; 16]));
         let (shared, alone) = (Wish { shared: vec![object.clone()], ..Wish::default() }, Wish::alone(object.clone()));
         let one = held(&catalog.reserve(&shared, "one", 10, &alive).unwrap());
@@ -328,7 +327,7 @@ mod tests {
     #[test]
     fn there_are_as_many_seats_as_drives() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let seats = |seats| Wish { seats, seats_of: 3, ..Wish::default() };
         let two = held(&catalog.reserve(&seats(2), "one", 10, &alive).unwrap());
         let refusal = refused(&catalog.reserve(&seats(2), "two", 10, &alive).unwrap());
@@ -341,14 +340,14 @@ mod tests {
         assert_eq!(catalog.reservations().unwrap().len(), 2);
         // More than there are: there is nobody to wait for.
         catalog.release(&[one + 1]).unwrap();
-        let mut empty = Catalog::open(&dir.path().join("empty")).unwrap();
+        let mut empty = catalog_in(&dir.path().join("empty"));
         held(&empty.reserve(&seats(4), "one", 10, &alive).unwrap());
     }
 
     #[test]
     fn what_an_owner_had_who_is_gone_is_free_and_he_is_known_by_his_generation() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
+        let mut catalog = catalog_in(dir.path());
         let (wish, volser) = (Wish::alone(volume("A00001")), Volser::new("A00001").unwrap());
         let first = held(&catalog.reserve(&wish, "one", 10, &alive).unwrap());
         check_held(&catalog.db, &volser, first).unwrap();
@@ -367,8 +366,8 @@ mod tests {
     #[test]
     fn a_catalog_made_anew_goes_on_counting() {
         let dir = tempfile::tempdir().unwrap();
-        let mut old = Catalog::open(&dir.path().join("old")).unwrap();
-        let mut anew = Catalog::open(&dir.path().join("anew")).unwrap();
+        let mut old = catalog_in(&dir.path().join("old"));
+        let mut anew = catalog_in(&dir.path().join("anew"));
         let wish = Wish::alone(volume("A00001"));
         for _ in 0..5 {
             old.reserve(&wish, "one", 10, &|_| true).unwrap();

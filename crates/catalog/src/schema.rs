@@ -1,12 +1,9 @@
 //! The database's tables, and how they came to be.
 
-use rusqlite::{Connection, TransactionBehavior};
-
 use crate::CatalogError;
 
-/// Each step takes the schema from one version to the next; `user_version` counts the steps taken. Steps are only
-/// added.
-const STEPS: [&str; 11] = [
+/// Each step takes the schema from one version to the next. Steps are only added.
+pub(crate) const STEPS: [&str; 11] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -75,7 +72,7 @@ const STEPS: [&str; 11] = [
     CREATE INDEX lacking_copies ON wanted_copies (object) WHERE whole = 0;
     ALTER TABLE volumes ADD COLUMN key_destroyed_ns INTEGER;
     ALTER TABLE copies ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
-    UPDATE copies SET ended = 1 WHERE object IN (SELECT object FROM objects WHERE complete);
+    UPDATE copies SET ended = 1 WHERE object IN (SELECT object FROM objects WHERE complete = 1);
     INSERT INTO wanted_copies SELECT object, copy, min(pool), 0 FROM copies JOIN volumes USING (volume)
         WHERE pool IS NOT NULL GROUP BY object, copy;
     ",
@@ -153,31 +150,15 @@ const STEPS: [&str; 11] = [
     ",
 ];
 
-/// Brings a database to the newest version, whatever older one it has; an empty file is version 0.
-pub(crate) fn migrate(db: &mut Connection) -> Result<(), CatalogError> {
-    if check(version(db)?)? == STEPS.len() {
-        return Ok(());
-    }
-    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have migrated while this one waited for the lock.
-    for (at, step) in STEPS.iter().enumerate().skip(check(version(&transaction)?)?) {
-        transaction.execute_batch(step)?;
-        transaction.pragma_update(None, "user_version", at + 1)?;
-    }
-    transaction.commit()?;
-    Ok(())
-}
-
-fn version(db: &Connection) -> Result<i64, CatalogError> {
-    Ok(db.query_row("PRAGMA user_version", [], |row| row.get(0))?)
-}
-
-fn check(found: i64) -> Result<usize, CatalogError> {
+/// The steps that a database of a version lacks.
+pub(crate) fn steps_from(found: i64) -> Result<&'static [&'static str], CatalogError> {
     let supported = STEPS.len() as i64;
     if found > supported {
         return Err(CatalogError::Newer { found, supported });
     }
-    usize::try_from(found).map_err(|_| CatalogError::corrupt("the catalog's database", "its version is negative"))
+    let taken = usize::try_from(found)
+        .map_err(|_| CatalogError::corrupt("the catalog's database", "the version of its schema is negative"))?;
+    Ok(&STEPS[taken..])
 }
 
 #[cfg(test)]
@@ -185,6 +166,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use capstan_format::ObjectId;
+    use rusqlite::Connection;
 
     use super::*;
     use crate::{Catalog, CopyState};

@@ -14,9 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use capstan_format::{EntryDecoder, ObjectId};
-use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::catalog::{Catalog, number};
+use crate::db::{Db, params};
 use crate::index::{Effort, Fingerprint, Index, IndexFile, IndexWriter};
 use crate::object::{Object, ObjectStatus, find};
 use crate::scratch::scratch_file;
@@ -46,14 +46,14 @@ impl Catalog {
         let (counts, fingerprint) = self.write_index(object, sealed.as_ref(), &pieces, &path)?;
         let transaction = self.write()?;
         for piece in &pieces {
-            transaction.prepare_cached("DELETE FROM pieces WHERE piece = ?1")?.execute([piece])?;
+            transaction.execute("DELETE FROM pieces WHERE piece = ?1", params![piece])?;
         }
         transaction.execute(
             "UPDATE objects SET generation = ?2, index_len = ?3, index_crcs = ?4, entries = ?5, files = ?6, bytes = ?7,
              deleted = ?8, changed = ?9, problems = ?10 WHERE object = ?1",
             params![
                 object.0,
-                before + 1,
+                number("a count of sealings", before + 1)?,
                 number("the length of an index", fingerprint.len)?,
                 fingerprint.crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect::<Vec<u8>>(),
                 number("a count", counts.entries)?,
@@ -72,20 +72,16 @@ impl Catalog {
 
     /// Complete objects with pending pieces: those that [`Catalog::seal_index`] has work for, the oldest first.
     pub fn unsealed(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT object FROM objects WHERE complete AND expired_ns IS NULL
-             AND (generation = 0 OR object IN (SELECT object FROM pieces)) ORDER BY started_ns, object",
-        )?;
-        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+        let query = "SELECT object FROM objects WHERE complete = 1 AND expired_ns IS NULL
+                     AND (generation = 0 OR object IN (SELECT object FROM pieces)) ORDER BY started_ns, object";
+        self.db.query(query, &[], |row| row.get(0).map(ObjectId))
     }
 
     /// Complete objects whose index file is not there.
     pub fn indexes_missing(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT object, generation FROM objects WHERE index_len IS NOT NULL AND expired_ns IS NULL ORDER BY object",
-        )?;
-        let sealed = statement.query_map([], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
-        let sealed = sealed.collect::<Result<Vec<(ObjectId, u64)>, _>>()?;
+        let query =
+            "SELECT object, generation FROM objects WHERE index_len IS NOT NULL AND expired_ns IS NULL ORDER BY object";
+        let sealed: Vec<(ObjectId, u64)> = self.db.query(query, &[], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
         let dir = self.index_dir();
         let is_missing = |(object, generation): &(ObjectId, u64)| !index_path(&dir, *object, *generation).exists();
         Ok(sealed.into_iter().filter(is_missing).map(|(object, _)| object).collect())
@@ -96,7 +92,7 @@ impl Catalog {
     pub fn index(&self, object: ObjectId) -> Result<Index, CatalogError> {
         loop {
             // One snapshot of the database, so that no entry is missed or seen twice while another process seals.
-            let snapshot = self.db.unchecked_transaction()?;
+            let snapshot = self.db.snapshot()?;
             let record = find(&snapshot, object)?.ok_or(CatalogError::UnknownObject(object))?;
             if record.status == ObjectStatus::Expired {
                 return Err(CatalogError::Expired(object));
@@ -201,7 +197,7 @@ impl Sealed {
 }
 
 /// An object, if it is complete.
-fn complete(db: &Connection, object: ObjectId) -> Result<Object, CatalogError> {
+fn complete(db: &Db, object: ObjectId) -> Result<Object, CatalogError> {
     let record = find(db, object)?.ok_or(CatalogError::UnknownObject(object))?;
     match record.status {
         ObjectStatus::Complete => Ok(record),
@@ -210,37 +206,32 @@ fn complete(db: &Connection, object: ObjectId) -> Result<Object, CatalogError> {
     }
 }
 
-fn sealed(db: &Connection, object: ObjectId) -> Result<Option<Sealed>, CatalogError> {
+fn sealed(db: &Db, object: ObjectId) -> Result<Option<Sealed>, CatalogError> {
     let query = "SELECT generation, index_len, index_crcs FROM objects WHERE object = ?1 AND index_len IS NOT NULL";
-    let mut statement = db.prepare_cached(query)?;
-    let sealed = statement.query_row([object.0], |row| {
-        let crcs = row.get_ref(2)?.as_blob()?;
-        let crcs = crcs.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
+    db.query_first(query, params![object.0], |row| {
+        let crcs =
+            row.bytes(2)?.chunks_exact(4).map(|crc| u32::from_le_bytes([crc[0], crc[1], crc[2], crc[3]])).collect();
         Ok(Sealed { generation: row.get(0)?, fingerprint: Fingerprint { len: row.get(1)?, crcs } })
-    });
-    Ok(sealed.optional()?)
+    })
 }
 
-fn pieces(db: &Connection, object: ObjectId) -> Result<Vec<i64>, CatalogError> {
-    let mut statement = db.prepare_cached("SELECT piece FROM pieces WHERE object = ?1 ORDER BY piece")?;
-    Ok(statement.query_map([object.0], |row| row.get(0))?.collect::<Result<_, _>>()?)
+fn pieces(db: &Db, object: ObjectId) -> Result<Vec<i64>, CatalogError> {
+    db.query("SELECT piece FROM pieces WHERE object = ?1 ORDER BY piece", params![object.0], |row| row.get(0))
 }
 
 /// The packed entries of a piece; `None` if another process sealed it meanwhile.
-fn read_piece(db: &Connection, piece: i64) -> Result<Option<Vec<u8>>, CatalogError> {
-    let mut statement = db.prepare_cached("SELECT raw_len, crc, stored FROM pieces WHERE piece = ?1")?;
-    let mut rows = statement.query([piece])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let raw_len: u64 = row.get(0)?;
-    let stored = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-    if raw_len > RUN_LEN_MAX {
-        return Err(damaged_piece("a run of entries is impossibly long"));
-    }
-    let run = zstd::bulk::decompress(stored, raw_len as usize).map_err(damaged_piece)?;
-    if capstan_format::crc32c(&run) != row.get::<_, u32>(1)? {
-        return Err(damaged_piece("the checksum of a run of entries is wrong"));
-    }
-    Ok(Some(run))
+fn read_piece(db: &Db, piece: i64) -> Result<Option<Vec<u8>>, CatalogError> {
+    db.query_first("SELECT raw_len, crc, stored FROM pieces WHERE piece = ?1", params![piece], |row| {
+        let raw_len: u64 = row.get(0)?;
+        if raw_len > RUN_LEN_MAX {
+            return Err(damaged_piece("a run of entries is impossibly long"));
+        }
+        let run = zstd::bulk::decompress(row.bytes(2)?, raw_len as usize).map_err(damaged_piece)?;
+        if capstan_format::crc32c(&run) != row.get::<u32>(1)? {
+            return Err(damaged_piece("the checksum of a run of entries is wrong"));
+        }
+        Ok(run)
+    })
 }
 
 fn damaged_piece(reason: impl std::fmt::Display) -> CatalogError {

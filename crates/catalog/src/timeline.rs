@@ -25,10 +25,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use capstan_format::ObjectId;
-use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::{Db, Transaction, params};
 
 /// How far a clock may stand behind the newest record without doubt: time servers set clocks back by seconds, and hosts
 /// that share a state directory differ by no more than other software of theirs bears (Kerberos refuses above five
@@ -218,22 +218,21 @@ fn id_ms(object: ObjectId) -> Option<u64> {
 impl Catalog {
     /// When all objects were begun, expired ones too, and whether the clock is believed now.
     pub fn timeline(&self, now_ns: i64) -> Result<Timeline, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT object, started_ns FROM objects ORDER BY object")?;
-        let objects = statement.query_map([], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
-        let objects = objects.collect::<Result<Vec<_>, _>>()?;
-        let mut statement = self.db.prepare_cached("SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation")?;
-        let confirmed =
-            statement.query_map([], |row| Ok(ClockConfirmed { at_ns: row.get(0)?, after: ObjectId(row.get(1)?) }))?;
-        Ok(Timeline::new(&objects, &confirmed.collect::<Result<Vec<_>, _>>()?, now_ns))
+        let objects = "SELECT object, started_ns FROM objects ORDER BY object";
+        let objects = self.db.query(objects, &[], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
+        let confirmed = "SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation";
+        let confirmed = self
+            .db
+            .query(confirmed, &[], |row| Ok(ClockConfirmed { at_ns: row.get(0)?, after: ObjectId(row.get(1)?) }))?;
+        Ok(Timeline::new(&objects, &confirmed, now_ns))
     }
 
     /// Notes an operator's word that the clock is right now.
     pub fn confirm_clock(&mut self, now_ns: i64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let after = last_object(&transaction)?.unwrap_or(ObjectId([0; 16]));
-        transaction.execute("INSERT INTO clock_confirmed (at_ns, after) VALUES (?1, ?2)", params![now_ns, after.0])?;
-        transaction.commit()?;
-        Ok(())
+        put_confirmation(&transaction, now_ns, after.0)?;
+        transaction.commit()
     }
 
     /// The object that was recorded last, whatever became of it.
@@ -242,9 +241,16 @@ impl Catalog {
     }
 }
 
-pub(crate) fn last_object(db: &Connection) -> Result<Option<ObjectId>, CatalogError> {
+pub(crate) fn last_object(db: &Db) -> Result<Option<ObjectId>, CatalogError> {
     let query = "SELECT object FROM objects ORDER BY object DESC LIMIT 1";
-    Ok(db.query_row(query, [], |row| row.get(0).map(ObjectId)).optional()?)
+    db.query_first(query, &[], |row| row.get(0).map(ObjectId))
+}
+
+/// Notes that the clock was right at a time, behind the last object that was recorded then.
+pub(crate) fn put_confirmation(db: &Transaction<'_>, at_ns: i64, after: [u8; 16]) -> Result<(), CatalogError> {
+    let put = "INSERT INTO clock_confirmed (confirmation, at_ns, after)
+               SELECT (SELECT coalesce(max(confirmation), 0) + 1 FROM clock_confirmed), ?1, ?2";
+    db.execute(put, params![at_ns, after]).map(drop)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Volumes: which cartridges there are, what state each is in, and what became of its earlier lives.
 
 use capstan_format::{Algorithm, KeyTag, Volser, VolumeId};
-use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
-use crate::pool::{algorithm, impossible};
+use crate::db::{Db, Row, Transaction, impossible, params};
+use crate::pool::algorithm;
 
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,6 +122,9 @@ impl Volume {
     }
 }
 
+const COLUMNS: &str = "volser, pool, volume, state, key_tag, algorithm, capacity, written, end_lbn, checkpoint_lbn,
+    labelled_ns, written_ns, read_ns, mounts, errors, recycled, key_destroyed_ns, medium";
+
 impl Catalog {
     /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
     pub fn put_volume(&mut self, volume: &Volume) -> Result<(), CatalogError> {
@@ -132,8 +135,7 @@ impl Catalog {
             same_life(&recorded, volume)?;
         }
         upsert(&transaction, volume)?;
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// Changes what `change` changes of a volume, and gives it as it is then.
@@ -151,8 +153,9 @@ impl Catalog {
     /// Notes that the key of a tag was destroyed, for those who ask without opening the key store.
     pub fn key_destroyed(&mut self, tag: &KeyTag, destroyed_ns: i64) -> Result<(), CatalogError> {
         let note = "UPDATE volumes SET key_destroyed_ns = ?2 WHERE key_tag = ?1 AND key_destroyed_ns IS NULL";
-        self.db.execute(note, params![tag.0, destroyed_ns])?;
-        Ok(())
+        let transaction = self.write()?;
+        transaction.execute(note, params![tag.0, destroyed_ns])?;
+        transaction.commit()
     }
 
     /// The volume of a barcode.
@@ -162,14 +165,12 @@ impl Catalog {
 
     /// All volumes, by barcode.
     pub fn volumes(&self) -> Result<Vec<Volume>, CatalogError> {
-        let mut statement = self.db.prepare_cached("SELECT * FROM volumes ORDER BY volser")?;
-        Ok(statement.query_map([], volume)?.collect::<Result<_, _>>()?)
+        self.db.query(&format!("SELECT {COLUMNS} FROM volumes ORDER BY volser"), &[], volume)
     }
 }
 
-pub(crate) fn find(db: &Connection, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
-    let mut statement = db.prepare_cached("SELECT * FROM volumes WHERE volser = ?1")?;
-    Ok(statement.query_row([volser.as_str()], volume).optional()?)
+pub(crate) fn find(db: &Db, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
+    db.query_first(&format!("SELECT {COLUMNS} FROM volumes WHERE volser = ?1"), params![volser.as_str()], volume)
 }
 
 fn same_life(recorded: &Volume, now: &Volume) -> Result<(), CatalogError> {
@@ -184,50 +185,54 @@ pub(crate) fn life(id: Option<VolumeId>) -> String {
     id.map_or_else(|| "none (blank)".to_owned(), |id| id.to_string())
 }
 
-pub(crate) fn upsert(db: &Connection, volume: &Volume) -> Result<(), CatalogError> {
+pub(crate) fn upsert(db: &Transaction<'_>, volume: &Volume) -> Result<(), CatalogError> {
     if let Some(pool) = &volume.pool
-        && !db.prepare_cached("SELECT 1 FROM pools WHERE name = ?1")?.exists([pool])?
+        && !db.exists("SELECT 1 FROM pools WHERE name = ?1", params![pool])?
     {
         return Err(CatalogError::UnknownPool(pool.clone()));
     }
-    db.prepare_cached("DELETE FROM volumes WHERE volser = ?1")?.execute([volume.volser.as_str()])?;
-    db.prepare_cached(
-        "INSERT INTO volumes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
-    )?
-    .execute(params![
-        volume.volser.as_str(),
-        volume.pool,
-        volume.id.map(|id| id.0.cast_signed()),
-        volume.state.code(),
-        volume.key.map(|key| key.tag.0),
-        volume.key.map(|key| key.algorithm.code()),
-        volume.capacity.map(|capacity| number("the capacity", capacity)).transpose()?,
-        number("bytes written", volume.written)?,
-        number("the end of data", volume.end_of_data_lbn)?,
-        number("the last checkpoint", volume.checkpoint_lbn)?,
-        volume.labelled_ns,
-        volume.written_ns,
-        volume.read_ns,
-        number("the mount count", volume.mounts)?,
-        number("the error count", volume.errors)?,
-        volume.recycled,
-        volume.key_destroyed_ns,
-        volume.medium.code(),
-    ])?;
-    Ok(())
+    db.execute("DELETE FROM volumes WHERE volser = ?1", params![volume.volser.as_str()])?;
+    let insert = format!(
+        "INSERT INTO volumes ({COLUMNS})
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+    );
+    db.execute(
+        &insert,
+        params![
+            volume.volser.as_str(),
+            volume.pool,
+            volume.id.map(|id| id.0.cast_signed()),
+            volume.state.code(),
+            volume.key.map(|key| key.tag.0),
+            volume.key.map(|key| key.algorithm.code()),
+            volume.capacity.map(|capacity| number("the capacity", capacity)).transpose()?,
+            number("bytes written", volume.written)?,
+            number("the end of data", volume.end_of_data_lbn)?,
+            number("the last checkpoint", volume.checkpoint_lbn)?,
+            volume.labelled_ns,
+            volume.written_ns,
+            volume.read_ns,
+            number("the mount count", volume.mounts)?,
+            number("the error count", volume.errors)?,
+            volume.recycled,
+            volume.key_destroyed_ns,
+            volume.medium.code(),
+        ],
+    )
+    .map(drop)
 }
 
-fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
+fn volume(row: &Row<'_>) -> Result<Volume, CatalogError> {
     let (code, medium): (u8, u8) = (row.get(3)?, row.get(17)?);
-    let key = match (row.get(4)?, row.get::<_, Option<u8>>(5)?) {
-        (Some(tag), Some(code)) => Some(KeyRef { tag: KeyTag(tag), algorithm: algorithm(5, code)? }),
+    let key = match (row.get(4)?, row.get::<Option<u8>>(5)?) {
+        (Some(tag), Some(code)) => Some(KeyRef { tag: KeyTag(tag), algorithm: algorithm(code)? }),
         _ => None,
     };
     Ok(Volume {
-        volser: volser(0, &row.get::<_, String>(0)?)?,
+        volser: volser(row, 0)?,
         pool: row.get(1)?,
-        id: row.get::<_, Option<i64>>(2)?.map(|id| VolumeId(id.cast_unsigned())),
-        state: *VolumeState::ALL.get(usize::from(code)).ok_or_else(|| impossible(3, "a volume's state", code))?,
+        id: row.get::<Option<i64>>(2)?.map(|id| VolumeId(id.cast_unsigned())),
+        state: *VolumeState::ALL.get(usize::from(code)).ok_or_else(|| impossible("a volume's state", code))?,
         key,
         capacity: row.get(6)?,
         written: row.get(7)?,
@@ -240,10 +245,12 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
         errors: row.get(14)?,
         recycled: row.get(15)?,
         key_destroyed_ns: row.get(16)?,
-        medium: *MediumKind::ALL.get(usize::from(medium)).ok_or_else(|| impossible(17, "a kind of medium", medium))?,
+        medium: *MediumKind::ALL.get(usize::from(medium)).ok_or_else(|| impossible("a kind of medium", medium))?,
     })
 }
 
-pub(crate) fn volser(at: usize, text: &str) -> rusqlite::Result<Volser> {
-    Volser::new(text).map_err(|_| impossible(at, "a volser", text))
+/// The barcode in a column.
+pub(crate) fn volser(row: &Row<'_>, at: usize) -> Result<Volser, CatalogError> {
+    let text: String = row.get(at)?;
+    Volser::new(&text).map_err(|_| impossible("a volser", text))
 }

@@ -1,10 +1,10 @@
 //! The end of a volume's life: it is labelled anew, erased, lost or destroyed, and what stood on it is gone.
 
 use capstan_format::{ObjectId, Volser, VolumeId};
-use rusqlite::{Connection, Row, params};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
+use crate::db::{Row, Transaction, params};
 use crate::expire::{purge, remove_indexes};
 use crate::volume::{Volume, find, upsert};
 
@@ -51,7 +51,7 @@ impl Catalog {
         let transaction = self.write()?;
         let volume = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
         let (lost, purged) = volume.id.map_or(Ok(Default::default()), |id| lose_copies(&transaction, id, promise))?;
-        transaction.execute("DELETE FROM volumes WHERE volser = ?1", [volser.as_str()])?;
+        transaction.execute("DELETE FROM volumes WHERE volser = ?1", params![volser.as_str()])?;
         transaction.commit()?;
         remove_indexes(&dir, &purged)?;
         Ok(lost)
@@ -64,26 +64,23 @@ type Gone = (Vec<LostCopy>, Vec<(ObjectId, u64)>);
 
 /// Deletes all that stood on a life of a volume. Expired objects of which it held the last copy, or a part, cannot be
 /// taken back.
-fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Gone, CatalogError> {
+fn lose_copies(db: &Transaction<'_>, life: VolumeId, promise: Promise) -> Result<Gone, CatalogError> {
     let life = life.0.cast_signed();
-    let mut statement = db.prepare(
-        "SELECT object, copy,
-                (SELECT count(DISTINCT copy) FROM copies AS others
-                 WHERE others.object = copies.object AND others.copy <> copies.copy)
-         FROM copies WHERE volume = ?1 ORDER BY object",
-    )?;
+    let query = "SELECT object, copy,
+                        (SELECT count(DISTINCT others.copy) FROM copies AS others
+                         WHERE others.object = copies.object AND others.copy <> copies.copy)
+                 FROM copies WHERE volume = ?1 ORDER BY object";
     let lost =
         |row: &Row<'_>| Ok(LostCopy { object: ObjectId(row.get(0)?), copy: row.get(1)?, copies_left: row.get(2)? });
-    let mut lost: Vec<LostCopy> = statement.query_map([life], lost)?.collect::<Result<_, _>>()?;
+    let mut lost: Vec<LostCopy> = db.query(query, params![life], lost)?;
     for table in ["extents", "copies", "checkpoints", "sessions", "damage", "verifications"] {
-        db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), [life])?;
+        db.execute(&format!("DELETE FROM {table} WHERE volume = ?1"), params![life])?;
     }
     lose(db, &lost, promise)?;
     let expired = "SELECT object FROM objects WHERE expired_ns IS NOT NULL AND object = ?1";
-    let mut expired = db.prepare(expired)?;
     let mut given_up = Vec::new();
     for copy in &lost {
-        if expired.exists([copy.object.0])? {
+        if db.exists(expired, params![copy.object.0])? {
             given_up.push(*copy);
         }
     }
@@ -94,23 +91,21 @@ fn lose_copies(db: &Connection, life: VolumeId, promise: Promise) -> Result<Gone
 
 /// Takes back what stood on a volume that is gone: a copy that has other volumes is to be mended; one that has none is
 /// to be made again, or is given up with its last volume.
-fn lose(db: &Connection, lost: &[LostCopy], promise: Promise) -> Result<(), CatalogError> {
+fn lose(db: &Transaction<'_>, lost: &[LostCopy], promise: Promise) -> Result<(), CatalogError> {
     for LostCopy { object, copy, copies_left } in lost {
         let copy_left = "SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2";
         let again = promise == Promise::Keep && *copies_left > 0;
-        if again || db.prepare_cached(copy_left)?.exists(params![object.0, copy])? {
+        if again || db.exists(copy_left, params![object.0, copy])? {
             // What has no bytes, such as the note that a path is gone, may have stood on the lost volume alone; so the
             // copy is ended anew, with all such notes.
-            db.prepare_cached("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
-            db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
+            db.execute("UPDATE copies SET ended = 0 WHERE object = ?1 AND copy = ?2", params![object.0, copy])?;
+            let doubt = "UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND copy = ?2";
+            db.execute(doubt, params![object.0, copy])?;
         } else if *copies_left > 0 {
-            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1 AND copy = ?2")?
-                .execute(params![object.0, copy])?;
+            db.execute("DELETE FROM wanted_copies WHERE object = ?1 AND copy = ?2", params![object.0, copy])?;
         } else {
             // Nothing is left that a further copy could be made from.
-            db.prepare_cached("DELETE FROM wanted_copies WHERE object = ?1")?.execute([object.0])?;
+            db.execute("DELETE FROM wanted_copies WHERE object = ?1", params![object.0])?;
         }
     }
     Ok(())

@@ -10,10 +10,10 @@
 //! takes it back: a stream that turns out to be longer, a volume that is labelled anew.
 
 use capstan_format::ObjectId;
-use rusqlite::{Connection, params};
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
+use crate::db::{Row, Transaction, params};
 
 /// A copy that an object is wanted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,20 @@ pub enum CopyState {
     Whole,
 }
 
-const WANTED: &str = "SELECT object, copy, pool, whole, EXISTS
-    (SELECT 1 FROM copies WHERE copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy AND ended)
-    FROM wanted_copies";
+macro_rules! wanted {
+    ($rest:literal) => {
+        concat!(
+            "SELECT object, copy, pool, whole, EXISTS
+             (SELECT 1 FROM copies WHERE copies.object = wanted_copies.object AND copies.copy = wanted_copies.copy
+              AND ended = 1)
+             FROM wanted_copies ",
+            $rest
+        )
+    };
+}
+
+/// Copies of complete objects that are not known to be whole.
+const LACKING: &str = wanted!("JOIN objects USING (object) WHERE whole = 0 AND complete = 1 AND expired_ns IS NULL");
 
 const EXTENTS_OF_COPY: &str = "SELECT count(*) FROM extents JOIN copies
     ON copies.object = extents.object AND copies.volume = extents.volume
@@ -57,45 +68,36 @@ impl Catalog {
     /// nothing ever was; so whoever makes an object has reserved it before.
     pub fn promise_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute(FORGET, [])?;
+        transaction.execute(FORGET, &[])?;
         for (object, copy, pool) in wanted {
             want(&transaction, *object, *copy, pool)?;
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 
     /// The copies that an object is wanted in, by number.
     pub fn wanted_copies(&self, object: ObjectId) -> Result<Vec<WantedCopy>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!("{WANTED} WHERE object = ?1 ORDER BY copy"))?;
-        Ok(statement.query_map([object.0], wanted_row)?.collect::<Result<_, _>>()?)
+        self.db.query(wanted!("WHERE object = ?1 ORDER BY copy"), params![object.0], wanted_row)
     }
 
     /// Wanted copies of complete objects that are not known to be whole, the oldest object first.
     pub fn lacking_copies(&self) -> Result<Vec<WantedCopy>, CatalogError> {
-        let mut statement = self.db.prepare_cached(&format!(
-            "{WANTED} JOIN objects USING (object) WHERE whole = 0 AND complete AND expired_ns IS NULL
-             ORDER BY started_ns, object, copy"
-        ))?;
-        Ok(statement.query_map([], wanted_row)?.collect::<Result<_, _>>()?)
+        self.db.query(&format!("{LACKING} ORDER BY started_ns, object, copy"), &[], wanted_row)
     }
 
     /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id.
     /// One pass over all copies.
     pub fn readable_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT DISTINCT object FROM
-                 (SELECT object FROM wanted_copies JOIN copies USING (object, copy) JOIN volumes USING (volume)
-                  WHERE whole = 1 GROUP BY object, copy HAVING count(key_destroyed_ns) = 0)
-             JOIN objects USING (object) WHERE complete AND expired_ns IS NULL ORDER BY object",
-        )?;
-        Ok(statement.query_map([], |row| row.get(0).map(ObjectId))?.collect::<Result<_, _>>()?)
+        let query = "SELECT DISTINCT object FROM
+                         (SELECT object FROM wanted_copies JOIN copies USING (object, copy) JOIN volumes USING (volume)
+                          WHERE whole = 1 GROUP BY object, copy HAVING count(key_destroyed_ns) = 0) AS readable
+                     JOIN objects USING (object) WHERE complete = 1 AND expired_ns IS NULL ORDER BY object";
+        self.db.query(query, &[], |row| row.get(0).map(ObjectId))
     }
 
     /// How many extents a copy has.
     pub fn extents_of_copy(&self, object: ObjectId, copy: u8) -> Result<u64, CatalogError> {
-        let mut statement = self.db.prepare_cached(EXTENTS_OF_COPY)?;
-        Ok(statement.query_row(params![object.0, copy], |row| row.get(0))?)
+        self.db.query_count(EXTENTS_OF_COPY, params![object.0, copy])
     }
 
     /// Keeps that copies hold all of their objects, in one transaction: each with the extents that it had when it was
@@ -103,21 +105,19 @@ impl Catalog {
     pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8, u64)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for (object, copy, extents) in copies {
-            transaction
-                .prepare_cached(&format!(
-                    "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
-                     AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended)
-                     AND ({EXTENTS_OF_COPY}) = ?3"
-                ))?
-                .execute(params![object.0, copy, number("a count of extents", *extents)?])?;
+            let keep = format!(
+                "UPDATE wanted_copies SET whole = 1 WHERE object = ?1 AND copy = ?2
+                 AND EXISTS (SELECT 1 FROM copies WHERE object = ?1 AND copy = ?2 AND ended = 1)
+                 AND ({EXTENTS_OF_COPY}) = ?3"
+            );
+            transaction.execute(&keep, params![object.0, copy, number("a count of extents", *extents)?])?;
         }
-        transaction.commit()?;
-        Ok(())
+        transaction.commit()
     }
 }
 
-fn wanted_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WantedCopy> {
-    let state = match (row.get::<_, bool>(3)?, row.get::<_, bool>(4)?) {
+fn wanted_row(row: &Row<'_>) -> Result<WantedCopy, CatalogError> {
+    let state = match (row.get::<bool>(3)?, row.get::<bool>(4)?) {
         (true, _) => CopyState::Whole,
         (false, true) => CopyState::Ended,
         (false, false) => CopyState::Open,
@@ -127,19 +127,15 @@ fn wanted_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WantedCopy> {
 
 /// Notes a wanted copy. Should a copy's volumes be of several pools, the first by name counts, whatever order they come
 /// in.
-pub(crate) fn want(db: &Connection, object: ObjectId, copy: u8, pool: &str) -> Result<(), CatalogError> {
-    db.prepare_cached(
-        "INSERT INTO wanted_copies VALUES (?1, ?2, ?3, 0)
-         ON CONFLICT DO UPDATE SET pool = excluded.pool WHERE excluded.pool < pool",
-    )?
-    .execute(params![object.0, copy, pool])?;
-    Ok(())
+pub(crate) fn want(db: &Transaction<'_>, object: ObjectId, copy: u8, pool: &str) -> Result<(), CatalogError> {
+    let put = "INSERT INTO wanted_copies (object, copy, pool, whole) VALUES (?1, ?2, ?3, 0)
+               ON CONFLICT (object, copy) DO UPDATE SET pool = excluded.pool WHERE excluded.pool < wanted_copies.pool";
+    db.execute(put, params![object.0, copy, pool]).map(drop)
 }
 
 /// Takes back that copies of an object are whole: one of its streams is longer than was known.
-pub(crate) fn look_again(db: &Connection, object: ObjectId) -> Result<(), CatalogError> {
-    db.prepare_cached("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND whole = 1")?.execute([object.0])?;
-    Ok(())
+pub(crate) fn look_again(db: &Transaction<'_>, object: ObjectId) -> Result<(), CatalogError> {
+    db.execute("UPDATE wanted_copies SET whole = 0 WHERE object = ?1 AND whole = 1", params![object.0]).map(drop)
 }
 
 #[cfg(test)]
@@ -147,6 +143,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+    use crate::place_in_tests::catalog_in;
     use crate::{Resource, Wish};
 
     /// A backup asks this at its end; history must not make it slower.
@@ -154,12 +151,9 @@ mod tests {
     fn what_lacks_something_is_found_by_an_index_of_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(dir.path()).unwrap();
-        let queries = [
-            format!("{WANTED} JOIN objects USING (object) WHERE whole = 0 AND complete AND expired_ns IS NULL"),
-            FORGET.to_owned(),
-        ];
-        for query in queries {
-            let mut statement = catalog.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+        let db = catalog.db.sqlite().unwrap();
+        for query in [LACKING, FORGET] {
+            let mut statement = db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
             let plan: Vec<String> =
                 statement.query_map([], |row| row.get(3)).unwrap().collect::<Result<_, _>>().unwrap();
             assert!(plan[0].contains("INDEX lacking_copies"), "{plan:?}");
@@ -170,10 +164,9 @@ mod tests {
     #[test]
     fn what_never_had_a_checkpoint_does_not_pile_up() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(dir.path()).unwrap();
-        let rows = |catalog: &Catalog| -> u64 {
-            catalog.db.query_row("SELECT count(*) FROM wanted_copies", [], |row| row.get(0)).unwrap()
-        };
+        let mut catalog = catalog_in(dir.path());
+        let rows =
+            |catalog: &Catalog| -> u64 { catalog.db.query_count("SELECT count(*) FROM wanted_copies", &[]).unwrap() };
         for run in 1..20u8 {
             let object = ObjectId([run; 16]);
             catalog.promise_copies(&[(object, 1, "main"), (object, 2, "main-copy2")]).unwrap();

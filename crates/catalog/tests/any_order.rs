@@ -8,7 +8,7 @@ use std::path::Path;
 
 use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Promise, Recorded, Volume};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
-use tape::{Random, Tape, Written, catalog, object, object_id, part};
+use tape::{Random, Tape, Written, catalog, catalog_in, object, object_id, part};
 
 /// Entries by directory and name, as an index orders them.
 type Entries = BTreeMap<(Vec<u8>, Vec<u8>), FileEntry>;
@@ -233,7 +233,7 @@ fn any_order_any_number_of_times_gives_the_same_catalog() {
             assert_eq!(written.record(&mut rebuilt).unwrap(), Recorded::Known);
         }
         drop(rebuilt);
-        assert_eq!(dump(&Catalog::open(rebuilt_dir.path()).unwrap()), dump(&live));
+        assert_eq!(dump(&catalog_in(rebuilt_dir.path())), dump(&live));
     }
 }
 

@@ -12,7 +12,17 @@ use capstan_format::{FileEntry, ObjectId, ObjectState};
 use tape::{Random, Tape, catalog, file, object, object_id, part};
 
 fn sealed() -> (tempfile::TempDir, ObjectId, PathBuf) {
+    sealed_in(tempfile::tempdir().unwrap())
+}
+
+/// One whose tables are in a file here, whatever database is under test.
+fn sealed_in_sqlite() -> (tempfile::TempDir, ObjectId, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
+    Catalog::open(dir.path()).unwrap();
+    sealed_in(dir)
+}
+
+fn sealed_in(dir: tempfile::TempDir) -> (tempfile::TempDir, ObjectId, PathBuf) {
     let mut tape = Tape::new("A00001", 11);
     let mut catalog = catalog(dir.path(), &[&tape]);
     let entries: Vec<FileEntry> = (0..50).map(|at| file(&format!("a/{at}"), 0, at * 1024)).collect();
@@ -48,7 +58,7 @@ fn an_index_that_is_gone_cut_or_another_says_rebuild() {
 
 #[test]
 fn a_damaged_database_says_rebuild_and_a_newer_one_says_newer() {
-    let (dir, _, _) = sealed();
+    let (dir, _, _) = sealed_in_sqlite();
     let db = dir.path().join("catalog.db");
     let good = fs::read(&db).unwrap();
     fs::write(&db, b"this is no database, and long enough to be looked at as one........................").unwrap();
@@ -69,7 +79,7 @@ fn a_damaged_database_says_rebuild_and_a_newer_one_says_newer() {
 #[test]
 fn damage_to_the_database_never_panics() {
     let mut random = Random::seeded("damage_to_the_database_never_panics");
-    let (dir, id, _) = sealed();
+    let (dir, id, _) = sealed_in_sqlite();
     let db = dir.path().join("catalog.db");
     let good = fs::read(&db).unwrap();
     let mut errors = 0;

@@ -11,12 +11,12 @@ use capstan_format::{
     Algorithm, CatalogPart, ExtentRecord, FileEntry, KeyTag, ObjectId, ObjectRecord, ObjectState, PartRecord, Volser,
     VolumeId,
 };
-use tape::{Tape, catalog, file, object, object_id, part};
+use tape::{Tape, catalog, catalog_in, file, object, object_id, part};
 
 #[test]
 fn pools_and_volumes_are_kept_as_they_were_put() {
     let dir = tempfile::tempdir().unwrap();
-    let mut catalog = Catalog::open(dir.path()).unwrap();
+    let mut catalog = catalog_in(dir.path());
     let pool = Pool {
         name: "vault".to_owned(),
         encryption: Some(Algorithm::Aes256Ccm),
@@ -41,7 +41,7 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
     catalog.put_volume(&volume).unwrap();
     catalog.put_volume(&Volume::blank(Volser::new("A00000").unwrap())).unwrap();
     drop(catalog);
-    let mut catalog = Catalog::open(dir.path()).unwrap();
+    let mut catalog = catalog_in(dir.path());
     assert_eq!(catalog.pools().unwrap(), std::slice::from_ref(&pool));
     assert_eq!(catalog.volume(&volume.volser).unwrap(), Some(volume.clone()));
     assert_eq!(catalog.volumes().unwrap().len(), 2);
@@ -194,7 +194,7 @@ fn a_part_that_contradicts_itself_is_refused_whole() {
 #[test]
 fn jobs_are_listed_latest_first() {
     let dir = tempfile::tempdir().unwrap();
-    let mut catalog = Catalog::open(dir.path()).unwrap();
+    let mut catalog = catalog_in(dir.path());
     let start = |kind, started_ns| JobStart { kind, subject: "/usr", process: "boot 1 2", started_ns };
     let first = catalog.begin_job(&start("backup", 1)).unwrap();
     let second = catalog.begin_job(&start("restore", 2)).unwrap();
@@ -218,7 +218,7 @@ fn jobs_are_listed_latest_first() {
 
     // A catalog that is made anew goes on with the log.
     let other = tempfile::tempdir().unwrap();
-    let mut anew = Catalog::open(other.path()).unwrap();
+    let mut anew = catalog_in(other.path());
     anew.take_over_jobs(&catalog).unwrap();
     assert_eq!(anew.jobs(10).unwrap(), jobs);
     assert_eq!(

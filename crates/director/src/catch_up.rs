@@ -285,6 +285,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::sync::Arc;
 
+    use capstan_catalog::Database;
     use capstan_tape::{Drive, DriveError, Fault, Faulty};
 
     use super::*;
@@ -298,7 +299,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, source) = (dir.path().join("state"), dir.path().join("source"));
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, Some(&unlock)).unwrap();
+        Site::init(
+            &state,
+            &InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite },
+            Some(&unlock),
+        )
+        .unwrap();
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("a"), "a").unwrap();
         let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();

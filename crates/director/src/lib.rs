@@ -89,7 +89,7 @@ pub use plan::{OlderVersion, PassRow, RestorePlan};
 pub use pools::{Candidate, Choice, DEFAULT_POOL, Fill, Refill, Shortage, choose_volume};
 pub use process::number_of as process_number;
 pub use protection::Protection;
-pub use rebuild::{RebuildReport, rebuild};
+pub use rebuild::{RebuildOptions, RebuildReport, rebuild};
 pub use rebuild_index::IndexReport;
 pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, StreamInput, Target};
@@ -103,8 +103,8 @@ pub use verify_object::VerifiedCopy;
 // The words of lower rooms that this room's methods speak in, so that a door needs no other room.
 pub use capstan_catalog::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockDoubt, ClockReading, CopyState, Counts, Damage as DamageOnRecord,
-    GoneSource, Job, JobEnd, JobOutcome, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, StateEntry,
-    Timeline, Verification, Volume, VolumeState,
+    Database, GoneSource, Job, JobEnd, JobOutcome, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise,
+    StateEntry, Timeline, Verification, Volume, VolumeState,
 };
 pub use capstan_format::{
     Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,

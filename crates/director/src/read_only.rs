@@ -2,7 +2,8 @@
 //!
 //! Whoever restores must be able to, so what is read works as ever: on a stand-in. That is a scratch directory with
 //! copies of what is small (settings, database, sealed key store) and links to what is large (index files, cartridges).
-//! What a job notes there is gone with it, and whatever is more than reading is refused at the writer's lock.
+//! What a job notes there is gone with it, unless the tables of the catalog are in a database elsewhere. Whatever is
+//! more than reading is refused at the lock of writers.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -18,7 +19,8 @@ use crate::config::{Config, find_settings};
 const PLACES: [&str; 3] = ["/run", "/dev/shm", "/tmp"];
 
 /// Files of a state directory that are copied, where they are there.
-const COPIED: [&str; 4] = ["keys.db", "keys.db-journal", "catalog/catalog.db", "catalog/catalog.db-wal"];
+const COPIED: [&str; 5] =
+    ["keys.db", "keys.db-journal", "catalog/catalog.db", "catalog/catalog.db-wal", "catalog/database.json"];
 
 /// Parts of a virtual library that are linked. Its drives are the stand-in's own.
 const LINKED: [&str; 3] = ["slots", "mail", "library.id"];

@@ -8,7 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{Catalog, CheckpointSeen, KeyRef, MediumKind, Pool, ScratchFeed, Volume, VolumeState};
+use capstan_catalog::{
+    Catalog, CatalogError, CheckpointSeen, Database, KeyRef, MediumKind, Pool, ScratchFeed, Volume, VolumeState,
+};
 use capstan_format::Volser;
 use capstan_keys::Unlock;
 use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
@@ -43,25 +45,45 @@ pub struct RebuildReport {
     pub old: Option<PathBuf>,
 }
 
-/// Makes the catalog of a state directory anew. The old one stays beside it unless `discard_old`.
+/// How a catalog is made anew.
+#[derive(Debug, Default)]
+pub struct RebuildOptions {
+    /// What holds the new one's tables; the old one's database, where none is named.
+    pub database: Option<Database>,
+    /// Whether the old one is removed once the new one is there, and not kept beside it.
+    pub discard_old: bool,
+}
+
+/// The catalog that is replaced, as far as it can be read.
+type Old = Result<Catalog, CatalogError>;
+
+/// Makes the catalog of a state directory anew.
 pub fn rebuild(
     dir: &Path,
     unlock: Option<&Unlock>,
     clock: Clock,
     events: Events,
-    discard_old: bool,
+    options: &RebuildOptions,
 ) -> Result<RebuildReport, DirectorError> {
     check_writable(dir)?;
-    let staged = dir.join("catalog.new");
+    let (place, staged) = (dir.join("catalog"), dir.join("catalog.new"));
     if staged.exists() {
-        std::fs::remove_dir_all(&staged).map_err(DirectorError::host("remove", &staged))?;
+        discard(&staged, &events)?;
     }
-    keep_library(&dir.join("catalog"), &staged)?;
-    let site = Site::open_with_catalog(dir, &staged, unlock, clock, events)?;
+    let database = match &options.database {
+        Some(database) => database.clone(),
+        None => Database::of(&place)?,
+    };
+    let old = place.exists().then(|| Catalog::open(&place));
+    let mut catalog = Catalog::create(&staged, &database)?;
+    if let Some(Ok(old)) = &old {
+        keep_library(old, &mut catalog)?;
+    }
+    let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
     let _alone = site.alone()?;
     let mut report = RebuildReport::default();
     let mounter = Mounter::new(&site);
-    for volser in volumes_to_read(dir, &site, &mounter)? {
+    for volser in volumes_to_read(old.as_ref(), &site, &mounter)? {
         match read_volume(&mounter, &volser, &mut report) {
             Ok(()) => {}
             // Without keys nothing can be read: that is no matter of one volume.
@@ -71,8 +93,10 @@ pub fn rebuild(
             Err(error) => report.problems.push((volser, with_causes(&error))),
         }
     }
-    keep_pools(&dir.join("catalog"), &site)?;
-    keep_findings(&dir.join("catalog"), &site);
+    if let Some(old) = &old {
+        keep_pools(old, &site)?;
+        keep_findings(old, &site);
+    }
     site.seal_complete()?;
     site.look_at_copies()?;
     // Where the key store is locked, nothing encrypted was read either.
@@ -87,24 +111,37 @@ pub fn rebuild(
         }
     }
     let now_ns = site.now_ns();
-    // The database must be closed before its directory is moved.
+    // The databases must be closed before their directories are moved.
+    let events = Arc::clone(&site.events);
     drop(mounter);
     drop(site);
-    let place = dir.join("catalog");
+    drop(old);
     if place.exists() {
         let old = dir.join(format!("catalog.old-{now_ns}"));
         std::fs::rename(&place, &old).map_err(DirectorError::host("move aside", &place))?;
         report.old = Some(old);
     }
     std::fs::rename(&staged, &place).map_err(DirectorError::host("put in place", &place))?;
-    if let (true, Some(old)) = (discard_old, report.old.take_if(|_| discard_old)) {
-        std::fs::remove_dir_all(&old).map_err(DirectorError::host("remove", &old))?;
+    if let Some(old) = report.old.take_if(|_| options.discard_old) {
+        discard(&old, &events)?;
     }
     Ok(report)
 }
 
+/// Removes a catalog that is not needed any more, even where its database is gone.
+fn discard(dir: &Path, events: &Events) -> Result<(), DirectorError> {
+    match Catalog::discard(dir) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let message = format!("tables of an old catalog stay where they are: {}", with_causes(&error));
+            events(Event::Notice { message });
+            std::fs::remove_dir_all(dir).map_err(DirectorError::host("remove", dir))
+        }
+    }
+}
+
 /// The volumes in the library; those that the old catalog knows, where a person brings them.
-fn volumes_to_read(dir: &Path, site: &Site, mounter: &Mounter) -> Result<Vec<Volser>, DirectorError> {
+fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<Vec<Volser>, DirectorError> {
     if site.config.library.loader() == Loader::Robot {
         let present = mounter.present()?;
         for volser in mounter.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
@@ -115,8 +152,7 @@ fn volumes_to_read(dir: &Path, site: &Site, mounter: &Mounter) -> Result<Vec<Vol
         }
         return Ok(present);
     }
-    let old = dir.join("catalog");
-    let known = old.exists().then(|| Catalog::open(&old).and_then(|old| old.volumes()));
+    let known = old.and_then(|old| old.as_ref().ok()).map(Catalog::volumes);
     match known {
         Some(Ok(volumes)) => Ok(volumes.into_iter().map(|volume| volume.volser).collect()),
         Some(Err(_)) | None => {
@@ -129,36 +165,26 @@ fn volumes_to_read(dir: &Path, site: &Site, mounter: &Mounter) -> Result<Vec<Vol
 
 /// Takes over which directory the library is: one that is not mounted holds no volumes, and must not be taken for the
 /// library.
-fn keep_library(old: &Path, staged: &Path) -> Result<(), DirectorError> {
-    if !old.exists() {
-        return Ok(());
-    }
+fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> {
     // One that cannot be read knows no library; then what is there is taken.
-    if let Ok(Some(library)) = Catalog::open(old).and_then(|old| old.fact(LIBRARY_FACT)) {
-        Catalog::open(staged)?.put_fact(LIBRARY_FACT, &library)?;
+    if let Ok(Some(library)) = old.fact(LIBRARY_FACT) {
+        anew.put_fact(LIBRARY_FACT, &library)?;
     }
     // What was reserved before stays older than what is reserved from now on, and drives are reserved in the same name.
-    if let Ok(old) = Catalog::open(old) {
-        let mut staged = Catalog::open(staged)?;
-        staged.take_over_generations(&old)?;
-        if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
-            staged.put_fact(CATALOG_FACT, &name)?;
-        }
+    anew.take_over_generations(old)?;
+    if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
+        anew.put_fact(CATALOG_FACT, &name)?;
     }
     Ok(())
 }
 
 /// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it
 /// stands on no volume.
-fn keep_findings(old: &Path, site: &Site) {
-    if !old.exists() {
-        return;
-    }
-    let kept = Catalog::open(old).and_then(|old| {
+fn keep_findings(old: &Old, site: &Site) {
+    let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
         let mut catalog = locked(&site.catalog);
-        catalog.take_over_jobs(&old)?;
-        catalog.take_over_left_out(&old)?;
-        catalog.take_over_findings(&old)
+        let jobs = catalog.take_over_jobs(old).and_then(|()| catalog.take_over_left_out(old));
+        jobs.and_then(|()| catalog.take_over_findings(old)).map_err(|error| error.to_string())
     });
     if let Err(error) = kept {
         let message = format!(
@@ -170,13 +196,10 @@ fn keep_findings(old: &Path, site: &Site) {
 
 /// Takes over from the old catalog, as far as it can be read, what is on no volume: pools' retention, pools without
 /// volumes, and what operators said of clocks and sources.
-fn keep_pools(old: &Path, site: &Site) -> Result<(), DirectorError> {
-    if !old.exists() {
-        return Ok(());
-    }
-    let kept = Catalog::open(old).and_then(|old| {
-        locked(&site.catalog).keep_words(&old)?;
-        old.pools()
+fn keep_pools(old: &Old, site: &Site) -> Result<(), DirectorError> {
+    let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
+        let words = locked(&site.catalog).keep_words(old);
+        words.and_then(|()| old.pools()).map_err(|error| error.to_string())
     });
     let pools = match kept {
         Ok(pools) => pools,
@@ -292,18 +315,4 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         locked(&mounter.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
     }
     Ok(())
-}
-
-impl Site {
-    /// Opens a state directory with an empty catalog in `catalog_dir`.
-    fn open_with_catalog(
-        dir: &Path,
-        catalog_dir: &Path,
-        unlock: Option<&Unlock>,
-        clock: Clock,
-        events: Events,
-    ) -> Result<Self, DirectorError> {
-        let catalog = Arc::new(Mutex::new(Catalog::open(catalog_dir)?));
-        Self::assemble(dir, catalog, unlock, clock, events)
-    }
 }

@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use capstan_catalog::{Catalog, Pool, ScratchFeed};
+use capstan_catalog::{Catalog, Database, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
@@ -69,6 +69,8 @@ pub struct InitOptions {
     pub config: Config,
     /// Cipher of the default pool.
     pub encryption: Option<Algorithm>,
+    /// What holds the catalog's tables.
+    pub database: Database,
 }
 
 impl Site {
@@ -92,7 +94,7 @@ impl Site {
                 }
             }
         }
-        let mut catalog = Catalog::open(&dir.join("catalog"))?;
+        let mut catalog = Catalog::create(&dir.join("catalog"), &options.database)?;
         let pool = Pool {
             name: DEFAULT_POOL.to_owned(),
             encryption: options.encryption,
@@ -118,7 +120,7 @@ impl Site {
         let stand_in = read_only::stand_in(named)?;
         let dir = stand_in.as_ref().map_or(named, TempDir::path);
         // An empty one in its place would say that nothing is protected.
-        if !dir.join("catalog").join("catalog.db").exists() {
+        if !Catalog::exists(&dir.join("catalog")) {
             return Err(DirectorError::CatalogMissing { path: named.join("catalog") });
         }
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));

@@ -4,7 +4,9 @@
 
 mod place;
 
+use capstan_catalog::Catalog;
 use capstan_director::{DirectorError, Level, Volser, VolumeState};
+use place::database::refuse_checkpoints;
 use place::{Bench, copy_tree, small};
 
 fn volser(name: &str) -> Volser {
@@ -31,7 +33,7 @@ fn a_catalog_that_cannot_be_written_makes_no_volume_suspect() {
     // Whatever went wrong while the catalog caught up with a volume set the volume aside: a full disk cost a good
     // volume.
     let bench = volume_ahead_of_the_catalog();
-    bench.sql("CREATE TRIGGER no_room BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(FAIL, 'no room'); END");
+    refuse_checkpoints(&bench.path("state/catalog"), true);
     let ended = bench.backup(&bench.request(Level::Full));
     assert!(matches!(ended, Err(DirectorError::Catalog(_))), "{ended:?}");
     // A run that has nothing to take up meets the same where it appends.
@@ -41,7 +43,7 @@ fn a_catalog_that_cannot_be_written_makes_no_volume_suspect() {
     let ended = bench.backup(&other);
     assert!(matches!(ended, Err(DirectorError::Catalog(_))), "{ended:?}");
     assert_eq!(state_of(&bench, "A00001"), VolumeState::Filling);
-    bench.sql("DROP TRIGGER no_room");
+    refuse_checkpoints(&bench.path("state/catalog"), false);
     let report = bench.backup(&bench.request(Level::Full)).unwrap();
     assert!(report.sources[0].resumed);
     bench.assert_restores(&bench.objects()[0], "out");
@@ -113,11 +115,13 @@ fn going_on_mounts_what_the_interrupted_session_had_open_and_no_more() {
     }
     bench.sql("UPDATE volumes SET state = 2");
     let noted = |path: &std::path::Path| -> Vec<String> {
-        let db = rusqlite::Connection::open(path).unwrap();
-        let mut query = db.prepare("SELECT volser FROM opened_volumes JOIN volumes USING (volume)").unwrap();
-        query.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
+        let catalog = Catalog::open(path).unwrap();
+        let opened = catalog.opened_volumes().unwrap();
+        let volumes = catalog.volumes().unwrap().into_iter();
+        let noted = volumes.filter(|volume| volume.id.is_some_and(|life| opened.contains(&life)));
+        noted.map(|volume| volume.volser.to_string()).collect()
     };
-    let database = bench.path("state/catalog/catalog.db");
+    let database = bench.path("state/catalog");
     assert_eq!(noted(&database), [""; 0], "what was closed needs no look");
 
     bench.fill("b", 100, 150_000);

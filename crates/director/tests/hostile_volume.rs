@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{Config, InitOptions, ObjectFilter, Place, Site, create_key_file, rebuild};
+use capstan_director::{
+    Config, Database, InitOptions, ObjectFilter, Place, RebuildOptions, Site, create_key_file, rebuild,
+};
 use capstan_format::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, EntryEncoder, EntryFlags,
     EntryKind, FileEntry, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionId, SessionRecord, Volser,
@@ -118,13 +120,25 @@ fn a_refused_checkpoint_costs_none_of_those_before_it() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     let unlock = create_key_file(&directory.path().join("key")).unwrap();
-    Site::init(&state, &InitOptions { config: Config::default(), encryption: None }, Some(&unlock)).unwrap();
+    Site::init(
+        &state,
+        &InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite },
+        Some(&unlock),
+    )
+    .unwrap();
     let volser = Volser::new("H00001").unwrap();
     let (good, hostile) = (ObjectId([1; 16]), ObjectId([2; 16]));
     let parts = [part(good, &file("source/file", 0)), part(hostile, &file("source/far", u64::MAX))];
     write_volume(&state.join("library/slots/H00001.tape"), &volser, &parts);
 
-    let report = rebuild(&state, Some(&unlock), CLOCK, Arc::new(|_| ()), true).unwrap();
+    let report = rebuild(
+        &state,
+        Some(&unlock),
+        CLOCK,
+        Arc::new(|_| ()),
+        &RebuildOptions { discard_old: true, ..RebuildOptions::default() },
+    )
+    .unwrap();
     let [(found, problem)] = &report.problems[..] else { panic!("{:?}", report.problems) };
     assert!(*found == volser && problem.contains("reaches further than any stream"), "{problem}");
 

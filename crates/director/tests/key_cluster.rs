@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::VolumeState;
 use capstan_director::{
     BackupReport, BackupWatch, Config, DirectorError, Event, ExtractOptions, KeysConfig, Level, Loss, Place, Promise,
-    RestoreWatch, Site, VerifiedCopy, rebuild,
+    RebuildOptions, RestoreWatch, Site, VerifiedCopy, rebuild,
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::cluster::{ClusterError, Gone, Silence};
@@ -440,7 +440,13 @@ fn a_site_is_switched_to_a_cluster_by_its_settings() {
 
     // The catalog that there is stays: nothing could be read to make another from.
     let before = bench.dump();
-    let ended = rebuild(&bench.path("state"), None, || 2, Arc::new(|_| {}), true);
+    let ended = rebuild(
+        &bench.path("state"),
+        None,
+        || 2,
+        Arc::new(|_| {}),
+        &RebuildOptions { discard_old: true, ..RebuildOptions::default() },
+    );
     assert!(matches!(ended, Err(DirectorError::Keys(KeyError::Cluster(_)))), "{ended:?}");
     assert_eq!(bench.dump(), before);
 }

@@ -217,7 +217,13 @@ fn a_library_that_is_not_there_is_not_made_anew() {
     fs::create_dir(&library).unwrap();
     refused("an empty mount point", "library.id");
     assert_eq!(fs::read_dir(&library).unwrap().count(), 0, "nothing was made");
-    let rebuilt = capstan_director::rebuild(&bench.path("state"), None, || 1, Arc::new(|_| ()), true);
+    let rebuilt = capstan_director::rebuild(
+        &bench.path("state"),
+        None,
+        || 1,
+        Arc::new(|_| ()),
+        &capstan_director::RebuildOptions { discard_old: true, ..capstan_director::RebuildOptions::default() },
+    );
     let refusal = rebuilt.map(drop).map_err(|error| error.to_string()).unwrap_err();
     assert!(refusal.contains("library.id"), "a rebuild does not take it for the library: {refusal}");
     fs::remove_dir(&library).unwrap();

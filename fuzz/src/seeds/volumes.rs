@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{BackupRequest, BackupWatch, Config, InitOptions, Level, Site};
+use capstan_director::{BackupRequest, BackupWatch, Config, Database, InitOptions, Level, Site};
 use capstan_format::{
     Algorithm, BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, KeyTag, vol1_encode,
 };
@@ -71,7 +71,7 @@ pub(super) fn written() -> Seeds {
     config.data.buffer_mib = 8;
     config.data.compression_level = 0;
     let unlock = create_key_file(&directory.path().join("key")).unwrap();
-    Site::init(&state, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
+    Site::init(&state, &InitOptions { config, encryption: None, database: Database::Sqlite }, Some(&unlock)).unwrap();
     let site = Site::open(&state, Some(&unlock), || NOW_NS, Arc::new(|_| ())).unwrap();
     site.label(
         &volser(),

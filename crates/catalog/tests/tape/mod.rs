@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by the tests of this folder")]
 
+mod place;
 mod random;
 
+pub use place::catalog_in;
 #[allow(unused_imports, reason = "not every test is random")]
 pub use random::Random;
 
@@ -169,7 +171,7 @@ pub fn part(record: &ObjectRecord, entries: &[FileEntry]) -> CatalogPart {
 
 /// A catalog with the pool `main` and these volumes.
 pub fn catalog(dir: &std::path::Path, tapes: &[&Tape]) -> Catalog {
-    let mut catalog = Catalog::open(dir).unwrap();
+    let mut catalog = catalog_in(dir);
     let pool = Pool { name: "main".to_owned(), encryption: None, retention_ns: None, feed: ScratchFeed::Allowed };
     catalog.put_pool(&pool).unwrap();
     for tape in tapes {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use capstan_director::Algorithm;
+use capstan_director::{Algorithm, Database};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
@@ -31,6 +31,10 @@ pub(crate) struct Init {
     /// Cipher of the default pool
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,
+    /// Where the catalog keeps its tables: sqlite, for a file in the state directory, or the address of a PostgreSQL
+    /// database on this machine, postgres://USER@127.0.0.1/NAME
+    #[arg(long, value_name = "DATABASE", default_value = "sqlite", env = "CAPSTAN_DATABASE", hide_env_values = true)]
+    pub(crate) database: Database,
     #[command(flatten)]
     pub(crate) keys: KeyCluster,
 }

@@ -53,6 +53,9 @@ pub(crate) struct Rebuild {
     /// catalog.old-TIME
     #[arg(long)]
     pub(crate) discard_old: bool,
+    /// Put the new catalog's tables somewhere else than the old one's: sqlite, or postgres://USER@127.0.0.1/NAME
+    #[arg(long, value_name = "DATABASE", conflicts_with = "objects")]
+    pub(crate) database: Option<capstan_director::Database>,
 }
 
 #[derive(Debug, Args)]

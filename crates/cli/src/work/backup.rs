@@ -55,7 +55,8 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
         config.keys = KeysConfig { nodes, identity: absolute(identity)?, site };
     }
     let unlock = if of_cluster { None } else { Some(new_unlock(cli)?) };
-    Site::init(&dir, &InitOptions { config, encryption: args.encrypt.algorithm() }, unlock.as_ref())?;
+    let options = InitOptions { config, encryption: args.encrypt.algorithm(), database: args.database.clone() };
+    Site::init(&dir, &options, unlock.as_ref())?;
     if cli.json {
         json::print(&json::Event::Initialised { state: dir.display().to_string() })?;
         return Ok(ExitCode::SUCCESS);

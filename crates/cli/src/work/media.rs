@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
-    CopyReport, IndexReport, Loss, Object, Overwritten, Promise, RebuildReport, RestoreWatch, Site, Tally, Volser,
+    CopyReport, IndexReport, Loss, Object, Overwritten, Promise, RebuildOptions, RebuildReport, RestoreWatch, Site,
+    Tally, Volser,
 };
 
 use crate::args;
@@ -158,7 +159,8 @@ pub(crate) fn rebuild(cli: &Globals, args: &args::Rebuild) -> Result<ExitCode, F
     }
     let dir = state_dir(cli)?;
     let unlock = unlock_at(cli, &dir)?;
-    let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), args.discard_old)?;
+    let options = RebuildOptions { database: args.database.clone(), discard_old: args.discard_old };
+    let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), &options)?;
     // The history belongs to the catalog, which is there only now.
     let site = open(cli, Need::Nothing, display.events())?;
     recorded(&display, &site, ("rebuild", ""), |record| {

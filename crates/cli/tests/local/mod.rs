@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use capstan_director::{
-    Algorithm, Config, InitOptions, Object, ObjectFilter, ObjectStatus, Site, Unlock, create_key_file,
+    Algorithm, Config, Database, InitOptions, Object, ObjectFilter, ObjectStatus, Site, Unlock, create_key_file,
 };
 use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary};
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ impl Ground {
         config.data.buffer_mib = 4;
         config.data.compression_level = 0;
         configure(&mut config);
-        let options = InitOptions { config, encryption: Some(Algorithm::Aes256Gcm) };
+        let options = InitOptions { config, encryption: Some(Algorithm::Aes256Gcm), database: Database::Sqlite };
         Site::init(&folder.path().join("state"), &options, Some(&unlock)).unwrap();
         fs::create_dir(folder.path().join("source")).unwrap();
         Self { folder, library, unlock }

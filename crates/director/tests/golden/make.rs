@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use capstan_director::{
-    Algorithm, BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Promise, Retention, Shortfall, Site,
-    Target, TreeOptions, Zeroizing,
+    Algorithm, BackupRequest, BackupWatch, Config, Database, InitOptions, Level, Loss, Promise, Retention, Shortfall,
+    Site, Target, TreeOptions, Zeroizing,
 };
 use capstan_format::crc32c;
 
@@ -109,7 +109,7 @@ fn new_site(directory: &Path) -> Site {
     config.data.block_kib = 4;
     config.data.buffer_mib = 8;
     let unlock = new_unlock(directory);
-    Site::init(&path, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
+    Site::init(&path, &InitOptions { config, encryption: None, database: Database::Sqlite }, Some(&unlock)).unwrap();
     let site = Site::open(&path, Some(&unlock), later, no_events()).unwrap();
     for recipe in &RECIPES {
         site.add_pool(recipe.name, recipe.encryption, None).unwrap();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use capstan_director::{
-    Clock, Config, Events, ExtractOptions, InitOptions, Object, ObjectFilter, Place, RebuildReport, RestoreReport,
-    RestoreWatch, Site, Unlock, Zeroizing, create_key_file, rebuild,
+    Clock, Config, Database, Events, ExtractOptions, InitOptions, Object, ObjectFilter, Place, RebuildOptions,
+    RebuildReport, RestoreReport, RestoreWatch, Site, Unlock, Zeroizing, create_key_file, rebuild,
 };
 use capstan_keys::Name;
 use tempfile::TempDir;
@@ -52,7 +52,8 @@ impl Rebuilt {
         config.library.drives = 1;
         config.data.buffer_mib = 8;
         let unlock = new_unlock(directory.path());
-        Site::init(&state, &InitOptions { config, encryption: None }, Some(&unlock)).unwrap();
+        Site::init(&state, &InitOptions { config, encryption: None, database: Database::Sqlite }, Some(&unlock))
+            .unwrap();
         let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         if keys == Keys::Imported {
             let export = fs::read(fixtures().join("keys.export")).unwrap();
@@ -66,7 +67,14 @@ impl Rebuilt {
         let slot = site.library_dir().join("slots").join(format!("{volser}.tape"));
         drop(site);
         fs::copy(fixtures().join(fixture), slot).unwrap();
-        let report = rebuild(&state, Some(&unlock), CLOCK, no_events(), true).unwrap();
+        let report = rebuild(
+            &state,
+            Some(&unlock),
+            CLOCK,
+            no_events(),
+            &RebuildOptions { discard_old: true, ..RebuildOptions::default() },
+        )
+        .unwrap();
         let site = Site::open(&state, Some(&unlock), CLOCK, no_events()).unwrap();
         Self { site, report, directory }
     }

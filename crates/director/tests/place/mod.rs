@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, dead_code, reason = "tests fail by panicking; each uses what it needs")]
 
+pub(crate) mod database;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -54,7 +56,7 @@ impl Bench {
     pub(crate) fn encrypted(config: Config, encryption: Option<Algorithm>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        let options = InitOptions { config, encryption };
+        let options = InitOptions { config, encryption, database: database::database() };
         Site::init(&dir.path().join("state"), &options, Some(&unlock)).unwrap();
         fs::create_dir(dir.path().join("source")).unwrap();
         Self { dir, unlock, hook: Arc::default(), notices: Arc::default() }
@@ -162,7 +164,14 @@ impl Bench {
     /// Makes the catalog anew from the volumes.
     pub(crate) fn rebuild(&self) {
         let events = Arc::new(|_| ());
-        capstan_director::rebuild(&self.path("state"), Some(&self.unlock), now_ns, events, true).unwrap();
+        capstan_director::rebuild(
+            &self.path("state"),
+            Some(&self.unlock),
+            now_ns,
+            events,
+            &capstan_director::RebuildOptions { discard_old: true, ..capstan_director::RebuildOptions::default() },
+        )
+        .unwrap();
     }
 
     /// What the catalog knows that volumes hold, a line a row.
@@ -179,7 +188,7 @@ impl Bench {
 
     /// Changes the catalog behind its back.
     pub(crate) fn sql(&self, statements: &str) {
-        rusqlite::Connection::open(self.path("state/catalog/catalog.db")).unwrap().execute_batch(statements).unwrap();
+        database::sql(&self.path("state/catalog"), statements);
     }
 
     pub(crate) fn put_back(&self, name: &str, place: &str) {
@@ -214,7 +223,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
         let place = to.join(entry.file_name());
         match entry.file_type().unwrap().is_dir() {
             true => copy_tree(&entry.path(), &place),
-            false => drop(fs::copy(entry.path(), place).unwrap()),
+            false => database::copy_file(&entry.path(), &place),
         }
     }
 }
