@@ -29,8 +29,8 @@ impl Catalog {
         Ok(Self { db: Db::open(dir)?, dir: dir.to_owned() })
     }
 
-    /// Makes a catalog in a directory, with its tables in a database. Opens the one that is there, if that has them in the
-    /// same database.
+    /// Makes a catalog in a directory, with its tables in a database. Opens the one that is there, if its tables are in
+    /// that database.
     ///
     /// # Errors
     /// The directory or the database cannot be used, or the directory has a catalog in another database.
@@ -76,6 +76,18 @@ impl Catalog {
 
     pub(crate) fn index_dir(&self) -> PathBuf {
         self.dir.join("index")
+    }
+
+    /// Makes a change, and makes it once more where the connection was lost and nothing of it was recorded: a server
+    /// that is started anew ends no job.
+    pub(crate) fn repeatable<T>(
+        &mut self,
+        change: impl Fn(&mut Self) -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        match change(self) {
+            Err(CatalogError::Unreachable { .. }) => change(self),
+            done => done,
+        }
     }
 
     /// A transaction that has the only right to write from its start.

@@ -69,6 +69,15 @@ impl Catalog {
 
     fn record(&mut self, seen: &CheckpointSeen<'_>, generation: Option<u64>) -> Result<Recorded, CatalogError> {
         let pieces = pack(seen)?;
+        self.repeatable(|catalog| catalog.record_packed(seen, &pieces, generation))
+    }
+
+    fn record_packed(
+        &mut self,
+        seen: &CheckpointSeen<'_>,
+        pieces: &[Piece],
+        generation: Option<u64>,
+    ) -> Result<Recorded, CatalogError> {
         let transaction = self.write()?;
         if let Some(generation) = generation {
             check_held(&transaction, seen.volser, generation)?;
@@ -102,7 +111,7 @@ impl Catalog {
             }
         }
         let stored_len = record_extents(&transaction, seen)?;
-        for piece in &pieces {
+        for piece in pieces {
             if standing(&transaction, seen, piece.object)? == Standing::Living {
                 record_piece(&transaction, piece)?;
             }

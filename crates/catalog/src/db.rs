@@ -148,12 +148,14 @@ impl Db {
 /// Makes room for the tables of a catalog that is to be in this directory.
 pub(crate) fn create(dir: &Path, database: &Database) -> Result<(), CatalogError> {
     let Database::Postgres { url } = database else { return Ok(()) };
-    place::write(dir, &Place { url: url.clone(), schema: postgres::create_schema(url)? })
+    place::write(dir, &Place::new(url.clone(), postgres::create_schema(url)?, dir)?)
 }
 
-/// Removes the tables of the catalog in a directory, where they are not in it.
+/// Removes the tables of the catalog in a directory, where they are not in it, and are its own.
 pub(crate) fn discard(dir: &Path) -> Result<(), CatalogError> {
-    place::read(dir)?.map_or(Ok(()), |place| postgres::drop_schema(&place))
+    let Some(place) = place::read(dir)? else { return Ok(()) };
+    place.check_own(dir)?;
+    postgres::drop_schema(&place)
 }
 
 /// A transaction that only reads.

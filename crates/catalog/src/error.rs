@@ -72,8 +72,8 @@ pub enum CatalogError {
         /// The database, without a password.
         database: String,
     },
-    /// Caller: a database that the catalog cannot stand in.
-    #[error("the database {database} cannot hold the catalog: {reason}")]
+    /// Caller: a database that cannot hold the catalog, or must not be changed so.
+    #[error("the database {database} is refused: {reason}")]
     DatabaseRefused {
         /// The database, without a password.
         database: String,

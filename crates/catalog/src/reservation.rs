@@ -139,6 +139,16 @@ impl Catalog {
         until_ns: i64,
         is_over: &dyn Fn(&Reservation) -> bool,
     ) -> Result<Grant, CatalogError> {
+        self.repeatable(|catalog| catalog.reserve_once(wish, owner, until_ns, is_over))
+    }
+
+    fn reserve_once(
+        &mut self,
+        wish: &Wish,
+        owner: &str,
+        until_ns: i64,
+        is_over: &dyn Fn(&Reservation) -> bool,
+    ) -> Result<Grant, CatalogError> {
         let transaction = self.write()?;
         let mut held = rows(&transaction)?;
         for gone in held.extract_if(.., |held| is_over(held)) {
@@ -189,6 +199,10 @@ impl Catalog {
     /// Makes reservations hold until a later time. Gives the generations of which nothing is left: somebody took what
     /// they had, as nobody had heard of their owner for too long.
     pub fn renew(&mut self, generations: &[u64], until_ns: i64) -> Result<Vec<u64>, CatalogError> {
+        self.repeatable(|catalog| catalog.renew_once(generations, until_ns))
+    }
+
+    fn renew_once(&mut self, generations: &[u64], until_ns: i64) -> Result<Vec<u64>, CatalogError> {
         let transaction = self.write()?;
         let mut lost = Vec::new();
         for generation in generations {
@@ -206,11 +220,13 @@ impl Catalog {
 
     /// Lets go of all that was reserved under these generations.
     pub fn release(&mut self, generations: &[u64]) -> Result<(), CatalogError> {
-        let transaction = self.write()?;
-        for generation in generations {
-            transaction.execute(DELETE, params![number("a generation", *generation)?])?;
-        }
-        transaction.commit()
+        self.repeatable(|catalog| {
+            let transaction = catalog.write()?;
+            for generation in generations {
+                transaction.execute(DELETE, params![number("a generation", *generation)?])?;
+            }
+            transaction.commit()
+        })
     }
 
     /// All reservations, the oldest first; among them those whose owners are gone.

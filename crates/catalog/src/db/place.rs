@@ -6,7 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,30 @@ impl Database {
 pub(super) struct Place {
     pub(super) url: String,
     pub(super) schema: String,
+    /// The directory that the catalog was made in: a copy of it names the same tables, and they are not the copy's.
+    home: PathBuf,
+}
+
+impl Place {
+    /// A schema for the catalog in a directory.
+    pub(super) fn new(url: String, schema: String, dir: &Path) -> Result<Self, CatalogError> {
+        Ok(Self { url, schema, home: home_of(dir)? })
+    }
+
+    /// Refuses to take tables away that another catalog may use.
+    pub(super) fn check_own(&self, dir: &Path) -> Result<(), CatalogError> {
+        if self.home == home_of(dir)? {
+            return Ok(());
+        }
+        let reason = format!("the tables that it names belong to the catalog in {}", self.home.display());
+        Err(CatalogError::DatabaseRefused { database: without_password(&self.url), reason })
+    }
+}
+
+/// Where the catalogs of a state directory are, those that are old or not finished with it.
+fn home_of(dir: &Path) -> Result<PathBuf, CatalogError> {
+    let dir = dir.canonicalize().map_err(|source| CatalogError::io("find", dir, source))?;
+    Ok(dir.parent().map(Path::to_owned).unwrap_or(dir))
 }
 
 /// The place that a directory names, if it names one.

@@ -169,11 +169,14 @@ pub fn part(record: &ObjectRecord, entries: &[FileEntry]) -> CatalogPart {
     }
 }
 
+pub fn main_pool() -> Pool {
+    Pool { name: "main".to_owned(), encryption: None, retention_ns: None, feed: ScratchFeed::Allowed }
+}
+
 /// A catalog with the pool `main` and these volumes.
 pub fn catalog(dir: &std::path::Path, tapes: &[&Tape]) -> Catalog {
     let mut catalog = catalog_in(dir);
-    let pool = Pool { name: "main".to_owned(), encryption: None, retention_ns: None, feed: ScratchFeed::Allowed };
-    catalog.put_pool(&pool).unwrap();
+    catalog.put_pool(&main_pool()).unwrap();
     for tape in tapes {
         catalog.put_volume(&tape.volume()).unwrap();
     }
