@@ -578,6 +578,11 @@ impl DirectorError {
         matches!(self, Self::KeysLocked | Self::Keys(KeyError::Cluster(_)))
     }
 
+    /// Whether a volume has no label of ours.
+    pub(crate) fn is_without_label(&self) -> bool {
+        matches!(self, Self::Mover(MoverError::NotLabelled { .. }))
+    }
+
     /// Whether it is a matter of the volume in the drive, as what was read from it or its drive says; and not of the
     /// catalog, the keys, the robot or the host, which are no reason to set a volume aside.
     pub(crate) fn blames_volume(&self) -> bool {

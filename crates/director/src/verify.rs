@@ -32,6 +32,14 @@ impl Site {
         let place = VolumePlace { volser: volser.clone(), volume: life };
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let opened = host.open(&place);
+        if known.checkpoint_lbn == 0 && opened.as_ref().is_err_and(DirectorError::is_without_label) {
+            let message = format!(
+                "volume {volser} has no label, as the run that was to write it was interrupted: nothing was written on it, and \
+                 the next backup to its pool labels it"
+            );
+            (self.events)(Event::Notice { message });
+            return Ok(RestoreReport::default());
+        }
         host.note_bad(&[], "verify");
         host.release(opened?, &place);
         let (extents, sound) = {

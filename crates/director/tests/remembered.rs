@@ -260,3 +260,25 @@ fn what_the_source_has_and_the_object_lacks_is_named() {
     assert_eq!(lacking.len(), 1, "a directory is named once: {paths:?}");
     assert!(lacking[0].path.ends_with(b"source/new"), "{paths:?}");
 }
+
+/// A verification took a volume for damaged that a killed run was about to label, and barred it from being written.
+#[test]
+fn a_volume_whose_labelling_was_interrupted_is_not_damaged() {
+    let bench = Bench::new(small());
+    let (site, volume) = (bench.site(), volser("A00001"));
+    site.label(&volume, Some("default"), None, Loss::Refuse, Promise::Keep).unwrap();
+    site.erase(&volume, Loss::Refuse, Promise::Keep).unwrap();
+    let blank = fs::read(bench.cartridge("A00001")).unwrap();
+    site.label(&volume, Some("default"), None, Loss::Refuse, Promise::Keep).unwrap();
+    // As a run leaves it that was killed between what the catalog knows and what the tape does.
+    fs::write(bench.cartridge("A00001"), blank).unwrap();
+    let report = site.verify_volume(&volume, &RestoreWatch::default()).unwrap();
+    assert!(report.is_whole() && report.bad.is_empty());
+    assert_eq!(site.catalog().damage().unwrap(), []);
+    assert_eq!(site.catalog().volume(&volume).unwrap().unwrap().state, VolumeState::Filling);
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("has no label")));
+    bench.fill("a", 3, 1000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(bench.site().catalog().volumes().unwrap().len(), 1, "it was labelled and written");
+    assert!(site.verify_volume(&volume, &RestoreWatch::default()).unwrap().members >= 3);
+}

@@ -6,6 +6,8 @@
 //! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
 
 mod count;
+mod postgres;
+mod programs;
 mod step;
 mod times;
 
@@ -19,11 +21,19 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use count::Count;
+use postgres::Server;
+use programs::{Program, test_programs};
 use step::Steps;
 use times::Times;
 
 /// Tells tests that sweep to do all of it, and not only what continuous integration has time for.
 const FULL: &str = "CAPSTAN_FULL";
+
+/// End-to-end tests that run once more with the catalog's tables in PostgreSQL.
+const ON_POSTGRES_TOO: &[&str] = &["crash_sweep.py", "jobs_sweep.py", "roundtrip.sh"];
+
+/// Test programs of the director that do not: they are about volumes, keys or drives, whatever the catalog stands on.
+const NOT_ON_POSTGRES: &[&str] = &["capstan_director", "damage", "golden", "hostile_volume", "key_cluster"];
 
 /// Format, clippy, tidy.
 pub(crate) fn lint(root: &Path) -> Result<ExitCode> {
@@ -47,14 +57,25 @@ pub(crate) fn test(root: &Path, full: bool) -> Result<ExitCode> {
     cargo_test.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
     sweeping(&mut cargo_test);
     steps.run("unit and integration tests", &mut cargo_test)?;
+    let postgres = Server::start()?;
+    match &postgres {
+        Some(server) => tests_on_postgres(&mut steps, root, &server.url())?,
+        None => steps.say(b"SKIP PostgreSQL is not installed: no test of the catalog on it was run\n")?,
+    }
     let folder = target_folder()?;
     let (capstan, keyd) = (folder.join("capstan"), folder.join("keyd"));
-    let run = |steps: &mut Steps<'_>, script: &Path| {
+    let run = |steps: &mut Steps<'_>, script: &Path| -> Result<()> {
         let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(script);
         command.current_dir(root).env("CAPSTAN_BIN", &capstan).env("KEYD_BIN", &keyd);
         sweeping(&mut command);
-        steps.run(&name, &mut command)
+        steps.run(&name, &mut command)?;
+        if let (Some(server), true) = (&postgres, ON_POSTGRES_TOO.contains(&name.as_str())) {
+            // What `capstan init` asks for where it is told nothing else.
+            command.env("CAPSTAN_DATABASE", server.url());
+            steps.run(&format!("{name} on PostgreSQL"), &mut command)?;
+        }
+        Ok(())
     };
     let Lanes { alone, guests, others } = Lanes::of(end_to_end_tests(&root.join("tests"))?);
     for script in alone {
@@ -80,6 +101,21 @@ pub(crate) fn test(root: &Path, full: bool) -> Result<ExitCode> {
     steps.times.append(times);
     steps.say(format!("\n==> how long each part took\n{}\n", steps.times.table()).as_bytes())?;
     Ok(steps.count.summary())
+}
+
+/// Runs the tests of the catalog, and those of the director that stand on it, with the tables in PostgreSQL.
+fn tests_on_postgres(steps: &mut Steps<'_>, root: &Path, url: &str) -> Result<()> {
+    let is_meant = |program: &Program| match program.room.as_str() {
+        "catalog" => true,
+        "director" => !NOT_ON_POSTGRES.contains(&program.name.as_str()),
+        _ => false,
+    };
+    for program in test_programs(cargo(root))?.into_iter().filter(is_meant) {
+        let mut command = Command::new(&program.file);
+        command.args(["--include-ignored", "--quiet"]).current_dir(&program.folder).env("CAPSTAN_POSTGRES", url);
+        steps.run(&format!("{} on PostgreSQL", program.name), &mut command)?;
+    }
+    Ok(())
 }
 
 /// What of the end-to-end tests runs beside what.
