@@ -1,14 +1,14 @@
-//! What is on which volume: SQLite for volumes, objects and extents; Parquet for file indexes.
+//! What is on which volume: SQLite or PostgreSQL for volumes, objects and extents; Parquet for file indexes.
 //!
 //! Two kinds of data with two natures. Volumes, sessions, objects and extents are few, change, and have to change
-//! together: they are rows of `catalog.db`, written in transactions that are on disk when they return. The files of an
+//! together: they are rows of a database, written in transactions that are on disk when they return. The files of an
 //! object are many and never change once the object is complete: they are one immutable Parquet file, about 12 bytes a
 //! file version, which any engine reads (`docs/CATALOG.md`). One database for both would cost ten times the space and
 //! make a backup of a million files a transaction of a million rows; Parquet alone has no transactions.
 //!
 //! ```text
-//! flush --> record_checkpoint --> objects, parts, extents       catalog.db
-//!                             \-> pieces (packed entries) --.   catalog.db
+//! flush --> record_checkpoint --> objects, parts, extents       tables
+//!                             \-> pieces (packed entries) --.   tables
 //! complete --> seal_index <---------------------------------'
 //!                  \--> index/OBJECT.GENERATION.parquet
 //! ```
