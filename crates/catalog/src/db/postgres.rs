@@ -48,7 +48,8 @@ pub(super) struct Postgres {
     config: Config,
     place: Place,
     session: RefCell<Option<Session>>,
-    was_met: Flag<bool>,
+    /// How long it is waited for now.
+    patience: Flag<Duration>,
     state: Flag<State>,
 }
 
@@ -81,7 +82,7 @@ impl Postgres {
             config: config_of(&place.url)?,
             place,
             session: RefCell::new(None),
-            was_met: Flag::new(false),
+            patience: Flag::new(FIRST_PATIENCE),
             state: Flag::new(State::Idle),
         };
         postgres.migrate()?;
@@ -176,15 +177,18 @@ impl Postgres {
     /// Connects; waits for a server that is not there, as one that is started anew soon is.
     fn connect(&self) -> Result<Session, CatalogError> {
         let began = Instant::now();
-        let patience = if self.was_met.get() { PATIENCE } else { FIRST_PATIENCE };
         loop {
             match Session::open(&self.config, &self.place.schema) {
                 Ok(session) => {
-                    self.was_met.set(true);
+                    self.patience.set(PATIENCE);
                     return Ok(session);
                 }
-                Err(error) if is_lost(&error) && began.elapsed() < patience => sleep(TRY_EVERY),
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) if is_lost(&error) && began.elapsed() < self.patience.get() => sleep(TRY_EVERY),
+                Err(error) => {
+                    // Whoever winds up after that asks many more times.
+                    self.patience.set(Duration::ZERO);
+                    return Err(self.failed(&error));
+                }
             }
         }
     }
