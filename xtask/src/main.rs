@@ -6,6 +6,7 @@
 mod amount;
 mod bench;
 mod demo;
+mod postgres;
 mod suite;
 mod tidy;
 
@@ -43,7 +44,8 @@ enum Task {
     BenchTape(bench::tape::Arguments),
     /// Measures a node of the key-management cluster, and writes docs/PERFORMANCE.md
     BenchKeys(bench::keys::Arguments),
-    /// Measures the main job beside that of another commit, in turns; ends with 1 where something has become slower
+    /// Measures the main job beside that of another commit, or with the catalog in PostgreSQL beside SQLite, in turns;
+    /// ends with 1 where something has become slower than another commit
     BenchBeside(bench::beside::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
     #[command(hide = true)]

@@ -1,5 +1,5 @@
 //! Measures this work tree's capstan beside that of another commit, in turns, in one run: whether a change has made
-//! anything slower.
+//! anything slower. Or beside itself, once with the catalog in SQLite and once in PostgreSQL.
 //!
 //! ```text
 //! git worktree of COMMIT -> its release build -> data sets (once) -> round 1: old, new -> round 2: new, old -> ... -> medians of ratios
@@ -16,11 +16,16 @@ use anyhow::{Context, Result, ensure};
 use super::machine;
 use super::measure::{Stage, Usage};
 use crate::amount::{grouped, parse_bytes, shown_bytes, shown_time};
+use crate::postgres::{Durability, Server};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The commit to measure beside
-    commit: String,
+    #[arg(required_unless_present = "postgres")]
+    commit: Option<String>,
+    /// Measure this work tree with the catalog in PostgreSQL beside itself with SQLite; nothing is too slow then
+    #[arg(long, conflicts_with = "commit")]
+    postgres: bool,
     /// Scratch folder; data sets in it are used again, and one in memory is quieter [default: bench-work]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
@@ -86,10 +91,18 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let work = arguments.work.clone().unwrap_or_else(|| root.join("bench-work"));
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
-    let old = built(root, &arguments.commit)?;
     let new = std::env::current_exe()?.with_file_name("capstan");
-    let mut both = [Program::new(&work, "old", &old), Program::new(&work, "new", &new)];
+    let (old, names, beside) = match &arguments.commit {
+        Some(commit) => (built(root, commit)?, ["old", "new"], format!("beside {commit}")),
+        None => (new.clone(), ["SQLite", "PostgreSQL"], "the catalog in PostgreSQL beside SQLite".to_owned()),
+    };
+    let mut both = [Program::new(&work, names[0], &old), Program::new(&work, names[1], &new)];
+    let server = if arguments.postgres { Server::start(&work, Durability::Full)? } else { None };
+    ensure!(server.is_some() == arguments.postgres, "PostgreSQL is not installed (package postgresql)");
     let [old, new] = &mut both;
+    if let Some(server) = &server {
+        new.stage.set("CAPSTAN_DATABASE", server.url());
+    }
     let sizes = super::make_data_sets(&mut old.stage, arguments.small_files, arguments.typical_bytes)?;
     super::make_data_sets(&mut new.stage, arguments.small_files, arguments.typical_bytes)?;
     for round in 0..arguments.rounds {
@@ -101,24 +114,30 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     let [old, new] = &both;
-    println!("\nbeside {}, {}", arguments.commit, jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
+    println!("\n{beside}, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
     for line in machine::describe_machine(&old.stage) {
         println!("- {line}");
     }
     let (files, bytes) =
         (sizes.small_files + sizes.typical_files, sizes.small_bytes.saturating_add(sizes.typical_bytes));
     println!("- {} files, {}; medians of {} rounds\n", grouped(files), shown_bytes(bytes), arguments.rounds);
-    println!("| | wall, old | new | new / old | rounds | processor, old | new | new / old | |");
+    let [one, other] = names;
+    println!("| | wall, {one} | {other} | {other} / {one} | rounds | processor, {one} | {other} | {other} / {one} | |");
     println!("|---|--:|--:|--:|--:|--:|--:|--:|---|");
     let mut slower = 0;
     for (number, (name, _)) in STEPS.iter().enumerate() {
         let row = Row::of(&old.runs[number], &new.runs[number]);
         let is_slower = row.wall > arguments.bound || row.processor > arguments.bound;
         slower += usize::from(is_slower);
-        println!("| {name} | {} | {} |", row.told, if is_slower { "**slower**" } else { "pass" });
+        let verdict = match (&arguments.commit, is_slower) {
+            (None, _) => "",
+            (Some(_), true) => "**slower**",
+            (Some(_), false) => "pass",
+        };
+        println!("| {name} | {} | {verdict} |", row.told);
     }
     old.stage.run("rm -rf beside")?;
-    Ok(if slower == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if slower == 0 || arguments.postgres { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What came of a step.

@@ -6,7 +6,6 @@
 //! executable files directly under `tests/`, which find the programs in `CAPSTAN_BIN` and `KEYD_BIN`.
 
 mod count;
-mod postgres;
 mod programs;
 mod step;
 mod times;
@@ -20,8 +19,9 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
+use crate::postgres::{Durability, Server};
+
 use count::Count;
-use postgres::Server;
 use programs::{Program, test_programs};
 use step::Steps;
 use times::Times;
@@ -57,7 +57,7 @@ pub(crate) fn test(root: &Path, full: bool) -> Result<ExitCode> {
     cargo_test.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
     sweeping(&mut cargo_test);
     steps.run("unit and integration tests", &mut cargo_test)?;
-    let postgres = Server::start()?;
+    let postgres = Server::start(&env::temp_dir(), Durability::None)?;
     match &postgres {
         Some(server) => tests_on_postgres(&mut steps, root, &server.url())?,
         None => steps.say(b"SKIP PostgreSQL is not installed: no test of the catalog on it was run\n")?,

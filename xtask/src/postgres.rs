@@ -1,4 +1,4 @@
-//! A server of PostgreSQL for the tests: on loopback, in a folder of its own, ended with the tests.
+//! A server of PostgreSQL: on loopback, in a folder of its own, ended with whoever started it.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -18,18 +18,27 @@ const USER: &str = "postgres";
 const START_MAX: Duration = Duration::from_secs(60);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 
+/// Whether what a commit says outlives a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It does, as wherever data are kept.
+    Full,
+    /// Nobody cuts the power, and nothing is measured.
+    None,
+}
+
 /// A server that runs.
-pub(super) struct Server {
+pub(crate) struct Server {
     process: Child,
     port: u16,
     _folder: TempDir,
 }
 
 impl Server {
-    /// Starts one; none where PostgreSQL is not installed.
-    pub(super) fn start() -> Result<Option<Self>> {
+    /// Starts one with its data in a folder; none where PostgreSQL is not installed.
+    pub(crate) fn start(place: &Path, durability: Durability) -> Result<Option<Self>> {
         let Some(programs) = programs() else { return Ok(None) };
-        let folder = tempfile::Builder::new().prefix("capstan-postgres-").tempdir()?;
+        let folder = tempfile::Builder::new().prefix("capstan-postgres-").tempdir_in(place)?;
         if geteuid().is_root() {
             let user = id_of(USER)?;
             chown(folder.path(), Some(user), Some(user)).with_context(|| folder.path().display().to_string())?;
@@ -49,8 +58,8 @@ impl Server {
             .arg(&data)
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k"])
             .arg(folder.path())
-            // Nobody cuts this machine's power, and what a commit says is tested by cutting connections.
-            .args(["-c", "fsync=off", "-c", "max_connections=200"])
+            .args(["-c", if durability == Durability::Full { "fsync=on" } else { "fsync=off" }])
+            .args(["-c", "max_connections=200"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -62,7 +71,7 @@ impl Server {
     }
 
     /// Where it is, with a database that takes any number of catalogs.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres://capstan@127.0.0.1:{}/postgres", self.port)
     }
 
