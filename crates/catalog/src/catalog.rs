@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::CatalogError;
-use crate::db::{self, Database, Db, Transaction};
+use crate::db::{self, Database, Db, Durability, Transaction};
 
 /// The catalog in a directory: `index/` with one file for each complete object, and the tables in `catalog.db`, or in a
 /// database that `database.json` names.
@@ -92,7 +92,12 @@ impl Catalog {
 
     /// A transaction that has the only right to write from its start.
     pub(crate) fn write(&mut self) -> Result<Transaction<'_>, CatalogError> {
-        self.db.write()
+        self.db.write(Durability::Now)
+    }
+
+    /// The same for what means nothing once the machine was off: a loss of power may take it.
+    pub(crate) fn write_for_now(&mut self) -> Result<Transaction<'_>, CatalogError> {
+        self.db.write(Durability::Later)
     }
 }
 

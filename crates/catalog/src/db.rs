@@ -42,6 +42,16 @@ macro_rules! params {
 }
 pub(crate) use params;
 
+/// When what was committed outlives a loss of power. Other processes see it at once in either case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// As soon as it is committed.
+    Now,
+    /// With the next commit that outlives it at once: what means nothing once the machine was off, such as who uses
+    /// what.
+    Later,
+}
+
 /// A connection to the catalog's database. Any number of processes may have one.
 pub(crate) struct Db {
     engine: Engine,
@@ -120,10 +130,10 @@ impl Db {
     }
 
     /// Begins to write: waits half a minute for whoever writes, and has the only right to until it is dropped.
-    pub(crate) fn write(&mut self) -> Result<Transaction<'_>, CatalogError> {
+    pub(crate) fn write(&mut self, durability: Durability) -> Result<Transaction<'_>, CatalogError> {
         match &self.engine {
-            Engine::Sqlite(sqlite) => sqlite.begin_write()?,
-            Engine::Postgres(postgres) => postgres.begin_write()?,
+            Engine::Sqlite(sqlite) => sqlite.begin_write(durability)?,
+            Engine::Postgres(postgres) => postgres.begin_write(durability)?,
         }
         Ok(Transaction { db: self, is_open: true })
     }
@@ -192,7 +202,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Keeps what was written. When this returns, it is on disk.
+    /// Keeps what was written. When this returns, it is as durable as was asked for.
     ///
     /// An answer that is lost on its way is looked for over another connection: what this says is so.
     pub(crate) fn commit(mut self) -> Result<(), CatalogError> {

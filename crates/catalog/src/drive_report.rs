@@ -75,7 +75,7 @@ impl Catalog {
     /// Keeps a report.
     pub fn add_drive_report(&mut self, report: &DriveReport) -> Result<(), CatalogError> {
         let alerts: Vec<String> = report.alerts.iter().map(u16::to_string).collect();
-        let transaction = self.write()?;
+        let transaction = self.write_for_now()?;
         transaction.execute(
             "INSERT INTO drive_reports (report, at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries,
                  write_errors, read_retries, read_errors, written_mb, read_mb, compression_percent, drive_loads, drive_metres)

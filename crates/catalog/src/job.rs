@@ -100,14 +100,14 @@ impl Catalog {
 
     /// Notes which object a job writes.
     pub fn job_writes(&mut self, job: i64, object: ObjectId) -> Result<(), CatalogError> {
-        let transaction = self.write()?;
+        let transaction = self.write_for_now()?;
         transaction.execute(PUT_OBJECT, params![job, object.0])?;
         transaction.commit()
     }
 
     /// Keeps what a job said so far.
     pub fn keep_log(&mut self, job: i64, log: &str) -> Result<(), CatalogError> {
-        let transaction = self.write()?;
+        let transaction = self.write_for_now()?;
         transaction.execute("UPDATE jobs SET log = ?2 WHERE job = ?1", params![job, log])?;
         transaction.commit()
     }

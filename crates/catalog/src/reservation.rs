@@ -6,6 +6,9 @@
 //! reservation is known by an older generation, and can record nothing under it.
 //!
 //! Whether an owner is gone is for the caller to judge: it sees processes, the catalog does not.
+//!
+//! A loss of power may take the last reservations, and ends the jobs that had them. A generation may then be given a
+//! second time, and nothing stands under the first: whatever is recorded under one makes that durable, too.
 
 use capstan_format::{ObjectId, Volser};
 
@@ -149,7 +152,7 @@ impl Catalog {
         until_ns: i64,
         is_over: &dyn Fn(&Reservation) -> bool,
     ) -> Result<Grant, CatalogError> {
-        let transaction = self.write()?;
+        let transaction = self.write_for_now()?;
         let mut held = rows(&transaction)?;
         for gone in held.extract_if(.., |held| is_over(held)) {
             transaction.execute(DELETE, params![number("a generation", gone.generation)?])?;
@@ -203,7 +206,7 @@ impl Catalog {
     }
 
     fn renew_once(&mut self, generations: &[u64], until_ns: i64) -> Result<Vec<u64>, CatalogError> {
-        let transaction = self.write()?;
+        let transaction = self.write_for_now()?;
         let mut lost = Vec::new();
         for generation in generations {
             let renewed = transaction.execute(
@@ -221,7 +224,7 @@ impl Catalog {
     /// Lets go of all that was reserved under these generations.
     pub fn release(&mut self, generations: &[u64]) -> Result<(), CatalogError> {
         self.repeatable(|catalog| {
-            let transaction = catalog.write()?;
+            let transaction = catalog.write_for_now()?;
             for generation in generations {
                 transaction.execute(DELETE, params![number("a generation", *generation)?])?;
             }

@@ -25,6 +25,7 @@ mod drive;
 mod index;
 mod key_slot;
 mod memory;
+mod random;
 mod read_ahead;
 mod record;
 mod records;

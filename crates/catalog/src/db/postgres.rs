@@ -23,7 +23,7 @@ use postgres::{Client, Config, NoTls, Statement};
 use super::dialect::{COMMITS_KEPT, POSTGRES_TABLES, for_postgres, quoted, schema_for_postgres, take_turn};
 use super::place::{Place, without_password};
 use super::value::{Cell, Kind};
-use super::{Row, Value};
+use super::{Durability, Row, Value};
 use crate::CatalogError;
 use crate::schema::{STEPS, steps_from};
 
@@ -113,9 +113,9 @@ impl Postgres {
         Ok(())
     }
 
-    pub(super) fn begin_write(&self) -> Result<(), CatalogError> {
+    pub(super) fn begin_write(&self, durability: Durability) -> Result<(), CatalogError> {
         let token = *uuid::Uuid::new_v4().as_bytes();
-        let number = self.run(|session| session.take_turn(&token))?;
+        let number = self.run(|session| session.take_turn(&token, durability))?;
         self.state.set(State::Writing(Turn { number, token }));
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Postgres {
         if lacking.is_empty() {
             return Ok(());
         }
-        self.begin_write()?;
+        self.begin_write(Durability::Now)?;
         // Another process may have done it while this one waited for its turn.
         lacking = steps_from(self.version()?)?;
         let done = lacking.iter().try_for_each(|step| {
@@ -294,8 +294,11 @@ impl Session {
     }
 
     /// Begins a transaction that writes; the number of its turn.
-    fn take_turn(&mut self, token: &[u8; 16]) -> Result<i64, postgres::Error> {
-        self.client.batch_execute("BEGIN")?;
+    fn take_turn(&mut self, token: &[u8; 16], durability: Durability) -> Result<i64, postgres::Error> {
+        self.client.batch_execute(match durability {
+            Durability::Now => "BEGIN",
+            Durability::Later => "BEGIN; SET LOCAL synchronous_commit TO off",
+        })?;
         let turn = self.query(&take_turn(), &[Value::Bytes(token)]);
         let turn = turn.and_then(|rows| rows.first().map_or(Ok(0), |row| row.try_get(0)));
         if turn.is_err() && !self.client.is_closed() {

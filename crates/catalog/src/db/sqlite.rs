@@ -1,11 +1,12 @@
 //! SQLite: one file beside the indexes.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, params_from_iter};
 
-use super::{Row, Value};
+use super::{Durability, Row, Value};
 use crate::CatalogError;
 use crate::schema::{STEPS, steps_from};
 
@@ -26,6 +27,8 @@ pub(super) struct Sqlite {
     db: Connection,
     dir: PathBuf,
     sharing: Sharing,
+    /// What the connection is set to.
+    durability: Cell<Durability>,
 }
 
 impl Sqlite {
@@ -56,7 +59,7 @@ impl Sqlite {
         db.pragma_update(None, "synchronous", "FULL")?;
         db.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         migrate(&mut db)?;
-        Ok(Self { db, dir: dir.to_owned(), sharing })
+        Ok(Self { db, dir: dir.to_owned(), sharing, durability: Cell::new(Durability::Now) })
     }
 
     pub(super) fn query(
@@ -82,7 +85,15 @@ impl Sqlite {
         self.run("BEGIN")
     }
 
-    pub(super) fn begin_write(&self) -> Result<(), CatalogError> {
+    pub(super) fn begin_write(&self, durability: Durability) -> Result<(), CatalogError> {
+        if self.durability.replace(durability) != durability {
+            // In WAL mode NORMAL leaves the log to be synced with a later commit, and in order.
+            self.run(if durability == Durability::Now {
+                "PRAGMA synchronous = FULL"
+            } else {
+                "PRAGMA synchronous = NORMAL"
+            })?;
+        }
         self.run("BEGIN IMMEDIATE")
     }
 

@@ -41,8 +41,7 @@ struct Sealing {
 impl Sealing {
     /// Draws the mount salt.
     fn begin(key: &DriveKey) -> Result<Self, Unspecified> {
-        let mut salt = [0; MOUNT_SALT_LEN];
-        aws_lc_rs::rand::fill(&mut salt)?;
+        let salt = super::random::draw().map_err(|_| Unspecified)?;
         let key = MountKey::derive(key, key.algorithm, &salt)?;
         Ok(Self { salt, counter: NonceCounter::default(), key })
     }

@@ -67,9 +67,7 @@ pub(super) fn open_data_file(path: &Path, name: &str) -> Result<DataFile, DriveE
 
 /// Draws a life: a volume that is written anew must not be taken for what it was.
 pub(super) fn draw_life() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random numbers to be had"))?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(u64::from_le_bytes(super::random::draw()?))
 }
 
 /// Whether a record fits, and what remains once it is written.
