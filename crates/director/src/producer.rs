@@ -82,6 +82,9 @@ mod tests {
     fn one_that_nobody_reads_any_more_is_stopped() {
         let mut producer = Producer::start(&["yes".into()]).unwrap();
         producer.read_exact(&mut [0; 100]).unwrap();
+        let process = std::path::PathBuf::from(format!("/proc/{}", producer.child.id()));
+        assert!(process.exists());
         drop(producer);
+        assert!(!process.exists(), "it was stopped, and waited for");
     }
 }

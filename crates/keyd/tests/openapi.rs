@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -99,7 +100,11 @@ fn every_operation_says_who_may_and_what_it_takes() {
 fn a_validator_takes_it() {
     let validator = std::env::var("OPENAPI_SPEC_VALIDATOR").unwrap_or_else(|_| "openapi-spec-validator".to_owned());
     match Command::new(&validator).arg(kept_at()).output() {
-        Err(error) => eprintln!("{validator} is not installed ({error}): the structure alone was checked"),
+        Err(error) => {
+            // Past the harness, which keeps to itself what passing tests print: `./x test` counts it.
+            let reason = format!("{validator} is not installed ({error}): the structure alone was checked");
+            let _ = writeln!(std::io::stderr(), "SKIP {reason}");
+        }
         Ok(said) => {
             let text = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
             assert!(said.status.success(), "{text}");

@@ -18,7 +18,7 @@ use capstan_format::pax::{Member, encode, padding, put_attribute};
 use capstan_mover::extract::{
     Choice, ExtractError, ExtractOptions, ExtractReport, Overwrite, Owners, ProblemKind, StreamError, Target,
 };
-use torture::{is_root, snapshot};
+use torture::{is_root, skipped, snapshot};
 
 fn member(path: &str, kind: EntryKind, mode: u32, uid: u32, link: &str, content: &[u8]) -> Vec<u8> {
     let (user, group, records, extents, device) = (&b""[..], &b""[..], &b""[..], None, (0, 0));
@@ -69,7 +69,7 @@ impl Drop for Mounted {
 #[test]
 fn no_room_names_the_file_and_the_bytes() {
     if !is_root() {
-        eprintln!("skipped: only root mounts a small file system");
+        skipped("only root mounts a small file system");
         return;
     }
     let small = Mounted::tmpfs("size=1m");
@@ -113,7 +113,7 @@ fn open_directory() -> tempfile::TempDir {
 #[test]
 fn without_privileges_everything_is_the_callers() {
     if !is_root() {
-        eprintln!("skipped: only root can become nobody");
+        skipped("only root can become nobody");
         return;
     }
     let directory = open_directory();
@@ -150,7 +150,7 @@ fn without_privileges_everything_is_the_callers() {
 #[test]
 fn files_left_to_the_caller_have_no_privileges() {
     if !is_root() {
-        eprintln!("skipped: only root could give them");
+        skipped("only root could give them");
         return;
     }
     let mut records = Vec::new();
@@ -214,7 +214,7 @@ fn nothing_is_inherited_from_the_target() {
 #[test]
 fn without_permission_the_rest_goes_on() {
     if !is_root() {
-        eprintln!("skipped: only root can become nobody");
+        skipped("only root can become nobody");
         return;
     }
     let directory = open_directory();
@@ -391,7 +391,7 @@ fn a_kill_leaves_no_half_file_that_looks_whole() {
 #[test]
 fn names_that_differ_only_by_case_do_not_replace_each_other() {
     let Some(folding) = FoldingFileSystem::new() else {
-        eprintln!("skipped: needs root, mkfs.exfat and mount.exfat-fuse");
+        skipped("needs root, mkfs.exfat and mount.exfat-fuse");
         return;
     };
     let stream = [

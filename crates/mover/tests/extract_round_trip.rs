@@ -16,7 +16,7 @@ use capstan_mover::extract::{
     Choice, Devices, ExtractOptions, ExtractReport, MemberReader, Outcome, Overwrite, Owners, Piece, ProblemKind,
     Target,
 };
-use torture::{SPARSE, blocks, differences, is_root, output, plant};
+use torture::{SPARSE, blocks, differences, is_root, output, plant, skipped};
 
 const GNU_TAR: [&str; 9] =
     ["--format=pax", "--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "--sparse", "-cf", "-", "."];
@@ -232,7 +232,7 @@ fn a_hard_link_without_its_file_says_so() {
 #[test]
 fn devices_are_made_only_when_asked_for() {
     if !is_root() {
-        eprintln!("skipped: only root makes devices");
+        skipped("only root makes devices");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -525,6 +525,14 @@ fn a_second_backup_of_a_source_ends_with_6_and_others_run() {
     bench.done(&["backup", "home"], 0);
 }
 
+/// The settings with another value for one of them.
+fn set(bench: &Bench, from: &str, to: &str) {
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(&path, text.replace(from, to)).unwrap();
+}
+
 fn until(bench: &Bench, reached: impl Fn(&Bench) -> bool) {
     let began = Instant::now();
     while !reached(bench) {

@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// The settings with another value for one of them.
-fn set(bench: &Bench, from: &str, to: &str) {
-    let path = bench.dir.path().join("state/capstan.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    assert!(text.contains(from), "{text}");
-    fs::write(&path, text.replace(from, to)).unwrap();
-}
-
 /// Work that runs was told as interrupted, and nothing was left of what it had said.
 #[test]
 fn what_runs_is_running_until_its_process_is_gone() {

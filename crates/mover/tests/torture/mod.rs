@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -15,6 +15,12 @@ use rustix::fs::{CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags
 /// Whether the test may make devices, foreign owners and capabilities.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Says that a test was not made here, past the harness, which keeps to itself what passing tests print. `./x test`
+/// counts it.
+pub fn skipped(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {reason}");
 }
 
 /// Makes the tree below `root`, which exists and is empty.
