@@ -103,7 +103,7 @@ fn a_validator_takes_it() {
         Err(error) => {
             // Past the harness, which keeps to itself what passing tests print: `./x test` counts it.
             let reason = format!("{validator} is not installed ({error}): the structure alone was checked");
-            let _ = writeln!(std::io::stderr(), "SKIP {reason}");
+            let _ = writeln!(std::io::stderr(), "\nSKIP {reason}");
         }
         Ok(said) => {
             let text = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

@@ -135,7 +135,7 @@ fn an_interrupted_run_is_taken_up_past_a_volume_whose_keys_are_past_their_time()
     let bench = bench();
     set(&bench, "checkpoint_mib = 4096", "checkpoint_mib = 1");
     set(&bench, "extent_longest_mib = 256", "extent_longest_mib = 1");
-    let program = format!("cat {}; exec sleep 1000", bench.source().join("noise").display());
+    let program = format!("while cat {}; do sleep 0.1; done", bench.source().join("noise").display());
     let args = ["backup", "--stdin", "dump", "--pool", "vault", "--from-command", "--", "sh", "-c", &program];
     let mut killed = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until(&bench, |bench| !bench.rows(&["objects"]).is_empty());

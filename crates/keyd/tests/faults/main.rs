@@ -126,7 +126,7 @@ fn two_disks_at_one_site_are_not_two_sites() {
 /// Says that something was not tried here, past the harness, which keeps to itself what passing tests print. `./x test`
 /// counts it.
 fn skipped(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {reason}");
+    let _ = writeln!(std::io::stderr(), "\nSKIP {reason}");
 }
 
 /// A node whose clock was ahead by years took its certificate to have ended, and made one out for itself that began

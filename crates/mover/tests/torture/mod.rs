@@ -20,7 +20,7 @@ pub fn is_root() -> bool {
 /// Says that a test was not made here, past the harness, which keeps to itself what passing tests print. `./x test`
 /// counts it.
 pub fn skipped(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {reason}");
+    let _ = writeln!(std::io::stderr(), "\nSKIP {reason}");
 }
 
 /// Makes the tree below `root`, which exists and is empty.
