@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{
-    Clock, Config, Database, Devices, Events, ExtractOptions, InitOptions, ObjectFilter, Place, RebuildOptions,
-    RestoreWatch, Site, Volser, create_key_file,
-};
+use capstan_catalog::{Database, ObjectFilter};
+use capstan_director::{Clock, Config, Events, InitOptions, Place, RebuildOptions, Site};
+use capstan_format::Volser;
+use capstan_keys::create_key_file;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::{Devices, ExtractOptions};
 use tempfile::TempDir;
 
 use crate::scratch;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::Volser;
-use capstan_director::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
-use capstan_director::linux::scan::ScsiNode;
-use capstan_director::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
+use capstan_format::Volser;
+use capstan_tape::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
+use capstan_tape::linux::scan::ScsiNode;
+use capstan_tape::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;

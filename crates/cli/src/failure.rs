@@ -3,7 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use capstan_director::{DirectorError, Volser, without_error_numbers};
+use capstan_director::DirectorError;
+use capstan_format::Volser;
+use capstan_tape::without_error_numbers;
 
 /// Why a command failed.
 #[derive(Debug)]

@@ -21,7 +21,8 @@ use std::io::{Write, stdout};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use capstan_director::{ObjectId, without_error_numbers};
+use capstan_format::ObjectId;
+use capstan_tape::without_error_numbers;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

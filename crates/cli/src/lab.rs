@@ -13,7 +13,8 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use capstan_lab::{DriveModel, built_in, page};
+use capstan_lab::page;
+use capstan_tape::model::{DriveModel, built_in};
 use clap::Subcommand;
 
 pub(crate) use simulate::{Simulate, models, simulation};

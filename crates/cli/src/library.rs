@@ -3,7 +3,10 @@
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{ElementAddress, Inventory, LibraryPlace, Volser, Volume};
+use capstan_catalog::Volume;
+use capstan_director::{Inventory, LibraryPlace};
+use capstan_format::Volser;
+use capstan_tape::ElementAddress;
 use clap::Subcommand;
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};

@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use capstan_director::{DirectorError, Object, ObjectFilter, Site, Volser, Volume, index_path, meant_by};
+use capstan_catalog::{Object, ObjectFilter, Volume};
+use capstan_director::{DirectorError, Site, index_path, meant_by};
+use capstan_format::Volser;
 
 use crate::failure::{Failure, director};
 use crate::secrets::now_ns;

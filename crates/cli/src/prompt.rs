@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use capstan_director::Volser;
+use capstan_format::Volser;
 
 use crate::failure::Failure;
 

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_director::{ClusterPlace, Config, DirectorError, Events, Site, Unlock, Zeroizing, find_settings};
+use capstan_director::{Config, DirectorError, Events, Site, find_settings};
+use capstan_keys::Unlock;
+use capstan_keys::cluster::ClusterPlace;
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::globals::Globals;
@@ -80,7 +83,7 @@ const SHORT: usize = 8;
 pub(crate) fn new_unlock(cli: &Globals) -> Result<Unlock, Failure> {
     if let Some(file) = &cli.key_file {
         if !file.exists() {
-            capstan_director::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
+            capstan_keys::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
         }
         return key_file(file);
     }
@@ -106,7 +109,7 @@ fn say_if_short(passphrase: &str) {
 pub(crate) fn further_unlock(new_key_file: Option<&Path>) -> Result<Unlock, Failure> {
     if let Some(file) = new_key_file {
         if !file.exists() {
-            capstan_director::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
+            capstan_keys::create_key_file(file).map_err(|error| Failure::Director(error.into()))?;
         }
         return key_file(file);
     }

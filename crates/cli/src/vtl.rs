@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_director::{ClusterPlace, SealedStore, key_cluster, key_store_path};
+use capstan_director::{key_cluster, key_store_path};
+use capstan_keys::SealedStore;
+use capstan_keys::cluster::ClusterPlace;
 use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, Event, Events, FaultOrder, FaultyUnit,

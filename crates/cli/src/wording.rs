@@ -1,6 +1,7 @@
 //! Words and sentences that several commands say alike.
 
-use capstan_director::{ClockDoubt, ClockReading, ExpiryPlan, HistoryEntry, Object, VolumeState};
+use capstan_catalog::{ClockDoubt, ClockReading, Object, VolumeState};
+use capstan_director::{ExpiryPlan, HistoryEntry};
 
 use crate::failure::outcome_word;
 use crate::table::path_text;

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_director::{
-    BackupRequest, BackupWatch, ExtractOptions, Loss, ObjectFilter, OrderedBy, Place, Promise, RestoreReport,
-    RestoreWatch, Site, Volser, index_path,
-};
-use capstan_vtl::tape::hardware::{Compression, ScsiDrive};
-use capstan_vtl::tape::scsi::{Data, Reply, Transport, TransportError};
-use capstan_vtl::tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element};
+use capstan_catalog::{ObjectFilter, Promise};
+use capstan_director::{BackupRequest, BackupWatch, Loss, OrderedBy, Place, RestoreReport, Site, index_path};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
+use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::scsi::{Data, Reply, Transport, TransportError};
+use capstan_tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element};
 use capstan_vtl::{Library, LocalLibrary, LocalTransport};
 
 use local::{Ground, now_ns};
@@ -106,7 +107,7 @@ impl Changer for WatchedLibrary {
     }
 }
 
-impl capstan_vtl::tape::Library for WatchedLibrary {
+impl capstan_tape::Library for WatchedLibrary {
     fn drives(&mut self) -> Result<u32, ChangerError> {
         self.robot.drives()
     }

@@ -7,7 +7,9 @@ mod local;
 use std::fs;
 use std::sync::Arc;
 
-use capstan_director::{BackupRequest, BackupWatch, Loss, Promise, Site, Volser};
+use capstan_catalog::Promise;
+use capstan_director::{BackupRequest, BackupWatch, Loss, Site};
+use capstan_format::Volser;
 use local::{Ground, now_ns};
 
 #[test]

@@ -14,10 +14,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, ElementAddress, Event, ExtractOptions, Loss, Object, Place, Promise,
-    RestoreWatch, Site, Volser, VolumeState,
-};
+use capstan_catalog::{Object, Promise, VolumeState};
+use capstan_director::{BackupRequest, BackupWatch, DirectorError, Event, Loss, Place, Site};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
+use capstan_tape::ElementAddress;
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_faults};
 
 use local::{Ground, noise, now_ns, protected};

@@ -10,10 +10,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use capstan_catalog::{GoneSource, MediumKind, Object, Promise, Volume, VolumeState};
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, ExpiryRequest, ExtractOptions, GoneSource, Level, Loss,
-    MediumKind, Object, Place, Promise, RestoreWatch, Site, Volser, Volume, VolumeState, WriteOnceBar,
+    BackupRequest, BackupWatch, DirectorError, Event, ExpiryRequest, Level, Loss, Place, Site, WriteOnceBar,
 };
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
 
 use local::{Ground, noise, now_ns, protected};

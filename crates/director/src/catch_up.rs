@@ -290,7 +290,9 @@ mod tests {
 
     use super::*;
     use crate::site::{InitOptions, Site};
-    use crate::{BackupRequest, BackupWatch, Config, create_key_file};
+    use capstan_keys::create_key_file;
+
+    use crate::{BackupRequest, BackupWatch, Config};
 
     /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it
     /// was recorded as protected, and a loss of power took it.

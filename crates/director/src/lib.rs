@@ -99,31 +99,3 @@ pub use shared::Clock;
 pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;
 pub use verify_object::VerifiedCopy;
-
-// The words of lower rooms that this room's methods speak in, so that a door needs no other room.
-pub use capstan_catalog::{
-    Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockDoubt, ClockReading, CopyState, Counts, Damage as DamageOnRecord,
-    Database, GoneSource, Job, JobEnd, JobOutcome, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise,
-    StateEntry, Timeline, Verification, Volume, VolumeState,
-};
-pub use capstan_format::{
-    Algorithm, EntryFlags, EntryKind, FileEntry, KeyTag, MediumSerial, ObjectId, ObjectKind, Volser,
-};
-pub use capstan_keys::api::{CartridgeListed, CartridgeSeenAs, KeyOfVolume, KmaState, PeerId, PeerKind};
-pub use capstan_keys::cluster::{
-    ClusterError, ClusterPlace, ClusterStatus, EnrolmentPassphrase, Identity, KeyCluster, NodeStatus, check_place,
-    enrol,
-};
-pub use capstan_keys::{
-    Agent, ImportOutcome, IssuedKey, KeyGroup, KeyRecord, KeyUse, Name, Period, Permission, Policy, Revocation,
-    SealedStore, SeenAs, SeenCartridge, SlotKind, SlotRecord, Unlock, create_key_file,
-};
-pub use capstan_mover::extract::{Devices, ExtractOptions, Overwrite, Owners};
-pub use capstan_mover::{
-    Bottleneck, CacheDirectories, Damage, Load, Mounts, OwnerNames, Problem, ProblemKind, RestoreWatch, Severity,
-    TreeOptions, patterns_in,
-};
-pub use capstan_tape::{AlertDemand, Finding, TapeAlert};
-pub use capstan_tape::{DriveDescription, Element, ElementAddress, with_causes};
-pub use capstan_tape::{exercise, linux, without_error_numbers};
-pub use zeroize::Zeroizing;

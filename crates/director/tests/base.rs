@@ -8,8 +8,10 @@ mod place;
 
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{BackupRequest, Event, Level, Loss, ObjectId, Promise, SourceOutcome, Volser};
+use capstan_catalog::Promise;
+use capstan_director::{BackupRequest, Event, Level, Loss, SourceOutcome};
 use capstan_format::Algorithm;
+use capstan_format::{ObjectId, Volser};
 
 use place::{Bench, small};
 

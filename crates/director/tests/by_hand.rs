@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use capstan_director::{
-    BY_HAND, BackupWatch, DirectorError, Event, ExtractOptions, Level, Loss, Place, Promise, RestoreWatch, Site,
-    Volser, VolumeState,
-};
+use capstan_catalog::{Promise, VolumeState};
+use capstan_director::{BY_HAND, BackupWatch, DirectorError, Event, Level, Loss, Place, Site};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
     DriveIdentity, DriveKey, Element, ElementAddress, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary,

@@ -5,7 +5,9 @@
 mod place;
 
 use capstan_catalog::Catalog;
-use capstan_director::{DirectorError, Level, Volser, VolumeState};
+use capstan_catalog::VolumeState;
+use capstan_director::{DirectorError, Level};
+use capstan_format::Volser;
 use place::database::refuse_checkpoints;
 use place::{Bench, copy_tree, small};
 
@@ -161,8 +163,7 @@ fn a_volume_that_was_set_aside_and_is_good_is_written_again() {
     bench.backup(&bench.request(Level::Full)).unwrap();
     bench.sql("UPDATE volumes SET state = 4");
     assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
-    let verified =
-        || bench.site().verify_volume(&volser("A00001"), &capstan_director::RestoreWatch::default()).unwrap();
+    let verified = || bench.site().verify_volume(&volser("A00001"), &capstan_mover::RestoreWatch::default()).unwrap();
 
     let cartridge = bench.cartridge("A00001");
     let good = std::fs::read(&cartridge).unwrap();

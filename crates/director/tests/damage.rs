@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use capstan_director::{
-    Algorithm, Config, ExtractOptions, Level, ObjectId, Place, RestoreReport, RestoreWatch, Site, Volser,
-};
+use capstan_director::{Config, Level, Place, RestoreReport, Site};
+use capstan_format::{Algorithm, ObjectId, Volser};
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use place::{Bench, noise, small};
 
 /// A file, or a directory.

@@ -3,9 +3,9 @@
 
 mod place;
 
-use capstan_director::{
-    BackupRequest, DirectorError, ExpiryRequest, GoneSource, Level, Loss, Object, ObjectId, Promise, VolumeState,
-};
+use capstan_catalog::{GoneSource, Object, Promise, VolumeState};
+use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss};
+use capstan_format::ObjectId;
 
 use place::{Bench, small};
 

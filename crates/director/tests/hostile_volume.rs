@@ -5,14 +5,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{
-    Config, Database, InitOptions, ObjectFilter, Place, RebuildOptions, Site, create_key_file, rebuild,
-};
+use capstan_catalog::{Database, ObjectFilter};
+use capstan_director::{Config, InitOptions, Place, RebuildOptions, Site, rebuild};
 use capstan_format::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, EntryEncoder, EntryFlags,
     EntryKind, FileEntry, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionId, SessionRecord, Volser,
     VolumeHeader, VolumeId,
 };
+use capstan_keys::create_key_file;
 use capstan_mover::write_label;
 use capstan_tape::{CartridgeDrive, CartridgeSpec, Drive, Flush, KeySlotKind};
 

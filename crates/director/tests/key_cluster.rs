@@ -9,16 +9,19 @@ mod place;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
+use capstan_catalog::Promise;
 use capstan_catalog::VolumeState;
 use capstan_director::{
-    BackupReport, BackupWatch, Config, DirectorError, Event, ExtractOptions, KeysConfig, Level, Loss, Place, Promise,
-    RebuildOptions, RestoreWatch, Site, VerifiedCopy, rebuild,
+    BackupReport, BackupWatch, Config, DirectorError, Event, KeysConfig, Level, Loss, Place, RebuildOptions, Site,
+    VerifiedCopy, rebuild,
 };
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::cluster::{ClusterError, Gone, Silence};
 use capstan_keys::{
     Cartridge, ClusterRefusal, KeyError, KeyProvider, KeyRecord, KeyState, Name, SealedStore, VolumeKey,
 };
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 
 use place::{Bench, small};
 

@@ -8,10 +8,12 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use capstan_catalog::{ObjectStatus, Promise, VolumeState};
 use capstan_director::{
-    BackupRequest, BackupWatch, DirectorError, Event, Level, Loss, ObjectStatus, Promise, RestoreWatch, Retention,
-    Shortfall, VerifiedCopy, Volser, VolumeState,
+    BackupRequest, BackupWatch, DirectorError, Event, Level, Loss, Retention, Shortfall, VerifiedCopy,
 };
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
 use place::{Bench, copy_tree, small};
 
 fn volser(name: &str) -> Volser {
@@ -198,7 +200,7 @@ fn a_copy_of_an_object_that_was_interrupted_is_not_complete() {
     bench.interrupted(&bench.request(Level::Full), 2, |_| ());
     let site = bench.site();
     site.add_pool("vault", None, None).unwrap();
-    let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+    let object = site.catalog().objects(&capstan_catalog::ObjectFilter::default()).unwrap().remove(0);
     site.copy_objects(std::slice::from_ref(&object), "vault", &RestoreWatch::default()).unwrap();
     drop(site);
     assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
@@ -268,7 +270,7 @@ fn a_twin_that_ran_out_of_volumes_is_mended_and_then_suffices_alone() {
     bench.backup(&request).unwrap();
     // The full one fits, the incremental's twin does not: its volume is small.
     bench.site().label(&volser("B00002"), Some("default-copy2"), Some(20 << 20), Loss::Refuse, Promise::Keep).unwrap();
-    let full = |volume: &mut capstan_director::Volume| volume.state = VolumeState::Full;
+    let full = |volume: &mut capstan_catalog::Volume| volume.state = VolumeState::Full;
     bench.site().catalog().update_volume(&volser("B00001"), full).unwrap();
     bench.fill("b", 200, 150_000);
     for number in 0..5 {
@@ -381,7 +383,7 @@ fn a_path_that_comes_twice_in_an_object_is_the_later_one() {
     bench.interrupted(&bench.request(Level::Full), 3, |_| ());
     let stored = {
         let site = bench.site();
-        let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+        let object = site.catalog().objects(&capstan_catalog::ObjectFilter::default()).unwrap().remove(0);
         let index = site.catalog().index(object.id).unwrap();
         let entries: Vec<_> = index.iter().map(Result::unwrap).collect();
         entries.into_iter().find(|entry| entry.size == 150_000).unwrap()
@@ -484,7 +486,7 @@ fn a_tree_that_holds_the_library_is_stored_without_it() {
     request.sources = vec![fs::canonicalize(bench.path("")).unwrap()];
     bench.backup(&request).unwrap();
     let site = bench.site();
-    let object = site.catalog().objects(&capstan_director::ObjectFilter::default()).unwrap().remove(0);
+    let object = site.catalog().objects(&capstan_catalog::ObjectFilter::default()).unwrap().remove(0);
     let paths: Vec<_> = site.catalog().index(object.id).unwrap().iter().map(|entry| entry.unwrap().path).collect();
     assert!(paths.iter().any(|path| path.ends_with(b"/source/a-0")));
     assert!(!paths.iter().any(|path| path.ends_with(b".tape")));

@@ -9,9 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{
-    BackupRequest, Event, ExtractOptions, Level, OrderedBy, Place, RestoreReport, RestoreWatch, Volser, index_path,
-};
+use capstan_director::{BackupRequest, Event, Level, OrderedBy, Place, RestoreReport, index_path};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use capstan_tape::model::{Place as OnTape, built_in};
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,

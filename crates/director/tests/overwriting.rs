@@ -6,7 +6,9 @@ mod place;
 
 use std::fs;
 
-use capstan_director::{DirectorError, Level, Loss, Promise, Volser, VolumeState};
+use capstan_catalog::{Promise, VolumeState};
+use capstan_director::{DirectorError, Level, Loss};
+use capstan_format::Volser;
 use capstan_tape::{Tab, VirtualLibrary};
 use place::{Bench, small};
 

@@ -8,7 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{BackupWatch, Event, ExtractOptions, Level, Place, RestoreWatch, Volser};
+use capstan_director::{BackupWatch, Event, Level, Place};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use capstan_mover::{Totals, TreeOptions, TreeSource};
 use place::{Bench, small};
 

@@ -9,9 +9,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{
-    CopyState, DirectorError, Event, Level, Loss, Object, Promise, RestoreWatch, Shortfall, Volser, VolumeState,
-};
+use capstan_catalog::{CopyState, Object, Promise, VolumeState};
+use capstan_director::{DirectorError, Event, Level, Loss, Shortfall};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
 use place::{Bench, small};
 
 fn volser(name: &str) -> Volser {

@@ -6,9 +6,10 @@ mod place;
 
 use std::fs;
 
-use capstan_director::{
-    CopyState, DirectorError, Level, Loss, ObjectId, Promise, RestoreWatch, Shortfall, VerifiedCopy, Volser,
-};
+use capstan_catalog::{CopyState, Promise};
+use capstan_director::{DirectorError, Level, Loss, Shortfall, VerifiedCopy};
+use capstan_format::{ObjectId, Volser};
+use capstan_mover::RestoreWatch;
 use place::{Bench, small};
 
 fn volser(name: &str) -> Volser {

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use capstan_catalog::Object;
 use capstan_catalog::{ObjectStatus, Promise, Resource};
 use capstan_director::{
-    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, ExpiryRequest, Level, Loss, Object,
-    RestoreWatch, Shortfall, Site,
+    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, ExpiryRequest, Level, Loss, Shortfall, Site,
 };
 use capstan_format::{ObjectId, Volser};
+use capstan_mover::RestoreWatch;
 use place::{Bench, small};
 
 /// Longer than anything here takes on a busy machine.

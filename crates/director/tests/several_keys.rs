@@ -7,10 +7,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use capstan_catalog::Object;
 use capstan_catalog::{Pool, ScratchFeed};
-use capstan_director::{BackupRequest, DirectorError, Level, Object, RestoreReport, RestoreWatch};
+use capstan_director::{BackupRequest, DirectorError, Level, RestoreReport};
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{KeyError, KeyGroup, KeyState, Name, Period, Policy};
+use capstan_mover::RestoreWatch;
 
 use place::{Bench, small, tree};
 

@@ -35,7 +35,6 @@ pub use advise::{
     Advice, AdviseError, Change, Disagreement, Fit, Forecast, Learned, Lever, Misses, Route, Setting, SiteFigures,
     TapeDrive, Trial, TrialError, advise, interval, try_setting,
 };
-pub use capstan_tape::model::{Conversion, DriveModel, ModelError, Totals, built_in, built_in_names};
 pub use compare::{CompareError, Comparison, compare, median_error};
 pub use data_set::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
 pub use grid::{Cell, GridAxes, GridError, HEADS, agreeing, calibrate, make_grid, mean_error, predict_grid, read_grid};

@@ -9,9 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_lab::{
     Advice, Cache, Data, DataPath, DataSet, DataSetWatch, Exercise, ExerciseMedium, Kind, Lever, Measured,
-    Measurements, Part, Route, Setting, Shape, SiteFigures, SlowSource, TapeDrive, advise, built_in, measure_drive,
-    measure_path, null_run, try_setting,
+    Measurements, Part, Route, Setting, Shape, SiteFigures, SlowSource, TapeDrive, advise, measure_drive, measure_path,
+    null_run, try_setting,
 };
+use capstan_tape::model::built_in;
 use tempfile::TempDir;
 
 const MEMORY_BYTES: u64 = 8 << 30;

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use capstan_lab::{GridAxes, GridError, built_in_host, built_in_names, make_grid, predict_grid, read_grid};
+use capstan_lab::{GridAxes, GridError, built_in_host, make_grid, predict_grid, read_grid};
+use capstan_tape::model::built_in_names;
 
 const LTO4: &str = include_str!("../published/lto4-netbackup.csv");
 const T10000A: &str = include_str!("../published/t10000a-netbackup.csv");

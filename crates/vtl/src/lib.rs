@@ -40,6 +40,3 @@ pub use local::{LocalLibrary, LocalTransport};
 pub use provider_agent::ProviderAgent;
 pub use service::{Service, ServiceError};
 pub use shelf::ShelfError;
-
-// The words in which a host in the same process speaks to units: drives, changers and transports.
-pub use capstan_tape as tape;

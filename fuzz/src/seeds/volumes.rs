@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_director::{BackupRequest, BackupWatch, Config, Database, InitOptions, Level, Site};
+use capstan_catalog::Database;
+use capstan_director::{BackupRequest, BackupWatch, Config, InitOptions, Level, Site};
 use capstan_format::{
     Algorithm, BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, KeyTag, vol1_encode,
 };
@@ -78,7 +79,7 @@ pub(super) fn written() -> Seeds {
         Some("default"),
         Some(16 << 20),
         capstan_director::Loss::Refuse,
-        capstan_director::Promise::Keep,
+        capstan_catalog::Promise::Keep,
     )
     .unwrap();
     let mut seeds: Seeds = claims().iter().map(claimed).collect();

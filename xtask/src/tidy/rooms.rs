@@ -50,7 +50,21 @@ const ROOMS: [Room; 13] = [
     Room { name: "capstan-kmip", below: &[], banned: &["anyhow", "clap", "indicatif", "tokio", "rusqlite", "rustls"] },
     // A node gives out keys and links no tape code.
     Room { name: "capstan-keyd", below: &["capstan-format", "capstan-keys", "capstan-kmip"], banned: &["indicatif"] },
-    Room { name: "capstan-cli", below: &["capstan-director", "capstan-lab", "capstan-vtl"], banned: &[] },
+    Room {
+        name: "capstan-cli",
+        // It acts through the first three, and shows what they say in the words of the rooms below them.
+        below: &[
+            "capstan-director",
+            "capstan-lab",
+            "capstan-vtl",
+            "capstan-catalog",
+            "capstan-format",
+            "capstan-keys",
+            "capstan-mover",
+            "capstan-tape",
+        ],
+        banned: &[],
+    },
     Room {
         name: "capstan-fuzz",
         // Hostile bytes go in where a room takes bytes, and through the director where they go through all of them.
@@ -58,6 +72,7 @@ const ROOMS: [Room; 13] = [
             "capstan-format",
             "capstan-tape",
             "capstan-keys",
+            "capstan-catalog",
             "capstan-mover",
             "capstan-director",
             "capstan-vtl",

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use capstan_director::{Algorithm, Database};
+use capstan_catalog::Database;
+use capstan_format::Algorithm;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]

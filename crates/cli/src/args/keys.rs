@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use capstan_director::Name;
+use capstan_keys::Name;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::globals::OF_ALL_COMMANDS;

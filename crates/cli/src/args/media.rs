@@ -55,7 +55,7 @@ pub(crate) struct Rebuild {
     pub(crate) discard_old: bool,
     /// Put the new catalog's tables somewhere else than the old one's: sqlite, or postgres://USER@127.0.0.1/NAME
     #[arg(long, value_name = "DATABASE", conflicts_with = "objects")]
-    pub(crate) database: Option<capstan_director::Database>,
+    pub(crate) database: Option<capstan_catalog::Database>,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,9 @@
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{DriveHistory, Fare, TapeAlert, Volser};
+use capstan_director::{DriveHistory, Fare};
+use capstan_format::Volser;
+use capstan_tape::TapeAlert;
 use clap::Args;
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};

@@ -1,6 +1,7 @@
 //! How a backup ended.
 
-use capstan_director::{BackupReport, BaseUnavailable, Severity};
+use capstan_director::{BackupReport, BaseUnavailable};
+use capstan_mover::Severity;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

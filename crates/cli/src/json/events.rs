@@ -1,6 +1,7 @@
 //! Lines that tell what happens, each with its name in `event`.
 
-use capstan_director::{Event as Told, PassRow, RestorePlan, Severity};
+use capstan_director::{Event as Told, PassRow, RestorePlan};
+use capstan_mover::Severity;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

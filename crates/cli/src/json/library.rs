@@ -1,9 +1,9 @@
 //! Libraries and drives.
 
 use crate::wording::state_name;
-use capstan_director::{
-    DriveHistory, DriveRow, ElementAddress, Fare, Inventory, LibraryPlace, Rise, Stay, TapeAlert, Volume,
-};
+use capstan_catalog::Volume;
+use capstan_director::{DriveHistory, DriveRow, Fare, Inventory, LibraryPlace, Rise, Stay};
+use capstan_tape::{ElementAddress, TapeAlert};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

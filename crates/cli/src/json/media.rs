@@ -1,8 +1,7 @@
 //! What commands that change volumes and objects end with.
 
-use capstan_director::{
-    CopyReport, ExpiryPlan, IndexReport, Overwritten, RebuildReport, RepairReport, Volser, kept_reason,
-};
+use capstan_director::{CopyReport, ExpiryPlan, IndexReport, Overwritten, RebuildReport, RepairReport, kept_reason};
+use capstan_format::Volser;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,6 +1,8 @@
 //! What a restore, a verification and a comparison found.
 
-use capstan_director::{Damage, OlderVersion, OrderedBy, ReadOrder, RestorePlan, RestoreReport, Volser};
+use capstan_director::{OlderVersion, OrderedBy, ReadOrder, RestorePlan, RestoreReport};
+use capstan_format::Volser;
+use capstan_mover::Damage;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -4,7 +4,8 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Conversion, Load, Options, Simulation, SimulationError, built_in, built_in_names, plot, simulate};
+use capstan_lab::{Load, Options, Simulation, SimulationError, plot, simulate};
+use capstan_tape::model::{Conversion, built_in, built_in_names};
 use clap::{Args, ValueEnum};
 
 use super::{model, read};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_director::ObjectFilter;
+use capstan_catalog::ObjectFilter;
 
 use crate::args;
 use crate::failure::Failure;

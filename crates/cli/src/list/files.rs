@@ -3,9 +3,10 @@
 use std::io::{BufWriter, Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{
-    DirectorError, EntryFlags, EntryKind, FileEntry, LostParts, ObjectId, OwnerNames, StateEntry, index_path,
-};
+use capstan_catalog::StateEntry;
+use capstan_director::{DirectorError, LostParts, index_path};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
+use capstan_mover::OwnerNames;
 
 use super::objects::level;
 use crate::args;

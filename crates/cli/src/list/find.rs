@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use capstan_director::{EntryKind, FileEntry, Object, ObjectFilter, ObjectStatus, Site};
+use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
+use capstan_director::Site;
+use capstan_format::{EntryKind, FileEntry};
 
 use super::files::{entry_json, listed, mode_text, without_lists};
 use crate::args::{self, FileType};

@@ -3,7 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use capstan_director::{HistoryEntry, ObjectFilter, Site, subject_of_job};
+use capstan_catalog::ObjectFilter;
+use capstan_director::{HistoryEntry, Site, subject_of_job};
 
 use crate::args;
 use crate::failure::Failure;

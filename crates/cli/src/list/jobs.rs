@@ -4,9 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_director::{
-    DEFAULT_POOL, HistoryEntry, JobConfig, Object, ObjectFilter, ObjectStatus, Site, check_patterns, subject_of_job,
-};
+use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
+use capstan_director::{DEFAULT_POOL, HistoryEntry, JobConfig, Site, check_patterns, subject_of_job};
 
 use super::history::names;
 use crate::args;
@@ -164,5 +163,5 @@ fn faults(site: &Site, job: &JobConfig) -> Result<Vec<String>, Failure> {
     let pool =
         (!is_known).then(|| format!("there is no pool {pool}, and the job will not run: `capstan pools add {pool}`"));
     let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path))).chain(pattern).chain(pool);
-    Ok(faults.map(|fault| capstan_director::without_error_numbers(&fault)).collect())
+    Ok(faults.map(|fault| capstan_tape::without_error_numbers(&fault)).collect())
 }

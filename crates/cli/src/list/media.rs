@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{Algorithm, ElementAddress, MediumKind, Pool, Volume, Whereabouts};
+use capstan_catalog::{MediumKind, Pool, Volume};
+use capstan_director::Whereabouts;
+use capstan_format::Algorithm;
+use capstan_tape::ElementAddress;
 
 use crate::args::{self, PoolAction};
 use crate::failure::Failure;

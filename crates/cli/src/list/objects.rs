@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_director::{LostParts, Object, ObjectFilter, ObjectId, ObjectStatus, Site, Timeline, Volser};
+use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Timeline};
+use capstan_director::{LostParts, Site};
+use capstan_format::{ObjectId, Volser};
 
 use crate::args;
 use crate::failure::Failure;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_director::{
-    Counts, DamageOnRecord, Object, Site, Verification, Volser, Volume, VolumeState, reserved_at_the_end,
-};
+use capstan_catalog::{Counts, Damage as DamageOnRecord, Object, Verification, Volume, VolumeState};
+use capstan_director::{Site, reserved_at_the_end};
+use capstan_format::Volser;
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
 use crate::args;

@@ -8,10 +8,11 @@ use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
+use capstan_catalog::{ClockReading, Counts, Damage as DamageOnRecord, Object, Timeline, Volume, VolumeState};
 use capstan_director::{
-    ClockReading, Counts, DamageOnRecord, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Object,
-    ObjectId, Protection, Site, SourceRow, Timeline, Volser, Volume, VolumeState, process_number,
+    ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
+use capstan_format::{ObjectId, Volser};
 
 use crate::args;
 use crate::failure::director;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use capstan_director::{BackupWatch, Bottleneck, Load, RestoreWatch};
+use capstan_director::BackupWatch;
+use capstan_mover::{Bottleneck, Load, RestoreWatch};
 
 use super::pace::{Pace, Sample};
 use super::{Display, shortened};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use capstan_director::Load;
+use capstan_mover::Load;
 
 /// What the rate that is shown is a mean of: short enough that a drive that stands is seen, long enough that a
 /// checkpoint is none.

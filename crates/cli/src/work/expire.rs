@@ -3,10 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use capstan_director::{
-    ExpiryPlan, ExpiryRefusal, ExpiryRequest, GoneSource, Kept, Object, ObjectFilter, ObjectId, ObjectStatus, Site,
-    Unexpired, Volser, kept_reason,
-};
+use capstan_catalog::{GoneSource, Object, ObjectFilter, ObjectStatus};
+use capstan_director::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, Kept, Site, Unexpired, kept_reason};
+use capstan_format::{ObjectId, Volser};
 
 use crate::args;
 use crate::failure::director;

@@ -15,9 +15,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_director::{
-    BackupWatch, Config, DirectorError, JobConfig, ObjectId, Retention, find_settings, subject_of_job,
-};
+use capstan_director::{BackupWatch, Config, DirectorError, JobConfig, Retention, find_settings, subject_of_job};
+use capstan_format::ObjectId;
 
 use rustix::process::{Pid, Signal, kill_process};
 

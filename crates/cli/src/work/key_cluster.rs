@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{
-    ClusterStatus, EnrolmentPassphrase, KmaState, NodeStatus, PeerId, PeerKind, Revocation, key_cluster, key_store_path,
-};
+use capstan_director::{key_cluster, key_store_path};
+use capstan_keys::Revocation;
+use capstan_keys::api::{KmaState, PeerId, PeerKind};
+use capstan_keys::cluster::{ClusterStatus, EnrolmentPassphrase, NodeStatus};
 
 use super::{key_cluster_lists, key_people, key_revocation};
 use crate::args::{Enrol, KeyAction, Keys};
@@ -60,11 +61,12 @@ pub(super) fn enrol(cli: &Globals, args: &Enrol) -> Result<ExitCode, Failure> {
         return Err(Failure::Other(format!("{} is not written: {reason}", file.display())));
     }
     // An enrolment is used up by the node's answer: what could not be kept then would be lost.
-    capstan_director::check_place(file).map_err(|error| Failure::because(&error))?;
+    capstan_keys::cluster::check_place(file).map_err(|error| Failure::because(&error))?;
     let passphrase: EnrolmentPassphrase =
         enrolment_passphrase()?.parse().map_err(|error| Failure::Passphrase(format!("{error}")))?;
     let peer = PeerId { kind: PeerKind::Agent, name: args.name.clone() };
-    let enrolled = capstan_director::enrol(&args.node, peer, passphrase).map_err(|error| Failure::because(&error))?;
+    let enrolled =
+        capstan_keys::cluster::enrol(&args.node, peer, passphrase).map_err(|error| Failure::because(&error))?;
     enrolled.save(file).map_err(|error| Failure::because(&error))?;
     if !cli.quiet {
         let until = units::time(enrolled.certificate().not_after_ns);

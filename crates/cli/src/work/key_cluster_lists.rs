@@ -7,9 +7,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{
-    CartridgeListed, CartridgeSeenAs, ClusterPlace, KeyOfVolume, MediumSerial, Volser, key_cluster,
-};
+use capstan_director::key_cluster;
+use capstan_format::{MediumSerial, Volser};
+use capstan_keys::api::{CartridgeListed, CartridgeSeenAs, KeyOfVolume};
+use capstan_keys::cluster::ClusterPlace;
 
 use super::key_output::warn_of_another;
 use crate::failure::Failure;

@@ -1,6 +1,6 @@
 //! What commands of keys say, to people and to whoever reads JSON.
 
-use capstan_director::{MediumSerial, Volser};
+use capstan_format::{MediumSerial, Volser};
 
 use crate::failure::Failure;
 use crate::globals::Globals;

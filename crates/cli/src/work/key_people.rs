@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use capstan_director::{ClusterPlace, key_cluster};
+use capstan_director::key_cluster;
+use capstan_keys::cluster::ClusterPlace;
 
 use super::key_revocation::named;
 use crate::args::{Approved, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};

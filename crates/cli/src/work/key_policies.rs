@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{
-    Agent, Algorithm, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, SeenAs, SeenCartridge, Volser,
-};
+use capstan_format::{Algorithm, Volser};
+use capstan_keys::{Agent, IssuedKey, KeyGroup, KeyUse, Name, Period, Permission, Policy, SeenAs, SeenCartridge};
 
 use super::key_output::{tell, warn_of_another};
 use crate::args::{KeyCipher, PolicyAdd};

@@ -3,7 +3,10 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{ClusterPlace, KeyCluster, KeyTag, Revocation, Volser, key_cluster};
+use capstan_director::key_cluster;
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::Revocation;
+use capstan_keys::cluster::{ClusterPlace, KeyCluster};
 
 use crate::failure::Failure;
 use crate::failure::director;

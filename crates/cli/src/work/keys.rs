@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_director::{
-    DestroyedKey, DirectorError, ImportOutcome, KeyRecord, KeyTag, Name, SlotKind, SlotRecord, Volser, check_writable,
-    create_key_store, key_store_path,
-};
+use capstan_director::{DestroyedKey, DirectorError, check_writable, create_key_store, key_store_path};
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{ImportOutcome, KeyRecord, Name, SlotKind, SlotRecord};
 
 use super::key_output::tell;
 use super::{key_cluster, key_policies};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_director::{
-    CopyReport, IndexReport, Loss, Object, Overwritten, Promise, RebuildOptions, RebuildReport, RestoreWatch, Site,
-    Tally, Volser,
-};
+use capstan_catalog::{Object, Promise};
+use capstan_director::{CopyReport, IndexReport, Loss, Overwritten, RebuildOptions, RebuildReport, Site, Tally};
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
 
 use crate::args;
 use crate::failure::director;
@@ -311,7 +311,7 @@ fn label_all(
             // One alone speaks for itself.
             Err(error) if args.volumes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                display.warn(&format!("{volume}: {}", capstan_director::with_causes(&error)));
+                display.warn(&format!("{volume}: {}", capstan_tape::with_causes(&error)));
                 failed.push((volume.to_string(), error));
             }
         }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{JobOutcome, Site, Tally};
+use capstan_catalog::JobOutcome;
+use capstan_director::{Site, Tally};
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::progress::Display;

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use capstan_director::{DirectorError, ObjectStatus, RepairReport, RestoreWatch, Shortfall};
+use capstan_catalog::ObjectStatus;
+use capstan_director::{DirectorError, RepairReport, Shortfall};
+use capstan_mover::RestoreWatch;
 
 use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};

@@ -9,10 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_catalog::{Object, ObjectStatus};
 use capstan_director::{
-    Devices, DirectorError, ExtractOptions, Object, ObjectStatus, OlderVersion, Overwrite, Owners, PathFilter, Place,
-    RestorePlan, RestoreReport, RestoreWatch, Site, Tally, VerifiedCopy, Volser,
+    DirectorError, OlderVersion, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, VerifiedCopy,
 };
+use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::{Devices, ExtractOptions, Overwrite, Owners};
 
 use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use capstan_director::{
-    Algorithm, Config, Database, InitOptions, Object, ObjectFilter, ObjectStatus, Site, Unlock, create_key_file,
-};
+use capstan_catalog::{Database, Object, ObjectFilter, ObjectStatus};
+use capstan_director::{Config, InitOptions, Site};
+use capstan_format::Algorithm;
+use capstan_keys::{Unlock, create_key_file};
 use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary};
 use tempfile::TempDir;
 

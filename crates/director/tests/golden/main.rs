@@ -55,7 +55,7 @@ fn names(expected: &str) -> BTreeSet<String> {
 
 impl Rebuilt {
     /// What the catalog lists below the source, as it was at an object's time.
-    fn listed(&self, object: &capstan_director::Object) -> BTreeSet<String> {
+    fn listed(&self, object: &capstan_catalog::Object) -> BTreeSet<String> {
         let below = [object.source.strip_prefix(b"/").unwrap(), b"/"].concat();
         let catalog = self.site.catalog();
         let state = catalog.state(object.id).unwrap();

@@ -9,11 +9,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use capstan_catalog::{Database, Promise};
 use capstan_director::{
-    Algorithm, BackupRequest, BackupWatch, Config, Database, InitOptions, Level, Loss, Promise, Retention, Shortfall,
-    Site, Target, TreeOptions, Zeroizing,
+    BackupRequest, BackupWatch, Config, InitOptions, Level, Loss, Retention, Shortfall, Site, Target,
 };
+use capstan_format::Algorithm;
 use capstan_format::crc32c;
+use capstan_mover::TreeOptions;
+use zeroize::Zeroizing;
 
 use crate::site::{CLOCK, PASSPHRASE, fixtures, new_unlock, no_events};
 use crate::tree::{LARGE, change, describe, make};

@@ -4,12 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use capstan_catalog::{Database, Object, ObjectFilter};
 use capstan_director::{
-    Clock, Config, Database, Events, ExtractOptions, InitOptions, Object, ObjectFilter, Place, RebuildOptions,
-    RebuildReport, RestoreReport, RestoreWatch, Site, Unlock, Zeroizing, create_key_file, rebuild,
+    Clock, Config, Events, InitOptions, Place, RebuildOptions, RebuildReport, RestoreReport, Site, rebuild,
 };
 use capstan_keys::Name;
+use capstan_keys::{Unlock, create_key_file};
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use tempfile::TempDir;
+use zeroize::Zeroizing;
 
 /// Opens the export that lies beside the fixtures, as `testdata/format-v1/README.md` says.
 pub(crate) const PASSPHRASE: &str = "golden volumes hold nothing secret";

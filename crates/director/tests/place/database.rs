@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use capstan_director::Database;
+use capstan_catalog::Database;
 use postgres::{Client, NoTls};
 
 /// The database under test: the one that `CAPSTAN_POSTGRES` names, else SQLite.

@@ -11,12 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use capstan_catalog::{Object, ObjectFilter};
 use capstan_director::{
-    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, ExtractOptions, InitOptions, Level, Object,
-    ObjectFilter, Place, RestoreReport, RestoreWatch, Site, Unlock, create_key_file,
+    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Event, InitOptions, Level, Place, RestoreReport,
+    Site,
 };
 use capstan_format::Algorithm;
 use capstan_keys::SealedStore;
+use capstan_keys::{Unlock, create_key_file};
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 use tempfile::TempDir;
 
 type Hook = Box<dyn FnMut(&Event) + Send>;

@@ -90,7 +90,7 @@ pub(super) fn measure_missing(
             mb: 500.0,
             mb_per_s: None,
             sync_mb: None,
-            encryption: Some(capstan_director::Algorithm::Aes256Gcm),
+            encryption: Some(capstan_format::Algorithm::Aes256Gcm),
             pace: None,
         };
         let found = measuring(cli, 20.0, |stop, _| measure_drive(&medium, &blocks, ROUNDS, &what, stop, &mut |_| {}));

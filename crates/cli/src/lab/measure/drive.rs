@@ -4,11 +4,11 @@ use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_director::Algorithm;
+use capstan_format::Algorithm;
 use capstan_lab::{
-    Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, Measurements, OtherLoad, built_in,
-    measure_drive,
+    Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, Measurements, OtherLoad, measure_drive,
 };
+use capstan_tape::model::built_in;
 use clap::{Args, ValueEnum};
 
 use super::{Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_director::Algorithm;
+use capstan_format::Algorithm;
 use capstan_lab::{
     DataPath, Measured, Measurements, OtherLoad, RestoreRates, Restoring, RestoringError, Target, measure_restore,
     null_run,

@@ -1,6 +1,7 @@
 //! What a person should look at, a line each, the gravest first.
 
-use capstan_director::{MANUAL, ObjectId, ObjectKind, Volser};
+use capstan_director::MANUAL;
+use capstan_format::{ObjectId, ObjectKind, Volser};
 
 use super::Facts;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use capstan_director::{FailedJob, HistoryEntry, ObjectId, Site, SourceRow, subject_of_job};
+use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
+use capstan_format::ObjectId;
 
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
