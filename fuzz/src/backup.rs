@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use capstan_keyd::backup::{CoreBackup, Held, Knowledge, OpenCore, read_manifest, verify};
 use capstan_keyd::root::{ClusterKeys, SealedRoot};
-use capstan_keyd::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-pub use capstan_keys::api::ClusterId;
+use capstan_keys::api::ClusterId;
 use capstan_keys::{KeyError, RootKey, random};
 use thiserror::Error;
 use zeroize::Zeroizing;

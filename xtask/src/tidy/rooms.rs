@@ -213,7 +213,7 @@ mod tests {
             ("capstan-tape", "capstan-keys"),
             ("capstan-format", "capstan-tape"),
             ("capstan-catalog", "capstan-mover"),
-            ("capstan-cli", "capstan-mover"),
+            ("capstan-cli", "capstan-kmip"),
             ("xtask", "capstan-format"),
         ] {
             let findings = edges_not_drawn(&package(room, &[(other, Some("/other"))]));

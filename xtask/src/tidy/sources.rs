@@ -120,6 +120,10 @@ fn check_rust(path: &Path, place: &str, text: &str) -> Vec<Finding> {
     if !begins_with_module_doc(text) {
         findings.push(Finding::fails(place, "no module doc; begin with one sentence saying what this is (//!)"));
     }
+    for (number, _) in (1..).zip(text.lines()).filter(|(_, line)| line.starts_with("pub use capstan_")) {
+        let text = "re-exports another room's words; whoever needs them names that room";
+        findings.push(Finding::fails(format!("{place}:{number}"), text));
+    }
     for (number, attribute) in attributes(text) {
         let place = format!("{place}:{number}");
         if attribute == "#[ignore]" {
@@ -183,6 +187,13 @@ mod tests {
     fn assert_one(path: &str, text: &str, words: &str) {
         let texts = texts(path, text);
         assert!(texts.len() == 1 && texts[0].contains(words), "{words:?} is not what was found: {texts:?}");
+    }
+
+    #[test]
+    fn a_room_re_exports_no_neighbour() {
+        let found = |text: &str| check_file(Path::new("a.rs"), text).len();
+        assert_eq!(found("//! A.\nuse capstan_tape::Drive;\npub use own::Word;\n"), 0);
+        assert_eq!(found("//! A.\npub use capstan_tape::Drive;\n"), 1);
     }
 
     #[test]

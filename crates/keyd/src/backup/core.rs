@@ -26,7 +26,8 @@ use zeroize::Zeroizing;
 use super::BackupError;
 use crate::root::quorum::QuorumSealed;
 use crate::root::{ClusterKeys, Existing, Quorum, RootError, Share, checked_body, file};
-use crate::seal::{ClusterId, OVERHEAD_LEN};
+use crate::seal::OVERHEAD_LEN;
+use capstan_keys::api::ClusterId;
 
 const MAGIC: &[u8; 8] = b"CAPSCORE";
 const VERSION: u32 = 1;

@@ -39,8 +39,8 @@ use super::{BackupError, Held, HoldsKeys};
 use crate::ledger::{Entry, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot};
 use crate::root::file::NewFile;
 use crate::root::{ClusterKeys, Existing, RootError};
-use crate::seal::ClusterId;
 use crate::seal::Content;
+use capstan_keys::api::ClusterId;
 
 const MAGIC: &[u8; 8] = b"CAPSDATA";
 const VERSION: u32 = 1;

@@ -7,7 +7,8 @@ use capstan_keys::KeyError;
 use thiserror::Error;
 
 use crate::root::{HierarchyError, RootError};
-use crate::seal::{ClusterId, SealError};
+use crate::seal::SealError;
+use capstan_keys::api::ClusterId;
 
 /// Why a backup was not made, or not believed.
 #[derive(Debug, Error)]

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::ledger::{Entry, Snapshot};
 use crate::root::{ClusterKeys, Holder, Quorum, RootError};
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 };

@@ -8,7 +8,7 @@ use capstan_keys::{KeyError, Name};
 use thiserror::Error;
 
 use super::token::TokenError;
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 /// Why the root key could not be split, opened or kept.
 #[derive(Debug, Error)]

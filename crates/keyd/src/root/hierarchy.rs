@@ -11,7 +11,8 @@ use capstan_format::{Algorithm, KeyTag};
 use capstan_keys::{KeyError, Name, RootKey, Secret, VolumeKey, WrappedKey, tag_of, unwrap, wrap};
 use thiserror::Error;
 
-use crate::seal::{ClusterId, Sealer};
+use crate::seal::Sealer;
+use capstan_keys::api::ClusterId;
 
 /// Why a wrapped key does not open.
 #[derive(Debug, Error)]

@@ -32,7 +32,7 @@ use capstan_keys::{Name, RootKey, SALT_LEN, Secret, WrappedKey, create_key_file,
 use super::file::{self, Existing};
 use super::{ClusterKeys, RootError};
 use crate::authority::PendingId;
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 const MAGIC: &[u8; 8] = b"CAPSAUTO";
 const VERSION: u32 = 1;

@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 
 use super::RootError;
 use super::split::{self, HOLDERS_MAX, SplitId};
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 /// A holder to be: who, and the passphrase that they typed. It holds a secret: no `Debug`, no `Clone`.
 pub struct Holder {

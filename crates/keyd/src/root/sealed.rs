@@ -30,7 +30,7 @@ use super::file::{self, Existing};
 use super::quorum::{Quorum, QuorumSealed, Share};
 use super::token::{Token, TokenSealed};
 use super::{ClusterKeys, RootError};
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 const MAGIC: &[u8; 8] = b"CAPSROOT";
 const VERSION: u32 = 1;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 pub(crate) mod dump;
 

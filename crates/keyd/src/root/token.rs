@@ -27,7 +27,7 @@ use cryptoki::slot::Slot;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::ClusterKeys;
-use crate::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 
 mod error;
 mod pin;

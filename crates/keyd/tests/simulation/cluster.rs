@@ -13,7 +13,7 @@ use capstan_keyd::node::{JournalError, Node, NodeSettings, Notebook, Noted, Stan
 use capstan_keyd::path::Path;
 use capstan_keyd::record::{GroupRecord, KmaRecord};
 use capstan_keyd::root::ClusterKeys;
-use capstan_keyd::seal::ClusterId;
+use capstan_keys::api::ClusterId;
 use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord, RootKey};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
