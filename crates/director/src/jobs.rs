@@ -216,60 +216,7 @@ impl Site {
             (wants_base, choice) = (false, BaseChoice::default());
         }
         let is_full = !wants_base || choice.base.is_none();
-        // An object of the same kind that was interrupted goes on; its chunk length is on the volumes already.
-        let open = latest.filter(|object| {
-            object.status == ObjectStatus::Open
-                && object.base.is_some() != is_full
-                && object.chunk_len as usize == self.config.chunk_len()
-        });
-        // Its volume was erased, or a key is gone: what it had of the source is not there to be gone on with.
-        let lost = open.as_ref().map(|object| bases.why_not(object.id)).transpose()?.flatten();
-        let catalog = locked(&self.catalog);
-        let open = match (open, lost) {
-            (Some(object), Some(reason)) => {
-                let message = format!(
-                    "object {} was interrupted and is not taken up: {reason}. Its source is read from the beginning",
-                    object.id
-                );
-                (self.events)(Event::Notice { message });
-                None
-            }
-            (Some(object), None) if object.policy != request.policy => {
-                // What it is called and how long it is kept stand on volumes, and its excludes were another job's.
-                let message = format!(
-                    "object {} was interrupted and is not taken up: it is of policy {}, and this backup of policy {}. Its source is read from the \
-                     beginning",
-                    object.id, object.policy, request.policy
-                );
-                (self.events)(Event::Notice { message });
-                None
-            }
-            (Some(object), None) if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? => {
-                let message = format!(
-                    "object {} was interrupted and is not taken up: not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning",
-                    object.id
-                );
-                (self.events)(Event::Notice { message });
-                None
-            }
-            (other, _) => other,
-        };
-        let open = match open {
-            Some(object) => {
-                let used = catalog.parts(object.id)?.iter().map(|part| part.connection).max();
-                let next = next_connection(used, request.connections);
-                if next.is_none() {
-                    let message = format!(
-                        "object {} was interrupted so often that it has no numbers left for streams: its source is read from the beginning",
-                        object.id
-                    );
-                    (self.events)(Event::Notice { message });
-                }
-                next.map(|first_connection| (object, first_connection))
-            }
-            None => None,
-        };
-        drop(catalog);
+        let open = self.interrupted(latest, is_full, bases, request, known)?;
         let (mut base, base_gone) = (choice.base, choice.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {
@@ -290,19 +237,7 @@ impl Site {
             wants_base = false;
         }
         if wants_base && base.is_none() && base_gone.is_none() {
-            let name = String::from_utf8_lossy(&source);
-            let message = match self.other_clients_of(&source)?.as_slice() {
-                [] => format!("{name}: there is no complete object to stand on, so this backup is a full one"),
-                [first, ..] => {
-                    let others = self.other_clients_of(&source)?.join(", ");
-                    format!(
-                        "{name}: there are backups of it from {others}, and none from {}, which this machine is called: this backup is a full \
-                         one. Stop it and say --client {first} (or `client` in capstan.toml) if they are of the same data",
-                        self.client
-                    )
-                }
-            };
-            (self.events)(Event::Notice { message });
+            self.tell_no_base(&source)?;
         }
         let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
         let base = base.filter(|_| baseline.is_some());
@@ -318,6 +253,68 @@ impl Site {
         let record = self.new_record(source.clone(), kind, base, request, pool);
         let path = Some(path.to_owned());
         Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+    }
+
+    /// The interrupted object of a source that this backup goes on with, and the first number that its streams may
+    /// have. Says why, where one is not gone on with.
+    fn interrupted(
+        &self,
+        latest: Option<Object>,
+        is_full: bool,
+        bases: &mut BaseSelector<'_>,
+        request: &BackupRequest,
+        known: Known,
+    ) -> Result<Option<(Object, u16)>, DirectorError> {
+        // One of the same kind; its chunk length is on the volumes already.
+        let is_alike = |object: &Object| {
+            object.status == ObjectStatus::Open
+                && object.base.is_some() != is_full
+                && object.chunk_len as usize == self.config.chunk_len()
+        };
+        let Some(object) = latest.filter(is_alike) else { return Ok(None) };
+        // Its volume was erased, or a key is gone: what it had of the source is not there to be gone on with.
+        let lost = bases.why_not(object.id)?;
+        let catalog = locked(&self.catalog);
+        let because = if let Some(reason) = lost {
+            format!("{reason}. Its source is read from the beginning")
+        } else if object.policy != request.policy {
+            // What it is called and how long it is kept stand on volumes, and its excludes were another job's.
+            format!(
+                "it is of policy {}, and this backup of policy {}. Its source is read from the beginning",
+                object.policy, request.policy
+            )
+        } else if known == Known::NotAll || !in_pool(&catalog, object.id, &request.pool)? {
+            "not all volumes it may be on can be read, or they are of another pool; its source is read from the beginning"
+                .to_owned()
+        } else {
+            let used = catalog.parts(object.id)?.iter().map(|part| part.connection).max();
+            if let Some(first_connection) = next_connection(used, request.connections) {
+                return Ok(Some((object, first_connection)));
+            }
+            "it has no numbers left for streams, as it was interrupted too often. Its source is read from the beginning"
+                .to_owned()
+        };
+        drop(catalog);
+        let message = format!("object {} was interrupted and is not taken up: {because}", object.id);
+        (self.events)(Event::Notice { message });
+        Ok(None)
+    }
+
+    /// Says that there is nothing that an incremental of a source could stand on, and what may be the reason.
+    fn tell_no_base(&self, source: &[u8]) -> Result<(), DirectorError> {
+        let name = String::from_utf8_lossy(source);
+        let others = self.other_clients_of(source)?;
+        let message = match others.first() {
+            None => format!("{name}: there is no complete object to stand on, so this backup is a full one"),
+            Some(first) => format!(
+                "{name}: there are backups of it from {}, and none from {}, which this machine is called: this backup is a full \
+                 one. Stop it and say --client {first} (or `client` in capstan.toml) if they are of the same data",
+                others.join(", "),
+                self.client
+            ),
+        };
+        (self.events)(Event::Notice { message });
+        Ok(())
     }
 
     /// The last complete object of a source of this machine.
