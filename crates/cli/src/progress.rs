@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use capstan_director::{Event, Events, Journal, OrderedBy, Positioning, ReadOrder, Site};
+use capstan_director::{Event, Events, Journal, Site};
+use capstan_mover::{OrderedBy, Positioning, ReadOrder};
 use capstan_tape::linux::waits::overdue;
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_catalog::{ObjectFilter, Promise};
-use capstan_director::{BackupRequest, BackupWatch, Loss, OrderedBy, Place, RestoreReport, Site, index_path};
+use capstan_director::{BackupRequest, BackupWatch, Loss, Place, RestoreReport, Site, index_path};
 use capstan_format::Volser;
+use capstan_mover::OrderedBy;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
 use capstan_tape::hardware::{Compression, ScsiDrive};

@@ -8,9 +8,9 @@ use capstan_catalog::{
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
 use capstan_keys::Cartridge;
+use capstan_mover::devices::Loader;
 use capstan_tape::{ChangerError, EncryptionState};
 
-use crate::config::Loader;
 use crate::damage::BadPlaces;
 use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume};
@@ -78,7 +78,7 @@ impl Site {
         } else {
             label_volume(&mounter, &mut volume, pool.as_ref(), block_len_max, promise)
         };
-        mounter.dismount(volume.drive, volume.number, volser)?;
+        mounter.dismount(volume)?;
         let (_, copies) = labelled?;
         Ok(Overwritten { copies, last })
     }
@@ -119,9 +119,9 @@ impl Site {
         let objects = self.claim_held_on(volser, None)?;
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
-        let mut volume = mounter.mount_held(volser, Some(hold))?;
+        let volume = mounter.mount_held(volser, Some(hold))?;
         if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
-            mounter.dismount(volume.drive, volume.number, volser)?;
+            mounter.dismount(volume)?;
             return Err(error);
         }
         // The catalog forgets before the medium does: what it lists can always be read.
@@ -141,10 +141,10 @@ impl Site {
         let copies = locked(&self.catalog).relabelled(&row, promise)?;
         // What is gone is nobody's; to erase takes hours.
         drop(objects);
-        let erased = volume.drive.erase().map_err(DirectorError::from);
-        mounter.dismount(volume.drive, volume.number, volser)?;
+        let (erased, serial) = (volume.erase(), volume.medium.serial);
+        mounter.dismount(volume)?;
         erased?;
-        mounter.keys_ended(Cartridge { volser, serial: volume.medium.serial.as_ref() })?;
+        mounter.keys_ended(Cartridge { volser, serial: serial.as_ref() })?;
         Ok(Overwritten { copies, last })
     }
 

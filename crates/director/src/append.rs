@@ -10,10 +10,11 @@ use capstan_catalog::{
 };
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
-use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, MoverError, VolumeEnd, VolumeReader};
-use capstan_tape::{ChangerError, Drive, DriveError, EncryptionState, with_causes};
+use capstan_mover::{
+    Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
+};
+use capstan_tape::{ChangerError, DriveError, EncryptionState, with_causes};
 
-use crate::care::ASK_EVERY_NS;
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::hold::Hold;
@@ -41,19 +42,15 @@ pub(crate) struct AppendHost {
     pub(crate) shortfall: Shortfall,
     /// Ends the wait for a volume.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The drive that is written with, and the volume in it.
-    pub(crate) mounted: Option<Writing>,
-    /// When the drive was asked last how it fares, nanoseconds since 1970.
-    pub(crate) asked_ns: i64,
+    /// The volume that is written.
+    pub(crate) writing: Option<Writing>,
 }
 
 /// A volume that is written.
 pub(crate) struct Writing {
-    /// The drive that it is in.
-    drive: u32,
+    volume: InDrive,
     life: VolumeId,
-    /// Its reservation, which ends behind the dismount.
-    hold: Hold,
+    generation: u64,
 }
 
 /// The catalog's volumes as the choice sees them.
@@ -246,13 +243,13 @@ impl AppendHost {
         let known = self.mounter.volume(volser)?;
         let mut volume = self.mounter.mount_held(volser, Some(hold))?;
         if known.state == VolumeState::Blank && volume.medium.encryption != EncryptionState::Blank {
-            let _ = self.mounter.dismount(volume.drive, volume.number, volser);
+            let _ = self.mounter.dismount(volume);
             let reason = "the catalog takes it for blank, and something is written on it".to_owned();
             return Err(DirectorError::VolumeDiffers { volser: volser.clone(), reason });
         }
         let prepared = self.only_known(&mut volume, &known).and_then(|append_lbn| match (append_lbn, known.id) {
             (Some(append_lbn), Some(life)) => {
-                self.mounter.load_key_to_append(&mut volume)?;
+                self.mounter.load_key_to_append(&volume)?;
                 Ok((life, append_lbn))
             }
             _ => {
@@ -260,7 +257,7 @@ impl AppendHost {
                     label_volume(&self.mounter, &mut volume, Some(&self.pool), self.block_len_max(), Promise::Keep);
                 let (life, _) = labelled.map_err(|error| match error {
                     // One that told nobody of it, until its label was to be written over something.
-                    DirectorError::Mover(MoverError::Drive { volser, source: DriveError::WriteOnce { .. } }) => {
+                    DirectorError::Volume { volser, source: DriveError::WriteOnce { .. } } => {
                         DirectorError::WriteOnce { volser, because: WriteOnceBar::NoLabel }
                     }
                     // Else there would have been an end to append to.
@@ -275,7 +272,7 @@ impl AppendHost {
         match prepared {
             Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
-                let _ = self.mounter.dismount(volume.drive, volume.number, volser);
+                let _ = self.mounter.dismount(volume);
                 Err(error)
             }
         }
@@ -314,15 +311,13 @@ impl AppendHost {
         // Another life is what a labelling that was killed leaves: the catalog had given it up.
         let Some(life) = known.id.filter(|life| *life == header.volume) else { return Ok(None) };
         if known.state == VolumeState::Filling && known.pool.as_ref() == Some(&self.pool.name) {
-            volume.drive.space_to_end_of_data()?;
-            if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
+            if volume.end_of_data()?.lbn < FIRST_SESSION_LBN {
                 // A label without its filemark: a labelling was killed, and nothing can stand behind it.
                 return Ok(None);
             }
             return self.may_append(volume, known, life).map(Some);
         }
-        let last = VolumeReader::new(volume.drive.as_mut(), known.volser.clone(), life).last_checkpoint_lbn()?;
-        if last.is_some_and(|lbn| lbn > known.checkpoint_lbn) {
+        if volume.last_checkpoint_lbn(life)?.is_some_and(|lbn| lbn > known.checkpoint_lbn) {
             return Err(differs("it holds sessions that the catalog does not know".to_owned()));
         }
         Ok(None)
@@ -340,25 +335,25 @@ impl AppendHost {
         {
             return Err(error.into());
         }
-        let mut volume = match self.mounter.mount_known(volser, life, hold) {
+        let volume = match self.mounter.mount_known(volser, life, hold) {
             Ok(volume) => volume,
             Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
             Err(error) => return Err(error),
         };
         let checked = self
-            .may_append(&mut volume, &known, life)
-            .and_then(|append_lbn| self.mounter.load_key_to_append(&mut volume).map(|()| append_lbn));
+            .may_append(&volume, &known, life)
+            .and_then(|append_lbn| self.mounter.load_key_to_append(&volume).map(|()| append_lbn));
         match checked {
             Ok(append_lbn) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
-                let _ = self.mounter.dismount(volume.drive, volume.number, volser);
+                let _ = self.mounter.dismount(volume);
                 Err(error)
             }
         }
     }
 
-    fn may_append(&self, volume: &mut InDrive, known: &Volume, life: VolumeId) -> Result<u64, DirectorError> {
+    fn may_append(&self, volume: &InDrive, known: &Volume, life: VolumeId) -> Result<u64, DirectorError> {
         let differs = |reason: String| DirectorError::VolumeDiffers { volser: known.volser.clone(), reason };
         let encrypted = match volume.medium.encryption {
             EncryptionState::Encrypted { tag, algorithm } => Some(KeyRef { tag, algorithm }),
@@ -387,21 +382,21 @@ struct InDriveForAppend {
 
 impl CopyHost for AppendHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
-        let InDriveForAppend { volume, life, append_lbn } = self.mount_next()?;
-        let InDrive { drive, number, volser, hold, .. } = volume;
-        let hold = match hold {
-            Some(hold) => hold,
-            None => self.mounter.holds.volume(&volser)?,
+        let InDriveForAppend { mut volume, life, append_lbn } = self.mount_next()?;
+        let volser = volume.volser.clone();
+        let generation = match &volume.hold {
+            Some(hold) => hold.generation(),
+            None => volume.hold.insert(self.mounter.holds.volume(&volser)?).generation(),
         };
         {
             let mut catalog = locked(&self.mounter.catalog);
             catalog.update_volume(&volser, |known| known.mounts += 1)?;
             // Before the first block: a session that is killed leaves the note.
-            catalog.volume_opened(life, hold.generation())?;
+            catalog.volume_opened(life, generation)?;
         }
-        self.mounted = Some(Writing { drive: number, life, hold });
-        self.asked_ns = self.mounter.now_ns();
-        Ok(Mounted { drive, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
+        let mount = volume.mount;
+        self.writing = Some(Writing { volume, life, generation });
+        Ok(Mounted { mount, volser, volume: life, append_lbn, session: SessionId(random_u64()) })
     }
 
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
@@ -416,8 +411,8 @@ impl CopyHost for AppendHost {
         };
         {
             let mut catalog = locked(&self.mounter.catalog);
-            match &self.mounted {
-                Some(writing) => catalog.record_checkpoint_under(&seen, writing.hold.generation())?,
+            match &self.writing {
+                Some(writing) => catalog.record_checkpoint_under(&seen, writing.generation)?,
                 None => catalog.record_checkpoint(&seen)?,
             };
         }
@@ -430,18 +425,12 @@ impl CopyHost for AppendHost {
         Ok(())
     }
 
-    fn look_after(&mut self, drive: &mut dyn Drive, volser: &Volser) {
-        let now_ns = self.mounter.now_ns();
-        // A clock that was set back is no reason not to ask for hours.
-        if (self.asked_ns..self.asked_ns.saturating_add(ASK_EVERY_NS)).contains(&now_ns) {
-            return;
-        }
-        self.asked_ns = now_ns;
-        self.mounter.ask_drive(drive, volser, Moment::Checkpoint);
+    fn health(&mut self, volser: &Volser, health: &DriveHealth) {
+        self.mounter.note_health(health, volser, Moment::Checkpoint);
     }
 
-    fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd) {
-        let Some(Writing { drive: number, life, hold: _hold }) = self.mounted.take() else { return };
+    fn release(&mut self, _mount: MountId, volser: &Volser, end: VolumeEnd) {
+        let Some(Writing { volume, life, .. }) = self.writing.take() else { return };
         let notice = |message: String| (self.mounter.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.mounter.events)(Event::Full { volser: volser.clone() });
@@ -457,9 +446,7 @@ impl CopyHost for AppendHost {
         {
             notice(format!("that volume {volser} was closed could not be noted: {error}"));
         }
-        let mut drive = drive;
-        self.mounter.describe(drive.as_mut(), volser);
-        if let Err(error) = self.mounter.dismount(drive, number, volser) {
+        if let Err(error) = self.mounter.dismount_written(volume) {
             notice(format!("volume {volser} could not be put back: {error}"));
         }
     }

@@ -257,7 +257,7 @@ impl Site {
         watch: &BackupWatch,
     ) -> Vec<Box<dyn CopyHost>> {
         match request.target {
-            Target::Null => vec![Box::new(NullHost::new(self.clock))],
+            Target::Null => vec![Box::new(NullHost::new(self.clock, &self.mounted))],
             Target::Pool => {
                 (1..).zip(pools).map(|(copy, pool)| self.append_host(mounter, pool, copy, request, watch)).collect()
             }
@@ -279,7 +279,7 @@ impl Site {
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let options = self.session_options(request);
-        let session = Session::start(&options, &record, hosts, Arc::clone(&watch.stop))?;
+        let session = Session::start(&options, &record, &self.mounted, hosts, Arc::clone(&watch.stop))?;
         let meters = session.meters();
         let _ = watch.meters.set(Arc::clone(&meters));
         let counted: Vec<_> =
@@ -335,7 +335,7 @@ impl Site {
 
     /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.
     fn check_drives(&self, copies: u8) -> Result<(), DirectorError> {
-        let drives = locked(&self.library).drives().map_err(DirectorError::Changer)?;
+        let drives = self.devices.drives()?;
         if u32::from(copies) > drives && copies > 1 {
             return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.config.library.is_virtual() });
         }
@@ -409,8 +409,7 @@ impl Site {
             copy,
             shortfall: request.shortfall,
             stop: Arc::clone(&watch.stop),
-            mounted: None,
-            asked_ns: 0,
+            writing: None,
         })
     }
 

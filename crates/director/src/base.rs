@@ -17,9 +17,10 @@ use capstan_format::{ObjectId, Volser};
 use capstan_tape::with_causes;
 
 use crate::damage::BadPlaces;
+use crate::drive_keys::note_destroyed;
 use crate::events::BaseUnavailable;
 use crate::keys::volumes_without_key;
-use crate::mounter::{Mounter, note_destroyed};
+use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::site::locked;
 use crate::{DirectorError, Event};

@@ -7,15 +7,12 @@
 
 use capstan_catalog::{DriveReport, Moment, VolumeState};
 use capstan_format::{FORMAT_VERSION, Volser};
-use capstan_tape::{AlertDemand, Cleaning, Drive, TapeAlert, VolumeDescription};
+use capstan_mover::DriveHealth;
+use capstan_tape::{AlertDemand, Cleaning, TapeAlert, VolumeDescription};
 
-use crate::Event;
-use crate::mounter::Mounter;
+use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
-
-/// How seldom a drive is asked in the middle of a session: a minute, in nanoseconds. It takes five commands of a
-/// millisecond each, for which the tape waits behind a flush that has stopped it anyway.
-pub(crate) const ASK_EVERY_NS: i64 = 60 * 1_000_000_000;
+use crate::{DirectorError, Event};
 
 /// Whether a flag is about the drive, whatever is in it.
 fn is_of_drive(alert: &TapeAlert) -> bool {
@@ -23,13 +20,12 @@ fn is_of_drive(alert: &TapeAlert) -> bool {
 }
 
 impl Mounter {
-    /// Asks a drive how it and its volume fare, notes it, and says what an operator must know.
-    pub(crate) fn ask_drive(&self, drive: &mut dyn Drive, volser: &Volser, moment: Moment) {
-        let name = drive.identity().name;
-        let Some(care) = drive.care() else { return };
-        let (mut alerts, statistics) = (care.alerts(), care.statistics());
+    /// Records how a drive and its volume are, and says what an operator must know.
+    pub(crate) fn note_health(&self, health: &DriveHealth, volser: &Volser, moment: Moment) {
+        let DriveHealth { drive: name, statistics, .. } = health;
         let left = locked(&self.mounts.left_alerts);
-        alerts.retain(|alert| is_of_drive(alert) || !left.contains(&(volser.clone(), alert.flag)));
+        let is_new = |alert: &TapeAlert| is_of_drive(alert) || !left.contains(&(volser.clone(), alert.flag));
+        let alerts: Vec<_> = health.tape_alerts().filter(is_new).collect();
         drop(left);
         for alert in &alerts {
             let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
@@ -51,7 +47,7 @@ impl Mounter {
         let report = DriveReport {
             at_ns: self.now_ns(),
             volser: volser.clone(),
-            drive: name,
+            drive: name.clone(),
             moment,
             alerts: alerts.iter().map(|alert| alert.flag).collect(),
             cleaning,
@@ -73,16 +69,14 @@ impl Mounter {
         }
     }
 
-    /// Asks a drive for the flags that are up before a volume comes into it. What is said of a cartridge is said of the
-    /// one before, and some drives go on saying it.
-    pub(crate) fn take_left_alerts(&self, drive: &mut dyn Drive, volser: &Volser) {
-        let name = drive.identity().name;
-        let Some(care) = drive.care() else { return };
-        for alert in care.alerts().iter().filter(|alert| !is_of_drive(alert)) {
-            let meaning = alert.meaning.unwrap_or("a flag of its maker: see the drive's manual");
-            let message = format!("drive {name}: TapeAlert {}, left by the cartridge before: {meaning}", alert.flag);
+    /// Notes flags that were up before a volume came into a drive. What is said of a cartridge is said of the one
+    /// before, and some drives go on saying it.
+    pub(crate) fn note_left_alerts(&self, drive: &str, volser: &Volser, flags: &[u16]) {
+        for flag in flags {
+            let meaning = TapeAlert::of_flag(*flag).meaning.unwrap_or("a flag of its maker: see the drive's manual");
+            let message = format!("drive {drive}: TapeAlert {flag}, left by the cartridge before: {meaning}");
             (self.events)(Event::Notice { message });
-            locked(&self.mounts.left_alerts).push((volser.clone(), alert.flag));
+            locked(&self.mounts.left_alerts).push((volser.clone(), *flag));
         }
     }
 
@@ -116,20 +110,27 @@ impl Mounter {
     }
 
     /// Writes into the memory of a cartridge, where it has one, what the catalog knows of the volume.
-    pub(crate) fn describe(&self, drive: &mut dyn Drive, volser: &Volser) {
-        let Some(care) = drive.care() else { return };
-        let Ok(Some(volume)) = locked(&self.catalog).volume(volser) else { return };
-        let Some(life) = volume.id else { return };
-        let description = VolumeDescription {
+    pub(crate) fn describe(&self, volume: &InDrive) {
+        let Some(description) = self.description(&volume.volser) else { return };
+        if let Err(error) = volume.describe(description) {
+            let reason = match &error {
+                DirectorError::Volume { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            let message = format!("the memory of cartridge {} could not be written: {reason}", volume.volser);
+            (self.events)(Event::Notice { message });
+        }
+    }
+
+    /// What the memory of a cartridge is to say of its volume.
+    pub(crate) fn description(&self, volser: &Volser) -> Option<VolumeDescription> {
+        let volume = locked(&self.catalog).volume(volser).ok().flatten()?;
+        Some(VolumeDescription {
             volser: volser.clone(),
             pool: volume.pool.unwrap_or_default(),
             format: FORMAT_VERSION.to_string(),
-            life: life.0,
+            life: volume.id?.0,
             checkpoint_lbn: volume.checkpoint_lbn,
-        };
-        if let Err(error) = care.describe_volume(&description) {
-            let message = format!("the memory of cartridge {volser} could not be written: {error}");
-            (self.events)(Event::Notice { message });
-        }
+        })
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 
 use capstan_format::{EntryKind, FileEntry, ObjectId, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
-use capstan_mover::{ReadMeters, Wanted, WantedMember, plan_reads, read_streams};
+use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
@@ -115,7 +116,9 @@ fn copy_range(
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let read = read_streams(wanted, &reads, host, (&stop, &ReadMeters::default()), &|_, reader| {
+    let drives = Arc::clone(&host.mounter().mounted);
+    let access = VolumeAccess { host, drives: &drives, between: None };
+    let read = read_streams(wanted, &reads, access, (&stop, &ReadMeters::default()), &|_, reader| {
         for member in reader.members() {
             let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
             if copied.is_err() {

@@ -14,8 +14,8 @@
 use capstan_catalog::{CheckpointSeen, MediumKind, Resource, Volume, VolumeState, Wish};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
-use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint, VolumeReader};
-use capstan_tape::{Flush, with_causes};
+use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
+use capstan_tape::with_causes;
 
 use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
@@ -35,7 +35,7 @@ pub(crate) enum Known {
 /// knows it, or that its checkpoints do not lead back to that one. Either bars it from being written.
 pub(crate) fn catch_up(
     mounter: &Mounter,
-    volume: &mut InDrive,
+    volume: &InDrive,
     known: &Volume,
     life: VolumeId,
 ) -> Result<u64, DirectorError> {
@@ -52,14 +52,13 @@ struct CaughtUp {
 
 fn record_missing(
     mounter: &Mounter,
-    volume: &mut InDrive,
+    volume: &InDrive,
     known: &Volume,
     life: VolumeId,
 ) -> Result<CaughtUp, DirectorError> {
     let (volser, kind) = (volume.volser.clone(), volume.kind(known.medium));
-    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
-    let last = match reader.last_checkpoint().map_err(DirectorError::from) {
-        Err(error) if error.blames_volume() && is_torn_tail(&mut reader, known)? => {
+    let last = match volume.last_checkpoint(life) {
+        Err(error) if error.blames_volume() && is_torn_tail(volume, life, known)? => {
             // Of one that keeps what is on it more is said when it is not appended to.
             let next = match kind {
                 MediumKind::Rewritable => "; what is written next takes its place",
@@ -72,7 +71,7 @@ fn record_missing(
             (mounter.events)(Event::Notice { message });
             match known.checkpoint_lbn {
                 0 => None,
-                lbn => Some(reader.checkpoint(lbn)?),
+                lbn => Some(volume.checkpoint(life, lbn)?),
             }
         }
         last => last?,
@@ -97,7 +96,7 @@ fn record_missing(
     while let Some(found) = at.take_if(|found| found.lbn > known.checkpoint_lbn) {
         let previous = found.checkpoint.previous_lbn;
         missing.push(found);
-        at = if previous > 0 { Some(reader.checkpoint(previous)?) } else { None };
+        at = if previous > 0 { Some(volume.checkpoint(life, previous)?) } else { None };
     }
     if at.map_or(0, |found| found.lbn) != known.checkpoint_lbn {
         let lbn = known.checkpoint_lbn;
@@ -108,13 +107,11 @@ fn record_missing(
     if !missing.is_empty() {
         // The run may have been killed in front of its flush as well as behind it; what the catalog lists as protected
         // is flushed.
-        let flushed = volume.drive.write_filemarks(0, Flush::Synchronous);
-        flushed.map_err(|source| DirectorError::Volume { volser: volser.clone(), source })?;
+        volume.flush()?;
     }
-    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), life);
     for found in missing.iter().rev() {
-        let part = reader.catalog_part(found)?;
-        let record = session_record(&mut reader, found)?;
+        let part = volume.catalog_part(life, found)?;
+        let record = session_record(volume, life, found)?;
         let seen = CheckpointSeen {
             volser: &volser,
             volume: life,
@@ -142,9 +139,9 @@ fn record_missing(
 /// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not
 /// all in front of it. What is flushed is recorded before anything else is written, so nothing more can be missing; a
 /// volume that has further checkpoints is ahead of an older catalog, and keeps them.
-fn is_torn_tail(reader: &mut VolumeReader<'_>, known: &Volume) -> Result<bool, DirectorError> {
-    let Some(last) = reader.last_checkpoint_lbn()? else { return Ok(false) };
-    Ok(last > known.checkpoint_lbn && reader.checkpoint_lbn_before(last)?.unwrap_or(0) == known.checkpoint_lbn)
+fn is_torn_tail(volume: &InDrive, life: VolumeId, known: &Volume) -> Result<bool, DirectorError> {
+    let Some(last) = volume.last_checkpoint_lbn(life)? else { return Ok(false) };
+    Ok(last > known.checkpoint_lbn && volume.checkpoint_lbn_before(life, last)?.unwrap_or(0) == known.checkpoint_lbn)
 }
 
 /// Lets a volume that was set aside be written again: all of it was read and is good. Its end is looked at as before
@@ -157,13 +154,11 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     if known.state != VolumeState::Suspect {
         return Ok(());
     }
-    let mut volume = mounter.mount_known(volser, life, hold)?;
+    let volume = mounter.mount_known(volser, life, hold)?;
     let sound = volume.check_sound();
-    let looked = sound.and_then(|()| catch_up(mounter, &mut volume, known, life)).and_then(|_| {
-        volume.drive.space_to_end_of_data()?;
-        Ok(volume.drive.position()?.early_warning)
-    });
-    mounter.dismount(volume.drive, volume.number, volser)?;
+    let looked = sound.and_then(|()| catch_up(mounter, &volume, known, life));
+    let looked = looked.and_then(|_| Ok(volume.end_of_data()?.early_warning));
+    mounter.dismount(volume)?;
     let state = if looked? { VolumeState::Full } else { VolumeState::Filling };
     locked(&mounter.catalog).update_volume(volser, |volume| volume.state = state)?;
     let message = format!("volume {volser} was set aside, and all of it is good: it may be written again");
@@ -224,9 +219,9 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         return Ok(Some(0));
     }
     let caught_up = match mounter.mount_known(&known.volser, life, hold) {
-        Ok(mut volume) => {
-            let caught_up = record_missing(mounter, &mut volume, known, life);
-            mounter.dismount(volume.drive, volume.number, &known.volser)?;
+        Ok(volume) => {
+            let caught_up = record_missing(mounter, &volume, known, life);
+            mounter.dismount(volume)?;
             caught_up
         }
         // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
@@ -268,7 +263,8 @@ pub(crate) fn set_aside(mounter: &Mounter, volser: Volser, reason: String) -> Re
 
 /// The header of the session that a checkpoint is the first of.
 pub(crate) fn session_record(
-    reader: &mut VolumeReader<'_>,
+    volume: &InDrive,
+    life: VolumeId,
     found: &FoundCheckpoint,
 ) -> Result<Option<capstan_format::SessionRecord>, DirectorError> {
     if found.checkpoint.number != 1 {
@@ -276,7 +272,7 @@ pub(crate) fn session_record(
     }
     let previous = found.checkpoint.previous_lbn;
     let lbn = if previous > 0 { previous + 2 } else { FIRST_SESSION_LBN };
-    let (session, record) = reader.session_record(lbn)?;
+    let (session, record) = volume.session_record(life, lbn)?;
     Ok((session == found.session).then_some(record))
 }
 
@@ -286,7 +282,10 @@ mod tests {
     use std::sync::Arc;
 
     use capstan_catalog::Database;
-    use capstan_tape::{Drive, DriveError, Fault, Faulty};
+    use capstan_tape::{
+        CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, Element, Fault,
+        Faulty, Library, VirtualLibrary,
+    };
 
     use super::*;
     use crate::site::{InitOptions, Site};
@@ -313,22 +312,53 @@ mod tests {
         let request = BackupRequest::of(vec![source]);
         site.backup(&request, &BackupWatch::default()).unwrap();
 
-        let mounter = Mounter::new(&site);
-        let known = locked(&mounter.catalog).volumes().unwrap().remove(0);
+        let known = locked(&site.catalog).volumes().unwrap().remove(0);
         let life = known.id.unwrap();
+        drop(site);
         for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
-            let drive = locked(&mounter.library).take_drive(0).unwrap();
-            locked(&mounter.library).load(&known.volser, 0).unwrap();
-            let mut drive = Faulty::new(drive, vec![Fault::FlushRefused { flush: 0 }]);
-            let (medium, volser) = (drive.load().unwrap(), known.volser.clone());
-            let mut volume =
-                InDrive { drive: Box::new(drive), number: 0, serial: None, volser, medium, worn: None, hold: None };
-            let caught_up = catch_up(&mounter, &mut volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
+            let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
+            let library = VirtualLibrary::open(site.library_dir(), 1).unwrap();
+            let mounter = Mounter::new(&site.with_library(NeverFlushes(library)));
+            let volume = mounter.mount(&known.volser).unwrap();
+            let caught_up = catch_up(&mounter, &volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
                 Err(DirectorError::Volume { source: DriveError::Deferred { .. }, .. }) => assert!(is_flushed),
                 other => assert!(!is_flushed, "{other:?}"),
             }
-            mounter.dismount(volume.drive, volume.number, &known.volser).unwrap();
+            mounter.dismount(volume).unwrap();
+        }
+    }
+
+    /// A library whose drives refuse their first flush.
+    struct NeverFlushes(VirtualLibrary);
+
+    impl Changer for NeverFlushes {
+        fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+            self.0.inventory()
+        }
+        fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+            self.0.load(volser, drive)
+        }
+        fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+            self.0.unload(drive)
+        }
+        fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+            self.0.carry_out_request(request)
+        }
+    }
+
+    impl Library for NeverFlushes {
+        fn drives(&mut self) -> Result<u32, ChangerError> {
+            self.0.drives()
+        }
+        fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+            self.0.describe_drives()
+        }
+        fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+            Ok(Box::new(Faulty::new(self.0.take_drive(drive)?, vec![Fault::FlushRefused { flush: 0 }])))
+        }
+        fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+            self.0.create_cartridge(spec)
         }
     }
 }

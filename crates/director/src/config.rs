@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_keys::cluster::ClusterPlace;
+use capstan_mover::devices::Loader;
 use capstan_tape::hardware::BlockProtection;
 use capstan_tape::model::{DriveModel, ModelError, built_in};
 use serde::{Deserialize, Serialize};
@@ -165,15 +166,6 @@ impl Default for LibraryConfig {
 
 /// `library.changer` of drives that a person brings cartridges to.
 pub const BY_HAND: &str = "by hand";
-
-/// Who brings cartridges to drives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loader {
-    /// A robot, or what stands for one.
-    Robot,
-    /// A person, who is asked.
-    Person,
-}
 
 impl LibraryConfig {
     pub(crate) fn protection(&self) -> BlockProtection {

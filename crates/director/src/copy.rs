@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use capstan_catalog::{CatalogError, Object, ObjectStatus, Resource, Wish};
 use capstan_format::{FileEntry, ObjectId, Volser};
-use capstan_mover::{Connection, Damage, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
+use capstan_mover::{
+    Connection, Damage, RestoreWatch, Session, StreamSink, VolumeAccess, WantedMember, plan_reads, read_streams,
+};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
@@ -241,7 +243,8 @@ impl Site {
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));
             let stop = AtomicBool::new(false);
-            let read = read_streams(&located.wanted, &reads, host, (&stop, &watch.meters), &|_, reader| {
+            let access = VolumeAccess { host, drives: &self.mounted, between: None };
+            let read = read_streams(&located.wanted, &reads, access, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(0..part.valid_len), sink, own, watch) {

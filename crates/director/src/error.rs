@@ -6,6 +6,7 @@ use capstan_catalog::CatalogError;
 use capstan_format::{ObjectId, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::MoverError;
+use capstan_mover::devices::DevicesError;
 use capstan_mover::extract::ExtractError;
 use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
@@ -449,6 +450,9 @@ pub enum DirectorError {
     /// The library's robot.
     #[error(transparent)]
     Changer(ChangerError),
+    /// Network: a mover does not answer.
+    #[error("the mover cannot be reached: see that it runs, then begin again")]
+    MoverLost(#[source] std::io::Error),
     /// The host.
     #[error("cannot {what} {}", path.display())]
     Host {
@@ -512,6 +516,22 @@ impl From<MoverError> for DirectorError {
                 own => own,
             },
             other => Self::Mover(other),
+        }
+    }
+}
+
+impl From<DevicesError> for DirectorError {
+    fn from(error: DevicesError) -> Self {
+        match error {
+            DevicesError::Changer(error) | DevicesError::NoDrive(error) => Self::Changer(error),
+            DevicesError::Mover(error) => match error.into() {
+                Self::Mover(MoverError::Drive { volser, source }) => Self::Volume { volser, source },
+                other => other,
+            },
+            DevicesError::InMailSlot { volser, place } => Self::InMailSlot { volser, place },
+            DevicesError::WrongCartridge { volser, found, drive } => Self::WrongCartridge { volser, found, drive },
+            DevicesError::Stopped => Self::Interrupted,
+            DevicesError::Connection(source) => Self::MoverLost(source),
         }
     }
 }
@@ -599,7 +619,11 @@ impl DirectorError {
                 | MoverError::Misplaced { .. }
                 | MoverError::OtherVolume { .. }
                 | MoverError::NotLabelled { .. } => true,
-                MoverError::Compression(_) | MoverError::Thread(_) | MoverError::Stopped | MoverError::Host(_) => false,
+                MoverError::Compression(_)
+                | MoverError::Thread(_)
+                | MoverError::Stopped
+                | MoverError::NotMounted { .. }
+                | MoverError::Host(_) => false,
             },
             _ => false,
         }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use capstan_catalog::ClockReading;
 use capstan_format::{ObjectId, Volser};
-use capstan_mover::ProblemKind;
-
-use crate::order::ReadOrder;
+use capstan_mover::{ProblemKind, ReadOrder};
 
 /// The latest complete object of a source, on which a backup does not stand because it cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::DirectorError;
 use crate::config::Config;
 use crate::config::find_settings;
-use crate::mounter::note_destroyed;
+use crate::drive_keys::note_destroyed;
 use crate::site::{Site, check_writable, key_store_path, locked};
 
 /// Where the catalog keeps which volumes have no key.

@@ -2,12 +2,14 @@
 
 use capstan_catalog::{KeyRef, LostCopy, Pool, Promise, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
-use capstan_mover::{FIRST_SESSION_LBN, write_label};
+use capstan_mover::FIRST_SESSION_LBN;
+use capstan_mover::devices::ChangerOrder;
 use capstan_tape::{CartridgeSpec, ChangerError, Rewritability, barcode};
 use uuid::Uuid;
 
+use crate::drive_keys::for_drive;
 use crate::limits::reserved_at_the_end;
-use crate::mounter::{InDrive, Mounter, for_drive};
+use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
 use crate::{DirectorError, Event, WriteOnceBar};
 
@@ -23,7 +25,7 @@ pub(crate) fn create_cartridge(mounter: &Mounter, volser: &Volser, capacity_byte
     }
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
-    locked(&mounter.library).create_cartridge(&spec).map_err(DirectorError::Changer)?;
+    mounter.devices.change(&ChangerOrder::Create(spec))?;
     // Of names that somebody chose, too: what is forgotten later is known by its key alone.
     crate::names::note_used(&mut locked(&mounter.catalog), [volser]);
     locked(&mounter.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
@@ -54,10 +56,10 @@ pub(crate) fn label_volume(
         let keys = mounter.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let (serial, pool) = (volume.serial.as_ref(), pool.map(|pool| pool.name.as_str()));
         let issued = keys.key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
-        volume.drive.set_key(Some(for_drive(&issued)))?;
+        volume.set_key(Some(for_drive(&issued)))?;
         key = Some(KeyRef { tag: issued.tag(), algorithm });
     } else {
-        volume.drive.set_key(None)?;
+        volume.set_key(None)?;
     }
     let life = VolumeId(random_u64());
     let header = VolumeHeader {
@@ -91,14 +93,13 @@ pub(crate) fn label_volume(
         crate::keys::note_key(&mut catalog, &volser)?;
         lost
     };
-    write_label(volume.drive.as_mut(), &header)?;
+    let pool = header.pool.clone();
+    volume.write_label(header)?;
     match (key, mounter.keys.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),
         _ => mounter.keys_ended(volume.cartridge())?,
     }
-    volume.medium = volume.drive.medium()?;
-    mounter.describe(volume.drive.as_mut(), &volser);
-    let pool = header.pool;
+    mounter.describe(volume);
     (mounter.events)(Event::Labelled { volser, pool, recycled });
     Ok((life, lost))
 }

@@ -5,11 +5,10 @@
 
 use capstan_catalog::Volume;
 use capstan_format::Volser;
-use capstan_tape::Finding;
-use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress};
+use capstan_mover::devices::{ChangerOrder, DevicesError, LibraryInventory, Loader};
+use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding};
 
 use crate::DirectorError;
-use crate::config::Loader;
 use crate::library_marker;
 use crate::site::{Site, locked};
 
@@ -58,10 +57,10 @@ pub enum Whereabouts {
 impl Site {
     /// Where volumes are, in their order.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
-        let elements = match locked(&self.library).inventory() {
+        let elements = match self.devices.inventory() {
             // A library that is not there has nothing in it; `status` says why it is not there.
-            Err(ChangerError::Unusable { .. }) if self.config.library.is_virtual() => Vec::new(),
-            other => other.map_err(DirectorError::Changer)?,
+            Err(DevicesError::Changer(ChangerError::Unusable { .. })) if self.config.library.is_virtual() => Vec::new(),
+            other => other?.elements,
         };
         let elsewhere = match self.config.library.loader() {
             Loader::Robot => Whereabouts::Outside,
@@ -76,9 +75,8 @@ impl Site {
 
     /// The library's drives.
     pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
-        let mut library = locked(&self.library);
-        let elements = library.inventory().map_err(DirectorError::Changer)?;
-        let drives = library.describe_drives().map_err(DirectorError::Changer)?;
+        let elements = self.devices.inventory()?.elements;
+        let drives = self.devices.describe_drives()?;
         let rows = (0u32..).zip(drives).map(|(number, description)| {
             let address = ElementAddress::Drive(number);
             let element = elements.iter().find(|element| element.address == address);
@@ -89,11 +87,7 @@ impl Site {
 
     /// What is where.
     pub fn inventory(&self) -> Result<Inventory, DirectorError> {
-        let (elements, findings) = {
-            let mut library = locked(&self.library);
-            let elements = library.inventory().map_err(DirectorError::Changer)?;
-            (elements, library.findings())
-        };
+        let LibraryInventory { elements, findings } = self.devices.inventory()?;
         let mut volumes = locked(&self.catalog).volumes()?;
         let places = elements.into_iter().map(|element| {
             let known = volumes.iter().find(|volume| Some(&volume.volser) == element.volser.as_ref()).cloned();
@@ -107,39 +101,19 @@ impl Site {
     /// Brings a volume into a drive and leaves it there; a cleaning cartridge, too, with which the drive cleans itself.
     pub fn load_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("load")?;
-        let mut library = locked(&self.library);
-        let _taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
-        match library.load(volser, drive) {
-            // This is the command that cleans.
-            Err(ChangerError::CleaningCartridge { .. }) => library
-                .carry_out_request(&ChangerRequest::Clean { volser: volser.clone(), drive })
-                .map_err(DirectorError::Changer),
-            loaded => loaded.map_err(DirectorError::Changer),
-        }
+        Ok(self.devices.change(&ChangerOrder::Load { volser: volser.clone(), drive })?)
     }
 
     /// Unloads a drive and brings what was in it back to its slot.
     pub fn unload_drive(&self, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("unload")?;
-        let mut library = locked(&self.library);
-        let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
-        taken.unload()?;
-        library.unload(drive).map_err(DirectorError::Changer)
+        Ok(self.devices.change(&ChangerOrder::Unload { drive })?)
     }
 
     /// Brings a volume into a drive in exchange for the one that is there.
     pub fn exchange_in_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("exchange")?;
-        let mut library = locked(&self.library);
-        // Before anything is let go for its sake.
-        let there = library.inventory().map_err(DirectorError::Changer)?;
-        if !there.iter().any(|element| element.volser.as_ref() == Some(volser)) {
-            return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
-        }
-        let mut taken = library.take_drive(drive).map_err(DirectorError::Changer)?;
-        taken.unload()?;
-        let request = ChangerRequest::Exchange { volser: volser.clone(), drive };
-        library.carry_out_request(&request).map_err(DirectorError::Changer)
+        self.request(ChangerRequest::Exchange { volser: volser.clone(), drive })
     }
 
     /// Brings what is in the mail slots to free slots, all or the ones named, and says how many that were.
@@ -152,23 +126,22 @@ impl Site {
         mail_slots.sort_unstable();
         for mail_slot in mail_slots.iter().rev() {
             let request = ChangerRequest::Import { mail_slot: *mail_slot };
-            locked(&self.library).carry_out_request(&request).map_err(DirectorError::Changer)?;
+            self.request(request)?;
         }
         Ok(mail_slots.len())
     }
 
     /// Brings a volume to a free mail slot, to be taken out.
     pub fn export(&self, volser: &Volser) -> Result<(), DirectorError> {
-        let request = ChangerRequest::Export { volser: volser.clone() };
-        locked(&self.library).carry_out_request(&request).map_err(DirectorError::Changer)
+        self.request(ChangerRequest::Export { volser: volser.clone() })
     }
 
     /// Why the library cannot be used, if it cannot: the disk below it is not mounted, for one.
     pub fn library_problem(&self) -> Option<String> {
-        let found = match locked(&self.library).inventory() {
-            Err(error @ ChangerError::Unusable { .. }) => return Some(error.to_string()),
+        let found = match self.devices.inventory() {
+            Err(DevicesError::Changer(error @ ChangerError::Unusable { .. })) => return Some(error.to_string()),
             Err(_) => return None,
-            Ok(found) => found,
+            Ok(found) => found.elements,
         };
         if !self.config.library.is_virtual() {
             return None;
@@ -194,7 +167,11 @@ impl Site {
             let _presence = self.presence()?;
             return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
         }
-        locked(&self.library).carry_out_request(&ChangerRequest::Initialize).map_err(DirectorError::Changer)
+        self.request(ChangerRequest::Initialize)
+    }
+
+    fn request(&self, request: ChangerRequest) -> Result<(), DirectorError> {
+        Ok(self.devices.change(&ChangerOrder::Request(request))?)
     }
 
     /// Mail slots with a cartridge in them, its barcode readable or not.

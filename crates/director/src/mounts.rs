@@ -5,8 +5,7 @@
 
 use std::sync::Mutex;
 
-use capstan_format::Volser;
-use capstan_tape::PaceMeter;
+use capstan_format::{KeyTag, Volser};
 
 /// What drives said of volumes.
 #[derive(Default)]
@@ -15,6 +14,6 @@ pub(crate) struct Mounts {
     pub(crate) worn: Mutex<Vec<(Volser, String)>>,
     /// TapeAlert flags that were up before a volume came into its drive: they are about the one before, or the drive.
     pub(crate) left_alerts: Mutex<Vec<(Volser, u16)>>,
-    /// What paced drives did, by their number.
-    pub(crate) meters: Mutex<Vec<(u32, PaceMeter)>>,
+    /// Keys that blocks named and that could not be had, until somebody asks.
+    pub(crate) missed_keys: Mutex<Vec<(Volser, KeyTag)>>,
 }

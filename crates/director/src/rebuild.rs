@@ -13,11 +13,11 @@ use capstan_catalog::{
 };
 use capstan_format::Volser;
 use capstan_keys::Unlock;
-use capstan_mover::{FIRST_SESSION_LBN, VolumeReader};
+use capstan_mover::FIRST_SESSION_LBN;
+use capstan_mover::devices::Loader;
 use capstan_tape::{ChangerError, EncryptionState, with_causes};
 
 use crate::catch_up::session_record;
-use crate::config::Loader;
 use crate::error::refuses_part;
 use crate::hold::CATALOG_FACT;
 use crate::library_marker::LIBRARY_FACT;
@@ -223,7 +223,7 @@ fn keep_pools(old: &Old, site: &Site) -> Result<(), DirectorError> {
 fn read_volume(mounter: &Mounter, volser: &Volser, report: &mut RebuildReport) -> Result<(), DirectorError> {
     let mut volume = mounter.mount(volser)?;
     let outcome = record_volume(mounter, &mut volume, report);
-    mounter.dismount(volume.drive, volume.number, volser)?;
+    mounter.dismount(volume)?;
     outcome
 }
 
@@ -239,8 +239,7 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         EncryptionState::Plain => None,
         EncryptionState::Encrypted { algorithm, tag } => Some(KeyRef { tag, algorithm }),
     };
-    volume.drive.space_to_end_of_data()?;
-    if volume.drive.position()?.lbn < FIRST_SESSION_LBN {
+    if volume.end_of_data()?.lbn < FIRST_SESSION_LBN {
         // A run was killed before the label was flushed: nothing was ever reported of this life.
         let state = match medium {
             MediumKind::Rewritable => VolumeState::Scratch,
@@ -274,22 +273,22 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         ..Volume::blank(volser.clone())
     })?;
     report.volumes += 1;
-    let mut reader = VolumeReader::new(volume.drive.as_mut(), volser.clone(), header.volume);
-    let mut at = reader.last_checkpoint_lbn()?;
+    let life = header.volume;
+    let mut at = volume.last_checkpoint_lbn(life)?;
     while let Some(lbn) = at {
-        let found = match reader.checkpoint(lbn) {
+        let found = match volume.checkpoint(life, lbn) {
             Ok(found) => found,
             Err(error) => {
                 report.problems.push((volser.clone(), with_causes(&error)));
-                at = reader.checkpoint_lbn_before(lbn)?;
+                at = volume.checkpoint_lbn_before(life, lbn)?;
                 continue;
             }
         };
-        let record = session_record(&mut reader, &found).unwrap_or_else(|error| {
+        let record = session_record(volume, life, &found).unwrap_or_else(|error| {
             report.problems.push((volser.clone(), with_causes(&error)));
             None
         });
-        match reader.catalog_part(&found) {
+        match volume.catalog_part(life, &found) {
             Ok(part) => {
                 let seen = CheckpointSeen {
                     volser: &volser,
@@ -310,8 +309,7 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         }
         at = (found.checkpoint.previous_lbn > 0).then_some(found.checkpoint.previous_lbn);
     }
-    volume.drive.space_to_end_of_data()?;
-    if volume.drive.position()?.early_warning {
+    if volume.end_of_data()?.early_warning {
         locked(&mounter.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
     }
     Ok(())

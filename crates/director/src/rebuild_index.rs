@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_catalog::{Object, PartPlaces, Resource, Wish};
 use capstan_format::{ObjectId, Volser};
-use capstan_mover::VolumeReader;
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
@@ -87,23 +86,22 @@ fn read_parts(
     runs: &mut Vec<Vec<u8>>,
 ) -> Result<u64, DirectorError> {
     let hold = mounter.hold_to_read(std::slice::from_ref(&place.volser), 1)?;
-    let mut volume = mounter.mount_to_read(&place.volser, place.volume, hold)?;
-    let read = parts_of(&mut volume, place, object, runs);
-    mounter.dismount(volume.drive, volume.number, &place.volser)?;
+    let volume = mounter.mount_to_read(&place.volser, place.volume, hold)?;
+    let read = parts_of(&volume, place, object, runs);
+    mounter.dismount(volume)?;
     read
 }
 
 fn parts_of(
-    volume: &mut InDrive,
+    volume: &InDrive,
     place: &PartPlaces,
     object: ObjectId,
     runs: &mut Vec<Vec<u8>>,
 ) -> Result<u64, DirectorError> {
-    let mut reader = VolumeReader::new(volume.drive.as_mut(), place.volser.clone(), place.volume);
     let mut parts = 0;
     for lbn in &place.lbns {
-        let found = reader.checkpoint(*lbn)?;
-        let part = reader.catalog_part(&found)?;
+        let found = volume.checkpoint(place.volume, *lbn)?;
+        let part = volume.catalog_part(place.volume, &found)?;
         runs.extend(part.entries.into_iter().filter(|(of, _)| *of == object).map(|(_, run)| run));
         parts += 1;
     }

@@ -7,12 +7,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use capstan_catalog::{Catalog, CopyState, Object, ObjectStatus, WantedCopy};
 use capstan_format::{FileEntry, ObjectId, SessionRecord};
-use capstan_mover::{CopyHost, RestoreWatch, Session, StreamSink, WantedMember, plan_reads, read_streams};
+use capstan_mover::{
+    CopyHost, RestoreWatch, Session, StreamSink, VolumeAccess, WantedMember, plan_reads, read_streams,
+};
 use capstan_tape::with_causes;
 
 use crate::append::AppendHost;
@@ -370,8 +373,7 @@ impl Site {
             copy,
             shortfall,
             stop: watch.stop.clone(),
-            mounted: None,
-            asked_ns: 0,
+            writing: None,
         });
         let record = SessionRecord {
             started_ns: self.now_ns(),
@@ -380,7 +382,7 @@ impl Site {
         };
         let mut options = self.session_options_for_copy(like.chunk_len as usize);
         options.first_copy = copy;
-        Ok(Session::start(&options, &record, vec![append], watch.stop.clone())?)
+        Ok(Session::start(&options, &record, &self.mounted, vec![append], watch.stop.clone())?)
     }
 
     /// The ranges that are copied, and the entries that go with them, by connection and offset.
@@ -443,7 +445,9 @@ impl Site {
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, entries));
-            let read = read_streams(&located.wanted, &reads, host, (&watch.stop, &watch.meters), &|_, reader| {
+            let drives = Arc::clone(&self.mounted);
+            let access = VolumeAccess { host, drives: &drives, between: None };
+            let read = read_streams(&located.wanted, &reads, access, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;
                 if let Err(reason) = move_bytes(&mut reader.range(range.clone()), sink, entries, watch) {

@@ -12,11 +12,12 @@ use std::time::Instant;
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory, stripped};
-use capstan_mover::{BadBlocks, Damage, FailedMember, RestoreWatch, StreamsReport, restore_streams};
+use capstan_mover::{
+    BadBlocks, Damage, FailedMember, ReadOrder, RestoreWatch, StreamsReport, VolumeAccess, restore_streams,
+};
 
 use crate::DirectorError;
 use crate::mounter::{Mounter, ReadMounter};
-use crate::order::ReadOrder;
 use crate::plan::RestorePlan;
 use crate::site::Site;
 
@@ -109,7 +110,8 @@ impl Site {
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
-        let streams = restore_streams(&plan.wanted, &plan.reads, &mut host, &target, watch);
+        let access = VolumeAccess { host: &mut host, drives: &self.mounted, between: None };
+        let streams = restore_streams(&plan.wanted, &plan.reads, access, &target, watch);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         drop(host);

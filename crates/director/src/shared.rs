@@ -1,9 +1,14 @@
-//! What every module shares: the clock, and how a lock is taken.
+//! What every module shares: the clock, the keys, and how a lock is taken.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capstan_keys::KeyProvider;
 
 /// The time, nanoseconds since 1970.
 pub type Clock = fn() -> i64;
+
+/// Who gives drives their keys, shared by everything in one process that mounts.
+pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
 
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves a catalog or library as it was after the last whole transaction.

@@ -18,25 +18,25 @@ use capstan_catalog::{Catalog, Database, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
+use capstan_mover::MountedDrives;
+use capstan_mover::devices::{Devices, Loader, LocalDevices};
 use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
 use tempfile::TempDir;
 
-use crate::config::{Config, LibraryConfig, Loader, find_settings};
+use crate::config::{Config, LibraryConfig, find_settings};
+use crate::drive_keys::BlockKeys;
 use crate::hold::Holds;
 use crate::library_marker::{self, AbsentLibrary};
 use crate::mounts::Mounts;
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
-use crate::shared::Clock;
 pub(crate) use crate::shared::locked;
+use crate::shared::{Clock, SharedKeys};
 use crate::{DirectorError, Event, Events};
 
-/// Who gives drives their keys, shared by everything in one process that mounts.
-pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
-
-/// The library, shared by everything in one process that mounts.
-pub(crate) type SharedLibrary = Arc<Mutex<dyn Library>>;
+/// The library of this process's devices.
+type SharedLibrary = Arc<Mutex<dyn Library>>;
 
 /// An open state directory.
 pub struct Site {
@@ -50,7 +50,11 @@ pub struct Site {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
     store: Option<Arc<Mutex<SealedStore>>>,
-    pub(crate) library: SharedLibrary,
+    library: SharedLibrary,
+    /// What mounts volumes.
+    pub(crate) devices: Arc<dyn Devices>,
+    /// The drives that this process's own sessions and reads take, by their mounts.
+    pub(crate) mounted: Arc<MountedDrives>,
     /// What drives said of volumes, whichever job of this process mounted them.
     pub(crate) mounts: Arc<Mounts>,
     /// What jobs of this process have reserved.
@@ -137,7 +141,7 @@ impl Site {
     #[must_use]
     pub fn with_library(mut self, library: impl Library + 'static) -> Self {
         self.library = Arc::new(Mutex::new(library));
-        self
+        self.with_local_devices()
     }
 
     /// The same site for the sources of another machine, as objects name it.
@@ -151,7 +155,30 @@ impl Site {
     #[must_use]
     pub fn with_keys(mut self, keys: impl KeyProvider + 'static) -> Self {
         self.keys = Some(Arc::new(keys));
+        self.with_local_devices()
+    }
+
+    /// The same site with other devices than its settings name: `mounted` has the drives that its own sessions and
+    /// reads take.
+    #[must_use]
+    pub fn with_devices(mut self, devices: Arc<dyn Devices>, mounted: Arc<MountedDrives>) -> Self {
+        (self.devices, self.mounted) = (devices, mounted);
         self
+    }
+
+    /// The same site with the devices of this process, over its library and keys as they are now.
+    fn with_local_devices(self) -> Self {
+        let (devices, mounted) = local_devices(
+            &self.library,
+            &self.config,
+            BlockKeys {
+                catalog: Arc::clone(&self.catalog),
+                keys: self.keys.clone(),
+                clock: self.clock,
+                mounts: Arc::clone(&self.mounts),
+            },
+        );
+        self.with_devices(devices, mounted)
     }
 
     pub(crate) fn assemble(
@@ -177,6 +204,10 @@ impl Site {
         let holds = Arc::new(Holds::new(&catalog, clock, &events));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
+        let mounts: Arc<Mounts> = Arc::default();
+        let block_keys =
+            BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
+        let (devices, mounted) = local_devices(&library, &config, block_keys);
         Ok(Self {
             dir: dir.to_owned(),
             work_dir: dir.to_owned(),
@@ -186,7 +217,9 @@ impl Site {
             keys,
             store,
             library,
-            mounts: Arc::default(),
+            devices,
+            mounted,
+            mounts,
             holds,
             clock,
             events,
@@ -274,6 +307,16 @@ fn open_library(
         return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, config.protection(), on_wait))));
     }
     Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, config.protection(), on_wait))))
+}
+
+/// The devices of this process, and where its own sessions and reads take mounted drives from.
+fn local_devices(library: &SharedLibrary, config: &Config, keys: BlockKeys) -> (Arc<dyn Devices>, Arc<MountedDrives>) {
+    let mounted = Arc::new(MountedDrives::new());
+    // A setting that names no model was refused when it was read.
+    let pace = config.pace().unwrap_or_default();
+    let (library, loader) = (Arc::clone(library), config.library.loader());
+    let devices = LocalDevices::new(library, loader, pace, Arc::new(keys), Arc::clone(&mounted));
+    (Arc::new(devices), mounted)
 }
 
 /// Keys from a cluster, whose notices go where this site's go.

@@ -1,12 +1,15 @@
 //! Verifying a whole volume.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use capstan_catalog::{Extent, StateEntry, Verified, Volume, VolumeState, without};
 use capstan_format::{FileEntry, ObjectId, ObjectKind, Volser, VolumeId};
-use capstan_mover::{ReadHost, RestoreWatch, VolumePlace, VolumeReader, verify_streams};
+use capstan_mover::{
+    BetweenBlocks, FIRST_SESSION_LBN, ReadHost, RestoreWatch, VolumeAccess, VolumePlace, verify_streams,
+};
 use capstan_tape::with_causes;
 
 use crate::catch_up::clear_suspicion;
@@ -16,7 +19,6 @@ use crate::mounter::{Mounter, ReadMounter};
 use crate::restore::RestoreReport;
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
-use crate::verify_blocks::BetweenBlocks;
 use crate::verify_object::{extents_by_copy, is_held};
 use crate::{DirectorError, Event};
 
@@ -50,31 +52,21 @@ impl Site {
             (extents, sound)
         };
         watch.planned.fetch_add(extents.iter().map(|extent| extent.record.plain_len).sum(), Ordering::Relaxed);
-        host.between = Some(BetweenBlocks::new(place.clone(), known.end_of_data_lbn, &sound, &watch.stop));
+        let mut between = BetweenBlocks::new(place.clone(), gaps(known.end_of_data_lbn, &sound), &watch.stop);
         let mut report = RestoreReport::default();
         for group in interleaved(&extents) {
             if watch.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let part = self.verify_group(&group, &sound, &mut host, watch, &mut report.behind)?;
+            let part = self.verify_group(&group, &sound, (&mut host, &mut between), watch, &mut report.behind)?;
             report.add(part);
         }
         if !watch.stop.load(Ordering::Relaxed) {
-            match host.open(&place) {
-                Ok(mut drive) => {
-                    let mut reader = VolumeReader::new(drive.as_mut(), volser.clone(), life);
-                    host.on_the_way(&mut reader, known.end_of_data_lbn);
-                    host.release(drive, &place);
-                }
-                // It was read a moment ago.
-                Err(error) => return Err(error),
-            }
+            host.read_between(&place, &mut between, known.end_of_data_lbn)?;
         }
-        if let Some(between) = host.between.take() {
-            report.blocks += between.blocks;
-            report.lost.extend(between.lost);
-            report.bad.extend(between.bad);
-        }
+        report.blocks += between.blocks;
+        report.lost.extend(between.lost);
+        report.bad.extend(between.bad);
         report.members = watch.members.load(Ordering::Relaxed);
         report.bytes = watch.bytes.load(Ordering::Relaxed);
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
@@ -102,7 +94,7 @@ impl Site {
         &self,
         group: &[(ObjectId, u8)],
         extents: &[Extent],
-        host: &mut ReadMounter,
+        (host, between): (&mut ReadMounter, &mut BetweenBlocks),
         watch: &RestoreWatch,
         behind: &mut u64,
     ) -> Result<RestoreReport, DirectorError> {
@@ -130,16 +122,15 @@ impl Site {
         }
         let objects = group.iter().map(|(object, _)| *object).collect();
         let plan = self.plan(wanted, objects, false, WhichCopy::Of(&copies))?;
-        if let Some(between) = &mut host.between {
-            let planned = plan.blocks_on(between.volser());
-            for Extent { record, .. } in extents.iter().filter(|extent| copies.contains_key(&extent.record.object)) {
-                let blocks = record.first_lbn..record.first_lbn.saturating_add(u64::from(record.blocks));
-                let first = planned.partition_point(|range| range.end <= blocks.start);
-                let end = planned.partition_point(|range| range.start < blocks.end);
-                without(blocks, &planned[first..end]).into_iter().for_each(|left| between.add(left));
-            }
+        let planned = plan.blocks_on(between.volser());
+        for Extent { record, .. } in extents.iter().filter(|extent| copies.contains_key(&extent.record.object)) {
+            let blocks = record.first_lbn..record.first_lbn.saturating_add(u64::from(record.blocks));
+            let first = planned.partition_point(|range| range.end <= blocks.start);
+            let end = planned.partition_point(|range| range.start < blocks.end);
+            without(blocks, &planned[first..end]).into_iter().for_each(|left| between.add(left));
         }
-        let streams = verify_streams(&plan.wanted, &plan.reads, host, watch);
+        let access = VolumeAccess { host, drives: &self.mounted, between: Some(between) };
+        let streams = verify_streams(&plan.wanted, &plan.reads, access, watch);
         self.report(&plan, streams, host, watch)
     }
 
@@ -178,6 +169,23 @@ impl Site {
             other => other,
         }
     }
+}
+
+/// What lies between extents, from the first session on.
+fn gaps(end_lbn: u64, extents: &[Extent]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut at = FIRST_SESSION_LBN;
+    for extent in extents {
+        let record = &extent.record;
+        if at < record.first_lbn {
+            left.push(at..record.first_lbn);
+        }
+        at = at.max(record.first_lbn.saturating_add(u64::from(record.blocks)));
+    }
+    if at < end_lbn {
+        left.push(at..end_lbn);
+    }
+    left
 }
 
 /// Objects on a volume with the copy that it holds of each, in the order of the tape; those that were interleaved are

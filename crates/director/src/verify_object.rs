@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use capstan_catalog::{Catalog, Extent, Object, ObjectStatus, StateEntry, Verified};
 use capstan_format::{FileEntry, ObjectId, ObjectKind};
-use capstan_mover::{RestoreWatch, VolumePlace, verify_streams};
+use capstan_mover::{RestoreWatch, VolumeAccess, VolumePlace, verify_streams};
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
@@ -85,7 +85,8 @@ impl Site {
         let behind = (all - own.len()) as u64;
         let open = object.status == ObjectStatus::Open;
         let plan = self.plan(own, vec![object.id], open, WhichCopy::Only(copy))?;
-        let streams = verify_streams(&plan.wanted, &plan.reads, host, watch);
+        let access = VolumeAccess { host, drives: &self.mounted, between: None };
+        let streams = verify_streams(&plan.wanted, &plan.reads, access, watch);
         let mut report = self.report(&plan, streams, host, watch)?;
         (report.behind, report.elapsed_ns) = (behind, began.elapsed().as_nanos() as u64);
         report.members -= members;

@@ -9,8 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use capstan_director::{BackupRequest, Event, Level, OrderedBy, Place, RestoreReport, index_path};
+use capstan_director::{BackupRequest, Event, Level, Place, RestoreReport, index_path};
 use capstan_format::Volser;
+use capstan_mover::OrderedBy;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
 use capstan_tape::model::{Place as OnTape, built_in};

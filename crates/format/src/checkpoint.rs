@@ -11,6 +11,8 @@
 //! now), extents, parts and file entries; it is cut into blocks of kind 3, sequence 0, 1, 2 ..., each compressed by
 //! itself.
 
+use serde::{Deserialize, Serialize};
+
 use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
 use crate::{FormatError, ObjectId, Volser};
 
@@ -19,7 +21,7 @@ const TEXT_LEN_MAX: usize = 4096;
 const SOURCE_LEN_MAX: usize = 1 << 16;
 
 /// Payload of a session's first block.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
     /// When the session was begun, nanoseconds since 1970.
     pub started_ns: i64,
@@ -60,7 +62,7 @@ impl SessionRecord {
 /// 40  8  bytes of the catalog part
 /// 48  8  when, nanoseconds since 1970 (signed)
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Number in its session, from 1.
     pub number: u64,

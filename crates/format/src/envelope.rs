@@ -14,6 +14,8 @@
 //! bytes, little-endian), so that a block is readable only where it was written. NIST SP 800-38D section 8.2.1
 //! (deterministic construction), RFC 5869.
 
+use serde::{Deserialize, Serialize};
+
 use crate::FormatError;
 use crate::cursor::Cursor;
 
@@ -27,7 +29,7 @@ pub const ENVELOPE_PREFIX_LEN: usize = 20;
 pub const ENVELOPE_LEN: usize = ENVELOPE_PREFIX_LEN + TAG_LEN;
 
 /// The cipher of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Algorithm {
     /// AES-256-GCM, as LTO-4 and later drives use.
     Aes256Gcm,

@@ -51,4 +51,10 @@ pub enum FormatError {
         /// The value found, as text.
         value: String,
     },
+    /// Found by another process, in its words.
+    #[error("{text}")]
+    Reported {
+        /// What is wrong.
+        text: String,
+    },
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::FormatError;
 
 /// A volume's barcode, the name people use: 1 to 8 characters of `A-Z 0-9`, as printed on the cartridge.
@@ -111,6 +113,24 @@ impl FromStr for MediumSerial {
     }
 }
 
+/// What is written as text in JSON: the form that people see, checked when it is read.
+macro_rules! as_text {
+    ($($name:ident),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
 macro_rules! random_u64_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
@@ -200,3 +220,5 @@ sixteen_byte_id! {
     /// It tells nothing about the key and anyone who holds the key can check that the tag is its own.
     KeyTag, "key tag"
 }
+
+as_text!(Volser, MediumSerial, VolumeId, SessionId, ObjectId, KeyTag);

@@ -17,6 +17,8 @@
 //! 124  4  CRC32C of bytes 0 to 123
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::cursor::Cursor;
 use crate::{FormatError, Volser, VolumeId, crc32c};
 
@@ -54,7 +56,7 @@ pub fn vol1_decode(block: &[u8]) -> Result<Volser, FormatError> {
 }
 
 /// What Capstan says about a volume in its second block.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeHeader {
     /// This life of the volume.
     pub volume: VolumeId,

@@ -10,17 +10,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use capstan_format::{ObjectId, ObjectRecord, ObjectState, SessionRecord, Volser};
-use capstan_tape::{Drive, DriveError};
+use capstan_tape::DriveError;
+use serde::{Deserialize, Serialize};
 
-use crate::MoverError;
 use crate::block::Block;
+use crate::drive_health::DriveHealth;
 use crate::meters::Meters;
 use crate::queue::{Nothing, Receiver, Sender, queue};
 use crate::volume::FIRST_SESSION_LBN;
 use crate::writer::{Commit, Mounted, Taken, VolumeWriter};
+use crate::{MountId, MountedDrives, MoverError};
 
 /// Commands handled per reading of the clock. A checkpoint that is due by time comes so many blocks later at most.
 const COMMANDS_UNASKED: u32 = 8;
+
+/// How seldom a drive is asked in the middle of a session how it is: a minute, in nanoseconds. It takes five commands
+/// of a millisecond each, for which the tape waits behind a flush that has stopped it anyway.
+const HEALTH_EVERY_NS: i64 = 60 * 1_000_000_000;
 
 /// When a checkpoint is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +40,7 @@ pub struct CheckpointBounds {
 }
 
 /// How a volume was left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeEnd {
     /// Its last session is closed and there is room.
     Closed,
@@ -47,21 +53,27 @@ pub enum VolumeEnd {
 /// Why whoever runs the mover could not do its part.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a copy asks of whoever runs the mover. Called from the copy's thread; a call may take as long as an operator
-/// takes.
+/// What a copy asks of whoever decides, and what it reports. All of it is data: whoever decides may be another process
+/// ([`crate::devices::remote`]). Called from the copy's thread; a call may take as long as an operator takes.
 pub trait CopyHost: Send {
     /// Mounts the next volume to append to.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be made ready; the copy ends.
     fn mount(&mut self) -> Result<Mounted, HostError>;
 
     /// Records what a flush has made safe. Only after this returns may anything of it be reported as protected.
+    ///
+    /// # Errors
+    /// It is not recorded; the copy ends, and nothing behind the last checkpoint that was recorded is protected.
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError>;
 
-    /// Looks after a drive in the middle of a session. All that was written is on the medium, and the tape stands still
-    /// while this takes: keep it short, and leave the tape where it is.
-    fn look_after(&mut self, _drive: &mut dyn Drive, _volser: &Volser) {}
+    /// Takes note of how drive and volume are in the middle of a session. The tape stands still while this takes: keep
+    /// it short.
+    fn health(&mut self, _volser: &Volser, _health: &DriveHealth) {}
 
-    /// Takes the drive back.
-    fn release(&mut self, drive: Box<dyn Drive>, volser: &Volser, end: VolumeEnd);
+    /// Ends a mount whose drive the copy has given back.
+    fn release(&mut self, mount: MountId, volser: &Volser, end: VolumeEnd);
 
     /// The time, nanoseconds since 1970.
     fn now_ns(&self) -> i64;
@@ -94,6 +106,7 @@ pub(crate) struct CopyTask {
     pub(crate) chunk_len: usize,
     pub(crate) queue_blocks: usize,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) drives: Arc<MountedDrives>,
 }
 
 impl CopyThread {
@@ -106,6 +119,7 @@ impl CopyThread {
             objects: HashMap::new(),
             writer: None,
             checkpointed: Instant::now(),
+            asked_ns: 0,
             busy: Duration::ZERO,
             idle: Duration::ZERO,
         };
@@ -126,6 +140,8 @@ struct Copy {
     objects: HashMap<ObjectId, ObjectRecord>,
     writer: Option<VolumeWriter>,
     checkpointed: Instant,
+    /// When the drive was asked last how it is, nanoseconds since 1970.
+    asked_ns: i64,
     busy: Duration,
     idle: Duration,
 }
@@ -145,9 +161,16 @@ impl Copy {
                 }) => VolumeEnd::Full,
                 Err(_) => VolumeEnd::Failed,
             };
-            self.host.release(writer.into_drive(), &volser, end);
+            self.release(writer, &volser, end);
         }
         outcome
+    }
+
+    /// Gives the drive back, and ends its mount.
+    fn release(&mut self, writer: VolumeWriter, volser: &Volser, end: VolumeEnd) {
+        let (mount, drive) = writer.into_drive();
+        self.task.drives.give_back(mount, drive);
+        self.host.release(mount, volser, end);
     }
 
     fn serve(&mut self, mut commands: Receiver<Command>) -> Result<(), MoverError> {
@@ -243,7 +266,10 @@ impl Copy {
     fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
         if self.writer.is_none() {
             let mounted = self.host.mount().map_err(MoverError::Host)?;
-            let writer = self.writer.insert(VolumeWriter::new(mounted, self.task.record.clone(), self.task.chunk_len));
+            let (record, chunk_len) = (self.task.record.clone(), self.task.chunk_len);
+            let drive = self.task.drives.take(mounted.mount)?;
+            self.asked_ns = self.host.now_ns();
+            let writer = self.writer.insert(VolumeWriter::new(mounted, drive, record, chunk_len));
             // Whatever goes wrong from here on, the drive is given back.
             writer.begin()?;
             // A volume that a session goes on to must name the objects it holds.
@@ -280,7 +306,7 @@ impl Copy {
         self.checkpoint(true)?;
         if let Some(writer) = self.writer.take() {
             let volser = writer.volser().clone();
-            self.host.release(writer.into_drive(), &volser, VolumeEnd::Full);
+            self.release(writer, &volser, VolumeEnd::Full);
         }
         Ok(())
     }
@@ -304,9 +330,14 @@ impl Copy {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let commit = writer.checkpoint(&self.objects, closed, now_ns)?;
         self.host.committed(&commit).map_err(MoverError::Host)?;
-        if !closed {
-            let volser = writer.volser().clone();
-            writer.look_after(|drive| self.host.look_after(drive, &volser))?;
+        if !closed && writer.tells_health() {
+            let now_ns = self.host.now_ns();
+            // A clock that was set back is no reason not to ask for hours.
+            if !(self.asked_ns..self.asked_ns.saturating_add(HEALTH_EVERY_NS)).contains(&now_ns) {
+                self.asked_ns = now_ns;
+                let volser = writer.volser().clone();
+                writer.health(|health| self.host.health(&volser, health))?;
+            }
         }
         if self.task.first {
             let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);

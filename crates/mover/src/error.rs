@@ -4,6 +4,8 @@ use capstan_format::{FormatError, Volser, VolumeId};
 use capstan_tape::DriveError;
 use thiserror::Error;
 
+use crate::MountId;
+
 /// Why a session, a read or a label could not be done.
 #[derive(Debug, Error)]
 pub enum MoverError {
@@ -64,6 +66,12 @@ pub enum MoverError {
         /// What was found.
         reason: String,
     },
+    /// Caller: the volume was never mounted, was dismounted, or is in use by another part of the mover.
+    #[error("mount {} is not known, or in use", .mount.0)]
+    NotMounted {
+        /// Which mount.
+        mount: MountId,
+    },
     /// Whoever runs the mover: it could not mount a volume or record a commit.
     #[error(transparent)]
     Host(Box<dyn std::error::Error + Send + Sync>),
@@ -75,7 +83,7 @@ impl MoverError {
         match self {
             Self::Drive { source, .. } => source.blames_medium(),
             Self::Format { .. } | Self::Misplaced { .. } | Self::OtherVolume { .. } | Self::NotLabelled { .. } => true,
-            Self::Compression(_) | Self::Thread(_) | Self::Stopped | Self::Host(_) => false,
+            Self::Compression(_) | Self::Thread(_) | Self::Stopped | Self::NotMounted { .. } | Self::Host(_) => false,
         }
     }
 

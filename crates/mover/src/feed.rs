@@ -2,114 +2,96 @@
 //! the time.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_format::{BlockKind, ObjectId, Volser, VolumeId};
+use capstan_format::BlockKind;
 use capstan_tape::{Drive, with_causes};
 
 use crate::crew::{Crew, queue_len};
+use crate::damage::{BadBlocks, Damage, add_bad_block};
 use crate::meters::{AtDrive, ReadMeters};
+use crate::order::{Chosen, choose};
 use crate::pool::{BlockPool, Buffer};
 use crate::queue::{Refused, Sender};
-use crate::read::{ReadPlan, VolumePlace, Wanted, WantedStream};
+use crate::read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedStream};
 use crate::stream::{Gap, Piece, StreamReader};
 use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
-use crate::{HostError, MoverError};
+use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;
 /// Most damages that are kept with their places; beyond that they are counted.
 const DAMAGES_MAX: usize = 10_000;
-/// Most ranges of bad blocks that are kept; beyond that the last one of the volume grows over what is between.
-const BAD_RANGES_MAX: usize = 10_000;
 
-/// Mounts volumes for reading.
+/// What a read asks of whoever decides, and what it reports. All of it is data, as in [`crate::CopyHost`].
 pub trait ReadHost {
     /// Mounts a volume whose label says what `place` says, key loaded.
-    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError>;
+    ///
+    /// # Errors
+    /// It cannot be mounted; what is wanted of it comes from another copy, or not at all.
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError>;
 
-    /// In which order to read these stretches of the volume in the drive: their places in the list, which is front to
-    /// back. An order that leaves something out, or names it twice, is none, and the list's is taken.
-    fn order(&mut self, drive: &mut dyn Drive, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
-        let _ = (drive, place);
-        (0..stretches.len()).collect()
+    /// How far the volume is written, so that the best order to read its parts can be found; none to read it from front
+    /// to back.
+    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
+        let _ = place;
+        None
     }
 
-    /// Called before a run of blocks is read, which begins at `lbn`: for whoever reads what stands in front of it on
-    /// the way.
-    fn on_the_way(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
-        let _ = (reader, lbn);
+    /// Takes note of the order in which a volume is read, and why it is not the drive's where that could not be asked.
+    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
+        let _ = (order, notice);
     }
 
-    /// Takes the drive back.
-    fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace);
+    /// Ends a mount whose drive the read has given back.
+    fn release(&mut self, mount: MountId, place: &VolumePlace);
 }
 
-/// A block, or a run of blocks, that could not be read from one copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// The volume.
-    pub volser: Volser,
-    /// The block; `None` where the whole volume could not be mounted.
-    pub lbn: Option<u64>,
-    /// The object it belongs to.
-    pub object: ObjectId,
-    /// The connection.
-    pub connection: u16,
-    /// Offset of the block in the stream.
-    pub offset: u64,
-    /// What was wrong.
-    pub reason: String,
-    /// Whether the medium is at fault. A key that is not there, or a drive that does not answer, says nothing of what
-    /// is written.
-    pub of_medium: bool,
+/// What a read mounts its volumes with.
+pub struct VolumeAccess<'a> {
+    /// Who mounts them.
+    pub host: &'a mut dyn ReadHost,
+    /// The drives that they are mounted in.
+    pub drives: &'a MountedDrives,
+    /// Blocks besides what is wanted, which are read on the way past them; then everything is read from front to back.
+    pub between: Option<&'a mut BetweenBlocks>,
 }
 
-/// Consecutive blocks of a volume that are written badly, or not at all.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadBlocks {
-    /// The volume.
-    pub volser: Volser,
-    /// Its life.
-    pub volume: VolumeId,
-    /// The first.
-    pub first_lbn: u64,
-    /// How many.
-    pub blocks: u64,
-    /// What is wrong with the first.
-    pub reason: String,
+/// A mounted volume, and its drive.
+struct OpenVolume {
+    mount: MountId,
+    drive: Box<dyn Drive>,
 }
 
-/// Adds a block to ranges of bad blocks, in bounded room and leaving none out.
-pub fn add_bad_block(bad: &mut Vec<BadBlocks>, place: &VolumePlace, lbn: u64, reason: &str) {
-    let full = bad.len() >= BAD_RANGES_MAX;
-    if let Some(last) = bad.iter_mut().rev().find(|last| last.volser == place.volser && last.volume == place.volume) {
-        let end = last.first_lbn + last.blocks;
-        if (last.first_lbn..end).contains(&lbn) {
-            return;
-        }
-        if lbn == end || full && lbn > end {
-            last.blocks = lbn + 1 - last.first_lbn;
-            return;
-        }
-        if full && lbn < last.first_lbn {
-            (last.first_lbn, last.blocks) = (lbn, end - lbn);
-            return;
+impl VolumeAccess<'_> {
+    fn open(&mut self, place: &VolumePlace) -> Result<OpenVolume, String> {
+        let mount = self.host.mount(place).map_err(|error| with_causes(error.as_ref()))?;
+        match self.drives.take(mount) {
+            Ok(drive) => Ok(OpenVolume { mount, drive }),
+            Err(error) => {
+                self.host.release(mount, place);
+                Err(with_causes(&error))
+            }
         }
     }
-    let (volser, volume) = (place.volser.clone(), place.volume);
-    bad.push(BadBlocks { volser, volume, first_lbn: lbn, blocks: 1, reason: reason.to_owned() });
-}
 
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.lbn {
-            Some(_) => f.write_str(&self.reason),
-            None => write!(f, "volume {} cannot be mounted: {}", self.volser, self.reason),
+    fn close(&mut self, volume: OpenVolume, place: &VolumePlace) {
+        self.drives.give_back(volume.mount, volume.drive);
+        self.host.release(volume.mount, place);
+    }
+
+    /// In which order to read stretches of an open volume.
+    fn order(&mut self, volume: &mut OpenVolume, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
+        let in_position = (0..stretches.len()).collect();
+        if self.between.is_some() || stretches.len() < 2 {
+            return in_position;
         }
+        let Some(filled) = self.host.filled(place) else { return in_position };
+        let Chosen { order, told, notice } = choose(volume.drive.as_mut(), &place.volser, filled, stretches);
+        self.host.ordered(&told, notice);
+        order_or_position(order, stretches.len())
     }
 }
 
@@ -132,15 +114,12 @@ pub struct ReadReport {
     pub bad: Vec<BadBlocks>,
 }
 
-/// A volume by its index, and the drive that it is in, or why it could not be mounted.
-type InDrive = (usize, Result<Box<dyn Drive>, String>);
-
 /// Executes a plan. `consume` runs on one of several threads for each stream and reads the stream's members in order.
 /// Once `stop` is set nothing more is read. `meters` tell meanwhile who waits for whom.
 pub fn read_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
-    host: &mut dyn ReadHost,
+    access: VolumeAccess<'_>,
     (stop, meters): (&AtomicBool, &ReadMeters),
     consume: &(dyn Fn(usize, &mut StreamReader<'_>) + Sync),
 ) -> ReadReport {
@@ -156,90 +135,200 @@ pub fn read_streams(
     let queue_len = queue_len(open);
     let buffers = (open * (queue_len + 1)).min(256) + SPARE_BUFFERS;
     let pool = BlockPool::new(buffers, chunk_len);
-    let mut report = ReadReport::default();
-    let mut at_drive = AtDrive::begin(meters);
+    let at_drive = AtDrive::begin(meters);
     std::thread::scope(|scope| {
         let mut crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
         for stream in crew.without_blocks(&runs_left) {
             drop(crew.start(stream, 0));
         }
-        let mut feeds: HashMap<usize, Sender<Piece>> = HashMap::new();
-        let mut other = OtherCopy { wanted, open: None };
+        let (report, feeds) = (ReadReport::default(), HashMap::new());
+        let mut reading = Reading { wanted, access, stop, pool, at_drive, crew, feeds, runs_left, other: None, report };
         // A volume stays in its drive while the next pass is over it, too.
-        let mut mounted: Option<InDrive> = None;
+        let mut mounted = None;
         for pass in &plan.passes {
-            let place = &wanted.volumes[pass.volume];
-            if mounted.as_ref().is_none_or(|(volume, _)| *volume != pass.volume) {
-                if let Some((volume, Ok(drive))) = mounted.take() {
-                    host.release(drive, &wanted.volumes[volume]);
-                }
-                // It may be in a drive already, standing in for another copy.
-                other.close_if(pass.volume, host);
-                mounted = Some((pass.volume, host.mount(place).map_err(|error| with_causes(error.as_ref()))));
+            let source = reading.mounted(pass.volume, &mut mounted);
+            reading.pass(pass, source);
+        }
+        if let Some((volume, Ok(open))) = mounted {
+            reading.access.close(open, &wanted.volumes[volume]);
+        }
+        reading.close_other();
+        reading.report
+    })
+}
+
+/// A volume by its index, open, or why it could not be mounted.
+type Source = (usize, Result<OpenVolume, String>);
+
+/// A run of [`read_streams`]. Dropped with it, the drive's time ends: what threads still do with what they were given
+/// is not the drive's.
+struct Reading<'a, 'v, 'scope, 'env> {
+    wanted: &'env Wanted,
+    access: VolumeAccess<'v>,
+    stop: &'a AtomicBool,
+    pool: BlockPool,
+    at_drive: AtDrive<'a>,
+    crew: Crew<'scope, 'env>,
+    /// Where blocks of the streams go that are open.
+    feeds: HashMap<usize, Sender<Piece>>,
+    /// Runs of each stream that were not read yet.
+    runs_left: HashMap<usize, usize>,
+    /// The volume of another copy that stands in for a damaged one; it stays mounted until another is needed.
+    other: Option<(usize, OpenVolume)>,
+    report: ReadReport,
+}
+
+impl Reading<'_, '_, '_, '_> {
+    /// The volume of a pass, mounted in place of the one before it.
+    fn mounted<'m>(&mut self, volume: usize, mounted: &'m mut Option<Source>) -> &'m mut Result<OpenVolume, String> {
+        if mounted.as_ref().is_none_or(|(before, _)| *before != volume) {
+            if let Some((before, Ok(open))) = mounted.take() {
+                self.access.close(open, &self.wanted.volumes[before]);
             }
-            let Some((_, source)) = &mut mounted else { continue };
-            let (stretches, runs_of) = stretches(&pass.runs);
-            let order = match source {
-                Ok(drive) if stretches.len() > 1 => {
-                    order_or_position(host.order(drive.as_mut(), place, &stretches), stretches.len())
+            // It may be in a drive already, standing in for another copy.
+            if self.other.as_ref().is_some_and(|(other, _)| *other == volume) {
+                self.close_other();
+            }
+        }
+        let place = &self.wanted.volumes[volume];
+        let (_, source) = mounted.get_or_insert_with(|| (volume, self.access.open(place)));
+        source
+    }
+
+    /// Reads what a pass wants of a volume, or says of all of it why the volume could not be mounted.
+    fn pass(&mut self, pass: &Pass, source: &mut Result<OpenVolume, String>) {
+        let place = &self.wanted.volumes[pass.volume];
+        let (stretches, runs_of) = stretches(&pass.runs);
+        let order = match source {
+            Ok(open) => self.access.order(open, place, &stretches),
+            Err(_) => (0..stretches.len()).collect(),
+        };
+        let mut reader = match source {
+            Ok(open) => Ok(VolumeReader::new(open.drive.as_mut(), place.volser.clone(), place.volume)),
+            Err(reason) => Err(&*reason),
+        };
+        for run in order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]) {
+            if let (Ok(reader), Some(between)) = (&mut reader, &mut self.access.between) {
+                between.read_up_to(reader, run.lbn);
+            }
+            self.run(run, pass.volume, &mut reader);
+        }
+    }
+
+    /// Reads a run of blocks and hands them to the thread of their stream.
+    fn run(&mut self, run: &Run, volume: usize, reader: &mut Result<VolumeReader<'_>, &String>) {
+        let stream = &self.wanted.streams[run.stream];
+        let open = self.feeds.len();
+        if !self.feeds.contains_key(&run.stream) {
+            let feed = self.at_drive.waits(|| self.crew.start(run.stream, open));
+            self.feeds.insert(run.stream, feed);
+        }
+        for index in 0..u64::from(run.blocks) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let offset = run.offset + index * u64::from(stream.chunk_len);
+            let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
+            let piece = self.piece(stream, run, volume, run.lbn + index, offset..end, reader);
+            if let Piece::Block { plain_len, .. } = &piece {
+                self.report.plain_bytes += *plain_len as u64;
+            }
+            // A consumer that gave up early does not want the rest.
+            if let Some(feed) = self.feeds.get_mut(&run.stream)
+                && let Err(Refused::Full(piece)) = feed.try_send(piece)
+            {
+                let _ = self.at_drive.waits(|| feed.send(piece));
+            }
+        }
+        if let Some(left) = self.runs_left.get_mut(&run.stream) {
+            *left -= 1;
+            if *left == 0 {
+                self.feeds.remove(&run.stream);
+            }
+        }
+    }
+
+    /// One block of a stream: from the volume that was planned, or from another copy.
+    fn piece(
+        &mut self,
+        stream: &WantedStream,
+        run: &Run,
+        volume: usize,
+        lbn: u64,
+        range: Range<u64>,
+        reader: &mut Result<VolumeReader<'_>, &String>,
+    ) -> Piece {
+        let buffer = self.pool.try_take().unwrap_or_else(|| self.at_drive.waits(|| self.pool.take()));
+        let read = match reader {
+            Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), range.start, buffer)
+                .map_err(|error| (with_causes(&error), Some(lbn), error.blames_medium())),
+            Err(reason) => Err((reason.to_string(), None, false)),
+        };
+        self.report.blocks += 1;
+        read.unwrap_or_else(|(reason, lbn, of_medium)| {
+            let place = &self.wanted.volumes[volume];
+            if let Some(lbn) = lbn.filter(|_| of_medium) {
+                add_bad_block(&mut self.report.bad, place, lbn, &reason);
+            }
+            let (volser, object) = (place.volser.clone(), stream.object);
+            let (connection, offset) = (run.connection, range.start);
+            let damage = Damage { volser, lbn, object, connection, offset, reason, of_medium };
+            self.recover(stream, range, volume, damage)
+        })
+    }
+
+    /// A block that could not be read, from another copy.
+    fn recover(&mut self, stream: &WantedStream, range: Range<u64>, failed: usize, damage: Damage) -> Piece {
+        let covers = |extent: &&ExtentPlace| {
+            extent.volume != failed && extent.offset <= range.start && range.start < extent.offset + extent.plain_len
+        };
+        let mut why = damage.to_string();
+        for extent in stream.extents.iter().filter(covers) {
+            let place = &self.wanted.volumes[extent.volume];
+            if self.other.as_ref().is_none_or(|(volume, _)| *volume != extent.volume) {
+                self.close_other();
+                match self.access.open(place) {
+                    Ok(open) => self.other = Some((extent.volume, open)),
+                    Err(reason) => {
+                        why = format!("{why}; volume {} cannot be mounted: {reason}", place.volser);
+                        continue;
+                    }
                 }
-                _ => (0..stretches.len()).collect(),
-            };
-            let mut reader =
-                source.as_mut().map(|drive| VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume));
-            for run in order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]) {
-                let open = feeds.len();
-                let feed = feeds.entry(run.stream).or_insert_with(|| at_drive.waits(|| crew.start(run.stream, open)));
-                if let Ok(reader) = &mut reader {
-                    host.on_the_way(reader, run.lbn);
+            }
+            let Some((_, open)) = &mut self.other else { continue };
+            let mut reader = VolumeReader::new(open.drive.as_mut(), place.volser.clone(), place.volume);
+            let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
+            let (lbn, offset) = (extent.first_lbn + index, extent.offset + index * u64::from(stream.chunk_len));
+            let streams_part = (extent.connection, extent.base);
+            match read_piece(&mut reader, lbn, stream, streams_part, offset, self.pool.take()) {
+                Ok(piece) => {
+                    self.report.recovered_count += 1;
+                    if self.report.recovered.len() < DAMAGES_MAX {
+                        self.report.recovered.push(damage);
+                    }
+                    return piece;
                 }
-                let stream = &wanted.streams[run.stream];
-                for index in 0..u64::from(run.blocks) {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
+                Err(error) => {
+                    let reason = with_causes(&error);
+                    if error.blames_medium() {
+                        add_bad_block(&mut self.report.bad, place, lbn, &reason);
                     }
-                    let (lbn, offset) = (run.lbn + index, run.offset + index * u64::from(stream.chunk_len));
-                    let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-                    let buffer = pool.try_take().unwrap_or_else(|| at_drive.waits(|| pool.take()));
-                    let read = match &mut reader {
-                        Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), offset, buffer)
-                            .map_err(|e| (with_causes(&e), Some(lbn), e.blames_medium())),
-                        Err(reason) => Err((reason.clone(), None, false)),
-                    };
-                    report.blocks += 1;
-                    let piece = read.unwrap_or_else(|(reason, lbn, of_medium)| {
-                        let (object, connection) = (stream.object, run.connection);
-                        let volser = place.volser.clone();
-                        if let Some(lbn) = lbn.filter(|_| of_medium) {
-                            add_bad_block(&mut report.bad, place, lbn, &reason);
-                        }
-                        let damage = Damage { volser, lbn, object, connection, offset, reason, of_medium };
-                        other.recover(host, stream, offset..end, pass.volume, damage, &pool, &mut report)
-                    });
-                    if let Piece::Block { plain_len, .. } = &piece {
-                        report.plain_bytes += *plain_len as u64;
-                    }
-                    // A consumer that gave up early does not want the rest.
-                    if let Err(Refused::Full(piece)) = feed.try_send(piece) {
-                        let _ = at_drive.waits(|| feed.send(piece));
-                    }
-                }
-                if let Some(left) = runs_left.get_mut(&run.stream) {
-                    *left -= 1;
-                    if *left == 0 {
-                        feeds.remove(&run.stream);
-                    }
+                    why = format!("{why}; {reason}");
                 }
             }
         }
-        if let Some((volume, Ok(drive))) = mounted {
-            host.release(drive, &wanted.volumes[volume]);
+        self.report.lost_count += 1;
+        if self.report.lost.len() < DAMAGES_MAX {
+            self.report.lost.push(damage);
         }
-        other.close(host);
-        // What threads still do with what they were given is not the drive's time.
-        drop(at_drive);
-    });
-    report
+        Piece::Gap((range, why.into()))
+    }
+
+    fn close_other(&mut self) {
+        if let Some((volume, open)) = self.other.take() {
+            self.access.close(open, &self.wanted.volumes[volume]);
+        }
+    }
 }
 
 /// What no copy holds, by stream.
@@ -282,91 +371,4 @@ fn read_piece(
     }
     let (plain_len, stored_len) = (header.plain_len as usize, header.stored_len as usize);
     Ok(Piece::Block { offset, plain_len, stored_len, compression: header.compression, buffer })
-}
-
-/// The volume of another copy that stands in for a damaged one; it stays mounted until another is needed.
-struct OtherCopy<'a> {
-    wanted: &'a Wanted,
-    open: Option<(usize, Box<dyn Drive>)>,
-}
-
-impl OtherCopy<'_> {
-    #[expect(clippy::too_many_arguments, reason = "one step of the read loop, kept out of it for its length")]
-    fn recover(
-        &mut self,
-        host: &mut dyn ReadHost,
-        stream: &WantedStream,
-        range: Range<u64>,
-        failed: usize,
-        damage: Damage,
-        pool: &BlockPool,
-        report: &mut ReadReport,
-    ) -> Piece {
-        let covers = |extent: &&crate::ExtentPlace| {
-            extent.volume != failed && extent.offset <= range.start && range.start < extent.offset + extent.plain_len
-        };
-        let mut why = damage.to_string();
-        for extent in stream.extents.iter().filter(covers) {
-            let place = &self.wanted.volumes[extent.volume];
-            if self.open.as_ref().is_none_or(|(volume, _)| *volume != extent.volume) {
-                self.close(host);
-                match host.mount(place) {
-                    Ok(drive) => self.open = Some((extent.volume, drive)),
-                    Err(error) => {
-                        why = format!(
-                            "{why}; volume {} cannot be mounted: {}",
-                            place.volser,
-                            with_causes(error.as_ref())
-                        );
-                        continue;
-                    }
-                }
-            }
-            let Some((_, drive)) = &mut self.open else { continue };
-            let mut reader = VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume);
-            let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
-            let offset = extent.offset + index * u64::from(stream.chunk_len);
-            let buffer = pool.take();
-            match read_piece(
-                &mut reader,
-                extent.first_lbn + index,
-                stream,
-                (extent.connection, extent.base),
-                offset,
-                buffer,
-            ) {
-                Ok(piece) => {
-                    report.recovered_count += 1;
-                    if report.recovered.len() < DAMAGES_MAX {
-                        report.recovered.push(damage);
-                    }
-                    return piece;
-                }
-                Err(error) => {
-                    let reason = with_causes(&error);
-                    if error.blames_medium() {
-                        add_bad_block(&mut report.bad, place, extent.first_lbn + index, &reason);
-                    }
-                    why = format!("{why}; {reason}");
-                }
-            }
-        }
-        report.lost_count += 1;
-        if report.lost.len() < DAMAGES_MAX {
-            report.lost.push(damage);
-        }
-        Piece::Gap((range, why.into()))
-    }
-
-    fn close_if(&mut self, volume: usize, host: &mut dyn ReadHost) {
-        if self.open.as_ref().is_some_and(|(open, _)| *open == volume) {
-            self.close(host);
-        }
-    }
-
-    fn close(&mut self, host: &mut dyn ReadHost) {
-        if let Some((volume, drive)) = self.open.take() {
-            host.release(drive, &self.wanted.volumes[volume]);
-        }
-    }
 }

@@ -2,15 +2,22 @@
 //!
 //! The mover never sees the catalog: it reports what it wrote and where, and whoever runs it records that.
 
+mod between;
 mod block;
 mod connection;
 mod copy;
 mod crew;
+mod damage;
+pub mod devices;
+mod drive_health;
 mod error;
 pub mod extract;
 mod feed;
 mod interleave;
 mod meters;
+mod mount_id;
+mod mounted;
+mod order;
 mod pack;
 mod pool;
 mod queue;
@@ -24,12 +31,18 @@ mod stretch;
 mod volume;
 mod writer;
 
+pub use between::BetweenBlocks;
 pub use connection::Connection;
 pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
+pub use damage::{BadBlocks, Damage, add_bad_block};
+pub use drive_health::DriveHealth;
 pub use error::MoverError;
-pub use feed::{BadBlocks, Damage, ReadHost, ReadReport, add_bad_block, read_streams};
+pub use feed::{ReadHost, ReadReport, VolumeAccess, read_streams};
 pub use interleave::ExtentBounds;
 pub use meters::{Bottleneck, Load, Meters, ReadMeters};
+pub use mount_id::MountId;
+pub use mounted::MountedDrives;
+pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
 pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, verify_streams};

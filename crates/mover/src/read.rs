@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
+use serde::{Deserialize, Serialize};
 
 /// A volume as the catalog knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumePlace {
     /// Its barcode.
     pub volser: Volser,

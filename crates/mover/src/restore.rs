@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
 use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target, stripped};
-use crate::feed::{ReadHost, ReadReport, read_streams};
+use crate::feed::{ReadReport, VolumeAccess, read_streams};
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
@@ -131,7 +131,7 @@ impl Verdicts {
 pub fn restore_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
-    host: &mut dyn ReadHost,
+    access: VolumeAccess<'_>,
     target: &Target,
     watch: &RestoreWatch,
 ) -> StreamsReport {
@@ -172,7 +172,7 @@ pub fn restore_streams(
             }
         });
     };
-    let read = read_streams(wanted, plan, host, (&watch.stop, &watch.meters), &consume);
+    let read = read_streams(wanted, plan, access, (&watch.stop, &watch.meters), &consume);
     verdicts.into_report(read)
 }
 
@@ -180,7 +180,7 @@ pub fn restore_streams(
 pub fn verify_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
-    host: &mut dyn ReadHost,
+    access: VolumeAccess<'_>,
     watch: &RestoreWatch,
 ) -> StreamsReport {
     let verdicts = Verdicts::default();
@@ -197,7 +197,7 @@ pub fn verify_streams(
             }
         });
     };
-    let read = read_streams(wanted, plan, host, (&watch.stop, &watch.meters), &consume);
+    let read = read_streams(wanted, plan, access, (&watch.stop, &watch.meters), &consume);
     verdicts.into_report(read)
 }
 

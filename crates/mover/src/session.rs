@@ -23,7 +23,7 @@ use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
 use crate::queue::{Nothing, Receiver, Sender, queue};
-use crate::{Connection, MoverError, Stopped};
+use crate::{Connection, MountedDrives, MoverError, Stopped};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
 const STARVING: Duration = Duration::from_millis(20);
@@ -77,10 +77,12 @@ pub struct SessionOutcome {
 
 impl Session {
     /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so
-    /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`].
+    /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`]. `drives` are
+    /// those that the hosts mount volumes in.
     pub fn start(
         options: &SessionOptions,
         record: &SessionRecord,
+        drives: &Arc<MountedDrives>,
         hosts: Vec<Box<dyn CopyHost>>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, MoverError> {
@@ -101,6 +103,7 @@ impl Session {
                 chunk_len: options.chunk_len,
                 queue_blocks,
                 meters: Arc::clone(&meters),
+                drives: Arc::clone(drives),
             };
             copies.push(CopyThread::start(task, host)?);
         }

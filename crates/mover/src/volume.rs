@@ -12,6 +12,7 @@ use capstan_format::{
     Volser, VolumeHeader, VolumeId, vol1_decode, vol1_encode,
 };
 use capstan_tape::{Drive, Flush, ReadOutcome};
+use serde::{Deserialize, Serialize};
 
 use crate::MoverError;
 
@@ -59,7 +60,7 @@ pub fn read_label(drive: &mut dyn Drive, volser: &Volser) -> Result<VolumeHeader
 }
 
 /// A checkpoint as it was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundCheckpoint {
     /// Where it stands; the filemark is one further.
     pub lbn: u64,

@@ -9,17 +9,21 @@ use capstan_format::{
 };
 use capstan_tape::{Drive, DriveError, Flush, WriteOutcome};
 
-use crate::MoverError;
+use serde::{Deserialize, Serialize};
+
 use crate::block::Block;
+use crate::drive_health::DriveHealth;
 use crate::volume::{FIRST_SESSION_LBN, VolumeReader, small_block};
+use crate::{MountId, MoverError};
 
 /// Level for catalog parts: they are small beside the data and read whenever a catalog is rebuilt.
 const PART_ZSTD_LEVEL: i32 = 3;
 
 /// A volume in a drive, ready to be appended to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
     /// The drive; the key, if the volume has one, is loaded.
-    pub drive: Box<dyn Drive>,
+    pub mount: MountId,
     /// The volume's barcode.
     pub volser: Volser,
     /// This life of the volume, as its label says.
@@ -63,6 +67,7 @@ pub(crate) enum Taken {
 /// A session that is being written.
 pub(crate) struct VolumeWriter {
     drive: Box<dyn Drive>,
+    mount: MountId,
     volser: Volser,
     volume: VolumeId,
     session: SessionId,
@@ -85,10 +90,11 @@ pub(crate) struct VolumeWriter {
 
 impl VolumeWriter {
     /// The writer of a session, which [`VolumeWriter::begin`] begins.
-    pub(crate) fn new(mounted: Mounted, record: SessionRecord, chunk_len: usize) -> Self {
-        let Mounted { drive, volser, volume, append_lbn, session } = mounted;
+    pub(crate) fn new(mounted: Mounted, drive: Box<dyn Drive>, record: SessionRecord, chunk_len: usize) -> Self {
+        let Mounted { mount, volser, volume, append_lbn, session } = mounted;
         Self {
             drive,
+            mount,
             volser,
             volume,
             session,
@@ -149,18 +155,20 @@ impl VolumeWriter {
     }
 
     /// Gives the drive back.
-    pub(crate) fn into_drive(self) -> Box<dyn Drive> {
-        self.drive
+    pub(crate) fn into_drive(self) -> (MountId, Box<dyn Drive>) {
+        (self.mount, self.drive)
     }
 
-    /// Has the drive looked after behind a flush, where there is anything to look after; the next block follows the
-    /// last one whatever that did.
-    pub(crate) fn look_after(&mut self, look: impl FnOnce(&mut dyn Drive)) -> Result<(), MoverError> {
+    /// Whether the drive tells of its health.
+    pub(crate) fn tells_health(&mut self) -> bool {
+        self.drive.care().is_some()
+    }
+
+    /// Asks the drive behind a flush how it and the volume are; the next block follows the last one whatever that did.
+    pub(crate) fn health(&mut self, told: impl FnOnce(&DriveHealth)) -> Result<(), MoverError> {
         let drive = self.drive.as_mut();
-        if drive.care().is_none() {
-            return Ok(());
-        }
-        look(drive);
+        let Some(health) = DriveHealth::of(drive) else { return Ok(()) };
+        told(&health);
         // A question that failed leaves the position in doubt. Nothing is lost with it here; what else was, the drive
         // says itself.
         if drive.position().is_ok_and(|position| position.lbn == self.lbn) {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_format::Volser;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::scsi::TransportError;
@@ -15,7 +16,7 @@ use crate::scsi::sense::Sense;
 use crate::{CartridgeSpec, Drive, DriveError, GenerationError};
 
 /// Where a cartridge can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ElementAddress {
     /// A storage slot, counted from 0.
     Slot(u32),
@@ -36,7 +37,7 @@ impl fmt::Display for ElementAddress {
 }
 
 /// One element and the cartridge in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Element {
     /// Where it is.
     pub address: ElementAddress,
@@ -45,7 +46,7 @@ pub struct Element {
 }
 
 /// Something in the library that a person has to put right.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Finding {
     /// A cartridge whose barcode cannot be read.
     NoBarcode {
@@ -120,7 +121,7 @@ pub trait Changer: Send {
 }
 
 /// What a robot does for a person.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangerRequest {
     /// Brings a cartridge into a drive, in exchange for the one there, which must have been unloaded.
     Exchange {
@@ -151,7 +152,7 @@ pub enum ChangerRequest {
 }
 
 /// A drive of a library, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveDescription {
     /// `virtual`, or maker and product; none if this host does not find the drive.
     pub model: Option<String>,
@@ -337,6 +338,12 @@ pub enum ChangerError {
         library: String,
         /// Why, and what to do.
         reason: String,
+    },
+    /// Met by a mover in another process, in its words: nobody decides by more than what it says here.
+    #[error("{text}")]
+    Reported {
+        /// The error and its causes.
+        text: String,
     },
     /// Drive or medium: see there.
     #[error(transparent)]

@@ -5,6 +5,7 @@
 //! what lay behind it; a filemark counts as one logical block. Conveniences live with their callers.
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
+use serde::{Deserialize, Serialize};
 use zeroize::ZeroizeOnDrop;
 
 use crate::DriveError;
@@ -44,7 +45,7 @@ pub struct BlockLimits {
 }
 
 /// How the loaded medium is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EncryptionState {
     /// Nothing was ever written, or the medium was erased.
     Blank,
@@ -62,7 +63,7 @@ pub enum EncryptionState {
 }
 
 /// Whether what is on a medium can be written over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rewritability {
     /// It can.
     Rewritable,
@@ -74,7 +75,7 @@ pub enum Rewritability {
 }
 
 /// The loaded medium.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Medium {
     /// Its barcode, from the medium's own memory or the changer.
     pub volser: Option<Volser>,
@@ -95,7 +96,7 @@ pub struct Medium {
 }
 
 /// Where the drive stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Number of the block or filemark that the next read returns.
     pub lbn: u64,
@@ -197,7 +198,7 @@ pub trait Drive: Send {
 }
 
 /// What a volume's own memory is to say of it, for people and programs that meet it without a catalog.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeDescription {
     /// Barcode.
     pub volser: Volser,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use capstan_format::{Algorithm, KeyTag};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::scsi::TransportError;
@@ -371,6 +372,14 @@ pub enum DriveError {
         /// What it said.
         sense: Sense,
     },
+    /// Met by a mover in another process, in its words: nobody decides by more than what it says here.
+    #[error("{text}")]
+    Reported {
+        /// The error and its causes.
+        text: String,
+        /// See [`DriveError::blames_medium`].
+        blames_medium: bool,
+    },
     /// Host: the file below a virtual cartridge, or the system call below a real drive.
     #[error("{what}")]
     Host {
@@ -394,6 +403,7 @@ impl DriveError {
                 | Self::PlainBlock { .. }
                 | Self::BeginningOfMedium
                 | Self::EndOfDataLost { .. }
+                | Self::Reported { blames_medium: true, .. }
         )
     }
 }
@@ -410,7 +420,7 @@ fn names(algorithms: &[Algorithm]) -> String {
 }
 
 /// Why a cartridge of another generation cannot be used as wanted.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Serialize, Deserialize, Error)]
 pub enum GenerationError {
     /// The drive's model neither reads nor writes it.
     #[error("drive {drive}, {model}, cannot use a cartridge of {generation}: take {instead}")]

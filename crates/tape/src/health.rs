@@ -1,7 +1,9 @@
 //! What a drive tells of its own health and of the loaded volume's: alerts, counts, cleaning.
 
+use serde::{Deserialize, Serialize};
+
 /// Counts of the drive since it was powered on or since the medium was loaded, as the drive has it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveStatistics {
     /// Bytes that hosts sent with WRITE.
     pub host_written_bytes: Option<u64>,
@@ -28,7 +30,7 @@ pub struct DriveStatistics {
 }
 
 /// Counts over the life of the loaded volume.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatistics {
     /// Times it was threaded.
     pub mounts: Option<u64>,
@@ -51,7 +53,7 @@ pub struct VolumeStatistics {
 }
 
 /// Whether the drive has asked to be cleaned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cleaning {
     /// It has not.
     NotAsked,

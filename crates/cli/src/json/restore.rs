@@ -1,8 +1,9 @@
 //! What a restore, a verification and a comparison found.
 
-use capstan_director::{OlderVersion, OrderedBy, ReadOrder, RestorePlan, RestoreReport};
+use capstan_director::{OlderVersion, RestorePlan, RestoreReport};
 use capstan_format::Volser;
 use capstan_mover::Damage;
+use capstan_mover::{OrderedBy, ReadOrder};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;

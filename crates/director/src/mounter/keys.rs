@@ -2,45 +2,20 @@
 //! gone.
 //!
 //! A volume has one key from its label on, and a further one each time that it goes on after the encryption period of
-//! the last. Reading takes whichever key a block names ([`Keyed`]); writing takes the newest alone.
+//! the last. Reading takes whichever key a block names ([`crate::drive_keys::BlockKeys`]); writing takes the newest
+//! alone.
 
-use std::sync::{Arc, OnceLock};
-
-use capstan_catalog::{Catalog, Pool, Volume, VolumeState};
-use capstan_format::{KeyTag, MediumSerial, Volser};
-use capstan_keys::{Cartridge, KeyError, KeyRecord, Name, VolumeKey};
-use capstan_tape::{Drive, DriveKey, EncryptionState, Keyed, with_causes};
+use capstan_catalog::{Pool, Volume, VolumeState};
+use capstan_format::{KeyTag, Volser};
+use capstan_keys::{Cartridge, KeyError, KeyRecord, Name};
+use capstan_tape::{DriveKey, EncryptionState, with_causes};
 
 use super::{InDrive, Mounter};
-use crate::site::locked;
+use crate::drive_keys::{for_drive, key_for_drive, note_destroyed};
+use crate::shared::locked;
 use crate::{DirectorError, Event};
 
-/// The serial number of the cartridge that a drive was loaded with, once it has told it.
-pub(super) type OnCartridge = Arc<OnceLock<MediumSerial>>;
-
 impl Mounter {
-    /// The same drive, which fetches the keys that blocks of this volume name. Which cartridge it is on is known once
-    /// that is loaded.
-    pub(super) fn keyed(
-        &self,
-        drive: Box<dyn Drive>,
-        volser: &Volser,
-        serial: Option<Name>,
-        on: &OnCartridge,
-    ) -> Box<dyn Drive> {
-        let (mounter, volser, on) = (self.clone(), volser.clone(), on.clone());
-        let fetch = move |tag: &KeyTag| {
-            let cartridge = Cartridge { volser: &volser, serial: on.get() };
-            mounter.drive_key(cartridge, tag, serial.as_ref()).inspect_err(|_| {
-                let (mut missed, key) = (locked(&mounter.missed), (volser.clone(), *tag));
-                if !missed.contains(&key) {
-                    missed.push(key);
-                }
-            })
-        };
-        Box::new(Keyed::new(drive, fetch))
-    }
-
     /// The key of a tag, ready for the drive's key slot. `serial` is the drive's, where it is in one.
     pub(crate) fn drive_key(
         &self,
@@ -49,12 +24,7 @@ impl Mounter {
         serial: Option<&Name>,
     ) -> Result<DriveKey, DirectorError> {
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        let found = keys.key_for_reading(cartridge, tag, serial, self.now_ns());
-        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
-            // The catalog may be older than the destruction, or made anew since.
-            note_destroyed(&mut locked(&self.catalog), cartridge.volser, tag, *destroyed_ns)?;
-        }
-        Ok(for_drive(&found?))
+        key_for_drive(keys, &self.catalog, cartridge, tag, serial, self.now_ns())
     }
 
     /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
@@ -147,9 +117,14 @@ impl Mounter {
         }
     }
 
+    /// Forgets which keys of a volume could not be had.
+    pub(super) fn forget_missed(&self, volser: &Volser) {
+        locked(&self.mounts.missed_keys).retain(|(other, _)| other != volser);
+    }
+
     /// The keys of a volume that could not be had since this was asked last, and why not.
     pub(super) fn take_missed(&self, volser: &Volser) -> Vec<(Volser, DirectorError)> {
-        let missed: Vec<_> = locked(&self.missed).extract_if(.., |(other, _)| other == volser).collect();
+        let missed: Vec<_> = locked(&self.mounts.missed_keys).extract_if(.., |(other, _)| other == volser).collect();
         // Asked for once more, for the reason.
         let reason = |(volser, tag): (Volser, KeyTag)| {
             self.drive_key((&volser).into(), &tag, None).err().map(|error| (volser, error))
@@ -168,32 +143,10 @@ impl Mounter {
 
     /// Loads the key that a volume goes on with: the one in force, or a new one where that one's encryption period is
     /// over.
-    pub(crate) fn load_key_to_append(&self, volume: &mut InDrive) -> Result<(), DirectorError> {
+    pub(crate) fn load_key_to_append(&self, volume: &InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
         let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
         let key = keys.key_for_append(volume.cartridge(), &first, volume.serial.as_ref(), self.now_ns())?;
-        volume.drive.set_key(Some(for_drive(&key)))?;
-        Ok(())
+        volume.set_key(Some(for_drive(&key)))
     }
-}
-
-/// A key as drives take it.
-pub(crate) fn for_drive(key: &VolumeKey) -> DriveKey {
-    DriveKey { tag: key.tag(), algorithm: key.algorithm(), key: *key.expose() }
-}
-
-/// Notes that a key of a volume is gone. The catalog knows the first key of each volume; where it is another, the whole
-/// volume counts as one whose key was destroyed: what still can be read is read, and none of it is promised.
-pub(crate) fn note_destroyed(
-    catalog: &mut Catalog,
-    volser: &Volser,
-    tag: &KeyTag,
-    destroyed_ns: i64,
-) -> Result<(), DirectorError> {
-    catalog.key_destroyed(tag, destroyed_ns)?;
-    let further = |known: &Volume| known.key.is_some_and(|first| first.tag != *tag) && known.key_destroyed_ns.is_none();
-    if catalog.volume(volser)?.is_some_and(|known| further(&known)) {
-        catalog.update_volume(volser, |known| known.key_destroyed_ns = Some(destroyed_ns))?;
-    }
-    Ok(())
 }

@@ -6,45 +6,42 @@
 
 use capstan_catalog::Verified;
 use capstan_format::Volser;
-use capstan_mover::{BadBlocks, HostError, ReadHost, Stretch, VolumePlace, VolumeReader};
-use capstan_tape::{Drive, with_causes};
+use capstan_mover::{
+    BadBlocks, BetweenBlocks, Filled, HostError, MountId, ReadHost, ReadOrder, VolumePlace, VolumeReader,
+};
+use capstan_tape::with_causes;
 
-use super::{Drives, Mounter, locked};
+use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
-use crate::order::{Chosen, Filled, ReadOrder, choose};
-use crate::verify_blocks::BetweenBlocks;
 use crate::{DirectorError, Event};
 
 /// Mounts volumes for read plans.
 pub(crate) struct ReadMounter {
     mounter: Mounter,
-    /// Volumes that are being read, the drives they are in, and their reservations.
-    numbers: Vec<(Volser, u32, Option<Hold>)>,
+    /// Volumes that are being read.
+    volumes: Vec<InDrive>,
     /// Volumes that were reserved together before the first was read, and seats.
     reserved: Option<(Vec<Volser>, Hold)>,
     /// A volume that was given back and is in its drive still.
-    held: Option<(VolumePlace, Box<dyn Drive>)>,
+    held: Option<(VolumePlace, MountId)>,
     /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
     pub(crate) without_key: Vec<(Volser, DirectorError)>,
     /// In which order volumes were read, where there was a choice.
     pub(crate) orders: Vec<ReadOrder>,
     /// Volumes that could not be read at all, because of what is on them, and why.
     pub(crate) unreadable: Vec<(VolumePlace, String)>,
-    /// What stands between the data of a volume that is verified, and is read on the way.
-    pub(crate) between: Option<BetweenBlocks>,
 }
 
 impl ReadMounter {
     pub(crate) fn new(mounter: Mounter) -> Self {
         Self {
             mounter,
-            numbers: Vec::new(),
+            volumes: Vec::new(),
             reserved: None,
             held: None,
             without_key: Vec::new(),
             orders: Vec::new(),
             unreadable: Vec::new(),
-            between: None,
         }
     }
 
@@ -62,9 +59,9 @@ impl ReadMounter {
     }
 
     /// Brings a volume into a drive, if it is not there still, and checks that it is the one that is meant.
-    pub(crate) fn open(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, DirectorError> {
+    pub(crate) fn open(&mut self, place: &VolumePlace) -> Result<MountId, DirectorError> {
         match self.held.take() {
-            Some((held, drive)) if held == *place => return Ok(drive),
+            Some((held, mount)) if held == *place => return Ok(mount),
             held => {
                 self.held = held;
                 self.put_back();
@@ -86,8 +83,9 @@ impl ReadMounter {
             let message = format!("that volume {} was read could not be noted: {error}", place.volser);
             (self.mounter.events)(Event::Notice { message });
         }
-        self.numbers.push((place.volser.clone(), volume.number, volume.hold));
-        Ok(volume.drive)
+        let mount = volume.mount;
+        self.volumes.push(volume);
+        Ok(mount)
     }
 
     /// Reserves volumes for a job that writes at the same time, and seats for both: it must not wait for a volume once
@@ -118,12 +116,28 @@ impl ReadMounter {
 
     /// Brings back what is in a drive still.
     pub(crate) fn put_back(&mut self) {
-        let Some((place, drive)) = self.held.take() else { return };
-        let Some(at) = self.numbers.iter().position(|(volser, ..)| *volser == place.volser) else { return };
-        let (volser, number, _hold) = self.numbers.swap_remove(at);
-        if let Err(error) = self.mounter.dismount(drive, number, &volser) {
+        let Some((place, mount)) = self.held.take() else { return };
+        let Some(at) = self.volumes.iter().position(|volume| volume.mount == mount) else { return };
+        let (volume, volser) = (self.volumes.swap_remove(at), place.volser);
+        if let Err(error) = self.mounter.dismount(volume) {
             (self.mounter.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }
+    }
+
+    /// Reads what is left of these blocks in front of `end_lbn`, with nothing else.
+    pub(crate) fn read_between(
+        &mut self,
+        place: &VolumePlace,
+        between: &mut BetweenBlocks,
+        end_lbn: u64,
+    ) -> Result<(), DirectorError> {
+        let mount = self.open(place)?;
+        let drives = std::sync::Arc::clone(&self.mounter.mounted);
+        let mut drive = drives.take(mount)?;
+        between.read_up_to(&mut VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume), end_lbn);
+        drives.give_back(mount, drive);
+        self.release(mount, place);
+        Ok(())
     }
 
     /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.
@@ -144,7 +158,7 @@ impl Drop for ReadMounter {
 }
 
 impl ReadHost for ReadMounter {
-    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
         match self.open(place) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
                 let text = with_causes(&error);
@@ -157,30 +171,21 @@ impl ReadHost for ReadMounter {
         }
     }
 
-    fn order(&mut self, drive: &mut dyn Drive, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
-        if self.between.is_some() {
-            // A volume that is verified is read from front to back.
-            return (0..stretches.len()).collect();
-        }
+    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
         // Without what the catalog knows there is no model's order, and the drive's all the same.
         let known = locked(&self.mounter.catalog).volume(&place.volser).ok().flatten();
-        let filled = known.map(|known| Filled { end_lbn: known.end_of_data_lbn, bytes: known.written });
-        let Chosen { order, told, notice } = choose(drive, &place.volser, filled.unwrap_or_default(), stretches);
+        Some(known.map_or(Filled::default(), |known| Filled { end_lbn: known.end_of_data_lbn, bytes: known.written }))
+    }
+
+    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
         if let Some(message) = notice {
             (self.mounter.events)(Event::Notice { message });
         }
-        (self.mounter.events)(Event::Ordered { order: told.clone() });
-        self.orders.push(told);
-        order
+        (self.mounter.events)(Event::Ordered { order: order.clone() });
+        self.orders.push(order.clone());
     }
 
-    fn on_the_way(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
-        if let Some(between) = &mut self.between {
-            between.read_up_to(reader, lbn);
-        }
-    }
-
-    fn release(&mut self, drive: Box<dyn Drive>, place: &VolumePlace) {
+    fn release(&mut self, mount: MountId, place: &VolumePlace) {
         for (volser, error) in self.mounter.take_missed(&place.volser) {
             if self
                 .without_key
@@ -191,6 +196,6 @@ impl ReadHost for ReadMounter {
             }
         }
         self.put_back();
-        self.held = Some((place.clone(), drive));
+        self.held = Some((place.clone(), mount));
     }
 }

@@ -92,7 +92,7 @@ impl Mounter {
     }
 
     fn wish(&self, alone: Vec<Resource>, seats: u32) -> Result<Wish, DirectorError> {
-        let drives = locked(&self.library).drives().map_err(DirectorError::Changer)?;
+        let drives = self.devices.drives()?;
         Ok(Wish { alone, seats: seats.min(drives), seats_of: drives, ..Wish::default() })
     }
 

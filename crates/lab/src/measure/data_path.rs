@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use capstan_format::{BLOCK_HEADER_LEN, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionRecord};
 use capstan_mover::{
-    CheckpointBounds, CopyHost, ExtentBounds, Meters, PackOptions, Progress, Session, SessionOptions, TreeOptions,
-    TreeSource,
+    CheckpointBounds, CopyHost, ExtentBounds, Meters, MountedDrives, PackOptions, Progress, Session, SessionOptions,
+    TreeOptions, TreeSource,
 };
 use capstan_tape::PaceMeter;
 
@@ -104,8 +104,8 @@ pub(crate) fn run_and_keep(
 }
 
 /// What writes a copy of a run to cartridges in a folder.
-pub(crate) fn writer(run: &DataPath, folder: &Path, copy: u32) -> Box<dyn CopyHost> {
-    Box::new(host_of(run, folder, copy, &Arc::default(), None))
+pub(crate) fn writer(run: &DataPath, folder: &Path, copy: u32, drives: &Arc<MountedDrives>) -> Box<dyn CopyHost> {
+    Box::new(host_of(run, folder, copy, drives, &Arc::default(), None))
 }
 
 /// Removes the cartridges of a copy.
@@ -122,6 +122,7 @@ fn host_of(
     run: &DataPath,
     scratch: &Path,
     copy: u32,
+    drives: &Arc<MountedDrives>,
     meter: &Arc<Mutex<Option<PaceMeter>>>,
     kept: Option<&Arc<Mutex<Kept>>>,
 ) -> Host {
@@ -132,6 +133,7 @@ fn host_of(
         block_len_max: (run.block_len + BLOCK_HEADER_LEN) as u32,
         drive_ratio: run.drive_ratio,
         mounts: 0,
+        drives: Arc::clone(drives),
         meter: Arc::clone(meter),
         kept: kept.map(Arc::clone),
     }
@@ -159,12 +161,12 @@ fn run_within(
 ) -> Result<DataPathRun, DataPathError> {
     look_at(&run.source)?;
     make_tree_cold(run.cache, &run.source).map_err(DataPathError::Cold)?;
-    let meter = Arc::default();
-    let hosts =
-        (1..=run.copies).map(|copy| -> Box<dyn CopyHost> { Box::new(host_of(run, scratch, copy, &meter, kept)) });
+    let (meter, drives) = (Arc::default(), Arc::new(MountedDrives::new()));
+    let host = |copy| -> Box<dyn CopyHost> { Box::new(host_of(run, scratch, copy, &drives, &meter, kept)) };
+    let hosts = (1..=run.copies).map(host).collect();
     let (began, cpu) = (Instant::now(), processor_s());
     let enough = Arc::new(AtomicBool::new(false));
-    let session = Session::start(&session_options(run), &session_record(), hosts.collect(), Arc::clone(&enough))?;
+    let session = Session::start(&session_options(run), &session_record(), &drives, hosts, Arc::clone(&enough))?;
     let meters = session.meters();
     let progress = Progress::new();
     let (done, counted) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -18,8 +18,8 @@ use std::time::Instant;
 use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
 use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, Target as Directory};
 use capstan_mover::{
-    CopyHost, ExtentPlace, HostError, ReadHost, ReadMeters, RestoreWatch, Session, StreamSink, VolumePlace, Wanted,
-    WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
+    CopyHost, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, RestoreWatch, Session, StreamSink,
+    VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
 };
 use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
 use schemars::JsonSchema;
@@ -113,20 +113,21 @@ pub enum RestoringError {
 /// Reads cartridges of the laboratory.
 struct Reader<'a> {
     folder: &'a Path,
+    drives: Arc<MountedDrives>,
 }
 
 impl ReadHost for Reader<'_> {
-    fn mount(&mut self, place: &VolumePlace) -> Result<Box<dyn Drive>, HostError> {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
         let path = self.folder.join(format!("{}.tape", place.volser));
         let mut drive = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
         drive.load()?;
         drive.set_key(Some(data_path::throwaway_key(capstan_format::Algorithm::Aes256Gcm)))?;
-        Ok(Box::new(drive))
+        Ok(self.drives.add(Box::new(drive)))
     }
 
-    fn release(&mut self, mut drive: Box<dyn Drive>, _place: &VolumePlace) {
+    fn release(&mut self, mount: MountId, _place: &VolumePlace) {
         // It was read only.
-        let _ = drive.unload();
+        let _ = self.drives.remove(mount).map(|mut drive| drive.unload());
     }
 }
 
@@ -227,7 +228,8 @@ pub fn measure_restore(
         return Err(RestoringError::Nothing { path: what.backup.source.clone() });
     }
     let (plan, mb) = (plan_reads(&wanted), bytes as f64 / 1e6);
-    let mut host = Reader { folder: cartridges.path() };
+    let drives = Arc::new(MountedDrives::new());
+    let mut host = Reader { folder: cartridges.path(), drives: Arc::clone(&drives) };
     tell("restoring");
     let mut members = 0;
     let number = AtomicU32::new(0);
@@ -237,7 +239,8 @@ pub fn measure_restore(
         let began = Instant::now();
         let target =
             Directory::new(&place, ExtractOptions { durability: Durability::Synced, ..ExtractOptions::default() })?;
-        let report = restore_streams(&wanted, &plan, &mut host, &target, &watch);
+        let access = VolumeAccess { host: &mut host, drives: &drives, between: None };
+        let report = restore_streams(&wanted, &plan, access, &target, &watch);
         if let Some(fatal) = report.fatal {
             return Err(fatal.into());
         }
@@ -279,10 +282,10 @@ fn copy_once(
 ) -> Result<f64, RestoringError> {
     const COPY: u32 = 2;
     let began = Instant::now();
-    let hosts: Vec<Box<dyn CopyHost>> = vec![data_path::writer(&what.backup, folder, COPY)];
+    let hosts: Vec<Box<dyn CopyHost>> = vec![data_path::writer(&what.backup, folder, COPY, &host.drives)];
     let options = data_path::session_options(&DataPath { connections: 1, ..what.backup.clone() });
-    let session =
-        Session::start(&options, &data_path::session_record(), hosts, Arc::clone(stop)).map_err(DataPathError::from)?;
+    let session = Session::start(&options, &data_path::session_record(), &host.drives, hosts, Arc::clone(stop))
+        .map_err(DataPathError::from)?;
     let object = data_path::object_record(&what.backup);
     let id = object.object;
     session.begin_object(object).map_err(DataPathError::from)?;
@@ -291,7 +294,9 @@ fn copy_once(
         let one = Wanted { volumes: wanted.volumes.clone(), streams: vec![stream.clone()] };
         let sink = Mutex::new(session.connection(id, number));
         let failure = Mutex::new(None);
-        let read = read_streams(&one, &plan_reads(&one), host, (stop, &ReadMeters::default()), &|_, reader| {
+        let drives = Arc::clone(&host.drives);
+        let access = VolumeAccess { host: &mut *host, drives: &drives, between: None };
+        let read = read_streams(&one, &plan_reads(&one), access, (stop, &ReadMeters::default()), &|_, reader| {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(reason) = move_bytes(&mut reader.range(0..end), &mut *sink) {
                 *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);

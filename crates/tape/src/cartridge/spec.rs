@@ -5,13 +5,14 @@ use std::io;
 use std::path::Path;
 
 use capstan_format::Volser;
+use serde::{Deserialize, Serialize};
 
 use super::memory::{Memory, RECORDS_AT, Tab, generation_fits};
 use super::volume::{draw_life, open_data_file};
 use crate::{DriveError, EncryptionState, Rewritability};
 
 /// What is fixed when a virtual cartridge is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CartridgeSpec {
     /// Its barcode.
     pub volser: Volser,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{Algorithm, CatalogPart, KeyTag, SessionId, Volser, VolumeHeader, VolumeId};
-use capstan_mover::{Commit, CopyHost, FIRST_SESSION_LBN, HostError, Mounted, VolumeEnd, write_label};
+use capstan_mover::{
+    Commit, CopyHost, FIRST_SESSION_LBN, HostError, MountId, Mounted, MountedDrives, VolumeEnd, write_label,
+};
 use capstan_tape::{
     CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, WallClock,
 };
@@ -32,6 +34,7 @@ pub(super) struct Host {
     pub(super) block_len_max: u32,
     pub(super) drive_ratio: f64,
     pub(super) mounts: u32,
+    pub(super) drives: Arc<MountedDrives>,
     pub(super) meter: Arc<Mutex<Option<PaceMeter>>>,
     pub(super) kept: Option<Arc<Mutex<Kept>>>,
 }
@@ -83,8 +86,8 @@ impl CopyHost for Host {
         };
         drive.load()?;
         self.label(drive.as_mut(), &volser)?;
-        let append_lbn = FIRST_SESSION_LBN;
-        Ok(Mounted { drive, volser, volume: VolumeId(1), append_lbn, session: SessionId(0) })
+        let (mount, append_lbn) = (self.drives.add(drive), FIRST_SESSION_LBN);
+        Ok(Mounted { mount, volser, volume: VolumeId(1), append_lbn, session: SessionId(0) })
     }
 
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
@@ -95,9 +98,9 @@ impl CopyHost for Host {
         Ok(())
     }
 
-    fn release(&mut self, mut drive: Box<dyn Drive>, _volser: &Volser, _end: VolumeEnd) {
+    fn release(&mut self, mount: MountId, _volser: &Volser, _end: VolumeEnd) {
         // It was flushed; whatever is wrong with it now is thrown away with it.
-        let _ = drive.unload();
+        let _ = self.drives.remove(mount).map(|mut drive| drive.unload());
     }
 
     fn now_ns(&self) -> i64 {

@@ -55,6 +55,7 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
         DriveError::CipherMissing { .. } => sense(IllegalRequest, 0x26, 0x00),
         DriveError::Hardware { .. }
         | DriveError::Host { .. }
+        | DriveError::Reported { .. }
         | DriveError::KeyNotTaken { .. }
         | DriveError::OutOfReach { .. }
         | DriveError::Refused { .. } => sense(HardwareError, 0x44, 0x00),

@@ -6,18 +6,20 @@
 //! their mean length, which on a volume of one block size they nearly are. A cartridge in memory or in a file has no
 //! geometry, and is read by position.
 //!
-//! Whatever the order, what is given back is the same (`capstan_mover::split_at_gaps` says why), so no answer is wrong,
+//! Whatever the order, what is given back is the same ([`crate::split_at_gaps`] says why), so no answer is wrong,
 //! only slower; what it is thought to take, and what front to back would have taken, is told with it.
 
 use capstan_format::Volser;
-use capstan_mover::Stretch;
 use capstan_tape::model::{
     Afterwards, DriveModel, Extent, Restore, Standing, built_in, front_to_back, in_order, plan_restore,
 };
 use capstan_tape::{Drive, Medium, with_causes};
+use serde::{Deserialize, Serialize};
+
+use crate::Stretch;
 
 /// Whose order it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderedBy {
     /// The drive was asked, and said.
     Drive,
@@ -28,7 +30,7 @@ pub enum OrderedBy {
 }
 
 /// Seconds in which the tape is under way and nothing is read that is wanted, by the geometry of the model.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Positioning {
     /// In the order that is taken.
     pub taken_s: f64,
@@ -37,7 +39,7 @@ pub struct Positioning {
 }
 
 /// The order in which one volume is read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadOrder {
     /// The volume.
     pub volser: Volser,
@@ -56,13 +58,13 @@ pub(crate) struct Chosen {
     pub(crate) notice: Option<String>,
 }
 
-/// What the catalog knows of a volume's length.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Filled {
+/// How far a volume is written, as far as is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filled {
     /// Number of the block behind the last.
-    pub(crate) end_lbn: u64,
+    pub end_lbn: u64,
     /// Bytes on it.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Chooses the order of stretches, which are sorted by position, of the volume in this drive.

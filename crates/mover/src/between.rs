@@ -6,44 +6,46 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_catalog::Extent;
 use capstan_format::{BlockKind, ObjectId, Volser};
-use capstan_mover::{BadBlocks, Damage, FIRST_SESSION_LBN, FoundBlock, VolumePlace, VolumeReader, add_bad_block};
 use capstan_tape::with_causes;
 
+use crate::{BadBlocks, Damage, FoundBlock, VolumePlace, VolumeReader, add_bad_block};
+
 /// Blocks of a volume that are no object's, in the order of the tape, which are read on the way past them.
-pub(crate) struct BetweenBlocks {
+pub struct BetweenBlocks {
     place: VolumePlace,
     left: VecDeque<Range<u64>>,
     stop: Arc<AtomicBool>,
     /// The block before the next one was a checkpoint, or could not be read: a filemark may stand behind it.
     checkpoint_at: Option<u64>,
     /// Blocks and filemarks that were read.
-    pub(crate) blocks: u64,
-    pub(crate) lost: Vec<Damage>,
-    pub(crate) bad: Vec<BadBlocks>,
+    pub blocks: u64,
+    /// Those that could not be read.
+    pub lost: Vec<Damage>,
+    /// Those of them that the medium is at fault for.
+    pub bad: Vec<BadBlocks>,
 }
 
 impl BetweenBlocks {
-    /// All blocks up to `end_lbn` that are in none of the extents, which are sorted by block.
-    pub(crate) fn new(place: VolumePlace, end_lbn: u64, extents: &[Extent], stop: &Arc<AtomicBool>) -> Self {
-        let (stop, left) = (Arc::clone(stop), gaps(end_lbn, extents));
+    /// These blocks of a volume, in the order of the tape.
+    pub fn new(place: VolumePlace, blocks: impl IntoIterator<Item = Range<u64>>, stop: &Arc<AtomicBool>) -> Self {
+        let (stop, left) = (Arc::clone(stop), blocks.into_iter().collect());
         Self { place, left, stop, checkpoint_at: None, blocks: 0, lost: Vec::new(), bad: Vec::new() }
     }
 
     /// The volume.
-    pub(crate) fn volser(&self) -> &Volser {
+    pub fn volser(&self) -> &Volser {
         &self.place.volser
     }
 
     /// Takes blocks along that nobody else will read.
-    pub(crate) fn add(&mut self, blocks: Range<u64>) {
+    pub fn add(&mut self, blocks: Range<u64>) {
         let at = self.left.partition_point(|range| range.start < blocks.start);
         self.left.insert(at, blocks);
     }
 
     /// Reads those that stand in front of `lbn` and were not read yet.
-    pub(crate) fn read_up_to(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
+    pub fn read_up_to(&mut self, reader: &mut VolumeReader<'_>, lbn: u64) {
         if *reader.volser() != self.place.volser {
             return;
         }
@@ -84,21 +86,4 @@ impl BetweenBlocks {
         let object = ObjectId([0; 16]);
         self.lost.push(Damage { volser, lbn: Some(lbn), object, connection: 0, offset: 0, reason, of_medium });
     }
-}
-
-/// What lies between extents, from the first session on.
-fn gaps(end_lbn: u64, extents: &[Extent]) -> VecDeque<Range<u64>> {
-    let mut left = VecDeque::new();
-    let mut at = FIRST_SESSION_LBN;
-    for extent in extents {
-        let record = &extent.record;
-        if at < record.first_lbn {
-            left.push_back(at..record.first_lbn);
-        }
-        at = at.max(record.first_lbn.saturating_add(u64::from(record.blocks)));
-    }
-    if at < end_lbn {
-        left.push_back(at..end_lbn);
-    }
-    left
 }

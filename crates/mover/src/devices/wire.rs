@@ -1,0 +1,306 @@
+//! Messages and errors as they cross a socket.
+//!
+//! ```text
+//!  0  4  bytes of the message (little endian)
+//!  4  4  bytes that are attached to it
+//!  8     the message: JSON
+//!        what is attached: a catalog part, or a key, as bytes
+//! ```
+//! A key is never part of the JSON, so no buffer that is not wiped ever holds it. An error crosses with what somebody
+//! decides by; the rest of it becomes its words.
+
+use std::io::{self, Read, Write};
+
+use capstan_format::{FormatError, KeyTag, Volser, VolumeId};
+use capstan_tape::{ChangerError, DriveError, GenerationError, with_causes};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::DevicesError;
+use crate::{MountId, MoverError};
+
+/// Longest message: an inventory of a large library is a tenth of it.
+const MESSAGE_LEN_MAX: usize = 16 << 20;
+/// Longest attachment: as long as a catalog part may be.
+const ATTACHED_LEN_MAX: usize = 1 << 30;
+/// How much room is made before bytes have come.
+const ROOM_STEP: usize = 1 << 20;
+
+/// One end of a connection that carries messages.
+pub(super) struct Link<S>(pub(super) S);
+
+impl<S: Read + Write> Link<S> {
+    pub(super) fn send(&mut self, message: &impl Serialize, attached: &[u8]) -> io::Result<()> {
+        let message = serde_json::to_vec(message)?;
+        if message.len() > MESSAGE_LEN_MAX || attached.len() > ATTACHED_LEN_MAX {
+            return Err(io::Error::other("the message is longer than any may be"));
+        }
+        let mut head = [0; 8];
+        head[..4].copy_from_slice(&(message.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&(attached.len() as u32).to_le_bytes());
+        self.0.write_all(&head)?;
+        self.0.write_all(&message)?;
+        self.0.write_all(attached)?;
+        self.0.flush()
+    }
+
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
+        let mut head = [0; 8];
+        self.0.read_exact(&mut head)?;
+        let len = |bytes: &[u8]| bytes.iter().rev().fold(0, |len, byte| (len << 8) | usize::from(*byte));
+        let message = self.bytes(len(&head[..4]), MESSAGE_LEN_MAX)?;
+        let attached = self.bytes(len(&head[4..]), ATTACHED_LEN_MAX)?;
+        Ok((serde_json::from_slice(&message)?, attached))
+    }
+
+    fn bytes(&mut self, len: usize, max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+        if len > max {
+            return Err(io::Error::other(format!("a message of {len} bytes is not believed")));
+        }
+        // Room is made for what comes, not for what is announced. A short one, such as a key, never moves.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(len.min(ROOM_STEP)));
+        (&mut self.0).take(len as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(bytes)
+    }
+}
+
+/// A [`DevicesError`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ErrorForm {
+    Changer(ChangerForm),
+    NoDrive(ChangerForm),
+    Mover(MoverForm),
+    InMailSlot { volser: Volser, place: String },
+    WrongCartridge { volser: Volser, found: Volser, drive: String },
+    Stopped,
+    Connection { text: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ChangerForm {
+    UnknownVolume { volser: Volser },
+    Foreign { volser: Volser, source: GenerationError },
+    CleaningCartridge { volser: Volser },
+    UnknownDrive { drive: u32, drives: u32 },
+    InUse { what: String, holder: String },
+    VolserTaken { volser: Volser },
+    Unusable { library: String, reason: String },
+    Reported { text: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum MoverForm {
+    Drive { volser: Volser, source: DriveForm },
+    Format { volser: Volser, lbn: u64, text: String },
+    Misplaced { volser: Volser, lbn: u64, reason: String },
+    OtherVolume { volser: Volser, expected: VolumeId, found: VolumeId },
+    NotLabelled { volser: Volser, reason: String },
+    NotMounted { mount: MountId },
+    Stopped,
+    Reported { text: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum DriveForm {
+    NoMedium { drive: String },
+    WriteProtected { drive: String },
+    WriteOnce { drive: String },
+    EndOfMedium { lbn: u64 },
+    NoKey { drive: String, lbn: u64, tag: KeyTag },
+    KeyUnavailable { lbn: u64, tag: KeyTag, text: String },
+    Reported { text: String, blames_medium: bool },
+}
+
+impl From<&DevicesError> for ErrorForm {
+    fn from(error: &DevicesError) -> Self {
+        match error {
+            DevicesError::Changer(error) => Self::Changer(error.into()),
+            DevicesError::NoDrive(error) => Self::NoDrive(error.into()),
+            DevicesError::Mover(error) => Self::Mover(error.into()),
+            DevicesError::InMailSlot { volser, place } => {
+                Self::InMailSlot { volser: volser.clone(), place: place.clone() }
+            }
+            DevicesError::WrongCartridge { volser, found, drive } => {
+                Self::WrongCartridge { volser: volser.clone(), found: found.clone(), drive: drive.clone() }
+            }
+            DevicesError::Stopped => Self::Stopped,
+            DevicesError::Connection(source) => Self::Connection { text: source.to_string() },
+        }
+    }
+}
+
+impl From<ErrorForm> for DevicesError {
+    fn from(form: ErrorForm) -> Self {
+        match form {
+            ErrorForm::Changer(form) => Self::Changer(form.into()),
+            ErrorForm::NoDrive(form) => Self::NoDrive(form.into()),
+            ErrorForm::Mover(form) => Self::Mover(form.into()),
+            ErrorForm::InMailSlot { volser, place } => Self::InMailSlot { volser, place },
+            ErrorForm::WrongCartridge { volser, found, drive } => Self::WrongCartridge { volser, found, drive },
+            ErrorForm::Stopped => Self::Stopped,
+            ErrorForm::Connection { text } => Self::Connection(io::Error::other(text)),
+        }
+    }
+}
+
+impl From<&ChangerError> for ChangerForm {
+    fn from(error: &ChangerError) -> Self {
+        match error {
+            ChangerError::UnknownVolume { volser } => Self::UnknownVolume { volser: volser.clone() },
+            ChangerError::Foreign { volser, source } => {
+                Self::Foreign { volser: volser.clone(), source: (**source).clone() }
+            }
+            ChangerError::CleaningCartridge { volser } => Self::CleaningCartridge { volser: volser.clone() },
+            ChangerError::UnknownDrive { drive, drives } => Self::UnknownDrive { drive: *drive, drives: *drives },
+            ChangerError::InUse { what, holder } => Self::InUse { what: what.clone(), holder: holder.clone() },
+            ChangerError::VolserTaken { volser } => Self::VolserTaken { volser: volser.clone() },
+            ChangerError::Unusable { library, reason } => {
+                Self::Unusable { library: library.clone(), reason: reason.clone() }
+            }
+            other => Self::Reported { text: with_causes(other) },
+        }
+    }
+}
+
+impl From<ChangerForm> for ChangerError {
+    fn from(form: ChangerForm) -> Self {
+        match form {
+            ChangerForm::UnknownVolume { volser } => Self::UnknownVolume { volser },
+            ChangerForm::Foreign { volser, source } => Self::Foreign { volser, source: Box::new(source) },
+            ChangerForm::CleaningCartridge { volser } => Self::CleaningCartridge { volser },
+            ChangerForm::UnknownDrive { drive, drives } => Self::UnknownDrive { drive, drives },
+            ChangerForm::InUse { what, holder } => Self::InUse { what, holder },
+            ChangerForm::VolserTaken { volser } => Self::VolserTaken { volser },
+            ChangerForm::Unusable { library, reason } => Self::Unusable { library, reason },
+            ChangerForm::Reported { text } => Self::Reported { text },
+        }
+    }
+}
+
+impl From<&MoverError> for MoverForm {
+    fn from(error: &MoverError) -> Self {
+        match error {
+            MoverError::Drive { volser, source } => Self::Drive { volser: volser.clone(), source: source.into() },
+            MoverError::Format { volser, lbn, source } => {
+                Self::Format { volser: volser.clone(), lbn: *lbn, text: source.to_string() }
+            }
+            MoverError::Misplaced { volser, lbn, reason } => {
+                Self::Misplaced { volser: volser.clone(), lbn: *lbn, reason: reason.clone() }
+            }
+            MoverError::OtherVolume { volser, expected, found } => {
+                Self::OtherVolume { volser: volser.clone(), expected: *expected, found: *found }
+            }
+            MoverError::NotLabelled { volser, reason } => {
+                Self::NotLabelled { volser: volser.clone(), reason: reason.clone() }
+            }
+            MoverError::NotMounted { mount } => Self::NotMounted { mount: *mount },
+            MoverError::Stopped => Self::Stopped,
+            other => Self::Reported { text: with_causes(other) },
+        }
+    }
+}
+
+impl From<MoverForm> for MoverError {
+    fn from(form: MoverForm) -> Self {
+        match form {
+            MoverForm::Drive { volser, source } => Self::Drive { volser, source: source.into() },
+            MoverForm::Format { volser, lbn, text } => {
+                Self::Format { volser, lbn, source: FormatError::Reported { text } }
+            }
+            MoverForm::Misplaced { volser, lbn, reason } => Self::Misplaced { volser, lbn, reason },
+            MoverForm::OtherVolume { volser, expected, found } => Self::OtherVolume { volser, expected, found },
+            MoverForm::NotLabelled { volser, reason } => Self::NotLabelled { volser, reason },
+            MoverForm::NotMounted { mount } => Self::NotMounted { mount },
+            MoverForm::Stopped => Self::Stopped,
+            MoverForm::Reported { text } => Self::Host(text.into()),
+        }
+    }
+}
+
+impl From<&DriveError> for DriveForm {
+    fn from(error: &DriveError) -> Self {
+        match error {
+            DriveError::NoMedium { drive } => Self::NoMedium { drive: drive.clone() },
+            DriveError::WriteProtected { drive } => Self::WriteProtected { drive: drive.clone() },
+            DriveError::WriteOnce { drive } => Self::WriteOnce { drive: drive.clone() },
+            DriveError::EndOfMedium { lbn } => Self::EndOfMedium { lbn: *lbn },
+            DriveError::NoKey { drive, lbn, tag } => Self::NoKey { drive: drive.clone(), lbn: *lbn, tag: *tag },
+            DriveError::KeyUnavailable { lbn, tag, source } => {
+                Self::KeyUnavailable { lbn: *lbn, tag: *tag, text: with_causes(source.as_ref()) }
+            }
+            other => Self::Reported { text: with_causes(other), blames_medium: other.blames_medium() },
+        }
+    }
+}
+
+impl From<DriveForm> for DriveError {
+    fn from(form: DriveForm) -> Self {
+        match form {
+            DriveForm::NoMedium { drive } => Self::NoMedium { drive },
+            DriveForm::WriteProtected { drive } => Self::WriteProtected { drive },
+            DriveForm::WriteOnce { drive } => Self::WriteOnce { drive },
+            DriveForm::EndOfMedium { lbn } => Self::EndOfMedium { lbn },
+            DriveForm::NoKey { drive, lbn, tag } => Self::NoKey { drive, lbn, tag },
+            DriveForm::KeyUnavailable { lbn, tag, text } => Self::KeyUnavailable { lbn, tag, source: text.into() },
+            DriveForm::Reported { text, blames_medium } => Self::Reported { text, blames_medium },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    /// An error as the other end has it.
+    fn crossed(error: &DevicesError) -> DevicesError {
+        let form = serde_json::to_vec(&ErrorForm::from(error)).unwrap();
+        serde_json::from_slice::<ErrorForm>(&form).unwrap().into()
+    }
+
+    #[test]
+    fn an_error_keeps_its_words_and_what_is_decided_by() {
+        let volser = Volser::new("A00001").unwrap();
+        let drive = |source| DevicesError::Mover(MoverError::Drive { volser: volser.clone(), source });
+        let io = || io::Error::other("the cable");
+        let bad = DriveError::ReadFailed { lbn: 7, reason: "nothing there".to_owned() };
+        let torn = FormatError::Magic { what: "block" };
+        for (error, blames_medium) in [
+            (drive(DriveError::WriteProtected { drive: "one".to_owned() }), false),
+            (drive(bad), true),
+            (drive(DriveError::Host { what: "cannot ask".to_owned(), source: io() }), false),
+            (drive(DriveError::KeyUnavailable { lbn: 3, tag: KeyTag([3; 16]), source: io().into() }), false),
+            (DevicesError::Mover(MoverError::Format { volser: volser.clone(), lbn: 1, source: torn }), true),
+            (DevicesError::Mover(MoverError::Thread(io())), false),
+            (DevicesError::NoDrive(ChangerError::InUse { what: "drive 0".into(), holder: "a job".into() }), false),
+            (DevicesError::Changer(ChangerError::DriveEmpty { drive: 3 }), false),
+            (DevicesError::Stopped, false),
+        ] {
+            let there = crossed(&error);
+            assert_eq!(with_causes(&there), with_causes(&error));
+            let blames = matches!(&there, DevicesError::Mover(error) if error.blames_medium());
+            assert_eq!(blames, blames_medium, "{error}");
+        }
+        let there = crossed(&DevicesError::NoDrive(ChangerError::InUse { what: "a".into(), holder: "b".into() }));
+        assert!(matches!(there, DevicesError::NoDrive(ChangerError::InUse { .. })), "{there:?}");
+    }
+
+    #[test]
+    fn what_is_too_long_or_cut_short_is_refused() {
+        let announced = |bytes: &[u8]| {
+            let mut link = Link(io::Cursor::new(bytes.to_vec()));
+            link.receive::<String>().map(|(text, _)| text)
+        };
+        assert_eq!(announced(b"\x04\0\0\0\0\0\0\0\"ab\"").unwrap(), "ab");
+        assert_eq!(announced(b"\x05\0\0\0\0\0\0\0\"ab\"").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let long = announced(b"\xff\xff\xff\xff\0\0\0\0").unwrap_err().to_string();
+        assert!(long.contains("not believed"), "{long}");
+        // A gigabyte that does not come takes no gigabyte.
+        assert_eq!(announced(b"\x04\0\0\0\0\0\0\x40\"ab\"").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        announced(b"\x02\0\0\0\0\0\0\0{]").unwrap_err();
+    }
+}

@@ -1,0 +1,79 @@
+//! Drives with a volume in them, by the name that whoever decides knows each by.
+//!
+//! Whoever decides may be another process, so a drive is never handed to it: it gets a [`MountId`], and the data path
+//! of this process takes the drive by that.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use capstan_tape::Drive;
+
+use crate::{MountId, MoverError};
+
+/// The drives of a mover that have a volume in them. Each is here, or with the one part of the data path that uses it.
+#[derive(Default)]
+pub struct MountedDrives {
+    last: AtomicU64,
+    drives: Mutex<HashMap<MountId, Option<Box<dyn Drive>>>>,
+}
+
+impl MountedDrives {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps a drive under a new name.
+    pub fn add(&self, drive: Box<dyn Drive>) -> MountId {
+        let mount = MountId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        self.locked().insert(mount, Some(drive));
+        mount
+    }
+
+    /// Takes a drive into use; whoever takes it gives it back.
+    ///
+    /// # Errors
+    /// [`MoverError::NotMounted`] if it was never mounted, was dismounted, or is in use.
+    pub fn take(&self, mount: MountId) -> Result<Box<dyn Drive>, MoverError> {
+        self.locked().get_mut(&mount).and_then(Option::take).ok_or(MoverError::NotMounted { mount })
+    }
+
+    /// Brings a drive back that was taken.
+    pub fn give_back(&self, mount: MountId, drive: Box<dyn Drive>) {
+        if let Some(place) = self.locked().get_mut(&mount) {
+            *place = Some(drive);
+        }
+    }
+
+    /// Forgets a mount; its drive, unless somebody uses it.
+    pub fn remove(&self, mount: MountId) -> Option<Box<dyn Drive>> {
+        self.locked().remove(&mount).flatten()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<MountId, Option<Box<dyn Drive>>>> {
+        self.drives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_tape::NullDrive;
+
+    use super::*;
+
+    #[test]
+    fn a_drive_is_with_one_user_at_a_time() {
+        let drives = MountedDrives::new();
+        let (one, other) = (drives.add(Box::new(NullDrive::new())), drives.add(Box::new(NullDrive::new())));
+        assert_ne!(one, other);
+        let taken = drives.take(one).unwrap();
+        assert!(matches!(drives.take(one), Err(MoverError::NotMounted { mount }) if mount == one));
+        drives.give_back(one, taken);
+        drives.take(one).unwrap();
+        assert!(drives.remove(one).is_none(), "its user has it");
+        assert!(drives.remove(other).is_some());
+        assert!(drives.take(other).is_err());
+    }
+}
