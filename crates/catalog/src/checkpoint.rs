@@ -53,12 +53,20 @@ impl Catalog {
     /// Records a checkpoint in one transaction. When this returns, it is on disk.
     ///
     /// The volume must be in the catalog with this life; its state goes from blank or scratch to filling.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownVolume`] and [`CatalogError::OtherLife`] if the catalog does not know this life of the
+    /// volume; [`CatalogError::PartDamaged`] and [`CatalogError::PartRefused`] if the catalog part cannot be used; else
+    /// the database cannot be written. Nothing is recorded then.
     pub fn record_checkpoint(&mut self, seen: &CheckpointSeen<'_>) -> Result<Recorded, CatalogError> {
         self.record(seen, None)
     }
 
     /// [`Catalog::record_checkpoint`] for whoever has reserved the volume under a generation. Whoever has lost it since
     /// records nothing: [`CatalogError::ReservationLost`].
+    ///
+    /// # Errors
+    /// [`CatalogError::ReservationLost`], and those of [`Catalog::record_checkpoint`].
     pub fn record_checkpoint_under(
         &mut self,
         seen: &CheckpointSeen<'_>,

@@ -71,6 +71,9 @@ const PUT_VERIFICATION: &str = "INSERT INTO verifications (volume, object, at_ns
 impl Catalog {
     /// Records blocks of a life of a volume that could not be read, and gives how many of them were not known before.
     /// The copies that they belong to are no longer known to be whole; the volume takes no more data.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownVolume`] if the volume is not in the catalog; else the database cannot be written.
     pub fn record_damage(
         &mut self,
         volser: &Volser,
@@ -123,6 +126,9 @@ impl Catalog {
 
     /// Records that a volume, or what it holds of an object, was read back in full: damage on record there is replaced
     /// by what was found.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::record_damage`]. Damage that was found to be sound may be off the record by then.
     pub fn record_verification(
         &mut self,
         volser: &Volser,
@@ -209,6 +215,10 @@ impl Catalog {
     }
 
     /// Takes over what another catalog has on record of lives of volumes that this one knows, too.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written; findings of some volumes may be taken over by
+    /// then.
     pub fn take_over_findings(&mut self, old: &Self) -> Result<(), CatalogError> {
         for volume in self.volumes()? {
             let Some(life) = volume.id else { continue };
@@ -230,6 +240,9 @@ impl Catalog {
     }
 
     /// All damage on record, by volume and block.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a barcode in it is damaged.
     pub fn damage(&self) -> Result<Vec<Damage>, CatalogError> {
         let query =
             "SELECT volser, first_lbn, blocks, reason, since_ns, found_by FROM damage JOIN volumes USING (volume)
@@ -243,6 +256,9 @@ impl Catalog {
     }
 
     /// Living objects that have blocks among those on record as damaged, by id.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn damaged_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let query = "SELECT DISTINCT extents.object FROM damage JOIN extents USING (volume) JOIN objects USING (object)
                      WHERE expired_ns IS NULL AND extents.first_lbn < damage.first_lbn + damage.blocks
@@ -251,6 +267,9 @@ impl Catalog {
     }
 
     /// When a volume was last read back in full; `None` for one that never was.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn volume_verified(&self, volser: &Volser) -> Result<Option<Verification>, CatalogError> {
         let query = "SELECT at_ns, how, bad_blocks FROM verifications JOIN volumes USING (volume)
                      WHERE volser = ?1 AND object = ?2";
@@ -259,6 +278,9 @@ impl Catalog {
 
     /// When a copy of an object was last read back in full: the oldest of its volumes counts. `None` where one of them
     /// never was.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn copy_verified(&self, object: ObjectId, copy: u8) -> Result<Option<Verification>, CatalogError> {
         let query = "SELECT at_ns, how, bad_blocks FROM copies LEFT JOIN verifications USING (object, volume)
                      WHERE object = ?1 AND copy = ?2 ORDER BY at_ns";

@@ -73,6 +73,10 @@ fn kept(count: Option<u64>) -> Option<i64> {
 
 impl Catalog {
     /// Keeps a report.
+    ///
+    /// # Errors
+    /// The database cannot be written. [`CatalogError::Busy`]: others wrote for too long; the report is not worth a
+    /// longer wait.
     pub fn add_drive_report(&mut self, report: &DriveReport) -> Result<(), CatalogError> {
         let alerts: Vec<String> = report.alerts.iter().map(u16::to_string).collect();
         let transaction = self.write_for_now()?;
@@ -111,6 +115,9 @@ impl Catalog {
     }
 
     /// The last reports, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a report in it is damaged.
     pub fn drive_reports(&self, limit: u32) -> Result<Vec<DriveReport>, CatalogError> {
         let query =
             "SELECT at_ns, volser, drive, moment, alerts, cleaning, recovered, mounts, write_retries, write_errors,

@@ -17,6 +17,9 @@ impl Catalog {
     /// Left out is what only this catalog knows: pools' rules, volumes' states and counters, jobs, expired objects
     /// (their data may still be on a volume: a rebuild brings them back), and objects and wanted copies of which no
     /// volume holds anything. Nothing should be recorded meanwhile.
+    ///
+    /// # Errors
+    /// The database or an index file cannot be read, or `out` cannot be written.
     pub fn dump(&self, out: &mut dyn Write) -> Result<(), CatalogError> {
         self.dump_volumes(out)?;
         let mut objects = self.objects(&ObjectFilter::default())?;

@@ -27,6 +27,10 @@ impl Catalog {
     /// Gives an object up. Does nothing a second time.
     ///
     /// An object that a living one stands on is refused with [`CatalogError::BaseOfLiving`].
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownObject`] if there is no such object; [`CatalogError::BaseOfLiving`]; else the database
+    /// cannot be written.
     pub fn expire(&mut self, object: ObjectId, now_ns: i64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let record = find(&transaction, object)?.ok_or(CatalogError::UnknownObject(object))?;
@@ -41,6 +45,9 @@ impl Catalog {
 
     /// Takes back that objects were given up, in one transaction: all or none. What is left of each on volumes is the
     /// caller's affair.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn unexpire(&mut self, objects: &[ObjectId]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for object in objects {
@@ -51,6 +58,9 @@ impl Catalog {
 
     /// What a run that gives objects up marks them with: its time, or one more than the last run's where the clock did
     /// not go on from there.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn expiry_mark(&self, now_ns: i64) -> Result<i64, CatalogError> {
         let last: Option<Option<i64>> =
             self.db.query_first("SELECT max(expired_ns) FROM objects", &[], |row| row.get(0))?;
@@ -58,6 +68,9 @@ impl Catalog {
     }
 
     /// The objects that the last run gave up.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn last_expired(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let query =
             "SELECT object FROM objects WHERE expired_ns = (SELECT max(expired_ns) FROM objects) ORDER BY object";
@@ -65,6 +78,9 @@ impl Catalog {
     }
 
     /// Notes that a source is gone: its last object needs no keeping. A backup of it takes that back.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn source_is_gone(&mut self, gone: &GoneSource) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(
@@ -78,6 +94,9 @@ impl Catalog {
     }
 
     /// Takes over what operators said from an older catalog of the same volumes: no volume knows it.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written; nothing is taken over then.
     pub fn keep_words(&mut self, old: &Self) -> Result<(), CatalogError> {
         let confirmed: Vec<(i64, [u8; 16])> =
             old.db.query("SELECT at_ns, after FROM clock_confirmed ORDER BY confirmation", &[], |row| {
@@ -102,6 +121,9 @@ impl Catalog {
     }
 
     /// Sources that are said to be gone.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn gone_sources(&self) -> Result<Vec<GoneSource>, CatalogError> {
         let query = "SELECT source, client FROM gone_sources AS gone WHERE NOT EXISTS
                      (SELECT 1 FROM objects WHERE source = gone.source AND client = gone.client AND object > gone.after)

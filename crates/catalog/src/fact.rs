@@ -6,6 +6,9 @@ use crate::db::params;
 
 impl Catalog {
     /// A value by its name.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn fact(&self, name: &str) -> Result<Option<String>, CatalogError> {
         self.db.query_first("SELECT value FROM facts WHERE name = ?1", params![name], |row| row.get(0))
     }
@@ -28,6 +31,9 @@ impl Catalog {
     }
 
     /// Keeps a value under a name.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn put_fact(&mut self, name: &str, value: &str) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(

@@ -21,6 +21,9 @@ pub struct Version {
 impl Catalog {
     /// Every version of a path in all objects that are not expired, the latest object first. Objects whose index is
     /// damaged or gone are passed over and named in `damaged`.
+    ///
+    /// # Errors
+    /// The database cannot be read, or an index file is there and the system does not let it be read.
     pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<Version>, CatalogError> {
         let mut versions = Vec::new();
         for object in self.objects(&ObjectFilter::default())? {
@@ -34,6 +37,9 @@ impl Catalog {
 
     /// Calls `found` with each entry whose path is wanted in the objects of a filter, the latest object first, until it
     /// says to break. Objects whose index is damaged or gone are passed over, from there on, and named in `damaged`.
+    ///
+    /// # Errors
+    /// As [`Catalog::versions`].
     pub fn find(
         &self,
         filter: &ObjectFilter,

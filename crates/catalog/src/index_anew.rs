@@ -24,6 +24,9 @@ pub struct PartPlaces {
 
 impl Catalog {
     /// Where the entries of an object stand, a volume each, by copies.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn places_of_parts(&self, object: ObjectId) -> Result<Vec<PartPlaces>, CatalogError> {
         let query = "SELECT copy, volser, v.volume, lbn FROM copies c JOIN volumes v USING (volume) JOIN checkpoints k USING (volume)
              WHERE c.object = ?1
@@ -48,6 +51,10 @@ impl Catalog {
     /// Makes the index of a complete object from all runs of entries that were found for it, in one step: whatever the
     /// old one was, the new one is these entries. Gives what the old one held by the record, and what the new one
     /// holds.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownObject`] and [`CatalogError::NotComplete`] if there is no such complete object; a run of
+    /// entries cannot be decoded; else as [`Catalog::seal_index`].
     pub fn index_anew(&mut self, object: ObjectId, runs: &[Vec<u8>]) -> Result<(Option<Counts>, Counts), CatalogError> {
         let record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
         if record.status != ObjectStatus::Complete {

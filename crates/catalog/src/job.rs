@@ -81,6 +81,9 @@ const PUT_OBJECT: &str = "INSERT INTO job_objects (job, object) VALUES (?1, ?2) 
 
 impl Catalog {
     /// Notes that a job begins, and gives its number.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn begin_job(&mut self, start: &JobStart<'_>) -> Result<i64, CatalogError> {
         let JobStart { kind, subject, process, started_ns } = start;
         let transaction = self.write()?;
@@ -99,6 +102,9 @@ impl Catalog {
     }
 
     /// Notes which object a job writes.
+    ///
+    /// # Errors
+    /// The database cannot be written, or others write to it at this moment.
     pub fn job_writes(&mut self, job: i64, object: ObjectId) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
         transaction.execute(PUT_OBJECT, params![job, object.0])?;
@@ -106,6 +112,9 @@ impl Catalog {
     }
 
     /// Keeps what a job said so far.
+    ///
+    /// # Errors
+    /// The database cannot be written, or others write to it at this moment.
     pub fn keep_log(&mut self, job: i64, log: &str) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
         transaction.execute("UPDATE jobs SET log = ?2 WHERE job = ?1", params![job, log])?;
@@ -113,6 +122,9 @@ impl Catalog {
     }
 
     /// Notes how a job ended, and what it said.
+    ///
+    /// # Errors
+    /// The database cannot be written, or [`CatalogError::TooLarge`]: a count is above what it can keep.
     pub fn end_job(&mut self, job: i64, end: &JobEnd, log: &str) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(
@@ -134,33 +146,51 @@ impl Catalog {
     }
 
     /// The last jobs, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn jobs(&self, limit: u32) -> Result<Vec<Job>, CatalogError> {
         self.db.query(&format!("{JOB} ORDER BY job DESC LIMIT ?1"), params![limit], job)
     }
 
     /// Jobs of which no end is known: they run, or were killed. The latest first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn jobs_without_end(&self) -> Result<Vec<Job>, CatalogError> {
         self.db.query(&format!("{JOB} WHERE ended_ns IS NULL ORDER BY job DESC"), &[], job)
     }
 
     /// A job by its number.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn job(&self, id: i64) -> Result<Option<Job>, CatalogError> {
         self.db.query_first(&format!("{JOB} WHERE job = ?1"), params![id], job)
     }
 
     /// What a job said.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn log_of(&self, job: i64) -> Result<String, CatalogError> {
         let log = self.db.query_first("SELECT log FROM jobs WHERE job = ?1", params![job], |row| row.get(0))?;
         Ok(log.unwrap_or_default())
     }
 
     /// Which objects a job wrote, in the order they were recorded.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn objects_of_job(&self, job: i64) -> Result<Vec<ObjectId>, CatalogError> {
         let query = "SELECT object FROM job_objects WHERE job = ?1 ORDER BY object";
         self.db.query(query, params![job], |row| row.get(0).map(ObjectId))
     }
 
     /// Takes over the log of another catalog, which this one replaces.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written; nothing is taken over then.
     pub fn take_over_jobs(&mut self, old: &Self) -> Result<(), CatalogError> {
         let jobs = old.db.query(&format!("{JOB} ORDER BY job"), &[], job)?;
         let mut logs = Vec::with_capacity(jobs.len());

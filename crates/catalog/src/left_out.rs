@@ -16,6 +16,9 @@ const KNOWN: &str = "";
 
 impl Catalog {
     /// The rules of an object; `None` where nobody noted them, as of objects of earlier versions.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn left_out(&self, object: ObjectId) -> Result<Option<BTreeSet<String>>, CatalogError> {
         let query = "SELECT rule FROM left_out WHERE object = ?1";
         let rules: Vec<String> = self.db.query(query, params![object.0], |row| row.get(0))?;
@@ -24,6 +27,9 @@ impl Catalog {
     }
 
     /// Notes the rules of objects, instead of those that are there.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn put_left_out(&mut self, objects: &[ObjectId], rules: &BTreeSet<String>) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for object in objects {
@@ -39,6 +45,9 @@ impl Catalog {
     }
 
     /// Takes over the rules of the objects that there are from an older catalog.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written; rules of some objects may be taken over by then.
     pub fn take_over_left_out(&mut self, old: &Self) -> Result<(), CatalogError> {
         for object in self.objects(&crate::ObjectFilter::default())? {
             if let Some(rules) = old.left_out(object.id)? {

@@ -90,11 +90,17 @@ const OBJECT: &str = "SELECT object, source, client, policy, kind, complete, bas
 
 impl Catalog {
     /// An object, whatever its status.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn object(&self, object: ObjectId) -> Result<Option<Object>, CatalogError> {
         find(&self.db, object)
     }
 
     /// Objects, the latest first: those that were recorded last, and each before what it stands on. Clocks have no say.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn objects(&self, filter: &ObjectFilter) -> Result<Vec<Object>, CatalogError> {
         let mut objects = self.select(filter)?;
         rank(&mut objects, |object| (object.id, object.base));
@@ -102,6 +108,9 @@ impl Catalog {
     }
 
     /// The latest object of a filter.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn latest(&self, filter: &ObjectFilter) -> Result<Option<Object>, CatalogError> {
         Ok(self.objects(filter)?.into_iter().next())
     }
@@ -119,11 +128,17 @@ impl Catalog {
     }
 
     /// Living objects that stand directly on an object.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn dependents(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
         dependents(&self.db, object)
     }
 
     /// The copies of an object that are on some volume, each with its volumes in the order they were written.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a barcode in it is damaged.
     pub fn copies(&self, object: ObjectId) -> Result<Vec<ObjectCopy>, CatalogError> {
         let query = "SELECT copy, volser FROM copies JOIN volumes USING (volume) WHERE object = ?1
                      ORDER BY copy, first_ns, volser";
@@ -140,6 +155,9 @@ impl Catalog {
     }
 
     /// Objects that have data on a volume, the latest first, but for expired ones.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn objects_on(&self, volser: &Volser) -> Result<Vec<Object>, CatalogError> {
         let query = format!(
             "{OBJECT} WHERE object IN (SELECT object FROM copies JOIN volumes USING (volume) WHERE volser = ?1)
@@ -151,6 +169,9 @@ impl Catalog {
     }
 
     /// How much of each connection's stream is whole, by connection.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn parts(&self, object: ObjectId) -> Result<Vec<capstan_format::PartRecord>, CatalogError> {
         let query = "SELECT connection, valid_len FROM parts WHERE object = ?1 ORDER BY connection";
         let part =
@@ -159,6 +180,9 @@ impl Catalog {
     }
 
     /// The extents of an object, of all copies or of one, by copy, connection and offset.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a barcode in it is damaged.
     pub fn extents(&self, object: ObjectId, copy: Option<u8>) -> Result<Vec<Extent>, CatalogError> {
         self.select_extents(
             "object = ?1 AND (?2 IS NULL OR copy = ?2) ORDER BY copy, connection, start, first_sequence, volume",
@@ -167,6 +191,9 @@ impl Catalog {
     }
 
     /// The extents that hold bytes `from` up to `to` of a connection's stream, by copy and offset.
+    ///
+    /// # Errors
+    /// As [`Catalog::extents`].
     pub fn extents_of_range(
         &self,
         object: ObjectId,
@@ -183,6 +210,9 @@ impl Catalog {
     }
 
     /// The extents on a volume, in the order of the tape, but for those of expired objects.
+    ///
+    /// # Errors
+    /// As [`Catalog::extents`].
     pub fn extents_on(&self, volser: &Volser) -> Result<Vec<Extent>, CatalogError> {
         self.select_extents(
             "volser = ?1 AND object NOT IN (SELECT object FROM objects WHERE expired_ns IS NOT NULL)

@@ -14,6 +14,9 @@ use crate::db::params;
 impl Catalog {
     /// Notes that a session is about to write on this life of a volume, all of which is recorded, under a reservation.
     /// Notes of lives that are gone are forgotten.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn volume_opened(&mut self, life: VolumeId, generation: u64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(
@@ -29,6 +32,9 @@ impl Catalog {
     }
 
     /// Notes that all that this life of a volume holds is recorded.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn volume_closed(&mut self, life: VolumeId) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute("DELETE FROM opened_volumes WHERE volume = ?1", params![life.0.cast_signed()])?;
@@ -36,17 +42,26 @@ impl Catalog {
     }
 
     /// Under which reservation this life of a volume was opened last, if it was not closed.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn opened_under(&self, life: VolumeId) -> Result<Option<u64>, CatalogError> {
         let query = "SELECT generation FROM opened_volumes WHERE volume = ?1";
         self.db.query_first(query, params![life.0.cast_signed()], |row| row.get(0))
     }
 
     /// Lives of volumes that sessions have opened and not closed.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn opened_volumes(&self) -> Result<Vec<VolumeId>, CatalogError> {
         self.lives("SELECT volume FROM opened_volumes")
     }
 
     /// Lives of volumes that hold something of an object that is not complete.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn volumes_of_open_objects(&self) -> Result<Vec<VolumeId>, CatalogError> {
         self.lives("SELECT DISTINCT volume FROM copies JOIN objects USING (object) WHERE complete = 0")
     }

@@ -32,6 +32,9 @@ const POOL: &str = "SELECT name, encryption, retention_ns, feed FROM pools";
 
 impl Catalog {
     /// Adds a pool, or changes the one of that name.
+    ///
+    /// # Errors
+    /// The database cannot be written, or [`CatalogError::TooLarge`]: the retention is above what it can keep.
     pub fn put_pool(&mut self, pool: &Pool) -> Result<(), CatalogError> {
         let retention = pool.retention_ns.map(|ns| number("the retention", ns)).transpose()?;
         let transaction = self.write()?;
@@ -45,16 +48,25 @@ impl Catalog {
     }
 
     /// The pool of a name.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn pool(&self, name: &str) -> Result<Option<Pool>, CatalogError> {
         self.db.query_first(&format!("{POOL} WHERE name = ?1"), params![name], pool)
     }
 
     /// All pools, by name.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn pools(&self) -> Result<Vec<Pool>, CatalogError> {
         self.db.query(&format!("{POOL} ORDER BY name"), &[], pool)
     }
 
     /// Copies that are promised to a pool.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn copies_wanted_in(&self, pool: &str) -> Result<u64, CatalogError> {
         let count =
             "SELECT count(*) FROM wanted_copies JOIN objects USING (object) WHERE pool = ?1 AND expired_ns IS NULL";
@@ -62,6 +74,10 @@ impl Catalog {
     }
 
     /// Removes a pool that has no volumes.
+    ///
+    /// # Errors
+    /// [`CatalogError::PoolInUse`] if it has volumes; [`CatalogError::UnknownPool`] if there is no such pool; else the
+    /// database cannot be written.
     pub fn remove_pool(&mut self, name: &str) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let count = "SELECT count(*) FROM volumes WHERE pool = ?1";

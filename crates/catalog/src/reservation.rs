@@ -135,6 +135,9 @@ const DELETE: &str = "DELETE FROM reservations WHERE generation = ?1";
 impl Catalog {
     /// Reserves all that is wished for, or nothing. `is_over` says of a reservation whether its owner is gone: what
     /// such an owner had is free again.
+    ///
+    /// # Errors
+    /// The database cannot be written. That somebody else has what is wished for is no error: see [`Grant`].
     pub fn reserve(
         &mut self,
         wish: &Wish,
@@ -201,6 +204,9 @@ impl Catalog {
 
     /// Makes reservations hold until a later time. Gives the generations of which nothing is left: somebody took what
     /// they had, as nobody had heard of their owner for too long.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn renew(&mut self, generations: &[u64], until_ns: i64) -> Result<Vec<u64>, CatalogError> {
         self.repeatable(|catalog| catalog.renew_once(generations, until_ns))
     }
@@ -222,6 +228,9 @@ impl Catalog {
     }
 
     /// Lets go of all that was reserved under these generations.
+    ///
+    /// # Errors
+    /// The database cannot be written; what was reserved then ends with its lease.
     pub fn release(&mut self, generations: &[u64]) -> Result<(), CatalogError> {
         self.repeatable(|catalog| {
             let transaction = catalog.write_for_now()?;
@@ -233,12 +242,18 @@ impl Catalog {
     }
 
     /// All reservations, the oldest first; among them those whose owners are gone.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a row in it names no resource.
     pub fn reservations(&self) -> Result<Vec<Reservation>, CatalogError> {
         rows(&self.db)
     }
 
     /// Goes on from another catalog's generations, which this one replaces: what was reserved there stays older than
     /// what is reserved here.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written.
     pub fn take_over_generations(&mut self, old: &Self) -> Result<(), CatalogError> {
         let theirs = old.fact(GENERATION_FACT)?.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
         let ours = self.fact(GENERATION_FACT)?.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();

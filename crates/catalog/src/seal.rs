@@ -30,6 +30,11 @@ impl Catalog {
     /// Writes the index file of a complete object and deletes its pending pieces. Does nothing if there are none.
     ///
     /// Where pieces came after the index was sealed (a late copy, a volume found again), they are merged into it.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownObject`], [`CatalogError::Expired`] and [`CatalogError::NotComplete`] if there is no such
+    /// complete object; [`CatalogError::Corrupt`] if the index or a piece is damaged; [`CatalogError::DiskFull`]; else
+    /// the files or the database cannot be written. The pieces stay until the index is on disk.
     pub fn seal_index(&mut self, object: ObjectId) -> Result<Counts, CatalogError> {
         if let (Some(counts), true) = (complete(&self.db, object)?.counts, pieces(&self.db, object)?.is_empty()) {
             return Ok(counts);
@@ -71,6 +76,9 @@ impl Catalog {
     }
 
     /// Complete objects with pending pieces: those that [`Catalog::seal_index`] has work for, the oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn unsealed(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let query = "SELECT object FROM objects WHERE complete = 1 AND expired_ns IS NULL
                      AND (generation = 0 OR object IN (SELECT object FROM pieces)) ORDER BY started_ns, object";
@@ -78,6 +86,9 @@ impl Catalog {
     }
 
     /// Complete objects whose index file is not there.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn indexes_missing(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let query =
             "SELECT object, generation FROM objects WHERE index_len IS NOT NULL AND expired_ns IS NULL ORDER BY object";
@@ -89,6 +100,10 @@ impl Catalog {
 
     /// The index of an object. Where it has pending pieces, they are sorted into a file that lives as long as the
     /// reader.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownObject`] and [`CatalogError::Expired`] if there is no such living object;
+    /// [`CatalogError::Corrupt`] if its index is damaged or gone; else the database or the file cannot be read.
     pub fn index(&self, object: ObjectId) -> Result<Index, CatalogError> {
         loop {
             // One snapshot of the database, so that no entry is missed or seen twice while another process seals.

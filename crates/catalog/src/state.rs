@@ -83,6 +83,10 @@ fn is_unread(entry: &FileEntry) -> bool {
 impl Catalog {
     /// An object and those that it stands on, the latest first; each must be there and not expired, and each base
     /// complete.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownObject`] and [`CatalogError::Expired`] if there is no such living object;
+    /// [`CatalogError::ChainBroken`] if a base is missing, or cannot be used; else the database cannot be read.
     pub fn chain(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
         let mut record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
         if record.status == ObjectStatus::Expired {
@@ -108,6 +112,9 @@ impl Catalog {
     }
 
     /// The state that an object and its bases describe.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::chain`], and those of [`Catalog::index`] for an object of the chain.
     pub fn state(&self, object: ObjectId) -> Result<State, CatalogError> {
         let chain = self.chain(object)?.into_iter().map(|object| self.index(object)).collect::<Result<_, _>>()?;
         Ok(State { chain })
@@ -121,6 +128,9 @@ impl State {
     }
 
     /// The entry of a path.
+    ///
+    /// # Errors
+    /// An index file cannot be read, or is damaged.
     pub fn get(&self, path: &[u8]) -> Result<Option<StateEntry>, CatalogError> {
         let mut search = Search::Going { unread: None };
         for index in &self.chain {

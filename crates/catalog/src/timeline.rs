@@ -217,6 +217,9 @@ fn id_ms(object: ObjectId) -> Option<u64> {
 
 impl Catalog {
     /// When all objects were begun, expired ones too, and whether the clock is believed now.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn timeline(&self, now_ns: i64) -> Result<Timeline, CatalogError> {
         let objects = "SELECT object, started_ns FROM objects ORDER BY object";
         let objects = self.db.query(objects, &[], |row| Ok((ObjectId(row.get(0)?), row.get(1)?)))?;
@@ -228,6 +231,9 @@ impl Catalog {
     }
 
     /// Notes an operator's word that the clock is right now.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn confirm_clock(&mut self, now_ns: i64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         let after = last_object(&transaction)?.unwrap_or(ObjectId([0; 16]));
@@ -236,6 +242,9 @@ impl Catalog {
     }
 
     /// The object that was recorded last, whatever became of it.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn last_object(&self) -> Result<Option<ObjectId>, CatalogError> {
         last_object(&self.db)
     }

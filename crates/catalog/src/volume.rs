@@ -127,6 +127,10 @@ const COLUMNS: &str = "volser, pool, volume, state, key_tag, algorithm, capacity
 
 impl Catalog {
     /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
+    ///
+    /// # Errors
+    /// [`CatalogError::OtherLife`] if the catalog knows another life of the volume; else the database cannot be
+    /// written.
     pub fn put_volume(&mut self, volume: &Volume) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         if let Some(recorded) = find(&transaction, &volume.volser)?
@@ -139,6 +143,10 @@ impl Catalog {
     }
 
     /// Changes what `change` changes of a volume, and gives it as it is then.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownVolume`] if there is no such volume; [`CatalogError::OtherLife`] if `change` changes its
+    /// life; else the database cannot be written.
     pub fn update_volume(&mut self, volser: &Volser, change: impl FnOnce(&mut Volume)) -> Result<Volume, CatalogError> {
         let transaction = self.write()?;
         let recorded = find(&transaction, volser)?.ok_or_else(|| CatalogError::UnknownVolume(volser.clone()))?;
@@ -151,6 +159,9 @@ impl Catalog {
     }
 
     /// Notes that the key of a tag was destroyed, for those who ask without opening the key store.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub fn key_destroyed(&mut self, tag: &KeyTag, destroyed_ns: i64) -> Result<(), CatalogError> {
         let note = "UPDATE volumes SET key_destroyed_ns = ?2 WHERE key_tag = ?1 AND key_destroyed_ns IS NULL";
         let transaction = self.write()?;
@@ -159,11 +170,17 @@ impl Catalog {
     }
 
     /// The volume of a barcode.
+    ///
+    /// # Errors
+    /// The database cannot be read, or what it has of the volume is damaged.
     pub fn volume(&self, volser: &Volser) -> Result<Option<Volume>, CatalogError> {
         find(&self.db, volser)
     }
 
     /// All volumes, by barcode.
+    ///
+    /// # Errors
+    /// The database cannot be read, or what it has of a volume is damaged.
     pub fn volumes(&self) -> Result<Vec<Volume>, CatalogError> {
         self.db.query(&format!("SELECT {COLUMNS} FROM volumes ORDER BY volser"), &[], volume)
     }

@@ -31,6 +31,10 @@ pub enum Promise {
 impl Catalog {
     /// Forgets the life that a volume had, with its sessions and extents, and records it as it is now: labelled anew,
     /// or erased. Says which objects lost a copy by that; what has no copy left can only be expired.
+    ///
+    /// # Errors
+    /// The database cannot be written, or index files that nobody needs any more cannot be removed; the new life is on
+    /// record in the second case.
     pub fn relabelled(&mut self, now: &Volume, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
         let dir = self.index_dir();
         let transaction = self.write()?;
@@ -46,6 +50,9 @@ impl Catalog {
     }
 
     /// Forgets a volume altogether: it is lost or destroyed. Says which objects lost a copy by that.
+    ///
+    /// # Errors
+    /// [`CatalogError::UnknownVolume`] if there is no such volume; else as [`Catalog::relabelled`].
     pub fn remove_volume(&mut self, volser: &Volser, promise: Promise) -> Result<Vec<LostCopy>, CatalogError> {
         let dir = self.index_dir();
         let transaction = self.write()?;

@@ -66,6 +66,9 @@ const FORGET: &str = "DELETE FROM wanted_copies WHERE whole = 0 AND object NOT I
 impl Catalog {
     /// Notes copies that objects are wanted in, before anything of them is written. Forgets those of objects of which
     /// nothing ever was; so whoever makes an object has reserved it before.
+    ///
+    /// # Errors
+    /// The database cannot be written; no copy is promised then.
     pub fn promise_copies(&mut self, wanted: &[(ObjectId, u8, &str)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         transaction.execute(FORGET, &[])?;
@@ -76,17 +79,26 @@ impl Catalog {
     }
 
     /// The copies that an object is wanted in, by number.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn wanted_copies(&self, object: ObjectId) -> Result<Vec<WantedCopy>, CatalogError> {
         self.db.query(wanted!("WHERE object = ?1 ORDER BY copy"), params![object.0], wanted_row)
     }
 
     /// Wanted copies of complete objects that are not known to be whole, the oldest object first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn lacking_copies(&self) -> Result<Vec<WantedCopy>, CatalogError> {
         self.db.query(&format!("{LACKING} ORDER BY started_ns, object, copy"), &[], wanted_row)
     }
 
     /// Complete objects of which a copy is known to be whole and no key of its volumes is known to be destroyed, by id.
     /// One pass over all copies.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn readable_objects(&self) -> Result<Vec<ObjectId>, CatalogError> {
         let query = "SELECT DISTINCT object FROM
                          (SELECT object FROM wanted_copies JOIN copies USING (object, copy) JOIN volumes USING (volume)
@@ -96,12 +108,18 @@ impl Catalog {
     }
 
     /// How many extents a copy has.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub fn extents_of_copy(&self, object: ObjectId, copy: u8) -> Result<u64, CatalogError> {
         self.db.query_count(EXTENTS_OF_COPY, params![object.0, copy])
     }
 
     /// Keeps that copies hold all of their objects, in one transaction: each with the extents that it had when it was
     /// looked at. One that did not end, or has lost or won extents since, stays as it is.
+    ///
+    /// # Errors
+    /// The database cannot be written, or a number of extents is above what it can keep; no copy is noted then.
     pub fn copies_are_whole(&mut self, copies: &[(ObjectId, u8, u64)]) -> Result<(), CatalogError> {
         let transaction = self.write()?;
         for (object, copy, extents) in copies {

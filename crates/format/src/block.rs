@@ -109,6 +109,11 @@ impl BlockHeader {
     }
 
     /// Decodes a block and checks length and checksum; returns the header and the payload as stored.
+    ///
+    /// # Errors
+    /// [`FormatError::Magic`] if the bytes do not begin as a block; [`FormatError::Checksum`] and
+    /// [`FormatError::Truncated`] if it is damaged; [`FormatError::Field`] if a field has a value that no writer
+    /// writes.
     pub fn open(block: &[u8]) -> Result<(Self, &[u8]), FormatError> {
         let mut cursor = Cursor::new("block", block);
         if cursor.array::<4>()? != MAGIC {

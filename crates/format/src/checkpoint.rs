@@ -42,6 +42,9 @@ impl SessionRecord {
     }
 
     /// Decodes the payload.
+    ///
+    /// # Errors
+    /// The payload is cut short, or a text in it is too long or not UTF-8.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("session header", bytes);
         let started_ns = cursor.varint_signed()?;
@@ -96,6 +99,10 @@ impl Checkpoint {
     }
 
     /// Decodes the payload.
+    ///
+    /// # Errors
+    /// [`FormatError::Magic`] if it does not begin as a checkpoint; else it is cut short, or a field has a value that
+    /// no writer writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("checkpoint", bytes);
         if cursor.array::<8>()? != MAGIC {
@@ -258,6 +265,9 @@ impl CatalogPart {
     }
 
     /// Decodes a whole part; the runs of entries stay packed.
+    ///
+    /// # Errors
+    /// The part is cut short or goes on behind its end, or a field has a value that no writer writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("catalog part", bytes);
         let mut part = Self::default();

@@ -25,6 +25,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] if there are fewer.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
         let end = self.at.checked_add(len).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else {
@@ -40,6 +43,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// As many bytes as the array has.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] if there are fewer.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
@@ -47,6 +53,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// One byte.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] at the end.
     pub fn u8(&mut self) -> Result<u8, FormatError> {
         Ok(self.array::<1>()?[0])
     }
@@ -56,6 +65,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// A number of 32 bits.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] if fewer than four bytes follow.
     pub fn u32(&mut self) -> Result<u32, FormatError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
@@ -65,11 +77,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// A signed number of 64 bits.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] if fewer than eight bytes follow.
     pub fn i64(&mut self) -> Result<i64, FormatError> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
     /// Nothing may follow.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] if something follows.
     pub fn end(&self) -> Result<(), FormatError> {
         let behind = self.bytes.len() - self.at;
         if behind == 0 { Ok(()) } else { Err(self.field("bytes behind its end", &behind)) }

@@ -86,6 +86,10 @@ impl Envelope {
     }
 
     /// Splits an encrypted block into its envelope and what follows: ciphertext and tag.
+    ///
+    /// # Errors
+    /// [`FormatError::Truncated`] if there is no room for an envelope; [`FormatError::Field`] if its algorithm is
+    /// unknown.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), FormatError> {
         if bytes.len() < ENVELOPE_LEN {
             let (needed, found) = (ENVELOPE_LEN as u64, bytes.len() as u64);

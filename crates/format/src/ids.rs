@@ -23,6 +23,9 @@ const VOLSER_LEN_MAX: usize = 8;
 
 impl Volser {
     /// Checks the characters and the length.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] if the text is not 1 to 8 of A-Z and 0-9.
     pub fn new(text: &str) -> Result<Self, FormatError> {
         let fits = (1..=VOLSER_LEN_MAX).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
@@ -73,6 +76,9 @@ const MEDIUM_SERIAL_LEN_MAX: usize = 32;
 
 impl MediumSerial {
     /// Checks the characters and the length.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] if the text is not 1 to 32 printable ASCII characters, or begins or ends with a space.
     pub fn new(text: &str) -> Result<Self, FormatError> {
         let fits = (1..=MEDIUM_SERIAL_LEN_MAX).contains(&text.len())
             && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))

@@ -43,6 +43,10 @@ pub fn vol1_encode(volser: &Volser) -> [u8; VOL1_LEN] {
 }
 
 /// The serial in an ANSI `VOL1` label: six characters at most.
+///
+/// # Errors
+/// [`FormatError::Truncated`] and [`FormatError::Magic`] if it is no such label; [`FormatError::Field`] if the serial
+/// is no barcode.
 pub fn vol1_decode(block: &[u8]) -> Result<Volser, FormatError> {
     if block.len() < VOL1_LEN {
         let found = block.len() as u64;
@@ -96,6 +100,11 @@ impl VolumeHeader {
     }
 
     /// Decodes the block and checks its checksum.
+    ///
+    /// # Errors
+    /// [`FormatError::Magic`] if it is no volume header; [`FormatError::Version`] if a later program wrote it;
+    /// [`FormatError::Truncated`] and [`FormatError::Checksum`] if it is damaged; [`FormatError::Field`] if a field has
+    /// a value that no writer writes.
     pub fn decode(block: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("volume header", block);
         if cursor.array::<8>()? != MAGIC {

@@ -167,6 +167,9 @@ impl MemoryStore {
     }
 
     /// Makes all the changes, or none.
+    ///
+    /// # Errors
+    /// [`Conflict`] if an object is not of the version that a change expects, or one to be inserted exists.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), Conflict> {
         for change in changes {
             let found = self.index.find(&change.object().uid).map(|stored| stored.version);

@@ -62,6 +62,9 @@ impl State {
     }
 
     /// Where an event leads, or the reason to refuse it with.
+    ///
+    /// # Errors
+    /// The result reason that the standard gives for this event in this state.
     pub fn after(self, event: Event) -> Result<Self, ResultReason> {
         use Event::{Activate, Compromise, Deactivate, Destroy};
         match (self, event) {

@@ -46,6 +46,9 @@ pub trait ObjectStore {
     fn find(&self, uid: &str) -> Option<Stored>;
 
     /// The material of an object, or `None` if it has none (a template, or what was destroyed).
+    ///
+    /// # Errors
+    /// [`MaterialUnavailable`] if a key above it is locked, or its record is damaged.
     fn material(&self, uid: &str) -> Result<Option<Arc<KeyMaterial>>, MaterialUnavailable>;
 
     /// Shows every object of a domain that has all the terms and is not destroyed; others may be shown with them. Terms

@@ -76,6 +76,10 @@ impl ManagedObject {
     }
 
     /// Reads what [`ManagedObject::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`RecordError::Version`] if the bytes begin otherwise; [`RecordError::Malformed`] if they are damaged;
+    /// [`RecordError::Field`] if something is missing or of another kind.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let ttlv = bytes.strip_prefix(&MAGIC).ok_or(RecordError::Version)?;
         let limits = Limits { len_max: RECORD_LEN_MAX, ..Limits::default() };

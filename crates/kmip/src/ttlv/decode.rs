@@ -69,6 +69,10 @@ impl From<Limits> for Malformed {
 
 /// How long the message is that begins with these bytes, header included: so that a reader of a connection knows how
 /// much to wait for, and refuses before it allocates.
+///
+/// # Errors
+/// [`Malformed::Type`] if no request or response begins so; [`Malformed::Length`] if the length is no multiple of 8;
+/// [`Malformed::TooLarge`] if it is above the limit.
 pub fn message_len(header: &[u8; HEADER_LEN], limits: &Limits) -> Result<usize, Malformed> {
     let [t0, t1, t2, kind, length @ ..] = *header;
     let tag = Tag(u32::from_be_bytes([0, t0, t1, t2]));
@@ -83,6 +87,9 @@ pub fn message_len(header: &[u8; HEADER_LEN], limits: &Limits) -> Result<usize, 
 }
 
 /// Decodes one item that fills `bytes` to the end.
+///
+/// # Errors
+/// [`Malformed::TooLarge`] if the item exceeds a limit; else it is not well formed, or something follows it.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Item, Malformed> {
     if bytes.len() > limits.len_max {
         return Err((*limits).into());
