@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use capstan_tape::scsi::{Command, SenseData};
-use capstan_vtl::{Cancel, DataIn, DeviceServer, LAYOUT_FILE, Library, Nexus, Request, Status};
+use capstan_vtl::{Cancel, CommandStatus, DataIn, DeviceServer, LAYOUT_FILE, Nexus, Request, ServedLibrary};
 use tempfile::TempDir;
 
 use crate::input::Input;
@@ -23,13 +23,13 @@ const LAYOUT: &str = "[library]\nslots = 4\nmail_slots = 1\n\
     [[cartridge]]\nbarcode = \"F00002\"\ncapacity_mib = 8\ngeneration = \"virtual\"\n";
 
 thread_local! {
-    static BENCH: Cell<Option<(TempDir, Arc<Library>, u32)>> = const { Cell::new(None) };
+    static BENCH: Cell<Option<(TempDir, Arc<ServedLibrary>, u32)>> = const { Cell::new(None) };
 }
 
-fn opened() -> (TempDir, Arc<Library>, u32) {
+fn opened() -> (TempDir, Arc<ServedLibrary>, u32) {
     let folder = scratch::directory();
     std::fs::write(folder.path().join(LAYOUT_FILE), LAYOUT).expect("room for a layout");
-    let library = Arc::new(Library::open(folder.path(), None).expect("a library opens"));
+    let library = Arc::new(ServedLibrary::open(folder.path(), None).expect("a library opens"));
     (folder, library, 0)
 }
 
@@ -45,8 +45,10 @@ pub fn commands(data: &[u8]) {
         let done = library.execute(&Request { nexus, lun, cdb, data_out, cancel: &cancel }, &mut data_in);
         assert!(data_in.bytes().len() <= DATA_MAX, "{} bytes for {cdb:02x?}", data_in.bytes().len());
         match done.status {
-            Status::CheckCondition => assert!(SenseData::of_bytes(&done.sense).is_some(), "no sense for {cdb:02x?}"),
-            Status::Good => assert!(done.sense.is_empty(), "good, and sense data, for {cdb:02x?}"),
+            CommandStatus::CheckCondition => {
+                assert!(SenseData::of_bytes(&done.sense).is_some(), "no sense for {cdb:02x?}");
+            }
+            CommandStatus::Good => assert!(done.sense.is_empty(), "good, and sense data, for {cdb:02x?}"),
             _ => {}
         }
         done.status
@@ -74,7 +76,7 @@ pub fn commands(data: &[u8]) {
     }
     let inquiry = Command::Inquiry { vital_product_data: None, allocation: 96 }.to_cdb();
     for lun in 0..3 {
-        assert_eq!(execute(&nexuses[0], lun, &inquiry, &[]), Status::Good);
+        assert_eq!(execute(&nexuses[0], lun, &inquiry, &[]), CommandStatus::Good);
     }
     BENCH.with(|bench| bench.set(Some((folder, library, inputs + 1))));
 }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use capstan_mover::extract::{Choice, Devices, Durability, ExtractOptions, Overwrite, Owners, Target};
+use capstan_mover::extract::{DeviceNodes, Durability, ExtractOptions, MemberChoice, Overwrite, Owners, RestoreTarget};
 use tempfile::TempDir;
 
 use crate::input::Input;
@@ -65,17 +65,17 @@ impl Cage {
             },
             owners: if settings & OWNED != 0 { ExtractOptions::default().owners } else { Owners::Caller },
             // A node of this machine's devices is nothing to leave lying about, not even here.
-            devices: Devices::Refuse,
+            devices: DeviceNodes::Refuse,
             durability: Durability::Lazy,
             strip: 0,
             deferred_bytes_max: if settings & SPILLING != 0 { 64 } else { 1 << 20 },
         };
-        let target = Target::new(&place, options).expect("the target can be made");
+        let target = RestoreTarget::new(&place, options).expect("the target can be made");
         let mut extractor = target.extractor();
         let (first, second) = stream.split_at(if settings & IN_TWO != 0 { stream.len() / 1024 * 512 } else { 0 });
         for mut part in [first, second] {
             // A stream that cannot be read on is an answer; what it left behind is looked at below.
-            let _ = extractor.extract(&mut part, &mut |_| Choice::Take, &mut |_| ());
+            let _ = extractor.extract(&mut part, &mut |_| MemberChoice::Take, &mut |_| ());
         }
         drop(extractor);
         let _ = target.finish();

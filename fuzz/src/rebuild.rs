@@ -9,7 +9,7 @@ use capstan_director::{Clock, Config, Events, InitOptions, Place, RebuildOptions
 use capstan_format::Volser;
 use capstan_keys::create_key_file;
 use capstan_mover::RestoreWatch;
-use capstan_mover::extract::{Devices, ExtractOptions};
+use capstan_mover::extract::{DeviceNodes, ExtractOptions};
 use tempfile::TempDir;
 
 use crate::scratch;
@@ -74,7 +74,7 @@ impl State {
             return;
         }
         let to = self.directory.path().join("restored");
-        let options = ExtractOptions { devices: Devices::Refuse, ..ExtractOptions::default() };
+        let options = ExtractOptions { devices: DeviceNodes::Refuse, ..ExtractOptions::default() };
         let _ = site.restore(&plan, &to, &options, &Arc::new(RestoreWatch::default()));
         remove(&to);
     }

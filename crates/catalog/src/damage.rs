@@ -29,7 +29,7 @@ pub struct DamagedBlocks {
 
 /// Damage on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
+pub struct DamageRecord {
     /// The volume.
     pub volser: Volser,
     /// Which blocks.
@@ -243,14 +243,14 @@ impl Catalog {
     ///
     /// # Errors
     /// The database cannot be read, or a barcode in it is damaged.
-    pub fn damage(&self) -> Result<Vec<Damage>, CatalogError> {
+    pub fn damage(&self) -> Result<Vec<DamageRecord>, CatalogError> {
         let query =
             "SELECT volser, first_lbn, blocks, reason, since_ns, found_by FROM damage JOIN volumes USING (volume)
                      ORDER BY volser, first_lbn";
         let damage = |row: &Row<'_>| {
             let blocks = DamagedBlocks { first_lbn: row.get(1)?, blocks: row.get(2)?, reason: row.get(3)? };
             let volser = volser(row, 0)?;
-            Ok(Damage { volser, blocks, since_ns: row.get(4)?, found_by: row.get(5)? })
+            Ok(DamageRecord { volser, blocks, since_ns: row.get(4)?, found_by: row.get(5)? })
         };
         self.db.query(query, &[], damage)
     }

@@ -75,8 +75,7 @@ impl Catalog {
     /// Keeps a report.
     ///
     /// # Errors
-    /// The database cannot be written. [`CatalogError::Busy`]: others wrote for too long; the report is not worth a
-    /// longer wait.
+    /// The database cannot be written.
     pub fn add_drive_report(&mut self, report: &DriveReport) -> Result<(), CatalogError> {
         let alerts: Vec<String> = report.alerts.iter().map(u16::to_string).collect();
         let transaction = self.write_for_now()?;

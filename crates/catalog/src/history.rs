@@ -11,7 +11,7 @@ use crate::object::{Object, ObjectFilter};
 
 /// One version of a path: an object that says something of it, and what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub struct PathVersion {
     /// The object.
     pub object: Object,
     /// What it holds of the path; [`capstan_format::EntryKind::Deleted`] where it says that the path was gone.
@@ -24,12 +24,12 @@ impl Catalog {
     ///
     /// # Errors
     /// The database cannot be read, or an index file is there and the system does not let it be read.
-    pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<Version>, CatalogError> {
+    pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<PathVersion>, CatalogError> {
         let mut versions = Vec::new();
         for object in self.objects(&ObjectFilter::default())? {
             let entry = self.index(object.id).and_then(|index| index.get(path));
             if let Some(entry) = pass_over(entry, damaged)?.flatten() {
-                versions.push(Version { object, entry });
+                versions.push(PathVersion { object, entry });
             }
         }
         Ok(versions)

@@ -104,7 +104,7 @@ impl Catalog {
     /// Notes which object a job writes.
     ///
     /// # Errors
-    /// The database cannot be written, or others write to it at this moment.
+    /// The database cannot be written.
     pub fn job_writes(&mut self, job: i64, object: ObjectId) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
         transaction.execute(PUT_OBJECT, params![job, object.0])?;
@@ -114,7 +114,7 @@ impl Catalog {
     /// Keeps what a job said so far.
     ///
     /// # Errors
-    /// The database cannot be written, or others write to it at this moment.
+    /// The database cannot be written.
     pub fn keep_log(&mut self, job: i64, log: &str) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
         transaction.execute("UPDATE jobs SET log = ?2 WHERE job = ?1", params![job, log])?;

@@ -16,7 +16,7 @@
 //!   volumes backwards and in any order: all give the same rows, and the same index byte for byte. See
 //!   [`Catalog::record_checkpoint`].
 //! - **An index is one order**: by directory, then by name. [`Index`] gives one path, one directory, a subtree or all
-//!   of it from the row groups that can hold it; [`State`] merges an incremental with what it stands on.
+//!   of it from the row groups that can hold it; [`MergedState`] merges an incremental with what it stands on.
 //! - **Nothing is believed.** Each row group and footer has a checksum in the database, which is compared before
 //!   anything is decoded. A damaged catalog is an error that says `capstan rebuild`, never a panic and never other
 //!   files.
@@ -110,19 +110,19 @@ mod wanted;
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
 pub use counts::Counts;
-pub use damage::{Damage, DamagedBlocks, Verification, Verified, without};
+pub use damage::{DamageRecord, DamagedBlocks, Verification, Verified, without};
 pub use db::Database;
 pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
 pub use expire::GoneSource;
-pub use history::Version;
+pub use history::PathVersion;
 pub use index::{Entries, Index, Wanted};
 pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use pool::{Pool, ScratchFeed};
 pub use reservation::{Grant, Reservation, Resource, Wish};
-pub use state::{State, StateEntries, StateEntry};
+pub use state::{MergedState, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };

@@ -244,7 +244,7 @@ impl Catalog {
     /// All reservations, the oldest first; among them those whose owners are gone.
     ///
     /// # Errors
-    /// The database cannot be read, or a row in it names no resource.
+    /// The database cannot be read.
     pub fn reservations(&self) -> Result<Vec<Reservation>, CatalogError> {
         rows(&self.db)
     }

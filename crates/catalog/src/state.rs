@@ -20,7 +20,7 @@ const CHAIN_LEN_MAX: usize = 4096;
 /// The merged view of an object and its bases: of each path the latest entry that was read, and none where the latest
 /// says deleted.
 #[derive(Clone)]
-pub struct State {
+pub struct MergedState {
     /// The latest object first.
     chain: Vec<Index>,
 }
@@ -115,13 +115,13 @@ impl Catalog {
     ///
     /// # Errors
     /// Those of [`Catalog::chain`], and those of [`Catalog::index`] for an object of the chain.
-    pub fn state(&self, object: ObjectId) -> Result<State, CatalogError> {
+    pub fn state(&self, object: ObjectId) -> Result<MergedState, CatalogError> {
         let chain = self.chain(object)?.into_iter().map(|object| self.index(object)).collect::<Result<_, _>>()?;
-        Ok(State { chain })
+        Ok(MergedState { chain })
     }
 }
 
-impl State {
+impl MergedState {
     /// The indexes that are merged, the latest first.
     pub fn chain(&self) -> &[Index] {
         &self.chain

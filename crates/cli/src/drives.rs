@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use capstan_format::Volser;
-use capstan_tape::exercise::{Candidate, Contents, Exercised, Serials, Verdict};
+use capstan_tape::exercise::{Contents, DriveVerdict, Exercised, Serials, TestedDrive};
 use capstan_tape::linux::scan::ScsiNode;
-use capstan_tape::linux::{Access, Survey, SurveyedChanger, SurveyedDrive, survey};
+use capstan_tape::linux::{NodeAccess, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
@@ -119,7 +119,7 @@ fn scan(cli: &Globals) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn device_row(node: &ScsiNode, access: Access) -> ScannedDevice {
+fn device_row(node: &ScsiNode, access: NodeAccess) -> ScannedDevice {
     ScannedDevice {
         address: node.address.clone(),
         vendor: node.vendor.clone(),
@@ -128,7 +128,7 @@ fn device_row(node: &ScsiNode, access: Access) -> ScannedDevice {
         serial: node.serial.clone(),
         sg: node.generic.as_deref().map(shown),
         by_id: node.by_id.iter().map(|path| shown(path)).collect(),
-        access: access == Access::Granted,
+        access: access == NodeAccess::Granted,
     }
 }
 
@@ -189,8 +189,8 @@ fn show(found: &Survey) -> std::io::Result<()> {
             writeln!(out, "\n{} could not be asked for its drives: {reason}", named(number))?;
         }
     }
-    let denied = found.changers.iter().any(|changer| changer.access == Access::Denied)
-        || found.drives.iter().any(|drive| drive.access == Access::Denied);
+    let denied = found.changers.iter().any(|changer| changer.access == NodeAccess::Denied)
+        || found.drives.iter().any(|drive| drive.access == NodeAccess::Denied);
     if denied {
         writeln!(
             out,
@@ -200,10 +200,10 @@ fn show(found: &Survey) -> std::io::Result<()> {
     Ok(())
 }
 
-fn row(node: &ScsiNode, device: String, own: Option<&Path>, place: String, access: Access) -> Vec<String> {
+fn row(node: &ScsiNode, device: String, own: Option<&Path>, place: String, access: NodeAccess) -> Vec<String> {
     let granted = match access {
-        Access::Granted => "yes",
-        Access::Denied => "no right",
+        NodeAccess::Granted => "yes",
+        NodeAccess::Denied => "no right",
     };
     vec![
         device,
@@ -223,7 +223,7 @@ fn exercise(cli: &Globals, args: &Exercise) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().map(new_file).transpose()?;
     let contents = if args.overwrite { Contents::Overwrite } else { Contents::Keep };
     let waits = display.clone();
-    let candidate = Candidate::open(&args.device, contents, Arc::new(move |waiting: String| waits.warn(&waiting)));
+    let candidate = TestedDrive::open(&args.device, contents, Arc::new(move |waiting: String| waits.warn(&waiting)));
     let candidate = candidate.map_err(|error| because(&error)).and_then(|candidate| {
         let medium = candidate.medium();
         let name = medium.volser.as_ref().map_or_else(|| "without a barcode".to_owned(), ToString::to_string);
@@ -273,11 +273,11 @@ fn tell_verdict(cli: &Globals, display: &Display, args: &Exercise, exercised: &E
     let where_to =
         args.report.as_ref().map_or_else(String::new, |path| format!("; the report is in {}", path.display()));
     match exercised.verdict() {
-        Verdict::Good => {
+        DriveVerdict::Good => {
             display.say(&format!("{} rules kept, none broken{where_to}", rules.passed()));
             Ok(ExitCode::SUCCESS)
         }
-        Verdict::Broken => Err(Failure::Other(format!(
+        DriveVerdict::Broken => Err(Failure::Other(format!(
             "{} rules are broken and {} measurements failed{where_to}: send it in, and do not trust the drive with backups yet",
             broken.len(),
             exercised.measurements.problems.len()

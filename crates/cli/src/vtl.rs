@@ -15,8 +15,8 @@ use capstan_keys::SealedStore;
 use capstan_keys::cluster::ClusterPlace;
 use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
-    CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, Event, Events, FaultOrder, FaultyUnit,
-    Gravity, KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, ProviderAgent, Service, ask,
+    CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, EventSeverity, FaultOrder, FaultyUnit,
+    KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, ProviderAgent, Service, TargetEvent, TargetEvents, ask,
 };
 use clap::Subcommand;
 
@@ -242,15 +242,15 @@ fn serve(
 }
 
 /// Prints what happens: a line each, of JSON where that is wanted; of what is as it should be none when quiet.
-fn events(cli: &Globals) -> Events {
+fn events(cli: &Globals) -> TargetEvents {
     let (quiet, json) = (cli.quiet, cli.json);
-    Arc::new(move |event: Event| {
+    Arc::new(move |event: TargetEvent| {
         // Whoever read the lines and went away does not end the library.
         let _gone = match (json, event.gravity()) {
             (true, _) => serde_json::to_string(&event).map_or(Ok(()), |line| writeln!(stdout(), "{line}")),
-            (false, Gravity::Trouble) => writeln!(stderr(), "capstan: {event}"),
-            (false, Gravity::Notice) if quiet => Ok(()),
-            (false, Gravity::Notice) => writeln!(stdout(), "{event}"),
+            (false, EventSeverity::Trouble) => writeln!(stderr(), "capstan: {event}"),
+            (false, EventSeverity::Notice) if quiet => Ok(()),
+            (false, EventSeverity::Notice) => writeln!(stdout(), "{event}"),
         };
     })
 }

@@ -17,10 +17,10 @@ use capstan_format::Volser;
 use capstan_mover::OrderedBy;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
-use capstan_tape::hardware::{Compression, ScsiDrive};
-use capstan_tape::scsi::{Data, Reply, Transport, TransportError};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
+use capstan_tape::scsi::{DataPhase, Reply, Transport, TransportError};
 use capstan_tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element};
-use capstan_vtl::{Library, LocalLibrary, LocalTransport};
+use capstan_vtl::{LocalLibrary, LocalTransport, ServedLibrary};
 
 use local::{Ground, now_ns};
 
@@ -52,19 +52,19 @@ struct Watched(LocalTransport, Answers, Arc<Mutex<Log>>);
 const SEGMENT_LEN: usize = 32;
 
 impl Transport for Watched {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         match (&data, cdb[0], cdb[1] & 0x1f) {
-            (Data::Out(list), 0xa4, 0x1d) => self.2.lock().unwrap().lists.push((list.len() - 8) / SEGMENT_LEN),
+            (DataPhase::Out(list), 0xa4, 0x1d) => self.2.lock().unwrap().lists.push((list.len() - 8) / SEGMENT_LEN),
             (_, 0x92, _) => {
                 self.2.lock().unwrap().located.push(u64::from_be_bytes(cdb[4..12].try_into().unwrap()));
             }
             _ => {}
         }
         let buffer = match data {
-            Data::In(buffer) if (cdb[0], cdb[1] & 0x1f) == (0xa3, 0x1d) => buffer,
+            DataPhase::In(buffer) if (cdb[0], cdb[1] & 0x1f) == (0xa3, 0x1d) => buffer,
             other => return self.0.execute(cdb, other, timeout),
         };
-        let reply = self.0.execute(cdb, Data::In(&mut *buffer), timeout)?;
+        let reply = self.0.execute(cdb, DataPhase::In(&mut *buffer), timeout)?;
         let tells_limits = cdb[1] & 0x80 != 0;
         match self.1 {
             Answers::ShortLists if tells_limits => buffer[..2].copy_from_slice(&2u16.to_be_bytes()),
@@ -84,7 +84,7 @@ impl Transport for Watched {
 
 /// The library of this process, with watched drives.
 struct WatchedLibrary {
-    units: Arc<Library>,
+    units: Arc<ServedLibrary>,
     robot: LocalLibrary,
     answers: Answers,
     log: Arc<Mutex<Log>>,
@@ -120,7 +120,7 @@ impl capstan_tape::Library for WatchedLibrary {
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
         let way = LocalTransport::new(Arc::clone(&self.units) as _, "mover", u64::from(drive) + 1);
         let way = Watched(way, self.answers, Arc::clone(&self.log));
-        Ok(Box::new(ScsiDrive::open(way, format!("drive-{drive}"), Compression::Off)?))
+        Ok(Box::new(ScsiDrive::open(way, format!("drive-{drive}"), DriveCompression::Off)?))
     }
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {

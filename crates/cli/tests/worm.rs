@@ -17,7 +17,7 @@ use capstan_director::{
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
-use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, Library};
+use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, LAYOUT_FILE, ServedLibrary};
 
 use local::{Ground, noise, now_ns, protected};
 
@@ -269,7 +269,7 @@ fn the_command_shows_what_is_worm_and_says_why_not() {
     fs::create_dir(&vtl).unwrap();
     let cartridge = "[[cartridge]]\nbarcode = \"A00001\"\ncapacity_mib = 1024\nworm = true\n";
     fs::write(vtl.join(LAYOUT_FILE), format!("[[drive]]\nmodel = \"LTO-9\"\n{cartridge}")).unwrap();
-    drop(Library::open(&vtl, None).unwrap());
+    drop(ServedLibrary::open(&vtl, None).unwrap());
     fs::rename(vtl.join("cartridges/A00001.tape"), slots.join("A00001.tape")).unwrap();
     let scratch = capstan(&["label", "A00001"], 1);
     assert!(scratch.contains("say for which pool, with --pool"), "{scratch}");

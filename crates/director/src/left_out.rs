@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use capstan_catalog::State;
+use capstan_catalog::MergedState;
 use capstan_format::ObjectId;
 use capstan_mover::{PathPatterns, TreeOptions};
 
@@ -104,7 +104,7 @@ fn message(source: &str, with: Compared, change: Option<&Change>, deleted: u64, 
 }
 
 /// How many paths of a state are left out, and how many there are.
-fn count(state: &State, source: &[u8], excludes: &PathPatterns) -> Result<(u64, u64), DirectorError> {
+fn count(state: &MergedState, source: &[u8], excludes: &PathPatterns) -> Result<(u64, u64), DirectorError> {
     let source = index_path(source);
     let (mut left_out, mut all) = (0, 0);
     // Entries of one directory stand together.

@@ -78,7 +78,7 @@ pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept,
 pub use journal::{FailedJob, HistoryEntry, Journal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
-pub use library::{DriveRow, Inventory, Place as LibraryPlace, Whereabouts};
+pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts};
 pub use limits::reserved_at_the_end;
 pub use path_filter::{PathFilter, check_patterns};
 pub use paths::{index_path, path_pattern};

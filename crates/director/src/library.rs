@@ -16,7 +16,7 @@ use crate::site::{Site, locked};
 #[derive(Debug)]
 pub struct Inventory {
     /// Every element, with what the catalog knows of the cartridge in it.
-    pub places: Vec<Place>,
+    pub places: Vec<LibraryPlace>,
     /// Volumes that the catalog knows and the library has not.
     pub absent: Vec<Volume>,
     /// What a person has to put right.
@@ -25,7 +25,7 @@ pub struct Inventory {
 
 /// One element.
 #[derive(Debug)]
-pub struct Place {
+pub struct LibraryPlace {
     /// Where, and the barcode of what is in it.
     pub element: Element,
     /// What the catalog knows of that volume.
@@ -91,9 +91,9 @@ impl Site {
         let mut volumes = locked(&self.catalog).volumes()?;
         let places = elements.into_iter().map(|element| {
             let known = volumes.iter().find(|volume| Some(&volume.volser) == element.volser.as_ref()).cloned();
-            Place { element, known }
+            LibraryPlace { element, known }
         });
-        let places: Vec<Place> = places.collect();
+        let places: Vec<LibraryPlace> = places.collect();
         volumes.retain(|volume| places.iter().all(|place| place.element.volser.as_ref() != Some(&volume.volser)));
         Ok(Inventory { places, absent: volumes, findings })
     }
@@ -182,7 +182,7 @@ impl Site {
                 |finding| matches!(finding, Finding::NoBarcode { at } | Finding::NoVolser { at, .. } if *at == address),
             )
         };
-        let full = |place: &Place| match place.element.address {
+        let full = |place: &LibraryPlace| match place.element.address {
             ElementAddress::ImportExport(number) => {
                 (place.element.volser.is_some() || strange(place.element.address)).then_some(number)
             }

@@ -1,7 +1,7 @@
 //! What is known of a path that an object does not have: a backup that has it, or paths of that name elsewhere in the
 //! object.
 
-use capstan_catalog::{Object, ObjectFilter, State};
+use capstan_catalog::{MergedState, Object, ObjectFilter};
 use capstan_format::EntryKind;
 
 use crate::DirectorError;
@@ -18,7 +18,7 @@ impl Site {
     pub(crate) fn elsewhere(
         &self,
         object: &Object,
-        state: &State,
+        state: &MergedState,
         typed: &[u8],
         tried: &[Vec<u8>],
     ) -> Result<Elsewhere, DirectorError> {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use capstan_catalog::{Object, State, StateEntry};
+use capstan_catalog::{MergedState, Object, StateEntry};
 use capstan_format::EntryKind;
 use capstan_mover::extract::stripped;
 
@@ -38,7 +38,7 @@ fn candidates(source: &[u8], typed: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-fn is_there(state: &State, path: &[u8]) -> Result<bool, DirectorError> {
+fn is_there(state: &MergedState, path: &[u8]) -> Result<bool, DirectorError> {
     Ok(state.subtree(path).next().transpose()?.is_some())
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
-use capstan_mover::extract::{ExtractOptions, ExtractReport, Target as Directory, stripped};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
 use capstan_mover::{
     BadBlocks, Damage, FailedMember, ReadOrder, RestoreWatch, StreamsReport, VolumeAccess, restore_streams,
 };

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
-use capstan_catalog::{Catalog, Extent, Object, ObjectFilter, ObjectStatus, State, StateEntry};
+use capstan_catalog::{Catalog, Extent, MergedState, Object, ObjectFilter, ObjectStatus, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
 
@@ -144,7 +144,11 @@ impl Site {
 }
 
 /// The entries at and below the paths of a place, all of them if it names none.
-fn entries_at(state: &State, place: &Place, source: &[u8]) -> Result<BTreeMap<Vec<u8>, StateEntry>, DirectorError> {
+fn entries_at(
+    state: &MergedState,
+    place: &Place,
+    source: &[u8],
+) -> Result<BTreeMap<Vec<u8>, StateEntry>, DirectorError> {
     let mut found = BTreeMap::new();
     let mut take = |entry: StateEntry| found.insert(entry.entry.path.clone(), entry);
     let mut lacking = None;

@@ -14,7 +14,7 @@ use capstan_format::Volser;
 use capstan_mover::OrderedBy;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
-use capstan_tape::model::{Place as OnTape, built_in};
+use capstan_tape::model::{TapePosition as OnTape, built_in};
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,
     DriveIdentity, DriveKey, Element, Flush, Library, Medium, Position, ReadOutcome, VirtualLibrary, WriteOutcome,

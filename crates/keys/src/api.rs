@@ -26,7 +26,7 @@ pub use hand_over::HandOver;
 pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
     ActivateKey, Activated, AppendVolume, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
-    KeyOfVolume, KeyRevoked, ReadVolume, RevokeKey, Standing, Tag,
+    KeyOfVolume, KeyRevoked, KeyTagText, ReadVolume, RevokeKey, Standing,
 };
 pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};

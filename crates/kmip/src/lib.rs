@@ -51,7 +51,7 @@ mod view;
 pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, answer, refuse};
 pub use enumeration::{ObjectType, Operation, ResultReason};
 pub use index::{Conflict, MemoryStore, ObjectIndex};
-pub use lifecycle::{Event, Material, State};
+pub use lifecycle::{LifecycleEvent, Material, State};
 pub use object::{Attribute, KeyMaterial, ManagedObject, RECORD_LEN_MAX, RecordError};
 pub use store::{Act, Change, MaterialUnavailable, ObjectStore, Stored};
 pub use term::Term;

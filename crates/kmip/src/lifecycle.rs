@@ -34,7 +34,7 @@ pub enum State {
 
 /// What happens to a managed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum LifecycleEvent {
     /// By Activate, or by its Activation Date.
     Activate,
     /// By Revoke for a reason other than compromise, or by its Deactivation Date.
@@ -65,8 +65,8 @@ impl State {
     ///
     /// # Errors
     /// The result reason that the standard gives for this event in this state.
-    pub fn after(self, event: Event) -> Result<Self, ResultReason> {
-        use Event::{Activate, Compromise, Deactivate, Destroy};
+    pub fn after(self, event: LifecycleEvent) -> Result<Self, ResultReason> {
+        use LifecycleEvent::{Activate, Compromise, Deactivate, Destroy};
         match (self, event) {
             (Self::PreActive, Activate) => Ok(Self::Active),
             (Self::PreActive, Compromise) => Ok(Self::Compromised),
@@ -129,9 +129,10 @@ impl From<State> for u32 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Event, Material, State};
+    use super::{LifecycleEvent, Material, State};
 
-    const EVENTS: [Event; 4] = [Event::Activate, Event::Deactivate, Event::Compromise, Event::Destroy];
+    const EVENTS: [LifecycleEvent; 4] =
+        [LifecycleEvent::Activate, LifecycleEvent::Deactivate, LifecycleEvent::Compromise, LifecycleEvent::Destroy];
 
     proptest! {
         /// Whatever happens in whatever order: what is destroyed stays destroyed, what is compromised stays
@@ -158,7 +159,9 @@ mod tests {
         fn the_calendar_follows_the_table(now in 0..10i64, on in proptest::option::of(0..10i64), off in proptest::option::of(0..10i64)) {
             for state in State::ALL {
                 let later = state.at(now, on, off);
-                let by_events = [state.after(Event::Activate), state.after(Event::Activate).and_then(|active| active.after(Event::Deactivate)), state.after(Event::Deactivate)];
+                let activated = state.after(LifecycleEvent::Activate);
+                let both = activated.and_then(|active| active.after(LifecycleEvent::Deactivate));
+                let by_events = [activated, both, state.after(LifecycleEvent::Deactivate)];
                 prop_assert!(later == state || by_events.contains(&Ok(later)));
                 prop_assert_eq!(later.at(now, on, off), later);
             }

@@ -23,7 +23,7 @@ mod setting;
 mod stream;
 mod trial;
 
-pub use advice::{Advice, Change, Fit, Lever, advise, interval};
+pub use advice::{Advice, Fit, Lever, SettingChange, advise, interval};
 pub use doubt::Disagreement;
 pub use error::AdviseError;
 pub use figures::SiteFigures;

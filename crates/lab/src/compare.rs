@@ -10,8 +10,8 @@ use capstan_format::Algorithm;
 use capstan_tape::model::{ModelError, built_in};
 use serde::{Deserialize, Serialize};
 
-use super::load::Load;
-use super::measure::exercise::{Data, Exercise, ExerciseError, Exercised, exercise};
+use super::load::HostLoad;
+use super::measure::exercise::{DriveData, DriveMeasurementError, Exercise, Exercised, exercise};
 use super::simulation::{Options, SimulationError, simulate};
 
 /// Drives whose buffers and rates a minute of exercise can fill and feel.
@@ -56,7 +56,7 @@ pub enum CompareError {
     Simulation(#[from] SimulationError),
     /// An exercise.
     #[error(transparent)]
-    Exercise(#[from] ExerciseError),
+    Exercise(#[from] DriveMeasurementError),
 }
 
 /// Median of absolute errors; 0 of nothing.
@@ -67,6 +67,9 @@ pub fn median_error<'a>(comparisons: impl Iterator<Item = &'a Comparison>) -> f6
 }
 
 /// Predicts and measures all configurations, in `folder`, and tells each as it comes.
+///
+/// # Errors
+/// [`CompareError`]: a model, a simulation or an exercise of a drive failed. What was told before stays told.
 pub fn compare(
     folder: &Path,
     stop: &AtomicBool,
@@ -106,7 +109,7 @@ fn paced(
     let mb = if synced { each * SECONDS } else { blocks_of(native * rate.unwrap_or(1.0).min(1.0) * SECONDS) };
     let host = offered.unwrap_or(f64::INFINITY).min(model.ceiling_mb_per_s.value);
     let (count, file_mb) = if synced { (SECONDS as u64, each) } else { (1, mb) };
-    let load = Load::Files { count, mb: file_mb, mb_per_s: host, syncs: synced };
+    let load = HostLoad::Files { count, mb: file_mb, mb_per_s: host, syncs: synced };
     let simulation = simulate(&model, &load, &Options { accelerated: true, ..Options::default() })?;
     let predicted_mb_per_s = simulation.totals.host_mb / simulation.totals.elapsed_s;
     // A rounded sum must not put the last sync off to the next block.
@@ -115,7 +118,7 @@ fn paced(
     let done = exercise(
         folder,
         &Exercise {
-            data: Data::Random,
+            data: DriveData::Random,
             block_len: PACED_BLOCK,
             mb,
             mb_per_s: offered,
@@ -137,9 +140,9 @@ fn unpaced(
     encryption: Option<Algorithm>,
     add: &mut dyn FnMut(Comparison),
 ) -> Result<(), CompareError> {
-    let run = |block_len: usize| -> Result<Exercised, ExerciseError> {
+    let run = |block_len: usize| -> Result<Exercised, DriveMeasurementError> {
         let what = Exercise {
-            data: Data::Random,
+            data: DriveData::Random,
             block_len,
             mb: UNPACED_MB,
             mb_per_s: None,

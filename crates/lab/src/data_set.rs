@@ -30,7 +30,7 @@ pub use differ::Differs;
 pub use found::Shrunk;
 pub(crate) use noise::Noise;
 use shape::FILES_MAX;
-pub use shape::{DataSetError, Kind, Names, Ratio, Shape};
+pub use shape::{DataSetError, FileLengths, Names, Ratio, Shape};
 use tree::Tree;
 
 /// A block of so many bytes that shrink to one part in `ratio`.
@@ -80,6 +80,9 @@ const PATH_BYTES_MAX: usize = 4095;
 
 impl DataSet {
     /// Chooses lengths until `files` or `bytes`, whichever is given and comes first, is full.
+    ///
+    /// # Errors
+    /// [`DataSetError::Shape`] if such a set would be empty, would have too many files, or cannot be.
     pub fn plan(shape: &Shape) -> Result<Self, DataSetError> {
         shape.check()?;
         let Shape { kind, files, bytes, ratio, seed, .. } = *shape;
@@ -103,7 +106,7 @@ impl DataSet {
         }
         let tree = Tree::new(shape, lengths.len() as u64);
         let runs = match (kind, ratio) {
-            (Kind::Small | Kind::Typical, Ratio::EachFile(_)) => Runs::Drawn,
+            (FileLengths::Small | FileLengths::Typical, Ratio::EachFile(_)) => Runs::Drawn,
             _ => Runs::Fitted,
         };
         Ok(Self { seed, ratio, runs, lengths, tree })
@@ -133,6 +136,10 @@ impl DataSet {
     }
 
     /// Writes the set with as many threads as there are cores. What was made is removed if it cannot be made whole.
+    ///
+    /// # Errors
+    /// [`DataSetError::NotEmpty`], [`DataSetError::LongPaths`], [`DataSetError::NoRoom`] and [`DataSetError::NoInodes`]
+    /// before anything is written; else a file cannot be written, or it was stopped.
     pub fn make(&self, folder: &Path, watch: &DataSetWatch) -> Result<(), DataSetError> {
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(DataSetError::NotEmpty { folder: folder.to_owned() });
@@ -158,6 +165,9 @@ impl DataSet {
     }
 
     /// Brings all of a folder to the disk: what was made is in memory only, and its rate that of memory.
+    ///
+    /// # Errors
+    /// The folder cannot be opened, or its disk cannot be written.
     pub fn flush(folder: &Path) -> Result<(), DataSetError> {
         let flushed = File::open(folder).and_then(|file| Ok(rustix::fs::syncfs(file)?));
         flushed.map_err(host("flush", folder))

@@ -3,7 +3,7 @@
 use capstan_tape::model::{DriveModel, ModelError, built_in};
 use serde::Deserialize;
 
-use super::pipeline::{HostModel, Job, Prediction};
+use super::pipeline::{HostModel, PipelineJob, Prediction};
 
 /// One row of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Cell {
     /// The columns that say what was done, as the table has them.
     pub columns: Vec<String>,
     /// The same as a job.
-    pub job: Job,
+    pub job: PipelineJob,
     /// What was measured, MB/s; a table to be predicted need not have it.
     pub measured_mb_per_s: Option<f64>,
 }
@@ -105,7 +105,7 @@ fn cell(row: Row) -> Result<Cell, String> {
     if !(ratio.is_finite() && ratio >= 1.0) {
         return Err(format!("data compress 1:1 or better, not {}:1", row.compression_ratio));
     }
-    let job = Job {
+    let job = PipelineJob {
         file_bytes: parse_length(&row.file_size)?,
         buffer_bytes: parse_length(&row.buffer_size)? as u64,
         buffers: buffers.ok_or_else(|| format!("{} is no number of buffers", row.data_buffers))?,
@@ -122,6 +122,9 @@ fn cell(row: Row) -> Result<Cell, String> {
 }
 
 /// Reads a table.
+///
+/// # Errors
+/// [`GridError::Row`] for the first line that is no row; [`GridError::Empty`].
 pub fn read_grid(text: &str) -> Result<Vec<Cell>, GridError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let mut cells = Vec::new();
@@ -223,7 +226,8 @@ impl GridAxes {
                 for &file_bytes in &self.file_bytes {
                     for &buffer_bytes in &sizes {
                         for &encrypted in &encrypted {
-                            let job = Job { file_bytes: file_bytes as f64, buffer_bytes, buffers, ratio, encrypted };
+                            let job =
+                                PipelineJob { file_bytes: file_bytes as f64, buffer_bytes, buffers, ratio, encrypted };
                             let columns = vec![
                                 drive.name.clone(),
                                 buffers.to_string(),
@@ -251,6 +255,9 @@ fn length_text(bytes: u64) -> String {
 
 /// Makes a table: by drive, buffers, ratio, file size, buffer size and encryption, as the papers' tables go. Each of
 /// its rows can be predicted.
+///
+/// # Errors
+/// A value of the axes cannot be, or no model has the name of a drive.
 pub fn make_grid(axes: &GridAxes) -> Result<Vec<Cell>, GridError> {
     axes.check()?;
     let mut rows = Vec::new();
@@ -261,6 +268,9 @@ pub fn make_grid(axes: &GridAxes) -> Result<Vec<Cell>, GridError> {
 }
 
 /// Predicts each row, with the drive that it names.
+///
+/// # Errors
+/// [`GridError::Model`] for the first row whose drive has no model, or does not write such blocks.
 pub fn predict_grid(cells: &[Cell], host: &HostModel) -> Result<Vec<Prediction>, GridError> {
     let mut drives: Vec<(String, DriveModel)> = Vec::new();
     let mut predictions = Vec::new();
@@ -288,7 +298,7 @@ pub fn mean_error(cells: &[Cell], predictions: &[Prediction]) -> Option<f64> {
 /// Rows whose encrypted and plain measurements agree: where the paper contradicts itself by more than `share`, neither
 /// is known.
 pub fn agreeing(cells: &[Cell], share: f64) -> Vec<Cell> {
-    let same = |a: &Job, b: &Job| {
+    let same = |a: &PipelineJob, b: &PipelineJob| {
         a.file_bytes == b.file_bytes && a.buffer_bytes == b.buffer_bytes && a.buffers == b.buffers && a.ratio == b.ratio
     };
     let agrees = |cell: &&Cell| {
@@ -305,6 +315,9 @@ pub fn agreeing(cells: &[Cell], share: f64) -> Vec<Cell> {
 
 /// Finds the host's figures by which a table is predicted best: from `start` on, each figure in turn a step up or down,
 /// by steps that become finer. The same table gives the same figures.
+///
+/// # Errors
+/// As [`predict_grid`], and [`GridError::Unmeasured`] if the table has no measurement.
 pub fn calibrate(cells: &[Cell], start: &HostModel) -> Result<(HostModel, f64), GridError> {
     const FIRST_STEP: f64 = 0.4;
     const LAST_STEP: f64 = 1e-4;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// A rate that lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub struct Step {
+pub struct RateStep {
     /// Seconds since the beginning.
     pub from_s: f64,
     /// Until when.
@@ -15,9 +15,9 @@ pub struct Step {
 
 /// What a host does.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Load {
+pub enum HostLoad {
     /// It offers these rates, one after the other; what the drive does not take is not offered again.
-    Trace(Vec<Step>),
+    Trace(Vec<RateStep>),
     /// It hands over files, one after the other.
     Files {
         /// How many.
@@ -71,15 +71,19 @@ pub enum LoadError {
     },
 }
 
-impl Load {
+impl HostLoad {
     /// Reads a trace: CSV with the columns `from_s,to_s,mb_per_s`, without gaps, from 0 on.
+    ///
+    /// # Errors
+    /// [`LoadError::Unreadable`] for a line that is no row; [`LoadError::Gap`] and [`LoadError::Step`] for a row that
+    /// does not follow the one before, or cannot be; [`LoadError::Empty`].
     pub fn from_csv(text: &str) -> Result<Self, LoadError> {
         let mut reader =
             csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<RateStep> = Vec::new();
         for row in reader.deserialize() {
             let line_of = |position: Option<&csv::Position>| position.map_or(0, csv::Position::line);
-            let step: Step = row.map_err(|error: csv::Error| LoadError::Unreadable {
+            let step: RateStep = row.map_err(|error: csv::Error| LoadError::Unreadable {
                 line: line_of(error.position()),
                 reason: error.to_string(),
             })?;
@@ -124,19 +128,19 @@ mod tests {
 
     #[test]
     fn a_trace_is_read() {
-        let load = Load::from_csv("from_s,to_s,mb_per_s\n# warm up\n0, 60, 90\n60,120,270\n").unwrap();
-        let step = |from_s, to_s, mb_per_s| Step { from_s, to_s, mb_per_s };
-        assert_eq!(load, Load::Trace(vec![step(0.0, 60.0, 90.0), step(60.0, 120.0, 270.0)]));
+        let load = HostLoad::from_csv("from_s,to_s,mb_per_s\n# warm up\n0, 60, 90\n60,120,270\n").unwrap();
+        let step = |from_s, to_s, mb_per_s| RateStep { from_s, to_s, mb_per_s };
+        assert_eq!(load, HostLoad::Trace(vec![step(0.0, 60.0, 90.0), step(60.0, 120.0, 270.0)]));
     }
 
     #[test]
     fn a_trace_that_cannot_be_is_refused_with_its_line() {
-        let told = |rows: &str| Load::from_csv(&format!("from_s,to_s,mb_per_s\n{rows}")).unwrap_err().to_string();
+        let told = |rows: &str| HostLoad::from_csv(&format!("from_s,to_s,mb_per_s\n{rows}")).unwrap_err().to_string();
         assert!(told("0,60,90\n61,70,90\n").contains("line 3 begins at 61 s, and what stands before it ends at 60 s"));
         assert!(told("0,60,fast\n").contains("line 2"), "{}", told("0,60,fast\n"));
         assert!(told("0,0,90\n").contains("ends before it begins"));
         assert!(told("0,60,-1\n").contains("rate"));
         assert_eq!(told(""), "the trace is empty");
-        assert!(Load::from_csv("seconds,rate\n0,1\n").unwrap_err().to_string().contains("from_s,to_s,mb_per_s"));
+        assert!(HostLoad::from_csv("seconds,rate\n0,1\n").unwrap_err().to_string().contains("from_s,to_s,mb_per_s"));
     }
 }

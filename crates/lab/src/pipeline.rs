@@ -47,7 +47,7 @@ pub struct HostModel {
 
 /// What is to be moved, and how.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Job {
+pub struct PipelineJob {
     /// Bytes of a file.
     pub file_bytes: f64,
     /// Bytes of a buffer, which is a block on the tape.
@@ -62,7 +62,7 @@ pub struct Job {
 
 /// Where a stream is narrowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bottleneck {
+pub enum PipelineBottleneck {
     /// Reading the files.
     Source,
     /// The buffers between: too few, too small, or noticed too late.
@@ -71,7 +71,7 @@ pub enum Bottleneck {
     Drive,
 }
 
-impl Bottleneck {
+impl PipelineBottleneck {
     /// A word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,20 +97,23 @@ pub struct Prediction {
 
 impl Prediction {
     /// Where it is narrowest.
-    pub fn bottleneck(&self) -> Bottleneck {
+    pub fn bottleneck(&self) -> PipelineBottleneck {
         let Self { source_mb_per_s: source, buffers_mb_per_s: buffers, drive_mb_per_s: drive, .. } = *self;
         if source <= buffers && source <= drive {
-            Bottleneck::Source
+            PipelineBottleneck::Source
         } else if buffers <= drive {
-            Bottleneck::Buffers
+            PipelineBottleneck::Buffers
         } else {
-            Bottleneck::Drive
+            PipelineBottleneck::Drive
         }
     }
 }
 
 impl HostModel {
     /// Reads a host from the text of its file.
+    ///
+    /// # Errors
+    /// [`ModelError::Unreadable`] if it is no host; [`ModelError::Figure`] if a figure in it cannot be.
     pub fn from_toml(text: &str) -> Result<Self, ModelError> {
         let host: Self = toml::from_str(text).map_err(|error| ModelError::Unreadable { reason: error.to_string() })?;
         let figures = [
@@ -150,7 +153,11 @@ impl HostModel {
     }
 
     /// What comes of a job with a drive.
-    pub fn predict(&self, drive: &DriveModel, job: &Job) -> Result<Prediction, ModelError> {
+    ///
+    /// # Errors
+    /// [`ModelError::BlockLength`] if the drive does not write blocks of that length; [`ModelError::Figure`] if a
+    /// figure of the job cannot be.
+    pub fn predict(&self, drive: &DriveModel, job: &PipelineJob) -> Result<Prediction, ModelError> {
         if job.encrypted && !drive.encrypts() {
             return Err(ModelError::NoEncryption { model: drive.name.clone() });
         }

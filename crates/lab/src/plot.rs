@@ -199,13 +199,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use capstan_tape::model::built_in;
 
-    use super::super::{Load, Options, simulate};
+    use super::super::{HostLoad, Options, simulate};
     use super::*;
 
     #[test]
     fn a_long_simulation_is_drawn_with_few_points_and_all_its_backhitches() {
         let drive = built_in("LTO-6").unwrap();
-        let load = Load::Files { count: 3000, mb: 13.0, mb_per_s: 200.0, syncs: true };
+        let load = HostLoad::Files { count: 3000, mb: 13.0, mb_per_s: 200.0, syncs: true };
         let simulation = simulate(&drive, &load, &Options::default()).unwrap();
         assert!(simulation.samples.len() > 4 * POINTS_MAX);
         let drawn: u64 = thinned(&simulation.samples).iter().map(|sample| sample.backhitches).sum();

@@ -14,6 +14,9 @@ use self::table::Page;
 use super::grid::GridError;
 
 /// The page, in Markdown.
+///
+/// # Errors
+/// A table or a model that comes with the program is damaged.
 pub fn page() -> Result<String, GridError> {
     let mut page = Page { text: String::new() };
     page.say("# The models, held against published numbers");

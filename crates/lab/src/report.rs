@@ -8,12 +8,12 @@ mod sections;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-pub use sections::Section;
+pub use sections::ReportSection;
 
 const STYLE: &str = include_str!("report/style.css");
 
 /// The page: a title, what it stands on, and its sections.
-pub fn report(title: &str, stands_on: &[(&str, String)], sections: &[Section]) -> String {
+pub fn report(title: &str, stands_on: &[(&str, String)], sections: &[ReportSection]) -> String {
     let page: Markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -62,7 +62,7 @@ mod tests {
             predicted_mb_per_s,
             measured_mb_per_s: 100.0,
         };
-        let section = Section::comparison(&[one("<LTO> & co", 90.0), one("other", 110.0)]);
+        let section = ReportSection::comparison(&[one("<LTO> & co", 90.0), one("other", 110.0)]);
         let page = report("A <title>", &[("machine", "two & two".to_owned())], &[section]);
         assert!(page.starts_with("<!DOCTYPE html>"));
         for foreign in ["http://", "https://", "<script", "url(", "<link", "<img"] {

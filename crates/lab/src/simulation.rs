@@ -1,10 +1,10 @@
 //! A drive under a load, in virtual time.
 
-use capstan_tape::model::{Conversion, DriveModel, Engine, ModelError, Motion, Totals};
+use capstan_tape::model::{Conversion, DriveModel, Engine, EngineTotals, ModelError, Motion};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::load::{Load, LoadError};
+use super::load::{HostLoad, LoadError};
 
 /// Most samples that a simulation keeps.
 const SAMPLES_MAX: f64 = 1_000_000.0;
@@ -56,7 +56,7 @@ pub struct Simulation {
     /// Interval by interval.
     pub samples: Vec<Sample>,
     /// Since the beginning.
-    pub totals: Totals,
+    pub totals: EngineTotals,
     /// MB of answered data that a loss of power at the end of the worst interval would have taken.
     pub at_risk_mb: f64,
 }
@@ -83,7 +83,7 @@ struct Recorder {
     interval_s: f64,
     /// End of the interval that is open, and the totals at its beginning.
     next_s: f64,
-    before: Totals,
+    before: EngineTotals,
     samples: Vec<Sample>,
     at_risk_mb: f64,
 }
@@ -100,9 +100,9 @@ impl Recorder {
         }
     }
 
-    fn close(&mut self, at_s: f64, share: f64, now: &Totals) {
+    fn close(&mut self, at_s: f64, share: f64, now: &EngineTotals) {
         let seconds = at_s - self.before.elapsed_s;
-        let part = |total: fn(&Totals) -> f64| (total(now) - total(&self.before)) * share;
+        let part = |total: fn(&EngineTotals) -> f64| (total(now) - total(&self.before)) * share;
         let (host_mb, tape_mb) = (part(|totals| totals.host_mb), part(|totals| totals.tape_mb));
         let backhitches = now.backhitches - self.before.backhitches;
         self.samples.push(Sample {
@@ -122,7 +122,10 @@ impl Recorder {
 }
 
 /// Runs a load against a drive.
-pub fn simulate(model: &DriveModel, load: &Load, options: &Options) -> Result<Simulation, SimulationError> {
+///
+/// # Errors
+/// [`SimulationError::Option`] if an option cannot be; else the model or the load cannot be used.
+pub fn simulate(model: &DriveModel, load: &HostLoad, options: &Options) -> Result<Simulation, SimulationError> {
     load.check()?;
     if !(options.ratio.is_finite() && options.ratio >= 1.0) {
         return Err(SimulationError::Option { what: "data compresses 1:1 or better: the ratio is 1 or more" });
@@ -132,10 +135,10 @@ pub fn simulate(model: &DriveModel, load: &Load, options: &Options) -> Result<Si
     }
     let engine = Engine::new(model, options.ratio).converting(options.conversion).accelerated(options.accelerated);
     let interval_s = options.interval_s;
-    let before = Totals::default();
+    let before = EngineTotals::default();
     let mut run = Recorder { engine, interval_s, next_s: interval_s, before, samples: Vec::new(), at_risk_mb: 0.0 };
     match load {
-        Load::Trace(steps) => {
+        HostLoad::Trace(steps) => {
             let end_s = steps.last().map_or(0.0, |step| step.to_s);
             if end_s / interval_s > SAMPLES_MAX {
                 return Err(SimulationError::Option {
@@ -151,7 +154,7 @@ pub fn simulate(model: &DriveModel, load: &Load, options: &Options) -> Result<Si
                 }
             }
         }
-        Load::Files { count, mb, mb_per_s, syncs } => {
+        HostLoad::Files { count, mb, mb_per_s, syncs } => {
             for _ in 0..*count {
                 let mut left = *mb;
                 // In pieces of an interval, so that each interval sees what happened in it.
@@ -198,8 +201,8 @@ mod tests {
     fn samples_add_up_to_the_totals() {
         let drive = built_in("T10000D").unwrap();
         let loads = [
-            Load::from_csv("from_s,to_s,mb_per_s\n0,33.5,90\n33.5,100,270\n").unwrap(),
-            Load::Files { count: 50, mb: 13.0, mb_per_s: 100.0, syncs: true },
+            HostLoad::from_csv("from_s,to_s,mb_per_s\n0,33.5,90\n33.5,100,270\n").unwrap(),
+            HostLoad::Files { count: 50, mb: 13.0, mb_per_s: 100.0, syncs: true },
         ];
         for load in &loads {
             let Simulation { samples, totals, .. } = simulate(&drive, load, &Options::default()).unwrap();
@@ -220,8 +223,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let drive = built_in("LTO-5").unwrap();
-        let files = |count, mb| Load::Files { count, mb, mb_per_s: 100.0, syncs: false };
-        let told = |load: &Load, options: &Options| simulate(&drive, load, options).unwrap_err().to_string();
+        let files = |count, mb| HostLoad::Files { count, mb, mb_per_s: 100.0, syncs: false };
+        let told = |load: &HostLoad, options: &Options| simulate(&drive, load, options).unwrap_err().to_string();
         assert!(told(&files(0, 1.0), &Options::default()).contains("number of files"));
         assert!(told(&files(1, -1.0), &Options::default()).contains("length of a file"));
         assert!(told(&files(1, 1.0), &Options { ratio: 0.5, ..Options::default() }).contains("ratio"));

@@ -140,6 +140,10 @@ fn earlier<T>(all: &[Measured<T>], new: &T, same: impl Fn(&T, &T) -> bool) -> Op
 
 impl Measurements {
     /// Reads what was measured; nothing, if nothing was.
+    ///
+    /// # Errors
+    /// [`MeasurementsError::File`] if the file is there and cannot be read; [`MeasurementsError::Unreadable`] if it is
+    /// damaged or of another version.
     pub fn read(state: &Path) -> Result<Self, MeasurementsError> {
         let path = state.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -157,6 +161,10 @@ impl Measurements {
     }
 
     /// Adds to what is kept, one process at a time.
+    ///
+    /// # Errors
+    /// As [`Measurements::read`], and if the lock cannot be taken or the file cannot be written; what was there stays
+    /// then.
     pub fn add(state: &Path, add: impl FnOnce(&mut Self)) -> Result<PathBuf, MeasurementsError> {
         let path = state.join("laboratory.lock");
         let lock = || {

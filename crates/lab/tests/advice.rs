@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use capstan_lab::{
-    Advice, Cache, Data, DataPath, DataSet, DataSetWatch, Exercise, ExerciseMedium, Kind, Lever, Measured,
+    Advice, Cache, DataPath, DataSet, DataSetWatch, DriveData, Exercise, ExerciseMedium, FileLengths, Lever, Measured,
     Measurements, Part, Route, Setting, Shape, SiteFigures, SlowSource, TapeDrive, advise, measure_drive, measure_path,
     null_run, try_setting,
 };
@@ -33,7 +33,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kind: Kind, bytes: u64) -> Self {
+    fn new(kind: FileLengths, bytes: u64) -> Self {
         // A test that failed leaves nothing behind that others stumble over.
         let _quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
         let bench = Self { folder: tempfile::tempdir().unwrap(), stop: AtomicBool::new(false), _quiet };
@@ -57,7 +57,7 @@ impl Bench {
             .collect();
         let path = measure_path(&what, &each, 3, &self.stop, &mut |_| {}).unwrap();
         let exercise = Exercise {
-            data: Data::Random,
+            data: DriveData::Random,
             block_len,
             mb: 50.0,
             mb_per_s: None,
@@ -67,7 +67,7 @@ impl Bench {
         };
         let medium = ExerciseMedium::New { folder: self.out() };
         let drive =
-            measure_drive(&medium, &[(Data::Random, block_len)], 3, &exercise, &self.stop, &mut |_| {}).unwrap();
+            measure_drive(&medium, &[(DriveData::Random, block_len)], 3, &exercise, &self.stop, &mut |_| {}).unwrap();
         let state = tempfile::tempdir_in(self.folder.path()).unwrap();
         let add = |all: &mut Measurements| {
             all.add_path(Measured { at_ns: 1, found: path });
@@ -122,20 +122,21 @@ fn model(name: &str) -> TapeDrive {
 #[track_caller]
 fn assert_changes(advice: &Advice, wanted: Option<Lever>) {
     const NOISE: f64 = 0.15;
-    let told = |change: &capstan_lab::Change| {
+    let told = |change: &capstan_lab::SettingChange| {
         format!("{} {} -> {}: {:+.2}", change.lever.name(), change.from, change.to, change.gain())
     };
     let told: Vec<_> = advice.changes.iter().map(told).collect();
     let now = &advice.current.1;
     let first = advice.changes.first().filter(|change| change.gain() > NOISE).map(|change| change.lever);
     assert_eq!(first, wanted, "{told:?}, now {now:?}");
-    let others: f64 = advice.changes.iter().skip(usize::from(wanted.is_some())).map(capstan_lab::Change::gain).sum();
+    let others: f64 =
+        advice.changes.iter().skip(usize::from(wanted.is_some())).map(capstan_lab::SettingChange::gain).sum();
     assert!(others < NOISE, "{told:?}, now {now:?}");
 }
 
 #[test]
 fn a_source_that_is_slow_on_each_connection_wants_more_of_them() {
-    let bench = Bench::new(Kind::Small, 200_000_000);
+    let bench = Bench::new(FileLengths::Small, 200_000_000);
     let slow = SlowSource { mb_per_s: None, connection_mb_per_s: Some(8.0) };
     let ways = Ways { slow, connections: &[1, 2, 4, 8], levels: &[0], block_len: 256 << 10 };
     let figures = bench.measured(&ways);
@@ -150,7 +151,7 @@ fn a_source_that_is_slow_on_each_connection_wants_more_of_them() {
 
 #[test]
 fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
-    let bench = Bench::new(Kind::Small, 100_000_000);
+    let bench = Bench::new(FileLengths::Small, 100_000_000);
     let slow = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
     let ways = Ways { slow, connections: &[1, 4], levels: &[0, 1], block_len: 256 << 10 };
     let figures = bench.measured(&ways);
@@ -170,7 +171,7 @@ fn a_source_that_is_slow_as_a_whole_is_named_and_nothing_is_promised() {
 
 #[test]
 fn a_slow_drive_is_named_and_compression_relieves_it() {
-    let bench = Bench::new(Kind::Typical, 400_000_000);
+    let bench = Bench::new(FileLengths::Typical, 400_000_000);
     let ways = Ways { slow: SlowSource::default(), connections: &[1, 2], levels: &[0, 1], block_len: 128 << 10 };
     let figures = bench.measured(&ways);
     let current = Setting { block_len: 128 << 10, pool_bytes: 16 << 20, ..setting(model("SDLT-220")) };
@@ -185,7 +186,7 @@ fn a_slow_drive_is_named_and_compression_relieves_it() {
 
 #[test]
 fn small_buffers_are_named_and_larger_ones_carry_the_source_over_flushes() {
-    let bench = Bench::new(Kind::Typical, 800_000_000);
+    let bench = Bench::new(FileLengths::Typical, 800_000_000);
     let slow = SlowSource { mb_per_s: Some(60.0), connection_mb_per_s: None };
     let ways = Ways { slow, connections: &[2], levels: &[0], block_len: 128 << 10 };
     let figures = bench.measured(&ways);
@@ -217,7 +218,7 @@ fn on_one_processor() {
 #[test]
 fn one_processor_is_named_and_less_compression_relieves_it() {
     on_one_processor();
-    let bench = Bench::new(Kind::Typical, 300_000_000);
+    let bench = Bench::new(FileLengths::Typical, 300_000_000);
     let ways = Ways { slow: SlowSource::default(), connections: &[1], levels: &[1, 15], block_len: 256 << 10 };
     let figures = bench.measured(&ways);
     assert_eq!(figures.path.processors, 1);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use capstan_format::EntryKind;
 use capstan_format::pax::{BLOCK_LEN, Member, encode, padding};
-use capstan_mover::extract::{Choice, ExtractOptions, Target};
+use capstan_mover::extract::{ExtractOptions, MemberChoice, RestoreTarget};
 
 type Failure = Box<dyn std::error::Error>;
 type Way<'a> = (&'a str, &'a dyn Fn(&Path) -> Result<(), Failure>);
@@ -80,11 +80,11 @@ fn tar(streams: &[Vec<u8>], to: &Path) -> Result<(), Failure> {
 }
 
 fn capstan(streams: &[&[u8]], to: &Path) -> Result<(), Failure> {
-    let target = Target::new(to, ExtractOptions::default())?;
+    let target = RestoreTarget::new(to, ExtractOptions::default())?;
     std::thread::scope(|scope| {
         let extract = |stream: &[u8]| {
             let mut stream = stream;
-            target.extractor().extract(&mut stream, &mut |_| Choice::Take, &mut |_| ())
+            target.extractor().extract(&mut stream, &mut |_| MemberChoice::Take, &mut |_| ())
         };
         let threads: Vec<_> = streams.iter().map(|&stream| scope.spawn(move || extract(stream))).collect();
         threads

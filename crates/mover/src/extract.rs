@@ -14,12 +14,12 @@
 //! - Memory is bounded: what has to wait for the end waits in a nameless file once it passes a budget, and no length in
 //!   the stream is believed before it is checked.
 //!
-//! What concerns one path becomes a [`Problem`] and the rest goes on; what concerns the target (no room, input/output
-//! error) or the stream ends in an [`ExtractError`].
+//! What concerns one path becomes an [`ExtractProblem`] and the rest goes on; what concerns the target (no room,
+//! input/output error) or the stream ends in an [`ExtractError`].
 //!
 //! ```
 //! use std::io::Write;
-//! use capstan_mover::extract::{Choice, ExtractOptions, Target};
+//! use capstan_mover::extract::{MemberChoice, ExtractOptions, RestoreTarget};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut stream = tar::Builder::new(Vec::new());
@@ -29,9 +29,9 @@
 //! stream.append_data(&mut header, "a/b", &b"hello"[..])?;
 //!
 //! let directory = tempfile::tempdir()?;
-//! let target = Target::new(directory.path(), ExtractOptions::default())?;
+//! let target = RestoreTarget::new(directory.path(), ExtractOptions::default())?;
 //! let bytes = stream.into_inner()?;
-//! target.extractor().extract(&mut &bytes[..], &mut |_| Choice::Take, &mut |_| ())?;
+//! target.extractor().extract(&mut &bytes[..], &mut |_| MemberChoice::Take, &mut |_| ())?;
 //! let report = target.finish()?;
 //! assert_eq!((report.files, report.bytes), (1, 5));
 //! assert_eq!(std::fs::read(directory.path().join("a/b"))?, b"hello");
@@ -56,7 +56,7 @@ mod target;
 
 pub use extractor::Extractor;
 pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};
-pub use options::{Choice, Devices, Durability, ExtractOptions, Overwrite, Owners};
+pub use options::{DeviceNodes, Durability, ExtractOptions, MemberChoice, Overwrite, Owners};
 pub use path::stripped;
-pub use report::{ExtractError, ExtractReport, MemberDone, Outcome, Problem, ProblemKind};
-pub use target::Target;
+pub use report::{ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, MemberDone, MemberOutcome};
+pub use target::RestoreTarget;

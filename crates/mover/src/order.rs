@@ -11,7 +11,7 @@
 
 use capstan_format::Volser;
 use capstan_tape::model::{
-    Afterwards, DriveModel, Extent, Restore, Standing, built_in, front_to_back, in_order, plan_restore,
+    Afterwards, DriveModel, Restore, StartPosition, TapeExtent, built_in, front_to_back, in_order, plan_restore,
 };
 use capstan_tape::{Drive, Medium, with_causes};
 use serde::{Deserialize, Serialize};
@@ -92,8 +92,8 @@ pub(crate) fn choose(drive: &mut dyn Drive, volser: &Volser, filled: Filled, str
 /// A tape's way, in bytes of its model.
 struct Course {
     model: DriveModel,
-    extents: Vec<Extent>,
-    standing: Standing,
+    extents: Vec<TapeExtent>,
+    standing: StartPosition,
 }
 
 /// The course of the volume in the drive, if a model of either is known.
@@ -113,10 +113,10 @@ fn course_of(drive: &mut dyn Drive, filled: Filled, stretches: &[Stretch]) -> Op
     let byte = |lbn: u64| (lbn as f64 * mean) as u64;
     let extent = |stretch: &Stretch| {
         let (begin, end) = (byte(stretch.first_lbn), byte(stretch.last_lbn.saturating_add(1)));
-        Extent { begin, len: end - begin }
+        TapeExtent { begin, len: end - begin }
     };
     let at = drive.position().map_or(0, |position| position.lbn);
-    Some(Course { model, extents: stretches.iter().map(extent).collect(), standing: Standing::At(byte(at)) })
+    Some(Course { model, extents: stretches.iter().map(extent).collect(), standing: StartPosition::At(byte(at)) })
 }
 
 /// Bytes of tape for each block: by what the medium says is used, else by what the catalog has written.

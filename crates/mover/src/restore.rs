@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
 
-use crate::extract::{Choice, ExtractError, MemberReader, Outcome, Piece, StreamError, Target, stripped};
+use crate::extract::{
+    ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
+};
 use crate::feed::{ReadReport, VolumeAccess, read_streams};
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
@@ -127,12 +129,12 @@ impl Verdicts {
     }
 }
 
-/// Writes what is wanted below a target. Links and directories' metadata are left to [`Target::finish`].
+/// Writes what is wanted below a target. Links and directories' metadata are left to [`RestoreTarget::finish`].
 pub fn restore_streams(
     wanted: &Wanted,
     plan: &ReadPlan,
     access: VolumeAccess<'_>,
-    target: &Target,
+    target: &RestoreTarget,
     watch: &RestoreWatch,
 ) -> StreamsReport {
     let verdicts = Verdicts::default();
@@ -147,7 +149,7 @@ pub fn restore_streams(
                 while members.get(at).is_some_and(|member| member.offset < begin + done.offset) {
                     at += 1;
                 }
-                let written = done.outcome == Outcome::Written;
+                let written = done.outcome == MemberOutcome::Written;
                 if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
                     && crc != member.crc
                 {
@@ -155,8 +157,8 @@ pub fn restore_streams(
                 }
             };
             let mut choose = |path: &[u8]| match target.strip() {
-                0 => Choice::Take,
-                strip => stripped(path, strip).map_or(Choice::Skip, Choice::TakeAs),
+                0 => MemberChoice::Take,
+                strip => stripped(path, strip).map_or(MemberChoice::Skip, MemberChoice::TakeAs),
             };
             let mut bytes = Counted::new(reader.range(range), watch);
             let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);

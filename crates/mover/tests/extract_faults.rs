@@ -16,7 +16,8 @@ use std::time::Duration;
 use capstan_format::EntryKind;
 use capstan_format::pax::{Member, encode, padding, put_attribute};
 use capstan_mover::extract::{
-    Choice, ExtractError, ExtractOptions, ExtractReport, Overwrite, Owners, ProblemKind, StreamError, Target,
+    ExtractError, ExtractOptions, ExtractProblemKind, ExtractReport, MemberChoice, Overwrite, Owners, RestoreTarget,
+    StreamError,
 };
 use torture::{is_root, skipped, snapshot};
 
@@ -38,8 +39,8 @@ fn file(path: &str, content: &[u8]) -> Vec<u8> {
 }
 
 fn extract(stream: &[u8], to: &Path, options: ExtractOptions) -> Result<ExtractReport, ExtractError> {
-    let target = Target::new(to, options)?;
-    let result = target.extractor().extract(&mut &stream[..], &mut |_| Choice::Take, &mut |_| ());
+    let target = RestoreTarget::new(to, options)?;
+    let result = target.extractor().extract(&mut &stream[..], &mut |_| MemberChoice::Take, &mut |_| ());
     let report = target.finish()?;
     result.map(|()| report)
 }
@@ -131,7 +132,7 @@ fn without_privileges_everything_is_the_callers() {
     .concat();
     let report = as_nobody(|| extract(&stream, &to, ExtractOptions::default()).unwrap());
     let kinds: Vec<_> = report.problems.iter().map(|problem| problem.kind).collect();
-    assert_eq!(kinds, [ProblemKind::Device], "{:?}", report.problems);
+    assert_eq!(kinds, [ExtractProblemKind::Device], "{:?}", report.problems);
     let mode = |name: &str| fs::symlink_metadata(to.join(name)).unwrap().mode() & 0o7777;
     assert_eq!(mode("setuid"), 0o755, "no setuid bit for another owner's program");
     assert_eq!((mode("locked"), mode("locked/inside"), mode("locked/inside/file")), (0o555, 0o500, 0o444));
@@ -143,7 +144,9 @@ fn without_privileges_everything_is_the_callers() {
     let to = directory.path().join("asked");
     let options = ExtractOptions { owners: Owners::Restore, ..ExtractOptions::default() };
     let report = as_nobody(|| extract(&stream, &to, options).unwrap());
-    assert!(report.problems.iter().any(|problem| problem.kind == ProblemKind::Metadata && problem.path == b"setuid"));
+    assert!(
+        report.problems.iter().any(|problem| problem.kind == ExtractProblemKind::Metadata && problem.path == b"setuid")
+    );
     assert_eq!(fs::metadata(to.join("setuid")).unwrap().mode() & 0o7777, 0o755);
 }
 
@@ -225,7 +228,10 @@ fn without_permission_the_rest_goes_on() {
     let stream = [file("closed/file", b"x"), file("open", b"y")].concat();
     let report = as_nobody(|| extract(&stream, &to, ExtractOptions::default()).unwrap());
     assert_eq!(report.problems.len(), 1);
-    assert_eq!((report.problems[0].kind, &report.problems[0].path[..]), (ProblemKind::NotWritten, &b"closed/file"[..]));
+    assert_eq!(
+        (report.problems[0].kind, &report.problems[0].path[..]),
+        (ExtractProblemKind::NotWritten, &b"closed/file"[..])
+    );
     assert_eq!(fs::read(to.join("open")).unwrap(), b"y");
 }
 
@@ -259,12 +265,12 @@ fn a_damaged_block_costs_one_file_and_the_next_stream_goes_on() {
     let to = directory.path();
     let (whole, damaged) = (file("whole", b"1"), file("damaged", &[2; 50_000]));
     let stream = [&whole[..], &damaged[..30_000]].concat();
-    let target = Target::new(to, ExtractOptions::default()).unwrap();
+    let target = RestoreTarget::new(to, ExtractOptions::default()).unwrap();
     let mut extractor = target.extractor();
-    let error = extractor.extract(&mut FailsAt(&stream), &mut |_| Choice::Take, &mut |_| ()).unwrap_err();
+    let error = extractor.extract(&mut FailsAt(&stream), &mut |_| MemberChoice::Take, &mut |_| ()).unwrap_err();
     let ExtractError::Stream(StreamError::Read { offset, source }) = error else { panic!("{error:?}") };
     assert_eq!((offset, source.to_string().as_str()), (stream.len() as u64, "volume A00001L9, block 17: damaged"));
-    extractor.extract(&mut &file("next", b"3")[..], &mut |_| Choice::Take, &mut |_| ()).unwrap();
+    extractor.extract(&mut &file("next", b"3")[..], &mut |_| MemberChoice::Take, &mut |_| ()).unwrap();
     target.finish().unwrap();
     let names: Vec<_> = snapshot(to).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["next", "whole"]);
@@ -277,8 +283,8 @@ fn a_file_that_is_replaced_stays_whole_until_the_new_one_is() {
     fs::write(to.join("file"), b"old and whole").unwrap();
     let stream = file("file", &[7; 50_000]);
     let options = ExtractOptions { overwrite: Overwrite::Always, ..ExtractOptions::default() };
-    let target = Target::new(to, options).unwrap();
-    let result = target.extractor().extract(&mut FailsAt(&stream[..20_000]), &mut |_| Choice::Take, &mut |_| ());
+    let target = RestoreTarget::new(to, options).unwrap();
+    let result = target.extractor().extract(&mut FailsAt(&stream[..20_000]), &mut |_| MemberChoice::Take, &mut |_| ());
     result.unwrap_err();
     target.finish().unwrap();
     let content: Vec<_> = snapshot(to).into_iter().map(|(name, _, content)| (name, content)).collect();
@@ -306,9 +312,9 @@ fn another_process_that_exchanges_a_directory_for_a_link_gains_nothing() {
         for round in 0..300 {
             // A new extractor each time, so that no directory is open yet.
             let stream = [file(&format!("d/deep/{round}"), b"x"), file(&format!("door/deep/{round}"), b"x")].concat();
-            let target = Target::new(&to, ExtractOptions::default()).unwrap();
+            let target = RestoreTarget::new(&to, ExtractOptions::default()).unwrap();
             let mut done = |member: &capstan_mover::extract::MemberDone<'_>| opened += u32::from(member.crc.is_some());
-            target.extractor().extract(&mut &stream[..], &mut |_| Choice::Take, &mut done).unwrap();
+            target.extractor().extract(&mut &stream[..], &mut |_| MemberChoice::Take, &mut done).unwrap();
             target.finish().unwrap();
         }
         stop.store(true, Ordering::Relaxed);
@@ -334,12 +340,14 @@ fn child_that_is_killed() {
             file(&path, &content)
         })
         .collect();
-    let target =
-        Target::new(Path::new(&to), ExtractOptions { overwrite: Overwrite::Changed, ..ExtractOptions::default() });
+    let target = RestoreTarget::new(
+        Path::new(&to),
+        ExtractOptions { overwrite: Overwrite::Changed, ..ExtractOptions::default() },
+    );
     let target = target.unwrap();
     println!("begin");
     let mut stream = BufReader::with_capacity(700, &stream[..]);
-    target.extractor().extract(&mut stream, &mut |_| Choice::Take, &mut |_| ()).unwrap();
+    target.extractor().extract(&mut stream, &mut |_| MemberChoice::Take, &mut |_| ()).unwrap();
     target.finish().unwrap();
 }
 
@@ -413,7 +421,7 @@ fn names_that_differ_only_by_case_do_not_replace_each_other() {
             for name in ["Name", "Directory/File", "New/implicit"] {
                 assert_eq!(fs::read(to.join(name)).unwrap(), b"first", "{overwrite:?} {round} {name}");
             }
-            let refused = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
+            let refused = report.problems.iter().filter(|problem| problem.kind == ExtractProblemKind::Refused);
             let refused: Vec<_> = refused.map(|problem| String::from_utf8_lossy(&problem.path)).collect();
             let expected = ["name", "directory", "directory/file", "DIRECTORY/File", "new/implicit"];
             assert_eq!(refused, expected, "{overwrite:?} {round}");

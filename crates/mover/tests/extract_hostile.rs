@@ -18,7 +18,8 @@ use std::path::Path;
 use capstan_format::EntryKind;
 use capstan_format::pax::{BLOCK_LEN, DataExtent, Member, encode, padding, put_record};
 use capstan_mover::extract::{
-    Choice, Devices, ExtractError, ExtractOptions, ExtractReport, Overwrite, ProblemKind, Target,
+    DeviceNodes, ExtractError, ExtractOptions, ExtractProblemKind, ExtractReport, MemberChoice, Overwrite,
+    RestoreTarget,
 };
 use torture::snapshot;
 
@@ -107,8 +108,8 @@ impl Place {
 }
 
 fn extract(stream: &[u8], to: &Path, options: ExtractOptions) -> Result<ExtractReport, ExtractError> {
-    let target = Target::new(to, options)?;
-    let result = target.extractor().extract(&mut &stream[..], &mut |_| Choice::Take, &mut |_| ());
+    let target = RestoreTarget::new(to, options)?;
+    let result = target.extractor().extract(&mut &stream[..], &mut |_| MemberChoice::Take, &mut |_| ());
     let report = target.finish()?;
     result.map(|()| report)
 }
@@ -119,7 +120,7 @@ fn in_every_way(stream: &Stream, mut check: impl FnMut(Result<ExtractReport, Ext
         for overwrite in [Overwrite::Never, Overwrite::Changed, Overwrite::Always] {
             let place = Place::new(before);
             let expected = snapshot(&place.canary);
-            let options = ExtractOptions { overwrite, devices: Devices::Create, ..ExtractOptions::default() };
+            let options = ExtractOptions { overwrite, devices: DeviceNodes::Create, ..ExtractOptions::default() };
             let result = extract(&stream.0, &place.target, options);
             assert_eq!(snapshot(&place.canary), expected, "{before:?} {overwrite:?}: the canary changed");
             let beside: Vec<_> = fs::read_dir(place.target.parent().unwrap()).unwrap().collect();
@@ -137,7 +138,7 @@ fn refused(stream: &Stream) {
     in_every_way(stream, |result, _, before, overwrite| {
         let report = result.unwrap();
         let kinds: Vec<_> = report.problems.iter().map(|problem| problem.kind).collect();
-        assert!(kinds.contains(&ProblemKind::Refused), "{before:?} {overwrite:?}: {:?}", report.problems);
+        assert!(kinds.contains(&ExtractProblemKind::Refused), "{before:?} {overwrite:?}: {:?}", report.problems);
     });
 }
 
@@ -320,7 +321,11 @@ fn harmless_attributes_that_mean_nothing() {
     let stream = stream.with_records(b"link-x", EntryKind::Symlink, b"nowhere", b"", &records);
     in_every_way(&stream, |result, target, _, _| {
         let report = result.unwrap();
-        assert!(report.problems.iter().all(|problem| problem.kind == ProblemKind::Metadata), "{:?}", report.problems);
+        assert!(
+            report.problems.iter().all(|problem| problem.kind == ExtractProblemKind::Metadata),
+            "{:?}",
+            report.problems
+        );
         assert!(report.problems.len() > 8);
         assert_eq!(fs::read(target.join("file-x")).unwrap(), b"content");
     });
@@ -426,7 +431,7 @@ fn harmless_sparse_file_larger_than_any_disk() {
         if let Ok(metadata) = fs::metadata(target.join("huge")) {
             assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) < 100);
         } else {
-            assert_eq!(report.problems[0].kind, ProblemKind::NotWritten);
+            assert_eq!(report.problems[0].kind, ExtractProblemKind::NotWritten);
         }
     });
 }

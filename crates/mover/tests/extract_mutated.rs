@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use capstan_format::EntryKind;
 use capstan_format::pax::{BLOCK_LEN, DataExtent, Member, encode, padding, put_attribute};
-use capstan_mover::extract::{Choice, Devices, ExtractError, ExtractOptions, Overwrite, Owners, Target};
+use capstan_mover::extract::{
+    DeviceNodes, ExtractError, ExtractOptions, MemberChoice, Overwrite, Owners, RestoreTarget,
+};
 use torture::snapshot;
 
 /// Counts what is allocated, to see that no stream makes the mover take more than it promises.
@@ -192,15 +194,15 @@ fn damaged_streams_do_no_harm() {
         let options = ExtractOptions {
             overwrite: [Overwrite::Never, Overwrite::Changed, Overwrite::Always][random.below(3)],
             owners: [Owners::Caller, Owners::Restore][random.below(2)],
-            devices: Devices::Refuse,
+            devices: DeviceNodes::Refuse,
             deferred_bytes_max: random.below(1_000),
             ..ExtractOptions::default()
         };
         let before = NOW.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
-        let target = Target::new(&directory.join("target"), options).unwrap();
+        let target = RestoreTarget::new(&directory.join("target"), options).unwrap();
         let mut input = BufReader::with_capacity(1 + random.below(5_000), &bytes[..]);
-        let result = target.extractor().extract(&mut input, &mut |_| Choice::Take, &mut |_| ());
+        let result = target.extractor().extract(&mut input, &mut |_| MemberChoice::Take, &mut |_| ());
         target.finish().unwrap_or_else(|error| panic!("CAPSTAN_SEED={seed}: {error:?}"));
         let taken = PEAK.load(Ordering::Relaxed).saturating_sub(before);
         assert!(taken < MEMORY_MAX, "CAPSTAN_SEED={seed}: {taken} bytes of memory");

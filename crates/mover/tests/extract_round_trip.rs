@@ -13,8 +13,8 @@ use capstan_format::EntryKind;
 use capstan_format::pax::{DataExtent, Member, encode, padding};
 
 use capstan_mover::extract::{
-    Choice, Devices, ExtractOptions, ExtractReport, MemberReader, Outcome, Overwrite, Owners, Piece, ProblemKind,
-    Target,
+    DeviceNodes, ExtractOptions, ExtractProblemKind, ExtractReport, MemberChoice, MemberOutcome, MemberReader,
+    Overwrite, Owners, Piece, RestoreTarget,
 };
 use torture::{SPARSE, blocks, differences, is_root, output, plant, skipped};
 
@@ -22,13 +22,13 @@ const GNU_TAR: [&str; 9] =
     ["--format=pax", "--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "--sparse", "-cf", "-", "."];
 
 fn options() -> ExtractOptions {
-    ExtractOptions { devices: Devices::Create, owners: Owners::Restore, ..ExtractOptions::default() }
+    ExtractOptions { devices: DeviceNodes::Create, owners: Owners::Restore, ..ExtractOptions::default() }
 }
 
 fn extract(stream: &[u8], buffer_len: usize, to: &Path, options: ExtractOptions) -> ExtractReport {
-    let target = Target::new(to, options).unwrap();
+    let target = RestoreTarget::new(to, options).unwrap();
     let mut stream = BufReader::with_capacity(buffer_len, stream);
-    target.extractor().extract(&mut stream, &mut |_| Choice::Take, &mut |_| ()).unwrap();
+    target.extractor().extract(&mut stream, &mut |_| MemberChoice::Take, &mut |_| ()).unwrap();
     target.finish().unwrap()
 }
 
@@ -99,7 +99,7 @@ fn members_split_over_streams_in_any_order() {
     }
     // Children before their directories, links before their files, round robin over four threads.
     members.reverse();
-    let target = Target::new(&to, ExtractOptions { deferred_bytes_max: 500, ..options() }).unwrap();
+    let target = RestoreTarget::new(&to, ExtractOptions { deferred_bytes_max: 500, ..options() }).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let members = members.iter().skip(thread).step_by(4);
@@ -109,7 +109,7 @@ fn members_split_over_streams_in_any_order() {
             }
             let target = &target;
             scope.spawn(move || {
-                target.extractor().extract(&mut &part[..], &mut |_| Choice::Take, &mut |_| ()).unwrap();
+                target.extractor().extract(&mut &part[..], &mut |_| MemberChoice::Take, &mut |_| ()).unwrap();
             });
         }
     });
@@ -126,7 +126,7 @@ fn checksums_count_holes_as_zeros_and_copies_write_them() {
     plant(&from);
     fs::remove_file(from.join("hole last")).unwrap();
     let stream = output("tar", &GNU_TAR, &from);
-    let target = Target::new(&directory.path().join("to"), options()).unwrap();
+    let target = RestoreTarget::new(&directory.path().join("to"), options()).unwrap();
     let mut checked = 0;
     let mut done = |member: &capstan_mover::extract::MemberDone<'_>| {
         let Some(crc) = member.crc else { return };
@@ -136,7 +136,7 @@ fn checksums_count_holes_as_zeros_and_copies_write_them() {
             checked += 1;
         }
     };
-    target.extractor().extract(&mut &stream[..], &mut |_| Choice::Take, &mut done).unwrap();
+    target.extractor().extract(&mut &stream[..], &mut |_| MemberChoice::Take, &mut done).unwrap();
     assert!(checked > 15);
 
     let mut reader = MemberReader::new(&stream[..]);
@@ -190,15 +190,15 @@ fn a_selection_under_other_names() {
     fs::create_dir(&from).unwrap();
     plant(&from);
     let stream = output("tar", &GNU_TAR, &from);
-    let target = Target::new(&to, options()).unwrap();
+    let target = RestoreTarget::new(&to, options()).unwrap();
     let mut choose = |path: &[u8]| match path {
-        b"./small" => Choice::TakeAs(b"new/place".to_vec()),
-        b"./another name" => Choice::Take,
-        _ => Choice::Skip,
+        b"./small" => MemberChoice::TakeAs(b"new/place".to_vec()),
+        b"./another name" => MemberChoice::Take,
+        _ => MemberChoice::Skip,
     };
     let mut outcomes = Vec::new();
     let mut done = |member: &capstan_mover::extract::MemberDone<'_>| {
-        if member.outcome != Outcome::NotWanted {
+        if member.outcome != MemberOutcome::NotWanted {
             outcomes.push((member.path.to_vec(), member.outcome));
         }
     };
@@ -207,11 +207,11 @@ fn a_selection_under_other_names() {
     assert_eq!(outcomes.len(), 2);
     let names: Vec<_> = torture::snapshot(&to).into_iter().map(|(name, mode, _)| (name, mode & 0o7777)).collect();
     // Whichever of the two tar met first is the file, the other one the link.
-    if outcomes.iter().any(|(path, outcome)| path == b"./small" && *outcome == Outcome::Written) {
+    if outcomes.iter().any(|(path, outcome)| path == b"./small" && *outcome == MemberOutcome::Written) {
         assert_eq!(report.problems, []);
         assert_eq!(names, [("another name".into(), 0o644), ("new".into(), 0o700), ("place".into(), 0o644)]);
     } else {
-        assert!(report.problems.iter().all(|problem| problem.kind == ProblemKind::LinkTarget));
+        assert!(report.problems.iter().all(|problem| problem.kind == ExtractProblemKind::LinkTarget));
     }
 }
 
@@ -225,7 +225,7 @@ fn a_hard_link_without_its_file_says_so() {
     builder.append_link(&mut header, "name", "elsewhere/file").unwrap();
     let to = tempfile::tempdir().unwrap();
     let report = extract(&builder.into_inner().unwrap(), 1 << 16, to.path(), options());
-    assert_eq!(report.problems[0].kind, ProblemKind::LinkTarget);
+    assert_eq!(report.problems[0].kind, ExtractProblemKind::LinkTarget);
     assert!(report.problems[0].reason.contains("elsewhere/file"));
 }
 
@@ -241,7 +241,7 @@ fn devices_are_made_only_when_asked_for() {
     plant(&from);
     let stream = output("tar", &GNU_TAR, &from);
     let report = extract(&stream, 1 << 20, &to, ExtractOptions::default());
-    let refused = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Device).count();
+    let refused = report.problems.iter().filter(|problem| problem.kind == ExtractProblemKind::Device).count();
     assert_eq!((refused, report.problems.len()), (2, 2));
     assert!(!to.join("null device").exists() && !to.join("large numbers").exists());
 }

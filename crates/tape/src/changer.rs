@@ -101,16 +101,33 @@ impl fmt::Display for Finding {
 /// A library's robot.
 pub trait Changer: Send {
     /// Every element, in order of address.
+    ///
+    /// # Errors
+    /// The library is not ready, is out of reach, is reserved by another host, or reports what cannot be.
     fn inventory(&mut self) -> Result<Vec<Element>, ChangerError>;
 
     /// Brings a cartridge from its slot into a drive; nothing is done if it is there already.
     /// [`ChangerError::CleaningCartridge`] if it cleans.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownVolume`], [`ChangerError::DriveFull`], [`ChangerError::InOtherDrive`],
+    /// [`ChangerError::Foreign`] and [`ChangerError::CleaningCartridge`] if there is nothing to move, or it must not
+    /// be; else the library cannot be asked or does not move it. After [`ChangerError::OutOfReach`] the move may still
+    /// be under way.
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError>;
 
     /// Brings the cartridge in a drive back to its slot. The drive must have unloaded it.
+    ///
+    /// # Errors
+    /// [`ChangerError::DriveEmpty`] if nothing is in the drive; [`ChangerError::NoRoom`] if no slot is free; else as
+    /// [`Changer::load`].
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError>;
 
     /// Does what a person asks for, and no job.
+    ///
+    /// # Errors
+    /// [`ChangerError::ElementEmpty`] and [`ChangerError::NoRoom`] where there is nothing to move or no place for it;
+    /// else as [`Changer::load`].
     fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError>;
 
     /// What the last inventory met that a person has to put right; nothing of that kind in a library without barcodes
@@ -168,16 +185,30 @@ pub struct DriveDescription {
 /// be taken away.
 pub trait Library: Changer {
     /// How many drives there are.
+    ///
+    /// # Errors
+    /// The library cannot be asked.
     fn drives(&mut self) -> Result<u32, ChangerError>;
 
     /// What the drives are, by their number.
+    ///
+    /// # Errors
+    /// The library cannot be asked, or this host cannot list its devices.
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError>;
 
     /// Takes a drive into use; nobody else has it until the value is dropped. [`ChangerError::InUse`] if somebody has
     /// it.
+    ///
+    /// # Errors
+    /// [`ChangerError::InUse`] if somebody has the drive; [`ChangerError::UnknownDrive`] if there is none of this
+    /// number; else its node cannot be opened or the drive does not answer.
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError>;
 
     /// Puts a new blank cartridge into a slot, in a library that can make some.
+    ///
+    /// # Errors
+    /// [`ChangerError::NotMade`] in a library of hardware; [`ChangerError::VolserTaken`] if there is one of this
+    /// barcode; else the file cannot be written.
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError>;
 }
 

@@ -22,7 +22,7 @@ pub use write_once::run_write_once;
 
 /// Whether a drive can read what it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retention {
+pub enum Readback {
     /// It can.
     Keeps,
     /// It counts and forgets, as the null drive does; rules about contents are left out.
@@ -31,7 +31,7 @@ pub enum Retention {
 
 /// How a rule came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RuleOutcome {
     /// The drive keeps it.
     Passed,
     /// It does not: what it did instead.
@@ -48,7 +48,7 @@ pub struct Checked {
     /// Why a drive of metal may break it, where one may.
     pub excuse: Option<&'static str>,
     /// How it came out.
-    pub outcome: Outcome,
+    pub outcome: RuleOutcome,
 }
 
 /// All rules, in the order in which they were checked.
@@ -68,12 +68,12 @@ impl Report {
 
     /// Rules that are broken, with or without excuse.
     pub fn failed(&self) -> impl Iterator<Item = &Checked> {
-        self.checks.iter().filter(|checked| matches!(checked.outcome, Outcome::Failed(_)))
+        self.checks.iter().filter(|checked| matches!(checked.outcome, RuleOutcome::Failed(_)))
     }
 
     /// How many rules were kept.
     pub fn passed(&self) -> usize {
-        self.checks.iter().filter(|checked| checked.outcome == Outcome::Passed).count()
+        self.checks.iter().filter(|checked| checked.outcome == RuleOutcome::Passed).count()
     }
 }
 
@@ -81,13 +81,13 @@ impl Report {
 ///
 /// # Panics
 /// If a rule is broken.
-pub fn run(drive: &mut dyn Drive, retention: Retention) {
+pub fn run(drive: &mut dyn Drive, retention: Readback) {
     let report = check(drive, retention, &mut |_| {});
     let failed: Vec<String> = report
         .failed()
         .filter_map(|checked| match &checked.outcome {
-            Outcome::Failed(text) => Some(format!("{}: {text}", checked.rule)),
-            Outcome::Passed | Outcome::LeftOut(_) => None,
+            RuleOutcome::Failed(text) => Some(format!("{}: {text}", checked.rule)),
+            RuleOutcome::Passed | RuleOutcome::LeftOut(_) => None,
         })
         .collect();
     assert!(failed.is_empty(), "rules that the drive breaks:\n{}", failed.join("\n"));
@@ -95,7 +95,7 @@ pub fn run(drive: &mut dyn Drive, retention: Retention) {
 
 /// The same, telling how each rule came out, as it comes. Behind a drive that is lost the rest is left out: each
 /// command to it would be waited for as long as a tape may take. The cartridge is unloaded at the end.
-pub fn check(drive: &mut dyn Drive, retention: Retention, on_checked: &mut dyn FnMut(&Checked)) -> Report {
+pub fn check(drive: &mut dyn Drive, retention: Readback, on_checked: &mut dyn FnMut(&Checked)) -> Report {
     let mut report = Report::default();
     let mut lost: Option<String> = None;
     let mut note = |rule: String, excuse, outcome| {
@@ -104,31 +104,31 @@ pub fn check(drive: &mut dyn Drive, retention: Retention, on_checked: &mut dyn F
         report.checks.push(checked);
     };
     let ciphers = match (drive.identity().encrypts, retention) {
-        (true, Retention::Keeps) => ciphers(drive).map_err(|broken| broken.to_string()),
+        (true, Readback::Keeps) => ciphers(drive).map_err(|broken| broken.to_string()),
         _ => Ok(Vec::new()),
     };
     for rule in rules::RULES {
         let left_out = match rule.needs {
             Needs::Nothing => None,
-            Needs::Contents => (retention == Retention::Forgets).then_some("the drive keeps nothing"),
+            Needs::Contents => (retention == Readback::Forgets).then_some("the drive keeps nothing"),
             Needs::NoKeySlot => drive.identity().encrypts.then_some("the drive has a key slot"),
             Needs::KeySlot if !drive.identity().encrypts => Some("the drive has no key slot"),
-            Needs::KeySlot => (retention == Retention::Forgets).then_some("the drive keeps nothing"),
+            Needs::KeySlot => (retention == Readback::Forgets).then_some("the drive keeps nothing"),
         };
         if let Some(reason) = left_out {
-            note(rule.name.to_owned(), rule.excuse, Outcome::LeftOut(reason.to_owned()));
+            note(rule.name.to_owned(), rule.excuse, RuleOutcome::LeftOut(reason.to_owned()));
             continue;
         }
         for (name, check) in rule.with_ciphers(&ciphers) {
             let outcome = match (&lost, check) {
-                (Some(during), _) => Outcome::LeftOut(format!("the drive was lost at \"{during}\"")),
-                (None, Err(reason)) => Outcome::Failed(reason),
+                (Some(during), _) => RuleOutcome::LeftOut(format!("the drive was lost at \"{during}\"")),
+                (None, Err(reason)) => RuleOutcome::Failed(reason),
                 (None, Ok(check)) => match check.of(drive) {
-                    Ok(()) => Outcome::Passed,
-                    Err(Broken::Rule(text)) => Outcome::Failed(text),
+                    Ok(()) => RuleOutcome::Passed,
+                    Err(Broken::Rule(text)) => RuleOutcome::Failed(text),
                     Err(Broken::DriveLost(text)) => {
                         lost = Some(name.clone());
-                        Outcome::Failed(text)
+                        RuleOutcome::Failed(text)
                     }
                 },
             };
@@ -136,9 +136,9 @@ pub fn check(drive: &mut dyn Drive, retention: Retention, on_checked: &mut dyn F
         }
     }
     let outcome = match (&lost, drive.unload()) {
-        (Some(during), _) => Outcome::LeftOut(format!("the drive was lost at \"{during}\"")),
-        (None, Ok(())) => Outcome::Passed,
-        (None, Err(error)) => Outcome::Failed(with_causes(&error)),
+        (Some(during), _) => RuleOutcome::LeftOut(format!("the drive was lost at \"{during}\"")),
+        (None, Ok(())) => RuleOutcome::Passed,
+        (None, Err(error)) => RuleOutcome::Failed(with_causes(&error)),
     };
     note("the cartridge is let go at the end".to_owned(), None, outcome);
     report.drive_lost_at = lost;
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn every_rule_is_told_and_none_is_told_twice() {
         let mut told = Vec::new();
-        let report = check(&mut NullDrive::new(), Retention::Forgets, &mut |checked| told.push(checked.rule.clone()));
+        let report = check(&mut NullDrive::new(), Readback::Forgets, &mut |checked| told.push(checked.rule.clone()));
         assert_eq!(report.checks.len(), rules::RULES.len() + 1);
         assert_eq!(told, report.checks.iter().map(|checked| checked.rule.clone()).collect::<Vec<_>>());
         told.sort();
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_broken_rule_is_named_and_the_others_are_checked_all_the_same() {
         let mut drive = Faulty::new(NullDrive::new(), vec![Fault::WriteFails { write: 2 }]);
-        let report = check(&mut drive, Retention::Forgets, &mut |_| {});
+        let report = check(&mut drive, Readback::Forgets, &mut |_| {});
         assert_eq!(report.failed().count(), 1, "{report:?}");
         assert!(report.passed() > 4);
     }

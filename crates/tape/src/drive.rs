@@ -142,52 +142,100 @@ pub trait Drive: Send {
     fn identity(&self) -> DriveIdentity;
 
     /// Makes the cartridge in the drive ready, at its beginning. `NoMedium` if there is none.
+    ///
+    /// # Errors
+    /// [`DriveError::NoMedium`] if the drive is empty; [`DriveError::CleaningCartridge`], [`DriveError::Generation`]
+    /// and [`DriveError::Incompatible`] if the cartridge is not for it; else the drive does not become ready.
     fn load(&mut self) -> Result<Medium, DriveError>;
 
     /// Flushes, clears the key slot and lets the cartridge go. The cartridge stays in the drive for the changer to
     /// take.
+    ///
+    /// # Errors
+    /// [`DriveError::Deferred`] and [`DriveError::WriteFailed`] if the flush fails; else the drive does not let the
+    /// cartridge go.
     fn unload(&mut self) -> Result<(), DriveError>;
 
     /// The loaded medium.
+    ///
+    /// # Errors
+    /// [`DriveError::NoMedium`] if nothing is loaded; else the drive cannot be asked.
     fn medium(&mut self) -> Result<Medium, DriveError>;
 
     /// Shortest and longest block.
     fn block_limits(&self) -> BlockLimits;
 
     /// Where the drive stands.
+    ///
+    /// # Errors
+    /// [`DriveError::NoMedium`] if nothing is loaded; else the drive cannot be asked.
     fn position(&mut self) -> Result<Position, DriveError>;
 
     /// Goes to a logical block number; beyond the end of data is [`DriveError::BlankCheck`].
+    ///
+    /// # Errors
+    /// [`DriveError::BlankCheck`] beyond the end of data; else the block cannot be found. The position is unknown then.
     fn locate(&mut self, lbn: u64) -> Result<(), DriveError>;
 
     /// Goes behind the last block.
+    ///
+    /// # Errors
+    /// [`DriveError::EndOfDataLost`] if the medium has lost it; else the drive does not get there.
     fn space_to_end_of_data(&mut self) -> Result<(), DriveError>;
 
     /// Passes over filemarks: behind the nth for a positive count; before the nth backwards for a negative one.
+    ///
+    /// # Errors
+    /// [`DriveError::BlankCheck`] and [`DriveError::BeginningOfMedium`] if there are fewer; the drive stands where it
+    /// met the end.
     fn space_filemarks(&mut self, count: i64) -> Result<(), DriveError>;
 
     /// Reads the next block into the front of `buffer`; a block longer than it is [`DriveError::BlockTooLong`] and
     /// passed. A block whose key is not loaded is not passed: load the key that the error names, and read again.
+    ///
+    /// # Errors
+    /// [`DriveError::ReadFailed`], [`DriveError::BlankCheck`], [`DriveError::BlockTooLong`]; of encrypted blocks
+    /// [`DriveError::NoKey`], [`DriveError::WrongKey`], [`DriveError::Integrity`] and [`DriveError::PlainBlock`]; else
+    /// the drive cannot be asked. Each variant says whether the block was passed.
     fn read_block(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome, DriveError>;
 
     /// Writes one block at the position; what lay behind is gone. [`DriveError::EndOfMedium`]: not written, no room.
     /// [`DriveError::WriteOnce`]: not written, since something lies behind that stays.
+    ///
+    /// # Errors
+    /// [`DriveError::EndOfMedium`], [`DriveError::WriteProtected`], [`DriveError::WriteOnce`],
+    /// [`DriveError::BlockLength`] and [`DriveError::MixedEncryption`] if it was not written;
+    /// [`DriveError::WriteFailed`]; [`DriveError::Deferred`] if an earlier one failed: nothing since the last flush is
+    /// safe then.
     fn write_block(&mut self, block: &[u8]) -> Result<WriteOutcome, DriveError>;
 
     /// Writes filemarks; zero of them with [`Flush::Synchronous`] is a plain flush.
+    ///
+    /// # Errors
+    /// As [`Drive::write_block`]. After an error of a synchronous flush nothing since the one before it is safe.
     fn write_filemarks(&mut self, count: u32, flush: Flush) -> Result<WriteOutcome, DriveError>;
 
     /// Makes the medium blank from the beginning of tape: contents, and what its memory says of encryption. A
     /// write-once medium is never erased.
+    ///
+    /// # Errors
+    /// [`DriveError::WriteProtected`] and [`DriveError::WriteOnce`] if it must not; else the drive fails to.
     fn erase(&mut self) -> Result<(), DriveError>;
 
     /// Loads a key into the key slot, or clears it. With a key, blocks written from the beginning of tape on, or behind
     /// encrypted ones, are encrypted with it, and encrypted blocks can be read that were; without, only plain ones.
+    ///
+    /// # Errors
+    /// [`DriveError::NoKeySlot`] and [`DriveError::CipherMissing`] if the drive cannot encrypt so;
+    /// [`DriveError::KeyNotTaken`] and [`DriveError::KeysFromElsewhere`] if it does not use the key.
     fn set_key(&mut self, key: Option<DriveKey>) -> Result<(), DriveError>;
 
     /// In which order to read these stretches, from first to last block each, by their places in the list; none if the
     /// drive has no opinion, or takes no list as long: then the geometry of its model tells
     /// ([`crate::model::plan_restore`]). The tape does not move.
+    ///
+    /// # Errors
+    /// The drive failed when it was asked.
     fn recommended_order(&mut self, stretches: &[(u64, u64)]) -> Result<Option<Vec<usize>>, DriveError>;
 
     /// What it offers to those who look after it; none of a drive that needs no looking after.
@@ -223,6 +271,9 @@ pub trait DriveCare {
     fn reserve(&mut self, key: u64, is_gone: &dyn Fn(u64) -> bool) -> Result<(), DriveError>;
 
     /// Lets others have it; nothing is done if it is not reserved from here.
+    ///
+    /// # Errors
+    /// The drive does not answer.
     fn release(&mut self) -> Result<(), DriveError>;
 
     /// Flags that the drive has raised. Reading them takes them down: keep what is returned.
@@ -232,6 +283,9 @@ pub trait DriveCare {
     fn statistics(&mut self) -> DriveStatistics;
 
     /// Writes into the cartridge's memory what the volume is.
+    ///
+    /// # Errors
+    /// [`DriveError::NoMedium`] if nothing is loaded; else the memory cannot be written.
     fn describe_volume(&mut self, description: &VolumeDescription) -> Result<(), DriveError>;
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::conformance::{self, Report, Retention};
+use crate::conformance::{self, Readback, Report};
 use crate::hardware::BlockProtection;
 use crate::linux::scan::{ScsiNode, scan};
 use crate::linux::sg::{SgDevice, Sharing};
@@ -22,7 +22,7 @@ mod measure;
 mod text;
 
 pub use facts::{Fact, Section};
-pub use measure::{Measurements, Rate, Timing};
+pub use measure::{DriveMeasurements, Rate, Timing};
 
 /// Whether what is on the tape may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum Driver {
 }
 
 /// A drive with a tape that may be overwritten.
-pub struct Candidate {
+pub struct TestedDrive {
     device: PathBuf,
     driver: Driver,
     identity: DriveIdentity,
@@ -118,13 +118,17 @@ pub struct Exercised {
     /// Rules.
     pub rules: Report,
     /// Times and rates.
-    pub measurements: Measurements,
+    pub measurements: DriveMeasurements,
     /// What its logs said afterwards.
     pub logs_after: Vec<Section>,
 }
 
-impl Candidate {
+impl TestedDrive {
     /// Loads the tape in a drive, and looks whether it may be used. Nothing is written.
+    ///
+    /// # Errors
+    /// [`ExerciseError::Empty`], [`ExerciseError::WriteProtected`], [`ExerciseError::WriteOnce`] and
+    /// [`ExerciseError::NotBlank`] if the tape may not be used; else the drive cannot be opened or does not load it.
     pub fn open(device: &Path, contents: Contents, on_wait: OnDeviceWait) -> Result<Self, ExerciseError> {
         let name = device.display().to_string();
         let mut drive = open_drive(device, FedBy::Robot, BlockProtection::Off, &on_wait)?;
@@ -159,17 +163,20 @@ impl Candidate {
     }
 
     /// Tries everything. `bytes`: how much is written, and read, to measure rates. `on_step` is told what goes on.
+    ///
+    /// # Errors
+    /// The drive cannot be opened. What goes wrong afterwards is in the report.
     pub fn exercise(self, bytes: u64, on_step: &mut dyn FnMut(&str)) -> Result<Exercised, ExerciseError> {
         on_step("asking the drive what it is");
         let facts = self.ask(facts::all);
         let host = host::facts(self.node.as_ref());
         let mut drive = open_drive(&self.device, FedBy::Robot, BlockProtection::Off, &self.on_wait)?;
         on_step("checking rules");
-        let rules = conformance::check(&mut drive, Retention::Keeps, &mut |checked| {
+        let rules = conformance::check(&mut drive, Readback::Keeps, &mut |checked| {
             on_step(&text::of_check(checked));
         });
         let mut measurements = match &rules.drive_lost_at {
-            Some(rule) => Measurements::not_made(&format!("the drive was lost at the rule \"{rule}\"")),
+            Some(rule) => DriveMeasurements::not_made(&format!("the drive was lost at the rule \"{rule}\"")),
             None => measure::all(&mut drive, bytes, on_step),
         };
         drop(drive);
@@ -202,10 +209,10 @@ fn let_go(drive: Result<Box<dyn Drive>, ChangerError>) -> Option<String> {
 
 impl Exercised {
     /// Whether the drive kept all rules, but for those that have an excuse, and all measurements could be made.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> DriveVerdict {
         match self.rules.broken().next().is_none() && self.measurements.problems.is_empty() {
-            true => Verdict::Good,
-            false => Verdict::Broken,
+            true => DriveVerdict::Good,
+            false => DriveVerdict::Broken,
         }
     }
 
@@ -217,7 +224,7 @@ impl Exercised {
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DriveVerdict {
     /// Nothing to say against it.
     Good,
     /// The report says what is wrong.

@@ -9,6 +9,6 @@ mod line;
 mod timeouts;
 
 pub use changer::ScsiChanger;
-pub use drive::{BlockProtection, Compression, ScsiDrive};
+pub use drive::{BlockProtection, DriveCompression, ScsiDrive};
 pub(crate) use drive::{generation_of_density, model_of};
 pub use line::{OnWait, Waiting};

@@ -48,6 +48,9 @@ pub struct VirtualLibrary {
 
 impl VirtualLibrary {
     /// Opens the library in `directory`, which is made if it does not exist, with drives 0 to `drives` - 1.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or a cartridge that lies in a drive cannot be put back.
     pub fn open(directory: impl Into<PathBuf>, drives: u32) -> Result<Self, ChangerError> {
         let library = Self { directory: directory.into(), drives };
         for part in [SLOTS, MAIL, DRIVES] {
@@ -58,6 +61,9 @@ impl VirtualLibrary {
     }
 
     /// Which library a directory holds, by its marker; `None` where there is no marker, or no directory.
+    ///
+    /// # Errors
+    /// The marker is there and cannot be read.
     pub fn id(directory: &Path) -> io::Result<Option<String>> {
         match fs::read_to_string(directory.join(MARKER)) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -68,6 +74,9 @@ impl VirtualLibrary {
 
     /// Marks a directory, which is made if it does not exist, as the library `id`. Gives the id that it has then:
     /// another process may have been quicker.
+    ///
+    /// # Errors
+    /// The directory or the marker cannot be written.
     pub fn mark(directory: &Path, id: &str) -> io::Result<String> {
         fs::create_dir_all(directory)?;
         let staged = directory.join(format!("{MARKER}.{id}"));
@@ -88,6 +97,9 @@ impl VirtualLibrary {
     }
 
     /// Takes a cartridge out of the library for good and deletes it. It must not be in a drive.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownVolume`] if it is in no slot; else its file cannot be deleted.
     pub fn remove_cartridge(&mut self, volser: &Volser) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
         let path = self.in_slot(volser)?;
@@ -99,12 +111,19 @@ impl VirtualLibrary {
     }
 
     /// Slides the tab of a cartridge, which must not be in a drive.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownVolume`] if it is in no slot; else its file cannot be written.
     pub fn slide_tab(&mut self, volser: &Volser, tab: Tab) -> Result<(), ChangerError> {
         let _robot = self.robot()?;
         Ok(tab.slide(&self.in_slot(volser)?)?)
     }
 
     /// Takes a drive into use; no other process, and no second caller, has it until the value is dropped.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownDrive`] if there is none of this number; [`ChangerError::InUse`] if somebody has it; else
+    /// its lock cannot be taken.
     pub fn drive(&self, drive: u32, key_slot: KeySlotKind) -> Result<CartridgeDrive, ChangerError> {
         self.check_drive(drive)?;
         match self.lock_drive(drive)? {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::hardware::{BlockProtection, Compression, ScsiDrive};
+use crate::hardware::{BlockProtection, DriveCompression, ScsiDrive};
 use crate::{ChangerError, Drive, DriveError};
 use waits::Watched;
 
@@ -18,7 +18,7 @@ pub mod waits;
 
 pub use by_hand::ByHandLibrary;
 pub use library::LinuxLibrary;
-pub use survey::{Access, DrivePlace, Survey, SurveyedChanger, SurveyedDrive, survey};
+pub use survey::{DrivePlace, NodeAccess, Survey, SurveyedChanger, SurveyedDrive, survey};
 pub use waits::OnDeviceWait;
 
 /// Major numbers of device nodes (Documentation/admin-guide/devices.txt).
@@ -40,6 +40,10 @@ pub enum FedBy {
 
 /// Takes the drive behind a device node into use: through the driver that the node belongs to. Blocks are protected
 /// over `sg` only.
+///
+/// # Errors
+/// [`ChangerError::InUse`] if another program has the drive; [`ChangerError::Host`] if the path is no node of a tape
+/// drive or cannot be opened; else the drive does not answer.
 pub fn open_drive(
     path: &Path,
     fed_by: FedBy,
@@ -59,7 +63,7 @@ pub fn open_drive(
             let device = sg::SgDevice::open_watched(path, sg::Sharing::Exclusive, &watched)
                 .map_err(|source| sibling::in_use(path, source))?
                 .alone()?;
-            let drive = ScsiDrive::open(device, name, Compression::Off)?;
+            let drive = ScsiDrive::open(device, name, DriveCompression::Off)?;
             let drive = drive.with_reserve(RESERVE_BYTES).with_protection(protection);
             let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
             Ok(Box::new(drive.with_on_wait(watched.on_wait())))

@@ -16,12 +16,12 @@
 //! ([`plan_restore`]).
 //!
 //! ```
-//! use capstan_tape::model::{Afterwards, Extent, Restore, Standing, built_in, plan_restore};
+//! use capstan_tape::model::{Afterwards, TapeExtent, Restore, StartPosition, built_in, plan_restore};
 //! let drive = built_in("LTO-9")?;
 //! // The second stands on the wrap behind that of the first, back where the tape is loaded; the third is its neighbour.
 //! let wrap = 18_000_000_000_000 / 280;
-//! let extents = [wrap - 1_000_000, 2 * wrap - 2_000_000, 1_000_000].map(|begin| Extent { begin, len: 500_000 });
-//! let (standing, afterwards) = (Standing::Unloaded, Afterwards::Unload);
+//! let extents = [wrap - 1_000_000, 2 * wrap - 2_000_000, 1_000_000].map(|begin| TapeExtent { begin, len: 500_000 });
+//! let (standing, afterwards) = (StartPosition::Unloaded, Afterwards::Unload);
 //! let plan = plan_restore(&drive, &Restore { extents: &extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards });
 //! assert_eq!(plan.steps.iter().map(|step| step.extent).collect::<Vec<_>>(), [2, 0, 1]);
 //! # Ok::<(), capstan_tape::model::ModelError>(())
@@ -38,11 +38,12 @@ mod spec;
 
 pub(crate) use built_in::drives_for;
 pub use built_in::{built_in, built_in_names};
-pub use engine::{Conversion, Engine, Motion, Totals};
+pub use engine::{Conversion, Engine, EngineTotals, Motion};
 pub use figure::{Figure, Origin};
-pub use geometry::{Geometry, Place};
+pub use geometry::{Geometry, TapePosition};
 pub use restore::{
-    Afterwards, Extent, Reach, Restore, RestorePlan, RestoreStep, Standing, front_to_back, in_order, plan_restore,
+    Afterwards, Reach, Restore, RestoreSchedule, RestoreStep, StartPosition, TapeExtent, front_to_back, in_order,
+    plan_restore,
 };
 
 pub use spec::{Accelerator, Access, DriveModel, ModelError, Speeds, VirtualBackhitch};

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::model::{Access, DriveModel, Engine, Totals, drives_for};
+use crate::model::{Access, DriveModel, Engine, EngineTotals, drives_for};
 use crate::{
     BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, PaceClock,
     Position, ReadOutcome, WriteOutcome,
@@ -23,11 +23,11 @@ const TICK_S: f64 = 0.2;
 
 /// What a paced drive has done so far; it outlives the drive.
 #[derive(Debug, Clone, Default)]
-pub struct PaceMeter(Arc<Mutex<Totals>>);
+pub struct PaceMeter(Arc<Mutex<EngineTotals>>);
 
 impl PaceMeter {
     /// As of the last command.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> EngineTotals {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

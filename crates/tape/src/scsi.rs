@@ -21,4 +21,4 @@ mod transport;
 
 pub use command::Command;
 pub use sense_data::{SenseData, SenseKey};
-pub use transport::{Data, Reply, Status, Transport, TransportError};
+pub use transport::{DataPhase, Reply, ScsiStatus, Transport, TransportError};

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_format::KeyTag;
-use capstan_tape::conformance::{self, Retention};
+use capstan_tape::conformance::{self, Readback};
 use capstan_tape::model::built_in;
 use capstan_tape::{
     CartridgeDrive, CartridgeSpec, Changer, Drive, KeySlotKind, Keyed, Library, NullDrive, PaceClock, Paced,
@@ -20,7 +20,7 @@ fn spec(volser: &str) -> CartridgeSpec {
 
 #[test]
 fn null_drive() {
-    conformance::run(&mut NullDrive::new(), Retention::Forgets);
+    conformance::run(&mut NullDrive::new(), Readback::Forgets);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn virtual_drive_with_and_without_key_slot() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("A00001.tape");
         spec("A00001").create(&path).unwrap();
-        conformance::run(&mut CartridgeDrive::new("virtual-0", path, key_slot), Retention::Keeps);
+        conformance::run(&mut CartridgeDrive::new("virtual-0", path, key_slot), Readback::Keeps);
     }
 }
 
@@ -80,7 +80,7 @@ fn paced_drive() {
     let path = directory.path().join("A00001.tape");
     spec("A00001").create(&path).unwrap();
     let drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
-    conformance::run(&mut Paced::new(drive, built_in("LTO-6").unwrap(), Hurried(0.0)), Retention::Keeps);
+    conformance::run(&mut Paced::new(drive, built_in("LTO-6").unwrap(), Hurried(0.0)), Readback::Keeps);
 }
 
 /// It has none of the keys that the suite loads: then it must be like the drive inside.
@@ -90,7 +90,7 @@ fn drive_that_fetches_keys() {
     let path = directory.path().join("A00001.tape");
     spec("A00001").create(&path).unwrap();
     let drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
-    conformance::run(&mut Keyed::new(drive, |_: &KeyTag| Err("nobody has it")), Retention::Keeps);
+    conformance::run(&mut Keyed::new(drive, |_: &KeyTag| Err("nobody has it")), Readback::Keeps);
 }
 
 #[test]
@@ -99,6 +99,6 @@ fn drive_of_a_virtual_library() {
     let mut library = VirtualLibrary::open(directory.path(), 2).unwrap();
     library.create_cartridge(&spec("A00001")).unwrap();
     library.load(&"A00001".parse().unwrap(), 1).unwrap();
-    conformance::run(&mut library.drive(1, KeySlotKind::Fitted).unwrap(), Retention::Keeps);
+    conformance::run(&mut library.drive(1, KeySlotKind::Fitted).unwrap(), Readback::Keeps);
     library.unload(1).unwrap();
 }

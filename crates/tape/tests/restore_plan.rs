@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use capstan_tape::model::{
-    Afterwards, DriveModel, Extent, Reach, Restore, RestorePlan, Standing, built_in, built_in_names, front_to_back,
-    in_order, plan_restore,
+    Afterwards, DriveModel, Reach, Restore, RestoreSchedule, StartPosition, TapeExtent, built_in, built_in_names,
+    front_to_back, in_order, plan_restore,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRunner};
@@ -31,9 +31,9 @@ fn extents(count: std::ops::Range<usize>, len_max: u64) -> impl Strategy<Value =
     prop::collection::vec((0.0..1.0f64, 0..len_max), count)
 }
 
-fn on_tape(model: &DriveModel, parts: &[(f64, u64)]) -> Vec<Extent> {
+fn on_tape(model: &DriveModel, parts: &[(f64, u64)]) -> Vec<TapeExtent> {
     let capacity = model.capacity_gb.value * 1e9;
-    parts.iter().map(|&(share, len)| Extent { begin: (share * capacity) as u64, len }).collect()
+    parts.iter().map(|&(share, len)| TapeExtent { begin: (share * capacity) as u64, len }).collect()
 }
 
 fn any_model() -> impl Strategy<Value = DriveModel> {
@@ -41,12 +41,12 @@ fn any_model() -> impl Strategy<Value = DriveModel> {
     prop::sample::select(names).prop_map(|name| built_in(name).unwrap())
 }
 
-fn from_its_slot(extents: &[Extent]) -> Restore<'_> {
-    let (standing, afterwards) = (Standing::Unloaded, Afterwards::Unload);
+fn from_its_slot(extents: &[TapeExtent]) -> Restore<'_> {
+    let (standing, afterwards) = (StartPosition::Unloaded, Afterwards::Unload);
     Restore { extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards }
 }
 
-fn order(plan: &RestorePlan) -> Vec<usize> {
+fn order(plan: &RestoreSchedule) -> Vec<usize> {
     plan.steps.iter().map(|step| step.extent).collect()
 }
 
@@ -59,7 +59,7 @@ fn every_extent_is_read_once_and_never_slower_than_front_to_back() {
         let byte = |share: f64| (share * model.capacity_gb.value * 1e9) as u64;
         let restore = Restore {
             ratio,
-            standing: standing.map_or(Standing::Unloaded, |share| Standing::At(byte(share))),
+            standing: standing.map_or(StartPosition::Unloaded, |share| StartPosition::At(byte(share))),
             afterwards: if unload { Afterwards::Unload } else { Afterwards::Stay },
             ..from_its_slot(&extents)
         };
@@ -74,14 +74,14 @@ fn every_extent_is_read_once_and_never_slower_than_front_to_back() {
 }
 
 /// Seconds of an order, worked out from the geometry alone: what a plan's own sum is held against.
-fn walk_s(model: &DriveModel, extents: &[Extent], order: &[usize]) -> f64 {
+fn walk_s(model: &DriveModel, extents: &[TapeExtent], order: &[usize]) -> f64 {
     let geometry = &model.geometry;
     let place = |byte: u64| geometry.place(byte as f64 / (model.capacity_gb.value * 1e9));
     let native = model.native_mb_per_s.value * 1e6;
     let mut seconds = model.load_s.value + model.unload_s.value;
     let (mut at, mut byte) = (geometry.load_point(), (!geometry.loads_at_middle).then_some(0));
     for &next in order {
-        let Extent { begin, len } = extents[next];
+        let TapeExtent { begin, len } = extents[next];
         let locate_s = geometry.locate_s(at, place(begin)).max(geometry.turn_s.value);
         let read_on_s = match byte {
             Some(byte) if byte <= begin => (begin - byte) as f64 / native,
@@ -94,7 +94,7 @@ fn walk_s(model: &DriveModel, extents: &[Extent], order: &[usize]) -> f64 {
 }
 
 /// The least that any order of so few takes.
-fn least_s(model: &DriveModel, extents: &[Extent], order: &mut Vec<usize>) -> f64 {
+fn least_s(model: &DriveModel, extents: &[TapeExtent], order: &mut Vec<usize>) -> f64 {
     if order.len() == extents.len() {
         return walk_s(model, extents, order);
     }
@@ -160,8 +160,8 @@ fn time_grows_with_what_is_read_and_with_what_the_target_lacks() {
         let held_back = plan_restore(&model, &Restore { target_mb_per_s: Some(target), ..restore });
         prop_assert!(held_back.total_s() >= plan.total_s() - 1e-6);
         let alone = extents[0];
-        let longer = Extent { len: alone.len + more, ..alone };
-        let read = |extent: Extent| plan_restore(&model, &from_its_slot(&[extent])).there_s();
+        let longer = TapeExtent { len: alone.len + more, ..alone };
+        let read = |extent: TapeExtent| plan_restore(&model, &from_its_slot(&[extent])).there_s();
         prop_assert!(read(longer) >= read(alone));
         prop_assert!(plan.there_s() >= model.load_s.value + read_s);
         Ok(())
@@ -172,7 +172,7 @@ fn time_grows_with_what_is_read_and_with_what_the_target_lacks() {
 fn one_extent_far_away_takes_a_locate_and_its_reading() {
     let model = built_in("LTO-9").unwrap();
     // In the middle of the tape, on a wrap that leads away: half of its length from where it is loaded.
-    let extents = [Extent { begin: (140.5 / 280.0 * 18e12) as u64, len: 400_000_000 }];
+    let extents = [TapeExtent { begin: (140.5 / 280.0 * 18e12) as u64, len: 400_000_000 }];
     let plan = plan_restore(&model, &from_its_slot(&extents));
     let [step] = plan.steps[..] else { panic!("{plan:?}") };
     let half_s = 2.0 + 1035.0 / 2.0 / 12.03;
@@ -184,14 +184,14 @@ fn one_extent_far_away_takes_a_locate_and_its_reading() {
 #[test]
 fn what_lies_between_is_read_over_where_that_is_quicker() {
     let model = built_in("LTO-9").unwrap();
-    let extents = [0, 1_000_000_000, 9_000_000_000_000].map(|begin| Extent { begin, len: 100_000_000 });
-    let restore = Restore { standing: Standing::At(0), afterwards: Afterwards::Stay, ..from_its_slot(&extents) };
+    let extents = [0, 1_000_000_000, 9_000_000_000_000].map(|begin| TapeExtent { begin, len: 100_000_000 });
+    let restore = Restore { standing: StartPosition::At(0), afterwards: Afterwards::Stay, ..from_its_slot(&extents) };
     let plan = plan_restore(&model, &restore);
     // 900 MB at 400 MB/s are 2.25 s, and a locate takes a turn of 2 s and a few metres; 8.9 TB would take six hours.
     let reaches: Vec<Reach> = plan.steps.iter().map(|step| step.reach).collect();
     assert_eq!(reaches[0], Reach::Here);
     assert_eq!(reaches[2], Reach::Locate);
-    let near = [0, 700_000_000].map(|begin| Extent { begin, len: 100_000_000 });
+    let near = [0, 700_000_000].map(|begin| TapeExtent { begin, len: 100_000_000 });
     let plan = plan_restore(&model, &Restore { extents: &near, ..restore });
     assert_eq!(plan.steps[1].reach, Reach::ReadOn);
     assert!((plan.steps[1].reach_s - 1.5).abs() < 1e-9 && plan.rewind_s == 0.0 && plan.load_s == 0.0);
@@ -214,9 +214,9 @@ fn a_hundred_files_of_a_full_tape_come_several_times_sooner_than_front_to_back()
 fn plans_of_very_many_extents_take_little_time_and_what_cannot_be_stops_none() {
     let model = built_in("LTO-9").unwrap();
     let began = std::time::Instant::now();
-    let scattered = |count: u64| -> Vec<Extent> {
+    let scattered = |count: u64| -> Vec<TapeExtent> {
         let begin = |at: u64| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-        (0..count).map(|at| Extent { begin: begin(at), len: 1 << 20 }).collect()
+        (0..count).map(|at| TapeExtent { begin: begin(at), len: 1 << 20 }).collect()
     };
     for (count, gains) in [(8_000, true), (200_000, false)] {
         let extents = scattered(count);
@@ -227,7 +227,11 @@ fn plans_of_very_many_extents_take_little_time_and_what_cannot_be_stops_none() {
     }
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
 
-    let odd = [Extent { begin: u64::MAX, len: u64::MAX }, Extent { begin: 0, len: 0 }, Extent { begin: 0, len: 0 }];
+    let odd = [
+        TapeExtent { begin: u64::MAX, len: u64::MAX },
+        TapeExtent { begin: 0, len: 0 },
+        TapeExtent { begin: 0, len: 0 },
+    ];
     let plan = plan_restore(&model, &Restore { ratio: f64::NAN, ..from_its_slot(&odd) });
     assert_eq!(plan.steps.len(), 3);
     assert!(plan_restore(&model, &from_its_slot(&[])).steps.is_empty());

@@ -9,11 +9,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use capstan_tape::conformance::{Retention, run};
-use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::conformance::{Readback, run};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::linux::scan::scan;
 use capstan_tape::linux::sg::{SgDevice, Sharing};
-use capstan_tape::scsi::{Data, Transport};
+use capstan_tape::scsi::{DataPhase, Transport};
 use capstan_tape::{Drive, DriveError, Flush};
 
 fn path() -> PathBuf {
@@ -27,7 +27,7 @@ fn device() -> SgDevice {
 }
 
 fn drive() -> ScsiDrive<SgDevice> {
-    let drive = ScsiDrive::open(device(), path().display().to_string(), Compression::Off).unwrap();
+    let drive = ScsiDrive::open(device(), path().display().to_string(), DriveCompression::Off).unwrap();
     drive.with_on_wait(Box::new(|waiting| println!("{waiting}")))
 }
 
@@ -36,7 +36,7 @@ fn drive() -> ScsiDrive<SgDevice> {
 fn a_device_conforms() {
     let mut drive = drive();
     println!("{:?} {:?} {:?}", drive.identity(), drive.serial(), drive.block_limits());
-    run(&mut drive, Retention::Keeps);
+    run(&mut drive, Readback::Keeps);
     drive.load().unwrap();
     println!("{:?}", drive.medium().unwrap());
     println!("{:?} {:?}", drive.alerts(), drive.statistics());
@@ -79,7 +79,7 @@ fn the_kernel_counts_as_we_do() {
     let mut device = device();
     let before = device.commands_seen().expect("the kernel counts commands");
     for _ in 0..10 {
-        device.execute(&[0; 6], Data::None, Duration::from_secs(10)).unwrap();
+        device.execute(&[0; 6], DataPhase::None, Duration::from_secs(10)).unwrap();
     }
     assert_eq!(device.commands_seen(), Some(before + 10));
     println!("moves up to {} bytes at once", device.data_max());

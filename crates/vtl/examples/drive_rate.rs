@@ -25,7 +25,7 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::Cartridge;
 use capstan_tape::DriveKey;
 use capstan_vtl::iscsi::{Initiator, InitiatorConfig, Server, TargetConfig};
-use capstan_vtl::{KeyAgent, KeyAgentError, LAYOUT_FILE, Library};
+use capstan_vtl::{KeyAgent, KeyAgentError, LAYOUT_FILE, ServedLibrary};
 use rustix::time::{ClockId, clock_gettime};
 
 const BLOCK_LEN: usize = 256 << 10;
@@ -187,7 +187,7 @@ impl Served {
         );
         std::fs::write(folder.join(LAYOUT_FILE), layout).unwrap();
         let agent: Arc<dyn KeyAgent> = Arc::new(OneKey);
-        let library = Arc::new(Library::open(folder, Some(&agent)).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder, Some(&agent)).unwrap());
         let config = TargetConfig { portal: "127.0.0.1:0".parse().unwrap(), ..TargetConfig::new(TARGET) };
         let server = Server::bind(config, library).unwrap();
         let initiator = Initiator::connect(&InitiatorConfig::new(server.local_address(), TARGET)).unwrap();

@@ -9,18 +9,32 @@ use thiserror::Error;
 /// the keys.
 pub trait KeyAgent: Send + Sync {
     /// A key for a volume that is about to be written from the beginning of tape; never one that was used before.
+    ///
+    /// # Errors
+    /// [`KeyAgentError::Refused`] if the drive may not have one; [`KeyAgentError::Unreachable`] if the keys could not
+    /// be asked.
     fn new_key(&self, drive: &str, volser: &Volser, algorithm: Algorithm) -> Result<DriveKey, KeyAgentError>;
 
     /// The first block that is encrypted with a new key is about to be written: from here on it is the volume's key,
     /// and older ones only read. Without this no block goes to the volume: one that is written under a key of which no
     /// record says so may be destroyed as never used.
+    ///
+    /// # Errors
+    /// As [`KeyAgent::new_key`], and [`KeyAgentError::Gone`] if the key was destroyed. The block must not be written
+    /// then.
     fn began(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<(), KeyAgentError>;
 
     /// The key that a volume names, to read it.
+    ///
+    /// # Errors
+    /// [`KeyAgentError::Gone`] if there is no such key any more; else as [`KeyAgent::new_key`].
     fn key(&self, drive: &str, cartridge: Cartridge<'_>, tag: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 
     /// The key to append with to a volume whose first block names `first`: that one, one that followed it, or a new
     /// one, which is on record as begun.
+    ///
+    /// # Errors
+    /// [`KeyAgentError::Gone`] if the volume's key is not there any more; else as [`KeyAgent::new_key`].
     fn key_to_append(&self, drive: &str, cartridge: Cartridge<'_>, first: &KeyTag) -> Result<DriveKey, KeyAgentError>;
 }
 

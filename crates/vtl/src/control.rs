@@ -83,7 +83,7 @@ pub struct LibraryStatus {
     /// Where it listens.
     pub listens: String,
     /// Drives.
-    pub drives: Vec<DriveRow>,
+    pub drives: Vec<ServedDrive>,
     /// Places, and the cartridges in them.
     pub elements: Vec<PlaceRow>,
     /// Names of the initiators that are logged in.
@@ -92,8 +92,7 @@ pub struct LibraryStatus {
 
 /// A drive.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-#[schemars(rename = "ServedDrive")]
-pub struct DriveRow {
+pub struct ServedDrive {
     /// Serial number.
     pub serial: String,
     /// Model.
@@ -134,6 +133,10 @@ pub enum ControlError {
 }
 
 /// Asks the library that is served in a folder.
+///
+/// # Errors
+/// [`ControlError::NotServed`] if no program serves the folder; [`ControlError::Answer`] if it does not answer in time,
+/// or not as this version does.
 pub fn ask(folder: &Path, request: &ControlRequest) -> Result<ControlReply, ControlError> {
     let answer = |error: io::Error| ControlError::Answer(error.into());
     let mut stream = UnixStream::connect(folder.join(SOCKET))

@@ -102,7 +102,7 @@ impl DataIn {
 
 /// How a command ended (SAM-5, 5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum CommandStatus {
     /// GOOD.
     Good = 0x00,
     /// CHECK CONDITION: there are sense data.
@@ -121,7 +121,7 @@ pub enum Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
     /// How it ended.
-    pub status: Status,
+    pub status: CommandStatus,
     /// Sense data, in fixed or descriptor format; empty unless there are any.
     pub sense: Vec<u8>,
     /// How many bytes of data from its initiator the command asks for by its descriptor block; none where that is not
@@ -131,7 +131,7 @@ pub struct Completion {
 
 impl Completion {
     /// Ended well.
-    pub const GOOD: Self = Self { status: Status::Good, sense: Vec::new(), data_out_len: None };
+    pub const GOOD: Self = Self { status: CommandStatus::Good, sense: Vec::new(), data_out_len: None };
 }
 
 /// Task management (SAM-5, 7).

@@ -33,7 +33,7 @@ pub enum VolumeKeyState {
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 #[schemars(rename = "LibraryServed")]
-pub enum Event {
+pub enum TargetEvent {
     /// An initiator has logged in.
     LoggedIn {
         /// Its name.
@@ -169,20 +169,20 @@ pub enum Event {
 }
 
 /// Where events go. It is called under locks of the library: it must neither wait nor ask the library for anything.
-pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+pub type TargetEvents = Arc<dyn Fn(TargetEvent) + Send + Sync>;
 
 /// How much an event matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gravity {
+pub enum EventSeverity {
     /// All is as it should be.
     Notice,
     /// Somebody should do something, or know why something did not happen.
     Trouble,
 }
 
-impl Event {
+impl TargetEvent {
     /// How much it matters.
-    pub fn gravity(&self) -> Gravity {
+    pub fn gravity(&self) -> EventSeverity {
         match self {
             Self::LoggedIn { .. }
             | Self::LoggedOut { .. }
@@ -194,18 +194,18 @@ impl Event {
             | Self::InMailSlot { .. }
             | Self::Imported { .. }
             | Self::Exported { .. }
-            | Self::Mounted { .. } => Gravity::Notice,
+            | Self::Mounted { .. } => EventSeverity::Notice,
             Self::LoginRefused { .. }
             | Self::NotMounted { .. }
             | Self::KeyTrouble { .. }
             | Self::DiskFull { .. }
             | Self::WriteFailed { .. }
             | Self::RemovalPrevented { .. }
-            | Self::Withheld { .. } => Gravity::Trouble,
+            | Self::Withheld { .. } => EventSeverity::Trouble,
         }
     }
 
-    /// Many of it, for [`Event::Withheld`].
+    /// Many of it, for [`TargetEvent::Withheld`].
     fn many(&self) -> &'static str {
         match self {
             Self::LoggedIn { .. } => "logins",
@@ -229,7 +229,7 @@ impl Event {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for TargetEvent {
     /// One line, for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -288,7 +288,7 @@ impl fmt::Display for Event {
 }
 
 /// Nobody listens.
-pub(crate) fn unheard() -> Events {
+pub(crate) fn unheard() -> TargetEvents {
     Arc::new(|_| {})
 }
 
@@ -309,19 +309,19 @@ fn is_full(error: &(dyn Error + 'static)) -> bool {
 #[derive(Clone)]
 pub(crate) struct DriveVoice {
     pub(crate) drive: usize,
-    pub(crate) events: Events,
+    pub(crate) events: TargetEvents,
 }
 
 impl DriveVoice {
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: TargetEvent) {
         (self.events)(event);
     }
 
     pub(crate) fn write_failed(&self, volser: &Volser, error: &(dyn Error + 'static)) {
         let (drive, barcode, reason) = (self.drive, volser.to_string(), with_causes(error));
         self.tell(match is_full(error) {
-            true => Event::DiskFull { drive, barcode, reason },
-            false => Event::WriteFailed { drive, barcode, reason },
+            true => TargetEvent::DiskFull { drive, barcode, reason },
+            false => TargetEvent::WriteFailed { drive, barcode, reason },
         });
     }
 }

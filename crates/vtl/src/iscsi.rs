@@ -72,10 +72,10 @@ mod tests;
 mod text;
 mod wire;
 
-pub use config::{ChapCredentials, ChapSecret, ConfigError, Discovery, Limits, TargetConfig};
+pub use config::{ChapCredentials, ChapSecret, ConfigError, Discovery, TargetConfig, TargetLimits};
 pub use exercise::{exercise_login, exercise_pdus};
 pub use faults::{UnknownWirePoint, WireFaults, WirePoint};
-pub use initiator::{FoundTarget, Initiator, InitiatorConfig, InitiatorError, Outcome, Residual, Unsolicited};
+pub use initiator::{CommandOutcome, FoundTarget, Initiator, InitiatorConfig, InitiatorError, Residual, Unsolicited};
 pub use negotiate::SessionKind;
 pub use server::{ServeError, Server};
 pub use session::SessionStatus;

@@ -216,6 +216,10 @@ impl Layout {
     }
 
     /// Reads the layout of the library in a folder, and checks it.
+    ///
+    /// # Errors
+    /// [`LayoutError::Read`] if there is no such file or it cannot be read; [`LayoutError::Syntax`] if it is no TOML of
+    /// a layout; [`LayoutError::Value`] if a value in it cannot be.
     pub fn read(folder: &Path) -> Result<Self, LayoutError> {
         let path = folder.join(LAYOUT_FILE);
         let text = std::fs::read_to_string(&path).map_err(|source| LayoutError::Read { path: path.clone(), source })?;
@@ -293,6 +297,9 @@ impl Layout {
 
 impl DriveLayout {
     /// Its model's figures.
+    ///
+    /// # Errors
+    /// There is no model of the name in the layout.
     pub fn drive_model(&self) -> Result<DriveModel, capstan_tape::model::ModelError> {
         built_in(&self.model)
     }

@@ -28,14 +28,14 @@ mod shelf;
 mod unit;
 
 pub use agent::{KeyAgent, KeyAgentError};
-pub use control::{ControlError, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow, ask};
-pub use device::{Cancel, Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
-pub use events::{Event, Events, Gravity, VolumeKeyState};
+pub use control::{ControlError, ControlReply, ControlRequest, LibraryStatus, PlaceRow, ServedDrive, ask};
+pub use device::{Cancel, CommandStatus, Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
+pub use events::{EventSeverity, TargetEvent, TargetEvents, VolumeKeyState};
 pub use fault::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, ROBOT_SENSE_ROWS, SENSE_ROWS, drawn_faults};
 pub use layout::{
     CartridgeLayout, DriveLayout, Encryption, LAYOUT_FILE, Layout, LayoutError, LibraryLayout, Pace, TargetLayout,
 };
-pub use library::{DriveStatus, ElementRow, Library, LibraryError};
+pub use library::{DriveStatus, ElementRow, LibraryError, ServedLibrary};
 pub use local::{LocalLibrary, LocalTransport};
 pub use provider_agent::ProviderAgent;
 pub use service::{Service, ServiceError};

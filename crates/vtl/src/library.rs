@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
-use crate::events::{DriveVoice, Event, Events, unheard};
+use crate::events::{DriveVoice, TargetEvent, TargetEvents, unheard};
 use crate::fault::{DeviceFault, FaultOrder, FaultyUnit};
 use crate::layout::{Encryption, Layout, LayoutError};
 use crate::shelf::{Place, Shelf, ShelfError};
@@ -25,11 +25,11 @@ use crate::unit::tape::{DriveConfig, TapeUnit};
 const DATA_OUT_MAX: usize = 16 << 20;
 
 /// A virtual library, in memory and on disk.
-pub struct Library {
+pub struct ServedLibrary {
     layout: Layout,
     robot: ChangerUnit,
     drives: Vec<Arc<TapeUnit>>,
-    events: Events,
+    events: TargetEvents,
 }
 
 /// Why a library cannot be opened.
@@ -78,14 +78,25 @@ pub struct ElementRow {
     pub volser: Option<Volser>,
 }
 
-impl Library {
+impl ServedLibrary {
     /// Opens the library in a folder, which has a layout.
+    ///
+    /// # Errors
+    /// The layout or the shelf cannot be read; [`LibraryError::NoAgent`] if a drive is to fetch keys and there is no
+    /// agent.
     pub fn open(folder: &Path, agent: Option<&Arc<dyn KeyAgent>>) -> Result<Self, LibraryError> {
         Self::open_heard(folder, agent, unheard())
     }
 
-    /// As [`Library::open`]; what happens in it is told.
-    pub fn open_heard(folder: &Path, agent: Option<&Arc<dyn KeyAgent>>, events: Events) -> Result<Self, LibraryError> {
+    /// As [`ServedLibrary::open`]; what happens in it is told.
+    ///
+    /// # Errors
+    /// As [`ServedLibrary::open`].
+    pub fn open_heard(
+        folder: &Path,
+        agent: Option<&Arc<dyn KeyAgent>>,
+        events: TargetEvents,
+    ) -> Result<Self, LibraryError> {
         let layout = Layout::read(folder)?;
         let shelf = Shelf::open(folder, &layout)?;
         let port = format!("{},t,0x0001", layout.target.name);
@@ -139,6 +150,9 @@ impl Library {
     }
 
     /// Makes a cartridge and puts it into a free slot, which it names.
+    ///
+    /// # Errors
+    /// A cartridge of that barcode is there, no slot is free, or the file cannot be written.
     pub fn create(
         &self,
         volser: &Volser,
@@ -151,21 +165,27 @@ impl Library {
             .robot
             .by_hand(|shelf| shelf.create(volser, capacity_bytes, generation, rewritability), true)?
             .to_string();
-        (self.events)(Event::Created { barcode: volser.to_string(), place: place.clone() });
+        (self.events)(TargetEvent::Created { barcode: volser.to_string(), place: place.clone() });
         Ok(place)
     }
 
     /// Takes a cartridge out of the mail slot; where it lies then.
+    ///
+    /// # Errors
+    /// The cartridge is not in the mail slot, or its file cannot be moved.
     pub fn export(&self, volser: &Volser) -> Result<std::path::PathBuf, ShelfError> {
         let outside = self.robot.by_hand(|shelf| shelf.export(volser), true)?;
-        (self.events)(Event::Exported { barcode: volser.to_string() });
+        (self.events)(TargetEvent::Exported { barcode: volser.to_string() });
         Ok(outside)
     }
 
     /// Puts a cartridge that is outside into the mail slot, at the place it names.
+    ///
+    /// # Errors
+    /// No such cartridge is outside, the mail slot is full, or the file cannot be moved.
     pub fn import(&self, volser: &Volser) -> Result<String, ShelfError> {
         let place = self.robot.by_hand(|shelf| shelf.import(volser), true)?.to_string();
-        (self.events)(Event::Imported { barcode: volser.to_string(), place: place.clone() });
+        (self.events)(TargetEvent::Imported { barcode: volser.to_string(), place: place.clone() });
         Ok(place)
     }
 
@@ -177,6 +197,9 @@ impl Library {
     }
 
     /// Orders a fault; the cartridge that it names must be there.
+    ///
+    /// # Errors
+    /// In words: the fault names a cartridge or drive that is not there.
     pub fn inject(&self, order: &FaultOrder) -> Result<(), String> {
         let volser = match &order.fault {
             DeviceFault::ChangeTape { volser, .. } | DeviceFault::WrongTape { volser } => Some(volser),
@@ -231,7 +254,7 @@ impl Library {
     }
 }
 
-impl DeviceServer for Library {
+impl DeviceServer for ServedLibrary {
     fn execute(&self, request: &Request<'_>, data_in: &mut DataIn) -> Completion {
         if request.cdb.first() == Some(&0xa0) {
             data_in.clear();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_format::Volser;
-use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
-use capstan_tape::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
+use capstan_tape::hardware::{DriveCompression, ScsiChanger, ScsiDrive};
+use capstan_tape::scsi::{DataPhase, Reply, ScsiStatus, SenseData, Transport, TransportError};
 use capstan_tape::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, PaceClock};
 
 use crate::device::{Cancel, DataIn, DeviceServer, Nexus, Request};
-use crate::library::Library;
+use crate::library::ServedLibrary;
 
 /// A host's way to one unit.
 pub struct LocalTransport {
@@ -36,25 +36,25 @@ impl LocalTransport {
 }
 
 impl Transport for LocalTransport {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
-        let data_out = if let Data::Out(bytes) = &data { *bytes } else { &[] };
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        let data_out = if let DataPhase::Out(bytes) = &data { *bytes } else { &[] };
         let request = Request { nexus: &self.nexus, lun: self.lun, cdb, data_out, cancel: &self.cancel };
         let done = self.device.execute(&request, &mut self.data_in);
-        if done.status == crate::device::Status::Lost {
+        if done.status == crate::device::CommandStatus::Lost {
             // A host waits for as long as it said; nobody needs to wait here.
             return Err(TransportError::Timeout { opcode: cdb.first().copied().unwrap_or_default(), after: timeout });
         }
         let moved = match data {
-            Data::None => 0,
-            Data::Out(bytes) => done.data_out_len.map_or(bytes.len(), |taken| (taken as usize).min(bytes.len())),
-            Data::In(buffer) => {
+            DataPhase::None => 0,
+            DataPhase::Out(bytes) => done.data_out_len.map_or(bytes.len(), |taken| (taken as usize).min(bytes.len())),
+            DataPhase::In(buffer) => {
                 let moved = self.data_in.bytes().len().min(buffer.len());
                 buffer[..moved].copy_from_slice(&self.data_in.bytes()[..moved]);
                 moved
             }
         };
         let sense = SenseData::of_bytes(&done.sense);
-        Ok(Reply { status: Status::of_code(done.status as u8), sense, moved })
+        Ok(Reply { status: ScsiStatus::of_code(done.status as u8), sense, moved })
     }
 
     fn data_max(&self) -> usize {
@@ -81,7 +81,7 @@ impl PaceClock for HurriedClock {
 /// The library as a host in the same process has it: to mount from, as from a real one. What a host would wait for
 /// takes no time.
 pub struct LocalLibrary {
-    library: Arc<Library>,
+    library: Arc<ServedLibrary>,
     initiator: String,
     /// One for each drive, shared with who uses it.
     in_use: Vec<Arc<()>>,
@@ -89,7 +89,7 @@ pub struct LocalLibrary {
 
 impl LocalLibrary {
     /// The library of a host of this name.
-    pub fn new(library: Arc<Library>, initiator: &str) -> Self {
+    pub fn new(library: Arc<ServedLibrary>, initiator: &str) -> Self {
         let in_use = library.drives().iter().map(|_| Arc::new(())).collect();
         Self { library, initiator: initiator.to_owned(), in_use }
     }
@@ -138,7 +138,7 @@ impl capstan_tape::Library for LocalLibrary {
             return Err(ChangerError::InUse { what: format!("drive {drive}"), holder: "this process".to_owned() });
         }
         let way = LocalTransport { _in_use: Some(Arc::clone(in_use)), ..self.way(u64::from(drive) + 1) };
-        let drive = ScsiDrive::open(way, format!("drive-{drive}"), Compression::Off)?;
+        let drive = ScsiDrive::open(way, format!("drive-{drive}"), DriveCompression::Off)?;
         Ok(Box::new(drive.with_clock(Box::new(HurriedClock::default()))))
     }
 

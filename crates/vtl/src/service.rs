@@ -13,16 +13,16 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::agent::KeyAgent;
-use crate::control::{self, ControlReply, ControlRequest, DriveRow, LibraryStatus, PlaceRow};
+use crate::control::{self, ControlReply, ControlRequest, LibraryStatus, PlaceRow, ServedDrive};
 use crate::device::DeviceServer;
-use crate::events::{Events, Teller};
+use crate::events::{TargetEvents, Teller};
 use crate::iscsi::{ChapCredentials, ChapSecret, ConfigError, ServeError, Server, TargetConfig, WireFaults, WirePoint};
 use crate::layout::TargetLayout;
-use crate::library::{Library, LibraryError};
+use crate::library::{LibraryError, ServedLibrary};
 
 /// A library that is served until it is stopped.
 pub struct Service {
-    library: Arc<Library>,
+    library: Arc<ServedLibrary>,
     server: Arc<Server>,
     folder: PathBuf,
     stopping: Arc<AtomicBool>,
@@ -81,17 +81,21 @@ pub enum ServiceError {
 impl Service {
     /// Opens the library in a folder and serves it, at another address than its layout says if one is given. What
     /// happens then, the listener is told, on a thread of its own: it may take its time.
+    ///
+    /// # Errors
+    /// [`ServiceError::Control`] if another program serves the folder; [`ServiceError::Open`] if everyone could read
+    /// and write the cartridges; else the library, the CHAP secret or the listener cannot be opened.
     pub fn start(
         folder: &Path,
         agent: Option<&Arc<dyn KeyAgent>>,
         listen: Option<SocketAddr>,
-        listener: Events,
+        listener: TargetEvents,
     ) -> Result<Self, ServiceError> {
         let on_control = |source| ServiceError::Control { folder: folder.to_owned(), source };
         // First of all: two programs at one library would each move its cartridges.
         let socket = control::listen(folder).map_err(on_control)?;
         let (teller, events) = Teller::start(listener).map_err(on_control)?;
-        let library = Arc::new(Library::open_heard(folder, agent, Arc::clone(&events))?);
+        let library = Arc::new(ServedLibrary::open_heard(folder, agent, Arc::clone(&events))?);
         let config = target_config(folder, &library.layout().target, listen)?;
         let wire = Arc::<WireFaults>::default();
         let device = Arc::clone(&library) as Arc<dyn DeviceServer>;
@@ -117,7 +121,7 @@ impl Service {
     }
 
     /// What is served.
-    pub fn library(&self) -> &Library {
+    pub fn library(&self) -> &ServedLibrary {
         &self.library
     }
 
@@ -166,7 +170,7 @@ fn target_config(
     Ok(config)
 }
 
-fn act(library: &Library, server: &Server, wire: &WireFaults, request: ControlRequest) -> ControlReply {
+fn act(library: &ServedLibrary, server: &Server, wire: &WireFaults, request: ControlRequest) -> ControlReply {
     let volser = |barcode: &str| Volser::new(barcode).map_err(|error| error.to_string());
     let told = |done: Result<String, String>| done.map_or_else(ControlReply::Refused, ControlReply::Done);
     match request {
@@ -205,8 +209,8 @@ fn act(library: &Library, server: &Server, wire: &WireFaults, request: ControlRe
     }
 }
 
-fn status(library: &Library, server: &Server) -> LibraryStatus {
-    let drives = library.drives().into_iter().map(|drive| DriveRow {
+fn status(library: &ServedLibrary, server: &Server) -> LibraryStatus {
+    let drives = library.drives().into_iter().map(|drive| ServedDrive {
         serial: drive.serial,
         model: drive.model,
         barcode: drive.volser.map(|volser| volser.to_string()),

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use capstan_tape::scsi::command::Length;
 use capstan_tape::scsi::{Command, SenseData, SenseKey};
-use capstan_vtl::{Cancel, Completion, DataIn, DeviceServer, LAYOUT_FILE, Library, Nexus, Request, Status};
+use capstan_vtl::{
+    Cancel, CommandStatus, Completion, DataIn, DeviceServer, LAYOUT_FILE, Nexus, Request, ServedLibrary,
+};
 
 /// As fast as the disk, to fill the tape; then at the pace of 80 MB/s, at which VERIFY of the tape takes 3 s and more.
 const QUICK: &str = "[[drive]]\nmodel = \"LTO-3\"\nencryption = \"none\"\n\
@@ -21,24 +23,24 @@ const WHOLE: Command = Command::Verify {
     compare: false,
 };
 
-fn run(library: &Library, command: &Command, data_out: &[u8], cancel: &Cancel) -> Completion {
+fn run(library: &ServedLibrary, command: &Command, data_out: &[u8], cancel: &Cancel) -> Completion {
     let nexus = Nexus { initiator: "host".to_owned(), session: 1 };
     let lun = u64::from(!matches!(command, Command::MoveMedium { .. }));
     library.execute(&Request { nexus: &nexus, lun, cdb: &command.to_cdb(), data_out, cancel }, &mut DataIn::default())
 }
 
-fn good(library: &Library, command: &Command, data_out: &[u8]) {
+fn good(library: &ServedLibrary, command: &Command, data_out: &[u8]) {
     let unattended = (0..8).map(|_| run(library, command, data_out, &Cancel::default()));
     let mut answers = unattended.skip_while(|done| done.sense.get(2).is_some_and(|key| key & 0xf == 6));
     let done = answers.next().unwrap();
-    assert_eq!(done.status, Status::Good, "{command:?}: {:?}", SenseData::of_bytes(&done.sense));
+    assert_eq!(done.status, CommandStatus::Good, "{command:?}: {:?}", SenseData::of_bytes(&done.sense));
 }
 
 /// A tape that VERIFY reads for seconds, at its beginning.
-fn long_tape() -> (tempfile::TempDir, Arc<Library>) {
+fn long_tape() -> (tempfile::TempDir, Arc<ServedLibrary>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(LAYOUT_FILE), QUICK).unwrap();
-    let library = Library::open(folder.path(), None).unwrap();
+    let library = ServedLibrary::open(folder.path(), None).unwrap();
     good(&library, &Command::MoveMedium { transport: 0, from: 1000, to: 500 }, &[]);
     let block = vec![7; BLOCK_LEN];
     for _ in 0..BLOCKS {
@@ -48,13 +50,13 @@ fn long_tape() -> (tempfile::TempDir, Arc<Library>) {
     drop(library);
     let slow = QUICK.replace("encryption", "pace = \"model\"\nencryption");
     std::fs::write(folder.path().join(LAYOUT_FILE), slow).unwrap();
-    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
     good(&library, &Command::Rewind { immediate: false }, &[]);
     (folder, library)
 }
 
 /// Begins VERIFY of all of it, has it given up, and returns its end and how long it lasted.
-fn given_up(library: &Arc<Library>, how: impl FnOnce(&Library, &Cancel)) -> (Completion, Duration) {
+fn given_up(library: &Arc<ServedLibrary>, how: impl FnOnce(&ServedLibrary, &Cancel)) -> (Completion, Duration) {
     let cancel = Cancel::default();
     let (begun, at_drive, wanted) = (Instant::now(), Arc::clone(library), cancel.clone());
     let verify = std::thread::spawn(move || run(&at_drive, &WHOLE, &[], &wanted));

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{Agent, Argon2Cost, KeyGroup, KeyState, Name, Period, Policy, SealedStore, Unlock};
-use capstan_tape::scsi::{Data, Status, Transport};
-use capstan_vtl::{DeviceServer, KeyAgent, LAYOUT_FILE, Library, LocalTransport, Nexus, ProviderAgent, TaskFunction};
+use capstan_tape::scsi::{DataPhase, ScsiStatus, Transport};
+use capstan_vtl::{
+    DeviceServer, KeyAgent, LAYOUT_FILE, LocalTransport, Nexus, ProviderAgent, ServedLibrary, TaskFunction,
+};
 
 const LAYOUT: &str = "[[drive]]\nmodel = \"LTO-9\"\nencryption = \"agent\"\n\
                       [[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n";
@@ -44,36 +46,36 @@ impl Bench {
         SealedStore::create(&path, &unlock(), cost).unwrap();
         let agent: Arc<dyn KeyAgent> =
             Arc::new(ProviderAgent::new(Mutex::new(SealedStore::open(&path, &unlock()).unwrap())));
-        let library: Arc<dyn DeviceServer> = Arc::new(Library::open(folder.path(), Some(&agent)).unwrap());
+        let library: Arc<dyn DeviceServer> = Arc::new(ServedLibrary::open(folder.path(), Some(&agent)).unwrap());
         let drive = LocalTransport::new(Arc::clone(&library), "a host", 1);
         let mut bench = Self { library: Arc::clone(&library), drive, folder };
         // From slot 1000 to drive 500.
         let mut robot = LocalTransport::new(library, "a host", 0);
         let load = [0xa5, 0, 0, 1, 3, 0xe8, 1, 0xf4, 0, 0, 0, 0];
-        while robot.execute(&load, Data::None, Duration::MAX).unwrap().status != Status::Good {}
+        while robot.execute(&load, DataPhase::None, Duration::MAX).unwrap().status != ScsiStatus::Good {}
         while bench.asks(&[0; 6]).is_err() {}
         bench
     }
 
     fn asks(&mut self, cdb: &[u8]) -> Result<(), (u8, u8, u8)> {
-        self.sends(cdb, Data::None)
+        self.sends(cdb, DataPhase::None)
     }
 
     fn writes(&mut self) -> Result<(), (u8, u8, u8)> {
-        self.sends(&WRITE, Data::Out(BLOCK))
+        self.sends(&WRITE, DataPhase::Out(BLOCK))
     }
 
     fn reads(&mut self) -> Result<(), (u8, u8, u8)> {
         let mut block = [0; BLOCK.len()];
-        self.sends(&READ, Data::In(&mut block))?;
+        self.sends(&READ, DataPhase::In(&mut block))?;
         assert_eq!(&block, BLOCK);
         Ok(())
     }
 
     /// Sends a command; the sense data, if it fails.
-    fn sends(&mut self, cdb: &[u8], data: Data<'_>) -> Result<(), (u8, u8, u8)> {
+    fn sends(&mut self, cdb: &[u8], data: DataPhase<'_>) -> Result<(), (u8, u8, u8)> {
         let reply = self.drive.execute(cdb, data, Duration::MAX).unwrap();
-        if reply.status == Status::Good {
+        if reply.status == ScsiStatus::Good {
             return Ok(());
         }
         let sense = reply.sense.unwrap().sense;

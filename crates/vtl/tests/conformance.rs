@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use capstan_tape::conformance::{Retention, run};
-use capstan_tape::hardware::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::conformance::{Readback, run};
+use capstan_tape::hardware::{BlockProtection, DriveCompression, ScsiChanger, ScsiDrive};
 use capstan_tape::{Changer, Drive, DriveError, ElementAddress, WriteOutcome};
-use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
+use capstan_vtl::{DeviceServer, LAYOUT_FILE, LocalTransport, ServedLibrary};
 
-fn library(layout: &str) -> (tempfile::TempDir, Arc<Library>) {
+fn library(layout: &str) -> (tempfile::TempDir, Arc<ServedLibrary>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
     (folder, library)
 }
 
-fn drive(library: &Arc<Library>, lun: u64) -> ScsiDrive<LocalTransport> {
+fn drive(library: &Arc<ServedLibrary>, lun: u64) -> ScsiDrive<LocalTransport> {
     let device = Arc::clone(library) as Arc<dyn DeviceServer>;
     let name = format!("unit {lun}");
-    ScsiDrive::open(LocalTransport::new(device, "a host", lun), name, Compression::Off).unwrap()
+    ScsiDrive::open(LocalTransport::new(device, "a host", lun), name, DriveCompression::Off).unwrap()
 }
 
 /// A mover that was gone kept its drive for ever: nobody knew whether it lived.
@@ -29,7 +29,7 @@ fn a_drive_is_taken_over_from_a_mover_that_is_gone() {
     changer(&library).load(&"A00001L9".parse().unwrap(), 0).unwrap();
     let of = |host: &str| {
         let device = Arc::clone(&library) as Arc<dyn DeviceServer>;
-        ScsiDrive::open(LocalTransport::new(device, host, 1), format!("of {host}"), Compression::Off).unwrap()
+        ScsiDrive::open(LocalTransport::new(device, host, 1), format!("of {host}"), DriveCompression::Off).unwrap()
     };
     let (mut one, mut two) = (of("one"), of("two"));
     one.load().unwrap();
@@ -48,7 +48,7 @@ fn a_drive_is_taken_over_from_a_mover_that_is_gone() {
     assert_eq!(two.reservation_holder(), None);
 }
 
-fn changer(library: &Arc<Library>) -> ScsiChanger<LocalTransport> {
+fn changer(library: &Arc<ServedLibrary>) -> ScsiChanger<LocalTransport> {
     ScsiChanger::open(LocalTransport::new(Arc::clone(library) as Arc<dyn DeviceServer>, "a host", 0), "the library")
         .unwrap()
 }
@@ -66,7 +66,7 @@ fn conforms_with(drive_layout: &str, protection: BlockProtection) {
     let mut drive = drive(&library, 1).with_protection(protection);
     drive.load().unwrap();
     assert_eq!(drive.protection().is_some(), protection == BlockProtection::WhereOffered);
-    run(&mut drive, Retention::Keeps);
+    run(&mut drive, Readback::Keeps);
     assert_eq!(library.drives()[0].unverified_writes, 0, "a write to a position that was not asked for");
 }
 

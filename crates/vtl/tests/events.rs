@@ -11,8 +11,8 @@ use capstan_tape::scsi::Command;
 use capstan_tape::scsi::command::Length;
 use capstan_vtl::iscsi::{ChapCredentials, ChapSecret, Initiator, InitiatorConfig};
 use capstan_vtl::{
-    CommandClass, ControlReply, ControlRequest, DeviceFault, Event, Events, FaultOrder, FaultyUnit, KeyAgent,
-    LAYOUT_FILE, ProviderAgent, Service, VolumeKeyState, ask,
+    CommandClass, ControlReply, ControlRequest, DeviceFault, FaultOrder, FaultyUnit, KeyAgent, LAYOUT_FILE,
+    ProviderAgent, Service, TargetEvent, TargetEvents, VolumeKeyState, ask,
 };
 use zeroize::Zeroizing;
 
@@ -25,13 +25,13 @@ const LAYOUT: &str = "[target]\nname = \"iqn.2026-01.org.capstan:events\"\nliste
 /// All that was told.
 #[derive(Default)]
 struct Log {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<TargetEvent>>,
     more: Condvar,
 }
 
 impl Log {
     /// Waits for an event, and drops it and all that came before.
-    fn expect(&self, what: &str, is: impl Fn(&Event) -> bool) -> Event {
+    fn expect(&self, what: &str, is: impl Fn(&TargetEvent) -> bool) -> TargetEvent {
         let events = self.events.lock().unwrap();
         let patience = Duration::from_secs(20);
         let (mut events, waited) =
@@ -69,7 +69,7 @@ impl Bench {
             Arc::new(ProviderAgent::new(Mutex::new(SealedStore::open(&store(folder.path()), &unlock()).unwrap())));
         let log = Arc::<Log>::default();
         let into = Arc::clone(&log);
-        let listener: Events = Arc::new(move |event| {
+        let listener: TargetEvents = Arc::new(move |event| {
             into.events.lock().unwrap().push(event);
             into.more.notify_all();
         });
@@ -106,23 +106,24 @@ fn who_comes_what_is_mounted_and_what_goes_wrong_is_told() {
     let log = Arc::clone(&bench.log);
     let name = "iqn.2026-01.example:one";
     assert!(bench.initiator(name, b"another secret, wrong").is_err());
-    let refused = log.expect("a refused login", |event| matches!(event, Event::LoginRefused { .. }));
+    let refused = log.expect("a refused login", |event| matches!(event, TargetEvent::LoginRefused { .. }));
     let text = refused.to_string();
     assert!(text.contains(name) && text.contains("127.0.0.1:") && text.contains("CHAP name or secret"), "{text}");
     assert!(!format!("{refused:?}").contains("another secret"), "what was tried is nobody's business");
 
     let mut host = bench.initiator(name, SECRET).unwrap();
-    log.expect("a login", |event| matches!(event, Event::LoggedIn { initiator, .. } if initiator == name));
+    log.expect("a login", |event| matches!(event, TargetEvent::LoggedIn { initiator, .. } if initiator == name));
     let load = Command::MoveMedium { transport: 0, from: 1000, to: 500 };
     assert_eq!(sends(&mut host, 0, &load, &[]), 0);
-    let mounted = Event::Mounted { drive: 0, barcode: "A00001L9".to_owned(), key: Some(VolumeKeyState::Blank) };
+    let mounted = TargetEvent::Mounted { drive: 0, barcode: "A00001L9".to_owned(), key: Some(VolumeKeyState::Blank) };
     log.expect("a mount", |event| *event == mounted);
 
     let prevent = |prevent| Command::PreventRemoval { prevent };
     let home = Command::MoveMedium { transport: 0, from: 500, to: 300 };
     assert_eq!(sends(&mut host, 1, &prevent(true), &[]), 0);
     assert_eq!(sends(&mut host, 0, &home, &[]), 2);
-    let told = log.expect("a removal that was prevented", |event| matches!(event, Event::RemovalPrevented { .. }));
+    let told =
+        log.expect("a removal that was prevented", |event| matches!(event, TargetEvent::RemovalPrevented { .. }));
     assert!(told.to_string().contains(name), "by whom: {told}");
     assert_eq!(sends(&mut host, 1, &prevent(false), &[]), 0);
 
@@ -134,10 +135,10 @@ fn who_comes_what_is_mounted_and_what_goes_wrong_is_told() {
     let order = FaultOrder { unit, at, passing: 0, fault: DeviceFault::LoseWrites { told_after: 8 } };
     bench.asks(&ControlRequest::Inject { order });
     assert_eq!(sends(&mut host, 1, &write, b"01234567"), 0);
-    let happened = Event::FaultHappened { unit: "drive 0".to_owned(), fault: "lose-writes:8".to_owned() };
+    let happened = TargetEvent::FaultHappened { unit: "drive 0".to_owned(), fault: "lose-writes:8".to_owned() };
     log.expect("a fault", |event| *event == happened);
     assert_eq!(sends(&mut host, 1, &flush, &[]), 2);
-    log.expect("a failed write", |event| matches!(event, Event::WriteFailed { drive: 0, .. }));
+    log.expect("a failed write", |event| matches!(event, TargetEvent::WriteFailed { drive: 0, .. }));
 
     // A key that somebody destroys is missed at the next flush.
     bench.asks(&ControlRequest::Forgive);
@@ -151,16 +152,16 @@ fn who_comes_what_is_mounted_and_what_goes_wrong_is_told() {
     }
     let _ = sends(&mut host, 1, &write, b"01234567");
     assert_eq!(sends(&mut host, 1, &flush, &[]), 2);
-    let trouble = log.expect("a key that is gone", |event| matches!(event, Event::KeyTrouble { .. })).to_string();
+    let trouble = log.expect("a key that is gone", |event| matches!(event, TargetEvent::KeyTrouble { .. })).to_string();
     assert!(trouble.contains("was destroyed") && trouble.contains("Read another copy"), "{trouble}");
 
     while sends(&mut host, 0, &home, &[]) != 0 {}
-    log.expect("a dismount", |event| matches!(event, Event::Dismounted { .. }));
-    log.expect("where it is", |event| matches!(event, Event::InMailSlot { place, .. } if place == "mail 0"));
+    log.expect("a dismount", |event| matches!(event, TargetEvent::Dismounted { .. }));
+    log.expect("where it is", |event| matches!(event, TargetEvent::InMailSlot { place, .. } if place == "mail 0"));
     bench.asks(&ControlRequest::Export { barcode: "A00001L9".to_owned() });
-    log.expect("an export", |event| matches!(event, Event::Exported { .. }));
+    log.expect("an export", |event| matches!(event, TargetEvent::Exported { .. }));
     bench.asks(&ControlRequest::Import { barcode: "A00001L9".to_owned() });
-    log.expect("an import", |event| matches!(event, Event::Imported { .. }));
+    log.expect("an import", |event| matches!(event, TargetEvent::Imported { .. }));
     let order = FaultOrder {
         unit: FaultyUnit::Robot,
         at: CommandClass::Carry,
@@ -170,13 +171,14 @@ fn who_comes_what_is_mounted_and_what_goes_wrong_is_told() {
     bench.asks(&ControlRequest::Inject { order });
     let load = Command::MoveMedium { transport: 0, from: 300, to: 500 };
     assert_eq!(sends(&mut host, 0, &load, &[]), 2);
-    log.expect("an open door", |event| *event == Event::DoorOpened { commands: 1 });
-    log.expect("a closed one", |event| *event == Event::DoorClosed);
+    log.expect("an open door", |event| *event == TargetEvent::DoorOpened { commands: 1 });
+    log.expect("a closed one", |event| *event == TargetEvent::DoorClosed);
     assert_eq!(sends(&mut host, 0, &load, &[]), 0);
-    let mounted = |event: &Event| matches!(event, Event::Mounted { key: Some(VolumeKeyState::Missing), .. });
+    let mounted =
+        |event: &TargetEvent| matches!(event, TargetEvent::Mounted { key: Some(VolumeKeyState::Missing), .. });
     log.expect("a mount without a key", mounted);
     host.logout().unwrap();
-    log.expect("a logout", |event| matches!(event, Event::LoggedOut { initiator, .. } if initiator == name));
+    log.expect("a logout", |event| matches!(event, TargetEvent::LoggedOut { initiator, .. } if initiator == name));
     assert!(bench.service.stop().is_empty());
 }
 
@@ -189,7 +191,7 @@ fn a_flood_of_refused_logins_is_counted() {
     }
     bench.service.stop();
     let events = bench.log.events.lock().unwrap();
-    let told = events.iter().filter(|event| matches!(event, Event::LoginRefused { .. })).count();
-    let Some(Event::Withheld { count, .. }) = events.last() else { panic!("{events:?}") };
+    let told = events.iter().filter(|event| matches!(event, TargetEvent::LoginRefused { .. })).count();
+    let Some(TargetEvent::Withheld { count, .. }) = events.last() else { panic!("{events:?}") };
     assert!(told <= 40 && told as u64 + count == 60, "{told} told, {count} counted");
 }

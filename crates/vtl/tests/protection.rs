@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_tape::hardware::{BlockProtection, Compression, ScsiChanger, ScsiDrive};
-use capstan_tape::scsi::protection::{Protection, ProtectionMethod};
-use capstan_tape::scsi::{Data, Reply, Status, Transport, TransportError};
+use capstan_tape::hardware::{BlockProtection, DriveCompression, ScsiChanger, ScsiDrive};
+use capstan_tape::scsi::protection::{LogicalBlockProtection, ProtectionMethod};
+use capstan_tape::scsi::{DataPhase, Reply, ScsiStatus, Transport, TransportError};
 use capstan_tape::{Changer, Drive, DriveError, Flush, ReadOutcome};
-use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport};
+use capstan_vtl::{DeviceServer, LAYOUT_FILE, LocalTransport, ServedLibrary};
 
 const READ: u8 = 0x08;
 const WRITE: u8 = 0x0a;
@@ -37,15 +37,15 @@ impl BadCable {
 }
 
 impl Transport for BadCable {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         match data {
-            Data::Out(bytes) if cdb[0] == WRITE && self.flips(WRITE) => {
+            DataPhase::Out(bytes) if cdb[0] == WRITE && self.flips(WRITE) => {
                 let mut damaged = bytes.to_vec();
                 damaged[bytes.len() / 2] ^= 0x10;
-                self.way.execute(cdb, Data::Out(&damaged), timeout)
+                self.way.execute(cdb, DataPhase::Out(&damaged), timeout)
             }
-            Data::In(room) if cdb[0] == READ && self.flips(READ) => {
-                let reply = self.way.execute(cdb, Data::In(room), timeout)?;
+            DataPhase::In(room) if cdb[0] == READ && self.flips(READ) => {
+                let reply = self.way.execute(cdb, DataPhase::In(room), timeout)?;
                 room[reply.moved / 2] ^= 0x10;
                 Ok(reply)
             }
@@ -59,7 +59,7 @@ impl Transport for BadCable {
 }
 
 struct Bench {
-    library: Arc<Library>,
+    library: Arc<ServedLibrary>,
     flips: Flips,
     _folder: tempfile::TempDir,
 }
@@ -68,7 +68,7 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(LAYOUT_FILE), LAYOUT).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
         let bench = Self { library, flips: Flips::default(), _folder: folder };
         ScsiChanger::open(bench.way(0), "the library").unwrap().load(&"A00001L9".parse().unwrap(), 0).unwrap();
         bench
@@ -80,7 +80,7 @@ impl Bench {
 
     fn drive(&self, wish: BlockProtection) -> ScsiDrive<BadCable> {
         let cable = BadCable { way: self.way(1), flips: Arc::clone(&self.flips) };
-        let mut drive = ScsiDrive::open(cable, "a drive", Compression::Off).unwrap().with_protection(wish);
+        let mut drive = ScsiDrive::open(cable, "a drive", DriveCompression::Off).unwrap().with_protection(wish);
         drive.load().unwrap();
         drive
     }
@@ -205,32 +205,32 @@ struct Host(LocalTransport);
 impl Host {
     fn new(bench: &Bench) -> Self {
         let mut host = Self(bench.way(1));
-        while host.asks(&[0; 6], Data::None).is_err() {}
+        while host.asks(&[0; 6], DataPhase::None).is_err() {}
         host
     }
 
     /// How many bytes were moved; or key, code and qualifier.
-    fn asks(&mut self, cdb: &[u8], data: Data<'_>) -> Result<usize, (u8, u8, u8)> {
+    fn asks(&mut self, cdb: &[u8], data: DataPhase<'_>) -> Result<usize, (u8, u8, u8)> {
         let reply = self.0.execute(cdb, data, Duration::from_secs(1)).unwrap();
         match (reply.status, reply.sense) {
-            (Status::Good, _) => Ok(reply.moved),
-            (Status::CheckCondition, Some(data)) => Err(data.codes()),
+            (ScsiStatus::Good, _) => Ok(reply.moved),
+            (ScsiStatus::CheckCondition, Some(data)) => Err(data.codes()),
             other => panic!("{other:?}"),
         }
     }
 
-    fn protects(&mut self, protection: Protection) -> Result<usize, (u8, u8, u8)> {
+    fn protects(&mut self, protection: LogicalBlockProtection) -> Result<usize, (u8, u8, u8)> {
         let select = [&[0, 0, 0x10, 0][..], &protection.to_page()].concat();
-        self.asks(&[0x15, 0x10, 0, 0, select.len() as u8, 0], Data::Out(&select))
+        self.asks(&[0x15, 0x10, 0, 0, select.len() as u8, 0], DataPhase::Out(&select))
     }
 
     fn writes(&mut self, bytes: &[u8]) -> Result<usize, (u8, u8, u8)> {
-        self.asks(&[WRITE, 0, 0, (bytes.len() >> 8) as u8, bytes.len() as u8, 0], Data::Out(bytes))
+        self.asks(&[WRITE, 0, 0, (bytes.len() >> 8) as u8, bytes.len() as u8, 0], DataPhase::Out(bytes))
     }
 
     fn lbn(&mut self) -> u64 {
         let mut bytes = [0; 32];
-        self.asks(&[0x34, 0x06, 0, 0, 0, 0, 0, 0, 0, 0], Data::In(&mut bytes)).unwrap();
+        self.asks(&[0x34, 0x06, 0, 0, 0, 0, 0, 0, 0, 0], DataPhase::In(&mut bytes)).unwrap();
         u64::from_be_bytes(bytes[8..16].try_into().unwrap())
     }
 }
@@ -240,7 +240,7 @@ fn the_unit_takes_both_methods_and_refuses_what_does_not_fit() {
     for method in [ProtectionMethod::ReedSolomon, ProtectionMethod::Crc32c] {
         let bench = Bench::new();
         let mut host = Host::new(&bench);
-        host.protects(Protection::both_ways(method)).unwrap();
+        host.protects(LogicalBlockProtection::both_ways(method)).unwrap();
         let good = [&block(0)[..], &method.checksum(&block(0))].concat();
         host.writes(&good).unwrap();
         // LOGICAL BLOCK GUARD CHECK FAILED, and the tape stays where it is.
@@ -251,23 +251,23 @@ fn the_unit_takes_both_methods_and_refuses_what_does_not_fit() {
         // Nothing but a checksum is no block.
         assert_eq!(host.writes(&[0; 4]), Err((5, 0x24, 0x00)));
         host.writes(&good).unwrap();
-        host.asks(&[0x01, 0, 0, 0, 0, 0], Data::None).unwrap();
+        host.asks(&[0x01, 0, 0, 0, 0, 0], DataPhase::None).unwrap();
         // Blocks come with their checksums, which count.
         let mut read = vec![0; 904];
-        assert_eq!(host.asks(&[READ, 0, 0, 0x03, 0x88, 0], Data::In(&mut read)), Ok(904));
+        assert_eq!(host.asks(&[READ, 0, 0, 0x03, 0x88, 0], DataPhase::In(&mut read)), Ok(904));
         assert_eq!(read, good);
         // A buffer without room for it is too short for the block.
-        let short = host.asks(&[READ, 0, 0, 0x03, 0x84, 0], Data::In(&mut read[..900]));
+        let short = host.asks(&[READ, 0, 0, 0x03, 0x84, 0], DataPhase::In(&mut read[..900]));
         assert_eq!(short, Err((0, 0, 0)));
         assert_eq!(host.lbn(), 2);
         // VERIFY by the method, of two blocks; without a method there is nothing to verify by.
-        host.asks(&[0x01, 0, 0, 0, 0, 0], Data::None).unwrap();
-        host.asks(&[0x13, 0x30, 0, 0, 0, 0], Data::None).unwrap();
-        host.protects(Protection::NONE).unwrap();
-        host.asks(&[0x01, 0, 0, 0, 0, 0], Data::None).unwrap();
-        assert_eq!(host.asks(&[0x13, 0x30, 0, 0, 0, 0], Data::None), Err((5, 0x24, 0x00)));
+        host.asks(&[0x01, 0, 0, 0, 0, 0], DataPhase::None).unwrap();
+        host.asks(&[0x13, 0x30, 0, 0, 0, 0], DataPhase::None).unwrap();
+        host.protects(LogicalBlockProtection::NONE).unwrap();
+        host.asks(&[0x01, 0, 0, 0, 0, 0], DataPhase::None).unwrap();
+        assert_eq!(host.asks(&[0x13, 0x30, 0, 0, 0, 0], DataPhase::None), Err((5, 0x24, 0x00)));
         // What was written protected reads as what it is.
-        assert_eq!(host.asks(&[READ, 0, 0, 0x03, 0x84, 0], Data::In(&mut read[..900])), Ok(900));
+        assert_eq!(host.asks(&[READ, 0, 0, 0x03, 0x84, 0], DataPhase::In(&mut read[..900])), Ok(900));
         assert_eq!(read[..900], block(0));
     }
 }
@@ -277,13 +277,14 @@ fn the_unit_says_which_methods_it_has() {
     let bench = Bench::new();
     let mut host = Host::new(&bench);
     let mut page = [0; 64];
-    let len = host.asks(&[0x12, 1, 0xb5, 0, 64, 0], Data::In(&mut page)).unwrap();
+    let len = host.asks(&[0x12, 1, 0xb5, 0, 64, 0], DataPhase::In(&mut page)).unwrap();
     assert_eq!(page[..len], [1, 0xb5, 0, 12, 0, 0, 0, 0, 3, 1, 4, 0xc0, 3, 2, 4, 0xc0]);
     let mut supported = [0; 64];
-    let len = host.asks(&[0x12, 1, 0x00, 0, 64, 0], Data::In(&mut supported)).unwrap();
+    let len = host.asks(&[0x12, 1, 0x00, 0, 64, 0], DataPhase::In(&mut supported)).unwrap();
     assert!(supported[4..len].contains(&0xb5));
     // A method that nobody has.
-    let mut select = [&[0, 0, 0x10, 0][..], &Protection::both_ways(ProtectionMethod::Crc32c).to_page()].concat();
+    let mut select =
+        [&[0, 0, 0x10, 0][..], &LogicalBlockProtection::both_ways(ProtectionMethod::Crc32c).to_page()].concat();
     select[8] = 3;
-    assert_eq!(host.asks(&[0x15, 0x10, 0, 0, select.len() as u8, 0], Data::Out(&select)), Err((5, 0x26, 0x00)));
+    assert_eq!(host.asks(&[0x15, 0x10, 0, 0, select.len() as u8, 0], DataPhase::Out(&select)), Err((5, 0x26, 0x00)));
 }

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use capstan_format::{Algorithm, KeyTag};
-use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
-use capstan_tape::scsi::{Data, Reply, Transport, TransportError};
+use capstan_tape::hardware::{DriveCompression, ScsiChanger, ScsiDrive};
+use capstan_tape::scsi::{DataPhase, Reply, Transport, TransportError};
 use capstan_tape::{Changer, Drive, DriveError, DriveKey, Flush, ReadOutcome};
-use capstan_vtl::{DeviceServer, LAYOUT_FILE, Library, LocalTransport, Nexus, TaskFunction};
+use capstan_vtl::{DeviceServer, LAYOUT_FILE, LocalTransport, Nexus, ServedLibrary, TaskFunction};
 
 /// Events of each of four storms.
 const EVENTS: u64 = 2500;
@@ -27,7 +27,7 @@ struct Handle {
 }
 
 impl Transport for Handle {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         if let Some(count) = &self.count {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -70,12 +70,12 @@ impl Storm {
     fn run(self, draw: &mut Draw) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(LAYOUT_FILE), LAYOUT).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
         let way = |lun| LocalTransport::new(Arc::clone(&library) as Arc<dyn DeviceServer>, "a host", lun);
         ScsiChanger::open(way(0), "the library").unwrap().load(&"A00001".parse().unwrap(), 0).unwrap();
         let count = self.host_counts.then(Arc::<AtomicU64>::default);
         let mut another = Handle { way: way(1), count: count.clone() };
-        let mut drive = ScsiDrive::open(Handle { way: way(1), count }, "unit 1", Compression::Off).unwrap();
+        let mut drive = ScsiDrive::open(Handle { way: way(1), count }, "unit 1", DriveCompression::Off).unwrap();
         drive.load().unwrap();
         drive.set_key(self.key()).unwrap();
 
@@ -139,7 +139,7 @@ impl Storm {
 }
 
 fn send(handle: &mut Handle, cdb: &[u8]) {
-    handle.execute(cdb, Data::None, Duration::from_secs(60)).unwrap();
+    handle.execute(cdb, DataPhase::None, Duration::from_secs(60)).unwrap();
 }
 
 #[test]

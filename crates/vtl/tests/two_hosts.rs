@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use capstan_vtl::iscsi::{Digest, Initiator, InitiatorConfig, Limits, Outcome, Server, TargetConfig};
-use capstan_vtl::{LAYOUT_FILE, Library};
+use capstan_vtl::iscsi::{CommandOutcome, Digest, Initiator, InitiatorConfig, Server, TargetConfig, TargetLimits};
+use capstan_vtl::{LAYOUT_FILE, ServedLibrary};
 
 const TARGET: &str = "iqn.2026-01.org.capstan:two-hosts";
 const LAYOUT: &str = "[[drive]]\nmodel = \"LTO-9\"\n[[drive]]\nmodel = \"LTO-9\"\n\
@@ -29,11 +29,11 @@ struct Bench {
 
 impl Bench {
     /// A library with a cartridge in each of two drives, units 1 and 2.
-    fn new(limits: Limits) -> Self {
+    fn new(limits: TargetLimits) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(LAYOUT_FILE), LAYOUT).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
         let portal = "127.0.0.1:0".parse().unwrap();
         let server = Server::bind(TargetConfig { portal, limits, ..TargetConfig::new(TARGET) }, library).unwrap();
         let bench = Self { server, _folder: folder, _turn: turn };
@@ -59,7 +59,7 @@ impl Bench {
 struct Host(Initiator);
 
 impl Host {
-    fn asks(&mut self, lun: u64, cdb: &[u8], data_out: &[u8]) -> Outcome {
+    fn asks(&mut self, lun: u64, cdb: &[u8], data_out: &[u8]) -> CommandOutcome {
         self.0.execute(lun, cdb, data_out, &mut []).unwrap()
     }
 
@@ -78,7 +78,7 @@ impl Host {
     }
 
     /// PERSISTENT RESERVE OUT: registers the key, and then does `action` with it, exclusive access.
-    fn reserves(&mut self, lun: u64, action: u8, key: u64) -> Outcome {
+    fn reserves(&mut self, lun: u64, action: u8, key: u64) -> CommandOutcome {
         let mut list = [0; 24];
         let at = if action == 0 { 8 } else { 0 };
         list[at..at + 8].copy_from_slice(&key.to_be_bytes());
@@ -92,7 +92,7 @@ fn block(host: u8, number: u8) -> Vec<u8> {
 
 #[test]
 fn two_hosts_use_two_drives_at_once() {
-    let bench = Bench::new(Limits::default());
+    let bench = Bench::new(TargetLimits::default());
     thread::scope(|scope| {
         for (host, digest) in [(1, Digest::None), (2, Digest::Crc32c)] {
             let mut initiator = bench.host(&format!("host-{host}"), digest);
@@ -111,7 +111,7 @@ fn two_hosts_use_two_drives_at_once() {
 
 #[test]
 fn a_reserved_drive_is_refused_to_the_other_host() {
-    let bench = Bench::new(Limits::default());
+    let bench = Bench::new(TargetLimits::default());
     let (mut one, mut two) = (bench.host("one", Digest::None), bench.host("two", Digest::None));
     one.must(1, &REWIND, &[]);
     two.must(1, &REWIND, &[]);
@@ -142,7 +142,7 @@ fn resident_kib() -> u64 {
 #[test]
 fn a_thousand_half_open_logins_cost_little_and_hold_nobody_up() {
     const GROWTH_MAX_KIB: u64 = 64 << 10;
-    let bench = Bench::new(Limits::default());
+    let bench = Bench::new(TargetLimits::default());
     let (mut one, mut two) = (bench.host("one", Digest::None), bench.host("two", Digest::Crc32c));
     for (host, lun) in [(&mut one, 1), (&mut two, 2)] {
         // What the drives need to write is theirs before anything is counted.

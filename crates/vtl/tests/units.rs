@@ -8,13 +8,13 @@ use capstan_tape::scsi::command::{Length, SpaceOver};
 use capstan_tape::scsi::encryption::{DecryptionMode, EncryptionMode, PROTOCOL, Scope, SetEncryption, page};
 use capstan_tape::scsi::{Command, SenseData};
 use capstan_vtl::{
-    Cancel, CommandClass, DataIn, DeviceFault, DeviceServer, FaultOrder, FaultyUnit, LAYOUT_FILE, Library, Nexus,
-    Request, ShelfError, Status,
+    Cancel, CommandClass, CommandStatus, DataIn, DeviceFault, DeviceServer, FaultOrder, FaultyUnit, LAYOUT_FILE, Nexus,
+    Request, ServedLibrary, ShelfError,
 };
 
 struct Bench {
     folder: tempfile::TempDir,
-    library: Arc<Library>,
+    library: Arc<ServedLibrary>,
 }
 
 const LAYOUT: &str = "[[drive]]\nmodel = \"LTO-9\"\n[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 32\n";
@@ -24,7 +24,7 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(LAYOUT_FILE), LAYOUT).unwrap();
-        let bench = Self { library: Arc::new(Library::open(folder.path(), None).unwrap()), folder };
+        let bench = Self { library: Arc::new(ServedLibrary::open(folder.path(), None).unwrap()), folder };
         bench.settle();
         bench.good(0, &Command::MoveMedium { transport: 0, from: 1000, to: 500 }, &[]);
         bench.settle();
@@ -39,7 +39,7 @@ impl Bench {
         }
     }
 
-    fn run(&self, lun: u64, command: &Command, data_out: &[u8]) -> (Status, Option<SenseData>, Vec<u8>) {
+    fn run(&self, lun: u64, command: &Command, data_out: &[u8]) -> (CommandStatus, Option<SenseData>, Vec<u8>) {
         let nexus = Nexus { initiator: "host".to_owned(), session: 1 };
         let mut data_in = DataIn::default();
         let done = self.library.execute(
@@ -51,7 +51,7 @@ impl Bench {
 
     fn good(&self, lun: u64, command: &Command, data_out: &[u8]) -> Vec<u8> {
         let (status, sense, data) = self.run(lun, command, data_out);
-        assert_eq!(status, Status::Good, "{command:?}: {sense:?}");
+        assert_eq!(status, CommandStatus::Good, "{command:?}: {sense:?}");
         data
     }
 
@@ -59,7 +59,7 @@ impl Bench {
         self.good(1, &Command::Write { length: Length::Variable(block.len() as u32), at: None }, block);
     }
 
-    fn read(&self) -> (Status, Option<SenseData>, Vec<u8>) {
+    fn read(&self) -> (CommandStatus, Option<SenseData>, Vec<u8>) {
         self.run(1, &Command::Read { length: Length::Variable(4096), suppress_incorrect_length: true, at: None }, &[])
     }
 
@@ -67,7 +67,7 @@ impl Bench {
         self.good(1, &Command::Rewind { immediate: false }, &[]);
     }
 
-    fn flush(&self) -> (Status, Option<SenseData>, Vec<u8>) {
+    fn flush(&self) -> (CommandStatus, Option<SenseData>, Vec<u8>) {
         self.run(1, &Command::WriteFilemarks { count: 0, immediate: false, at: None }, &[])
     }
 
@@ -97,7 +97,7 @@ fn a_reset_takes_the_key_away_everywhere() {
     bench.library.reset_drive(0);
     bench.settle();
     let (status, sense, data) = bench.read();
-    assert_eq!((status, sense.map(|sense| sense.codes())), (Status::CheckCondition, Some((7, 0x74, 1))));
+    assert_eq!((status, sense.map(|sense| sense.codes())), (CommandStatus::CheckCondition, Some((7, 0x74, 1))));
     assert!(data.is_empty());
 }
 
@@ -130,7 +130,7 @@ fn a_question_swallows_no_deferred_error() {
     let ask = Command::SecurityProtocolIn { protocol: PROTOCOL, specific: page::NEXT_BLOCK, allocation: 512 };
     let asked = bench.run(1, &ask, &[]).0;
     let flushed = bench.flush().0;
-    assert!(asked == Status::CheckCondition || flushed == Status::CheckCondition, "nobody was told");
+    assert!(asked == CommandStatus::CheckCondition || flushed == CommandStatus::CheckCondition, "nobody was told");
 }
 
 /// The table of filemarks outlived a loss of power: SPACE stopped at a mark that was not there, at the beginning of
@@ -139,7 +139,7 @@ fn a_question_swallows_no_deferred_error() {
 fn what_is_known_of_filemarks_goes_with_the_power() {
     let bench = Bench::new();
     bench.write(b"kept");
-    assert_eq!(bench.flush().0, Status::Good);
+    assert_eq!(bench.flush().0, CommandStatus::Good);
     bench.inject(CommandClass::Filemark, DeviceFault::LosePower { after: 1 });
     bench.good(1, &Command::WriteFilemarks { count: 1, immediate: true, at: None }, &[]);
     bench.run(1, &Command::Rewind { immediate: false }, &[]);
@@ -160,7 +160,7 @@ fn what_was_written_is_there_after_a_stop() {
     assert!(bench.library.flush().is_empty());
     let Bench { folder, library } = bench;
     drop(library);
-    let again = Bench { library: Arc::new(Library::open(folder.path(), None).unwrap()), folder };
+    let again = Bench { library: Arc::new(ServedLibrary::open(folder.path(), None).unwrap()), folder };
     again.settle();
     assert_eq!(again.read().2, b"not flushed by the host");
 }

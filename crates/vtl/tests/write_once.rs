@@ -4,41 +4,45 @@
 use std::sync::Arc;
 
 use capstan_tape::conformance::run_write_once;
-use capstan_tape::hardware::{Compression, ScsiChanger, ScsiDrive};
+use capstan_tape::hardware::{DriveCompression, ScsiChanger, ScsiDrive};
 use capstan_tape::scsi::command::{Form, Length, PageControl};
 use capstan_tape::scsi::sense::Sense;
 use capstan_tape::scsi::{Command, SenseData};
 use capstan_tape::{Changer, Drive, Rewritability};
 use capstan_vtl::{
-    Cancel, DataIn, DeviceServer, LAYOUT_FILE, Library, LocalTransport, Nexus, Request, ShelfError, Status,
+    Cancel, CommandStatus, DataIn, DeviceServer, LAYOUT_FILE, LocalTransport, Nexus, Request, ServedLibrary, ShelfError,
 };
 
 const HOST: &str = "a host";
 
-fn library(drive: &str, cartridge: &str) -> (tempfile::TempDir, Arc<Library>) {
+fn library(drive: &str, cartridge: &str) -> (tempfile::TempDir, Arc<ServedLibrary>) {
     let folder = tempfile::tempdir().unwrap();
     let layout = format!(
         "[[drive]]\n{drive}\n[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 64\nworm = true\n{cartridge}\n\
          [[cartridge]]\nbarcode = \"A00002L9\"\ncapacity_mib = 64\n"
     );
     std::fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
     (folder, library)
 }
 
-fn way(library: &Arc<Library>, lun: u64) -> LocalTransport {
+fn way(library: &Arc<ServedLibrary>, lun: u64) -> LocalTransport {
     LocalTransport::new(Arc::clone(library) as Arc<dyn DeviceServer>, HOST, lun)
 }
 
-fn drive(library: &Arc<Library>) -> ScsiDrive<LocalTransport> {
-    ScsiDrive::open(way(library, 1), "the drive", Compression::Off).unwrap()
+fn drive(library: &Arc<ServedLibrary>) -> ScsiDrive<LocalTransport> {
+    ScsiDrive::open(way(library, 1), "the drive", DriveCompression::Off).unwrap()
 }
 
-fn insert(library: &Arc<Library>, barcode: &str) {
+fn insert(library: &Arc<ServedLibrary>, barcode: &str) {
     ScsiChanger::open(way(library, 0), "the library").unwrap().load(&barcode.parse().unwrap(), 0).unwrap();
 }
 
-fn run(library: &Arc<Library>, command: &Command, data_out: &[u8]) -> (Status, Option<SenseData>, Vec<u8>) {
+fn run(
+    library: &Arc<ServedLibrary>,
+    command: &Command,
+    data_out: &[u8],
+) -> (CommandStatus, Option<SenseData>, Vec<u8>) {
     let nexus = Nexus { initiator: HOST.to_owned(), session: 0 };
     let mut data_in = DataIn::default();
     let done = library.execute(
@@ -49,15 +53,15 @@ fn run(library: &Arc<Library>, command: &Command, data_out: &[u8]) -> (Status, O
 }
 
 /// Key, code and qualifier of a command that must be refused.
-fn refused(library: &Arc<Library>, command: &Command, data_out: &[u8]) -> (u8, u8, u8) {
+fn refused(library: &Arc<ServedLibrary>, command: &Command, data_out: &[u8]) -> (u8, u8, u8) {
     let (_, sense, _) = run(library, command, data_out);
     let Sense { key, asc, ascq, .. } = sense.unwrap_or_else(|| panic!("{command:?} was carried out")).sense;
     (key, asc, ascq)
 }
 
-fn good(library: &Arc<Library>, command: &Command, data_out: &[u8]) -> Vec<u8> {
+fn good(library: &Arc<ServedLibrary>, command: &Command, data_out: &[u8]) -> Vec<u8> {
     let (status, sense, data) = run(library, command, data_out);
-    assert_eq!(status, Status::Good, "{command:?}: {sense:?}");
+    assert_eq!(status, CommandStatus::Good, "{command:?}: {sense:?}");
     data
 }
 
@@ -154,7 +158,7 @@ fn what_a_cartridge_was_made_as_it_stays() {
     let layout = std::fs::read_to_string(&path).unwrap().replace("worm = true", "worm = false");
     std::fs::write(&path, layout).unwrap();
     for barcode in ["A00001L9", "A00003L9"] {
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
         insert(&library, barcode);
         assert_eq!(drive(&library).load().unwrap().rewritability, Rewritability::WriteOnce, "{barcode}");
         ScsiChanger::open(way(&library, 0), "the library").unwrap().unload(0).unwrap();

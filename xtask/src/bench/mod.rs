@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use capstan_lab::{DataSet, DataSetWatch, Kind, Shape};
+use capstan_lab::{DataSet, DataSetWatch, FileLengths, Shape};
 
 use crate::amount::{grouped, parse_bytes, shown_bytes, shown_time};
 use contest::{Cache, Contestant, Sizes};
@@ -103,8 +103,8 @@ fn chosen(only: &[String]) -> Vec<Contestant> {
 
 /// Makes the data sets, unless they lie there from the last time.
 fn make_data_sets(stage: &mut Stage, small_files: u64, typical_bytes: u64) -> Result<Sizes> {
-    let small = DataSet::plan(&Shape::of_files(Kind::Small, small_files, SEED))?;
-    let typical = DataSet::plan(&Shape::of_bytes(Kind::Typical, typical_bytes, SEED))?;
+    let small = DataSet::plan(&Shape::of_files(FileLengths::Small, small_files, SEED))?;
+    let typical = DataSet::plan(&Shape::of_bytes(FileLengths::Typical, typical_bytes, SEED))?;
     for (variable, name, set) in [("SMALL", "small", &small), ("TYPICAL", "typical", &typical)] {
         let folder = stage.work.join(name);
         stage.set(variable, &folder);

@@ -222,13 +222,13 @@ fn read_file(folder: impl AsFd, name: &CStr, depth: Depth, buffer: &mut [u8]) ->
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
-    use capstan_lab::{DataSet, DataSetWatch, Kind, Shape};
+    use capstan_lab::{DataSet, DataSetWatch, FileLengths, Shape};
 
     #[test]
     fn every_reader_reads_every_byte() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path().join("set");
-        let set = DataSet::plan(&Shape::of_files(Kind::Small, 2000, 3)).unwrap();
+        let set = DataSet::plan(&Shape::of_files(FileLengths::Small, 2000, 3)).unwrap();
         set.make(&folder, &DataSetWatch::default()).unwrap();
         // At, below and above the length of a buffer, and nothing at all.
         for length in [0, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES] {

@@ -4,6 +4,7 @@
 
 mod circles;
 mod golden;
+mod names;
 mod rooms;
 mod sources;
 
@@ -54,6 +55,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     findings.extend(circles::check(root)?);
     findings.extend(sources::check(root)?);
     findings.extend(golden::check(root)?);
+    findings.extend(names::check(root)?);
     for finding in &findings {
         println!("{finding}");
     }

@@ -1,8 +1,8 @@
 //! What `simulate`, `models` and `lab` print. What the laboratory measured has its types there; these are the others.
 
 use capstan_lab::{
-    Cell, Change, Disagreement, Fit, Forecast, HEADS, Lever, Misses, NetworkEvent, Part, Prediction, Route, Sample,
-    Setting, Trial,
+    Cell, Disagreement, Fit, Forecast, HEADS, Lever, Misses, NetworkEvent, Part, Prediction, Route, Sample, Setting,
+    SettingChange, Trial,
 };
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -339,8 +339,8 @@ pub(crate) struct AdvisedChange<'a> {
     forecast: &'a Forecast,
 }
 
-impl<'a> From<&'a Change> for AdvisedChange<'a> {
-    fn from(change: &'a Change) -> Self {
+impl<'a> From<&'a SettingChange> for AdvisedChange<'a> {
+    fn from(change: &'a SettingChange) -> Self {
         Self {
             lever: change.lever,
             from: &change.from,

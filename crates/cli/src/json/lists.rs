@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use capstan_catalog::{ClockReading, Damage as DamageOnRecord};
+use capstan_catalog::{ClockReading, DamageRecord as DamageOnRecord};
 
 use super::{Path, Source, words};
 use crate::wording::doubt_name;

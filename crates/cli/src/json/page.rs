@@ -77,7 +77,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<RunRow>(&mut generator, "Rows of `history`"),
         part::<ShownRun>(&mut generator, "`history RUN`"),
         part::<VtlEvent<'_>>(&mut generator, "What `vtl` did"),
-        part::<capstan_vtl::Event>(&mut generator, "What happens while `vtl serve` serves"),
+        part::<capstan_vtl::TargetEvent>(&mut generator, "What happens while `vtl serve` serves"),
         part::<LibraryStatus>(&mut generator, "`vtl status`"),
         part::<ModelRow<'_>>(&mut generator, "Rows of `models`"),
         part::<SimulatedRow<'_>>(&mut generator, "`simulate`"),

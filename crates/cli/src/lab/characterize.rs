@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_lab::{
-    Cell, DataSetWatch, GridAxes, GridError, HEADS, HostModel, Section, agreeing, built_in_host, calibrate, make_grid,
-    mean_error, measure_grid, predict_grid, read_grid, report as page,
+    Cell, DataSetWatch, GridAxes, GridError, HEADS, HostModel, ReportSection, agreeing, built_in_host, calibrate,
+    make_grid, mean_error, measure_grid, predict_grid, read_grid, report as page,
 };
 use clap::Args;
 
@@ -190,7 +190,7 @@ pub(super) fn characterize(cli: &Globals, args: &Characterize) -> Result<ExitCod
         let names: Vec<&str> = args.drive.iter().map(String::as_str).collect();
         let title = args.grid.as_ref().map_or_else(|| names.join(", "), |path| path.display().to_string());
         let stands_on = [("host", host.name.clone()), ("made", units::time(now_ns()))];
-        let text = page("Capstan laboratory", &stands_on, &[Section::grid(&title, &cells, &predictions)]);
+        let text = page("Capstan laboratory", &stands_on, &[ReportSection::grid(&title, &cells, &predictions)]);
         let wrong = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
         std::fs::write(path, text).map_err(wrong)?;
     }

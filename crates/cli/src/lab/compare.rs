@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use capstan_lab::{CompareError, Comparison, ExerciseError, Measured, compare, median_error};
+use capstan_lab::{CompareError, Comparison, DriveMeasurementError, Measured, compare, median_error};
 
 use super::measure::keep;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failu
         display.say(&format!("{}: predicted {predicted:.1} MB/s, measured {measured:.1}", one.what));
     };
     let all = compare(folder, &stop, &mut tell).map_err(|error| match error {
-        CompareError::Exercise(ExerciseError::Stopped) => Failure::Stopped(error.to_string()),
+        CompareError::Exercise(DriveMeasurementError::Stopped) => Failure::Stopped(error.to_string()),
         other => Failure::Other(other.to_string()),
     })?;
     keep(cli, |measurements| measurements.comparisons = Some(Measured { at_ns: now_ns(), found: all.clone() }))?;

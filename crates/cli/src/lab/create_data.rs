@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, Kind, Names, Ratio, Shape, Shrunk};
+use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, FileLengths, Names, Ratio, Shape, Shrunk};
 use clap::{Args, ValueEnum};
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
@@ -113,9 +113,9 @@ fn parse_ratios(text: &str) -> Result<(f64, f64), String> {
 impl CreateData {
     fn shape(&self) -> Result<Shape, Failure> {
         let kind = match (self.preset, self.sizes) {
-            (Some(Preset::Small), _) => Kind::Small,
-            (Some(Preset::Typical), _) => Kind::Typical,
-            (None, Some((from, to))) => Kind::Sizes { from, to },
+            (Some(Preset::Small), _) => FileLengths::Small,
+            (Some(Preset::Typical), _) => FileLengths::Typical,
+            (None, Some((from, to))) => FileLengths::Sizes { from, to },
             (None, None) => return Err(Failure::Usage("name a --preset or --sizes".to_owned())),
         };
         let ratio = match self.ratio_per_mb {

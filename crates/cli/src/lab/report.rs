@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use capstan_lab::{Measurements, PublishedGrid, Section, Tried, predict_grid, published_grids, report as page};
+use capstan_lab::{Measurements, PublishedGrid, ReportSection, Tried, predict_grid, published_grids, report as page};
 use clap::Args;
 
 use super::advise::{Ask, Site};
@@ -76,9 +76,9 @@ pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> 
             measured_mb_per_s: Some(trial.mb_per_s),
             bottleneck: "",
         }));
-        sections.push(Section::advice(&figures, &advice, &tried));
+        sections.push(ReportSection::advice(&figures, &advice, &tried));
     }
-    sections.push(Section::measurements(&all));
+    sections.push(ReportSection::measurements(&all));
     if let Some(comparisons) = &all.comparisons {
         rows.extend(comparisons.found.iter().map(|one| Row {
             kind: "virtual drive",
@@ -87,7 +87,7 @@ pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> 
             measured_mb_per_s: Some(one.measured_mb_per_s),
             bottleneck: "",
         }));
-        sections.push(Section::comparison(&comparisons.found));
+        sections.push(ReportSection::comparison(&comparisons.found));
     }
     published(&mut sections)?;
     let stands_on = [
@@ -121,11 +121,11 @@ pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> 
 }
 
 /// The tables that were published, so that whoever reads forecasts sees how the models do elsewhere.
-fn published(sections: &mut Vec<Section>) -> Result<(), Failure> {
+fn published(sections: &mut Vec<ReportSection>) -> Result<(), Failure> {
     let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
     for PublishedGrid { name, host, cells } in published_grids().map_err(|error| other(&error))? {
         let predictions = predict_grid(&cells, &host).map_err(|error| other(&error))?;
-        sections.push(Section::grid(&format!("Published: {name}"), &cells, &predictions));
+        sections.push(ReportSection::grid(&format!("Published: {name}"), &cells, &predictions));
     }
     Ok(())
 }

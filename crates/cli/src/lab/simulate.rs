@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use capstan_lab::{Load, Options, Simulation, SimulationError, plot, simulate};
+use capstan_lab::{HostLoad, Options, Simulation, SimulationError, plot, simulate};
 use capstan_tape::model::{Conversion, built_in, built_in_names};
 use clap::{Args, ValueEnum};
 
@@ -83,8 +83,8 @@ pub(super) fn parse_mb(text: &str) -> Result<f64, String> {
 pub(crate) fn simulation(cli: &Globals, args: &Simulate) -> Result<ExitCode, Failure> {
     let drive = model(&args.drive)?;
     let load = match (&args.trace, args.files) {
-        (Some(path), _) => read(path, Load::from_csv)?,
-        (None, Some((count, mb))) => Load::Files { count, mb, mb_per_s: args.rate, syncs: args.sync },
+        (Some(path), _) => read(path, HostLoad::from_csv)?,
+        (None, Some((count, mb))) => HostLoad::Files { count, mb, mb_per_s: args.rate, syncs: args.sync },
         (None, None) => return Err(Failure::Usage("name a --trace or --files".to_owned())),
     };
     let conversion = match args.convert {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_catalog::{Counts, Damage as DamageOnRecord, Object, Verification, Volume, VolumeState};
+use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Object, Verification, Volume, VolumeState};
 use capstan_director::{Site, reserved_at_the_end};
 use capstan_format::Volser;
 

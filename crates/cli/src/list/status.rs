@@ -8,7 +8,7 @@ use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_catalog::{ClockReading, Counts, Damage as DamageOnRecord, Object, Timeline, Volume, VolumeState};
+use capstan_catalog::{ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState};
 use capstan_director::{
     ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };

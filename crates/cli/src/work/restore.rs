@@ -15,7 +15,7 @@ use capstan_director::{
 };
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
-use capstan_mover::extract::{Devices, ExtractOptions, Overwrite, Owners};
+use capstan_mover::extract::{DeviceNodes, ExtractOptions, Overwrite, Owners};
 
 use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
@@ -78,7 +78,7 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
             args::Overwrite::Changed => Overwrite::Changed,
             args::Overwrite::Always => Overwrite::Always,
         },
-        devices: if args.devices { Devices::Create } else { Devices::Refuse },
+        devices: if args.devices { DeviceNodes::Create } else { DeviceNodes::Refuse },
         strip,
         ..ExtractOptions::default()
     };

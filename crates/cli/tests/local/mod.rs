@@ -9,13 +9,13 @@ use capstan_catalog::{Database, Object, ObjectFilter, ObjectStatus};
 use capstan_director::{Config, InitOptions, Site};
 use capstan_format::Algorithm;
 use capstan_keys::{Unlock, create_key_file};
-use capstan_vtl::{LAYOUT_FILE, Library, LocalLibrary};
+use capstan_vtl::{LAYOUT_FILE, LocalLibrary, ServedLibrary};
 use tempfile::TempDir;
 
 /// The library, the site's secret, and the folder that holds all of it, with an empty source.
 pub(crate) struct Ground {
     pub(crate) folder: TempDir,
-    pub(crate) library: Arc<Library>,
+    pub(crate) library: Arc<ServedLibrary>,
     pub(crate) unlock: Unlock,
 }
 
@@ -24,7 +24,7 @@ impl Ground {
     pub(crate) fn new(layout: &str, configure: impl FnOnce(&mut Config)) -> Self {
         let folder = fast_folder();
         fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-        let library = Arc::new(Library::open(folder.path(), None).unwrap());
+        let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
         let unlock = create_key_file(&folder.path().join("key")).unwrap();
         let mut config = Config::default();
         config.library.changer = PathBuf::from("in this process");

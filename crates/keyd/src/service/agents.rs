@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
-    KeyOfVolume, KeyRevoked, PeerKind, Problem, ReadVolume, RequestId, RevokeKey, Tag,
+    KeyOfVolume, KeyRevoked, KeyTagText, PeerKind, Problem, ReadVolume, RequestId, RevokeKey,
 };
 use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
 use jiff::Timestamp;
@@ -280,7 +280,7 @@ async fn activate(
     let answered = answered.await?;
     asking.service.note(said_late(noted, &answered.answer)).await?;
     let retired = match answered.answer {
-        Answer::Retired(retired) => retired.into_iter().map(Tag).collect(),
+        Answer::Retired(retired) => retired.into_iter().map(KeyTagText).collect(),
         Answer::Key(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done | Answer::Late => Vec::new(),
     };
     Ok(Json(Activated { retired }))

@@ -17,7 +17,7 @@ use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use capstan_format::KeyTag;
 use capstan_keys::Name;
-use capstan_keys::api::Tag;
+use capstan_keys::api::KeyTagText;
 use capstan_keys::cluster::{ClusterError, Identity, NodeClient, Silence};
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ pub(super) struct Wanted {
     /// From when on.
     pub(super) since: Option<Timestamp>,
     /// Where the part before this one ended.
-    after: Option<Tag>,
+    after: Option<KeyTagText>,
 }
 
 impl Wanted {
@@ -66,7 +66,7 @@ impl Wanted {
         let parts = [
             agent.as_ref().map(|name| format!("agent={name}")),
             since.map(|since| format!("since={since}")),
-            after.as_ref().map(|Tag(tag)| format!("after={tag}")),
+            after.as_ref().map(|KeyTagText(tag)| format!("after={tag}")),
         ];
         format!("/v1/handed?{}", parts.into_iter().flatten().collect::<Vec<_>>().join("&"))
     }
@@ -75,7 +75,7 @@ impl Wanted {
 /// A key, and when it was handed out first, as far as it was asked for.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 struct HandedKey {
-    key: Tag,
+    key: KeyTagText,
     agent: Name,
     at: Timestamp,
 }
@@ -85,7 +85,7 @@ struct HandedKey {
 struct Told {
     keys: Vec<HandedKey>,
     /// What to ask after; none if this was the last part.
-    next: Option<Tag>,
+    next: Option<KeyTagText>,
     /// The number of the log's first record: what stood before it was taken away.
     begins_at: u64,
 }
@@ -104,7 +104,7 @@ async fn told(
     let directory = service.audit_directory.clone();
     let searched = tokio::task::spawn_blocking(move || Searched::of(&directory, &wanted)).await;
     let Searched { first, begins_at } = searched.map_err(|_| Refusal::failed())?.map_err(|error| unreadable(&error))?;
-    let mut keys = first.into_iter().map(|(tag, (agent, at))| HandedKey { key: Tag(tag), agent, at });
+    let mut keys = first.into_iter().map(|(tag, (agent, at))| HandedKey { key: KeyTagText(tag), agent, at });
     let part: Vec<_> = keys.by_ref().take(KEYS_AT_ONCE).collect();
     let next = keys.next().and_then(|_| part.last()).map(|last| last.key);
     Ok(Json(Told { keys: part, next, begins_at }))
@@ -139,7 +139,7 @@ impl Searched {
                 };
                 let is_wanted = wanted.agent.as_ref().is_none_or(|wanted| agent == *wanted)
                     && wanted.since.is_none_or(|since| at >= since)
-                    && wanted.after.is_none_or(|Tag(after)| tag > after);
+                    && wanted.after.is_none_or(|KeyTagText(after)| tag > after);
                 if !is_wanted {
                     continue;
                 }
@@ -234,9 +234,9 @@ fn asked(identity: &Path, address: &str, mut wanted: Wanted) -> Result<Searched,
     let mut first = BTreeMap::new();
     loop {
         let told: Told = client.get(&wanted.path()).map_err(|error| lack(&error))?;
-        first.extend(told.keys.into_iter().map(|HandedKey { key: Tag(tag), agent, at }| (tag, (agent, at))));
+        first.extend(told.keys.into_iter().map(|HandedKey { key: KeyTagText(tag), agent, at }| (tag, (agent, at))));
         // A part that does not go on would be asked for again for ever.
-        let goes_on = told.next.filter(|Tag(next)| wanted.after.is_none_or(|Tag(after)| *next > after));
+        let goes_on = told.next.filter(|KeyTagText(next)| wanted.after.is_none_or(|KeyTagText(after)| *next > after));
         match (told.next, goes_on) {
             (None, _) => return Ok(Searched { first, begins_at: told.begins_at }),
             (Some(_), None) => return Err(Lack::Away("it answered what cannot be read".to_owned())),

@@ -127,7 +127,7 @@ pub struct ActivateKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Activated {
     /// Their public names.
-    pub retired: Vec<Tag>,
+    pub retired: Vec<KeyTagText>,
 }
 
 /// `POST /v1/keys/revoke`: an agent takes a key out of use, where the key's policy lets agents do that. Answered with
@@ -169,7 +169,7 @@ pub struct EndVolume {
     /// The newest key that the volume had then. Keys of a later life of the volume are none of this report's; without
     /// it, none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Tag>,
+    pub last: Option<KeyTagText>,
 }
 
 /// `GET /v1/units/BARCODE/keys`: the keys that a volume ever had, those issued first in front.
@@ -230,7 +230,8 @@ pub enum CartridgeSeenAs {
 /// A tag on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Tag(
+#[schemars(rename = "Tag")]
+pub struct KeyTagText(
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub KeyTag,

@@ -24,7 +24,7 @@ use super::place::ClusterPlace;
 use super::{ClusterClient, ClusterError, ClusterStatus, Identity, IdentityError, KeyRequest, PeerCertificate, Repeat};
 use crate::api::{
     ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, EndVolume, KeyGiven, KeyOfVolume,
-    KeyRevoked, PeerId, ReadVolume, RequestId, RevokeKey, Standing, Tag,
+    KeyRevoked, KeyTagText, PeerId, ReadVolume, RequestId, RevokeKey, Standing,
 };
 use crate::dates::date;
 use crate::error::ClusterRefusal;
@@ -311,7 +311,7 @@ impl KeyProvider for KeyCluster {
         let path = format!("/v1/units/{volser}/keys");
         let keys: Vec<KeyOfVolume> = self.ask(|connected| connected.client.get(&path))?;
         let held = keys.iter().filter(|key| key.dropped.is_none());
-        let last = held.max_by_key(|key| key.issued).map(|key| Tag(key.key));
+        let last = held.max_by_key(|key| key.issued).map(|key| KeyTagText(key.key));
         let question = EndVolume { volume: volser.clone(), serial: serial.copied(), last };
         self.post::<serde::de::IgnoredAny>("/v1/keys/end", &question).map(drop)
     }

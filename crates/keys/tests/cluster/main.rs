@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
-use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, Problem, RenewCertificate, Standing, Tag};
+use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, KeyTagText, Problem, RenewCertificate, Standing};
 use capstan_keys::cluster::{ClusterError, ClusterPlace, Identity, KeyCluster, Silence, hand_over};
 use capstan_keys::{
     Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyRecord, KeyState, Name, Period, Refusal, Secret,
@@ -126,7 +126,7 @@ fn reports_and_questions_come_across() {
     let (old, new) = (KeyTag([1; 16]), KeyTag([2; 16]));
     let time = |second| jiff::Timestamp::from_second(second).unwrap();
     nodes.answer(move |asked| match asked.path.as_str() {
-        "/v1/keys/activate" => Reply::of(&Activated { retired: vec![Tag(old)] }),
+        "/v1/keys/activate" => Reply::of(&Activated { retired: vec![KeyTagText(old)] }),
         "/v1/keys/end" => Reply::Json(serde_json::json!({})),
         "/v1/units/A00001/keys" => Reply::of(&vec![KeyOfVolume {
             key: old,

@@ -3,7 +3,7 @@
 use super::batch::{Batch, uid_item};
 use crate::enumeration::{ResultReason, RevocationReasonCode};
 use crate::fields::{Fields, Required};
-use crate::lifecycle::{Event, State};
+use crate::lifecycle::{LifecycleEvent, State};
 use crate::object::{ManagedObject, has_life};
 use crate::refusal::Refused;
 use crate::ttlv::{Item, Tag, Value};
@@ -15,7 +15,7 @@ const MESSAGE_LEN_MAX: usize = 1024;
 
 pub(crate) fn activate(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let mut object = ManagedObject::clone(&*batch.object(payload)?);
-    go(batch, &mut object, Event::Activate)?;
+    go(batch, &mut object, LifecycleEvent::Activate)?;
     object.set("Activation Date", Value::DateTime(batch.now_s));
     store(batch, object)
 }
@@ -32,7 +32,7 @@ pub(crate) fn revoke(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
     let occurred_s = payload.date(Tag::COMPROMISE_OCCURRENCE_DATE)?;
     match code {
         RevocationReasonCode::KeyCompromise | RevocationReasonCode::CaCompromise => {
-            go(batch, &mut object, Event::Compromise)?;
+            go(batch, &mut object, LifecycleEvent::Compromise)?;
             object.set("Compromise Date", Value::DateTime(batch.now_s));
             let occurred_s = occurred_s.or(object.date("Initial Date")).unwrap_or(batch.now_s);
             object.set("Compromise Occurrence Date", Value::DateTime(occurred_s));
@@ -42,7 +42,7 @@ pub(crate) fn revoke(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
         | RevocationReasonCode::Superseded
         | RevocationReasonCode::CessationOfOperation
         | RevocationReasonCode::PrivilegeWithdrawn => {
-            go(batch, &mut object, Event::Deactivate)?;
+            go(batch, &mut object, LifecycleEvent::Deactivate)?;
             object.set("Deactivation Date", Value::DateTime(batch.now_s));
         }
     }
@@ -55,10 +55,10 @@ pub(crate) fn revoke(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>,
 pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>, Refused> {
     let mut object = ManagedObject::clone(&*batch.object(payload)?);
     if has_life(object.object_type) {
-        go(batch, &mut object, Event::Destroy)?;
+        go(batch, &mut object, LifecycleEvent::Destroy)?;
     } else {
         // What has no states is destroyed whenever it is there.
-        object.written_state = object.written_state.after(Event::Destroy).map_err(|_| gone())?;
+        object.written_state = object.written_state.after(LifecycleEvent::Destroy).map_err(|_| gone())?;
     }
     object.set("Destroy Date", Value::DateTime(batch.now_s));
     object.reduce();
@@ -66,15 +66,17 @@ pub(crate) fn destroy(batch: &mut Batch<'_>, payload: &Item) -> Result<Vec<Item>
 }
 
 /// Moves an object on, from where the calendar has brought it.
-fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: Event) -> Result<(), Refused> {
+fn go(batch: &Batch<'_>, object: &mut ManagedObject, event: LifecycleEvent) -> Result<(), Refused> {
     if !has_life(object.object_type) {
         return Err(Refused::new(ResultReason::IllegalObjectType, "this kind of object has no states"));
     }
     let state = object.state(batch.now_s);
     object.written_state = state.after(event).map_err(|reason| {
         let advice = match (state, event) {
-            (State::Active, Event::Destroy) => "revoke it first",
-            (State::PreActive, Event::Deactivate) => "activate it first, destroy it, or revoke it for a compromise",
+            (State::Active, LifecycleEvent::Destroy) => "revoke it first",
+            (State::PreActive, LifecycleEvent::Deactivate) => {
+                "activate it first, destroy it, or revoke it for a compromise"
+            }
             (State::Destroyed | State::DestroyedCompromised, _) => "its material is gone",
             _ => "there is no way back",
         };

@@ -134,7 +134,7 @@ impl Lever {
 
 /// One change of a setting.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct SettingChange {
     /// What is changed.
     pub lever: Lever,
     /// The setting behind it.
@@ -151,7 +151,7 @@ pub struct Change {
     pub after: Forecast,
 }
 
-impl Change {
+impl SettingChange {
     /// How much more it gives, as a share.
     pub fn gain(&self) -> f64 {
         self.after.mb_per_s.median / self.before.mb_per_s.median.max(1e-9) - 1.0
@@ -177,7 +177,7 @@ pub struct Advice {
     /// What there is, and what it gives.
     pub current: (Setting, Forecast),
     /// Changes, the most useful first, each on top of those before it.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// What there would be then.
     pub advised: (Setting, Forecast),
     /// Each setting that differs from the current one in one thing.
@@ -230,6 +230,9 @@ fn better(one: &Forecast, other: &Forecast) -> bool {
 
 /// Looks for the setting that gives most from `current` on, one thing at a time until nothing helps any more, with at
 /// most a quarter of the memory for the pool. Which drive fits hangs on what is needed, MB/s of the source.
+///
+/// # Errors
+/// Those of [`SiteFigures::forecast`].
 pub fn advise(
     figures: &SiteFigures,
     current: &Setting,
@@ -244,7 +247,7 @@ pub fn advise(
             neighbours.push((lever, setting, forecast));
         }
     }
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<SettingChange> = Vec::new();
     let (mut setting, mut forecast) = (current.clone(), first.clone());
     let disagreement = figures.disagreement();
     // Each thing is changed at most once, so it ends. Nothing is worth a change that rests on what may be wrong.
@@ -293,10 +296,10 @@ fn best_change(
     figures: &SiteFigures,
     setting: &Setting,
     before: &Forecast,
-    done: &[Change],
+    done: &[SettingChange],
     memory_bytes: u64,
-) -> Result<Option<Change>, AdviseError> {
-    let mut best: Option<Change> = None;
+) -> Result<Option<SettingChange>, AdviseError> {
+    let mut best: Option<SettingChange> = None;
     for lever in Lever::ALL {
         if done.iter().any(|change| change.lever == lever) {
             continue;
@@ -316,7 +319,7 @@ fn best_change(
                 // What is no faster frees the drive.
                 let relieves = if faster { before.bottleneck } else { Part::Drive };
                 let before = before.clone();
-                best = Some(Change { lever, setting: other, from, to, relieves, before, after });
+                best = Some(SettingChange { lever, setting: other, from, to, relieves, before, after });
             }
         }
     }

@@ -7,7 +7,7 @@ use super::error::{AdviseError, distinct};
 use super::learned::{Learned, steadiness};
 use crate::measure::Spread;
 use crate::measure::data_path::{PathRate, PathRates, SlowSource};
-use crate::measure::exercise::{Data, DriveRate, DriveRates};
+use crate::measure::exercise::{DriveData, DriveRate, DriveRates};
 use crate::measure::source::{Cache, SourceRates};
 use crate::measure::staging::StagingRates;
 use crate::site::Measurements;
@@ -42,6 +42,9 @@ pub struct SiteFigures {
 
 impl SiteFigures {
     /// What was measured of this source. A source that was measured cold is taken cold: that is how a backup finds it.
+    ///
+    /// # Errors
+    /// [`AdviseError::NoPath`] if the data path was not measured with this source.
     pub fn of(all: &Measurements, source: &Path) -> Result<Self, AdviseError> {
         let coldest = |cache: Cache| match cache {
             Cache::Dropped => 0,
@@ -253,7 +256,7 @@ impl SiteFigures {
     /// measured.
     fn drive_rates(&self) -> Option<Vec<&DriveRate>> {
         let rates = &self.drive.as_ref()?.rates;
-        let random: Vec<_> = rates.iter().filter(|rate| rate.data == Data::Random).collect();
+        let random: Vec<_> = rates.iter().filter(|rate| rate.data == DriveData::Random).collect();
         let chosen = if random.is_empty() { rates.iter().collect() } else { random };
         if chosen.is_empty() { None } else { Some(chosen) }
     }

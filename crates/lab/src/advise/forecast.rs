@@ -76,6 +76,10 @@ struct Incoming {
 
 impl SiteFigures {
     /// What a setting gives of the whole source.
+    ///
+    /// # Errors
+    /// [`AdviseError`]: no drive was measured, the data path was not measured at the setting's level, the drive's model
+    /// does not write such blocks, or a number in the setting cannot be.
     pub fn forecast(&self, setting: &Setting) -> Result<Forecast, AdviseError> {
         let picks: [Pick; 3] = [|spread| spread.low, |spread| spread.median, |spread| spread.high];
         let [low, median, high] = picks.map(|pick| self.case(setting, pick));
@@ -103,6 +107,9 @@ impl SiteFigures {
 
     /// What a run of so many seconds gives from its first block to its last flush, MB/s: short runs are not like long
     /// ones.
+    ///
+    /// # Errors
+    /// As [`SiteFigures::forecast`].
     pub fn forecast_run(&self, setting: &Setting, seconds: f64) -> Result<f64, AdviseError> {
         let pick: Pick = |spread| spread.median;
         let TapeDrive::Model(model) = &setting.drive else { return Ok(self.case(setting, pick)?.mb_per_s) };

@@ -11,7 +11,9 @@ use super::error::AdviseError;
 use super::figures::SiteFigures;
 use super::setting::{Setting, TapeDrive};
 use crate::measure::Spread;
-use crate::measure::data_path::{DataPath, DataPathError, DataPathRun, LONGER_MAX, Target, null_run, run_data_path};
+use crate::measure::data_path::{
+    DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, null_run, run_data_path,
+};
 use crate::measure::staging::free_mb;
 
 /// What was predicted of a run, and what it gave.
@@ -57,6 +59,9 @@ pub enum TrialError {
 
 /// Runs a setting, direct, as it was measured: the same source, as cold and as slow, to virtual cartridges below a
 /// folder that take the time of the setting's drive. Each round reads for so many seconds.
+///
+/// # Errors
+/// [`TrialError::NoRoom`] before anything is written; else there is no forecast, or the run failed.
 pub fn try_setting(
     figures: &SiteFigures,
     setting: &Setting,
@@ -87,7 +92,7 @@ pub fn try_setting(
         compression_level: setting.compression_level,
         copies: setting.copies,
         checkpoint_bytes: setting.checkpoint_bytes,
-        target: Target::Virtual { folder: folder.to_owned(), encryption: Some(Algorithm::Aes256Gcm), pace },
+        target: DataPathTarget::Virtual { folder: folder.to_owned(), encryption: Some(Algorithm::Aes256Gcm), pace },
         seconds,
         seconds_max: if setting.drive == TapeDrive::Virtual { room_s.min(seconds * LONGER_MAX) } else { 0.0 },
         slow: figures.slow(),

@@ -47,6 +47,10 @@ fn hashed(path: &Path) -> u64 {
 
 impl DataSet {
     /// Reads a set that was made, and gives what is not as it was, by path below the folder. Folders do not count.
+    ///
+    /// # Errors
+    /// [`DataSetError::CheckStopped`] if it was stopped; else the folder cannot be listed. That files differ is no
+    /// error.
     pub fn check(&self, folder: &Path, watch: &DataSetWatch) -> Result<Vec<(PathBuf, Differs)>, DataSetError> {
         let differing = self.each_folder(watch, &|number, buffer| {
             let mut differing = Vec::new();

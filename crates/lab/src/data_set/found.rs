@@ -41,6 +41,9 @@ impl Shrunk {
 
 impl DataSet {
     /// Compresses blocks of a set that was made, which ones follow from its seed.
+    ///
+    /// # Errors
+    /// A file of the set cannot be read.
     pub fn shrink(&self, folder: &Path) -> Result<Shrunk, DataSetError> {
         let starts = self.block_starts();
         let mut next = starts.iter().copied().peekable();

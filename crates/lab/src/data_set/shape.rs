@@ -12,7 +12,7 @@ const LENGTH_MAX: u64 = 16 << 40;
 
 /// Lengths of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileLengths {
     /// Files of 4 to 16 KB, evenly
     Small,
     /// Files of 64 KB to 64 MB, evenly on a logarithmic scale
@@ -26,7 +26,7 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl FileLengths {
     /// Files in one folder, if nothing else is said: 5,084,604 in 7,380 and 3,927 in 20 in the published sets.
     fn files_in_folder(self) -> u64 {
         match self {
@@ -81,7 +81,7 @@ pub enum Names {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
     /// Lengths of files.
-    pub kind: Kind,
+    pub kind: FileLengths,
     /// How many files; `None` for as many as `bytes` takes.
     pub files: Option<u64>,
     /// How many bytes; the last file ends there.
@@ -100,7 +100,7 @@ pub struct Shape {
 
 impl Shape {
     /// So many files of a kind, 2:1.
-    pub fn of_files(kind: Kind, files: u64, seed: u64) -> Self {
+    pub fn of_files(kind: FileLengths, files: u64, seed: u64) -> Self {
         let (ratio, names) = (Ratio::EachFile(2.0), Names::Plain);
         Self {
             kind,
@@ -115,7 +115,7 @@ impl Shape {
     }
 
     /// So many bytes in files of a kind, 2:1.
-    pub fn of_bytes(kind: Kind, bytes: u64, seed: u64) -> Self {
+    pub fn of_bytes(kind: FileLengths, bytes: u64, seed: u64) -> Self {
         Self { files: None, bytes: Some(bytes), ..Self::of_files(kind, 0, seed) }
     }
 
@@ -131,7 +131,7 @@ impl Shape {
         if self.files.is_some_and(|files| files > FILES_MAX) {
             return refuse("a data set has at most 100 million files".to_owned());
         }
-        if let Kind::Sizes { from, to } = self.kind
+        if let FileLengths::Sizes { from, to } = self.kind
             && !(1 <= from && from <= to && to <= LENGTH_MAX)
         {
             return refuse(format!(

@@ -9,12 +9,12 @@ fn plan(shape: Shape) -> DataSet {
 
 #[test]
 fn lengths_keep_to_their_kind() {
-    let small = plan(Shape::of_files(Kind::Small, 10_000, 1));
+    let small = plan(Shape::of_files(FileLengths::Small, 10_000, 1));
     assert!(small.lengths.iter().all(|length| (4096..=16_384).contains(length)));
     let mean = small.bytes() / small.file_count();
     assert!((10_000..10_500).contains(&mean), "mean of {mean}");
 
-    let typical = plan(Shape::of_bytes(Kind::Typical, 40 << 30, 1));
+    let typical = plan(Shape::of_bytes(FileLengths::Typical, 40 << 30, 1));
     assert_eq!(typical.bytes(), 40 << 30);
     let (last, others) = typical.lengths.split_last().unwrap();
     assert!(others.iter().all(|length| (64 << 10..=64 << 20).contains(length)));
@@ -24,7 +24,7 @@ fn lengths_keep_to_their_kind() {
 #[test]
 fn a_set_is_found_as_it_was_made_and_damage_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let set = plan(Shape::of_files(Kind::Small, 1500, 7));
+    let set = plan(Shape::of_files(FileLengths::Small, 1500, 7));
     let watch = DataSetWatch::default();
     set.make(folder.path(), &watch).unwrap();
     assert_eq!((watch.files.into_inner(), watch.bytes.into_inner()), (1500, set.bytes()));
@@ -46,7 +46,7 @@ fn a_set_is_found_as_it_was_made_and_damage_is_named() {
 fn a_folder_with_something_in_it_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("mine"), "").unwrap();
-    let set = plan(Shape::of_files(Kind::Small, 1, 1));
+    let set = plan(Shape::of_files(FileLengths::Small, 1, 1));
     let error = set.make(folder.path(), &DataSetWatch::default()).unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");
     assert!(folder.path().join("mine").exists());
@@ -57,12 +57,12 @@ fn what_is_stopped_or_has_no_room_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let watch = DataSetWatch::default();
     watch.stop.store(true, Ordering::Relaxed);
-    let stopped = plan(Shape::of_files(Kind::Small, 2000, 1)).make(folder.path(), &watch).unwrap_err();
+    let stopped = plan(Shape::of_files(FileLengths::Small, 2000, 1)).make(folder.path(), &watch).unwrap_err();
     assert!(matches!(stopped, DataSetError::Stopped), "{stopped}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    let unread = plan(Shape::of_files(Kind::Small, 1, 1)).check(folder.path(), &watch).unwrap_err();
+    let unread = plan(Shape::of_files(FileLengths::Small, 1, 1)).check(folder.path(), &watch).unwrap_err();
     assert!(matches!(unread, DataSetError::CheckStopped), "{unread}");
-    let huge = plan(Shape::of_bytes(Kind::Typical, 1 << 44, 1));
+    let huge = plan(Shape::of_bytes(FileLengths::Typical, 1 << 44, 1));
     let new = folder.path().join("new");
     let refused = huge.make(&new, &DataSetWatch::default()).unwrap_err();
     assert!(matches!(refused, DataSetError::NoRoom { .. }), "{refused}");
@@ -72,7 +72,7 @@ fn what_is_stopped_or_has_no_room_leaves_nothing() {
 #[test]
 fn what_has_no_end_is_no_set() {
     let refused = |shape: Shape| DataSet::plan(&shape).unwrap_err().to_string();
-    let shape = Shape::of_files(Kind::Small, 1, 1);
+    let shape = Shape::of_files(FileLengths::Small, 1, 1);
     assert!(refused(Shape { files: None, ..shape }).contains("say which"));
     assert!(refused(Shape { files: Some(0), ..shape }).contains("nothing"));
     assert!(refused(Shape { ratio: Ratio::EachFile(11.0), ..shape }).contains("10:1"));
@@ -80,7 +80,7 @@ fn what_has_no_end_is_no_set() {
     assert!(refused(Shape { ratio: Ratio::EachMb { from: 5.0, to: 2.0 }, ..shape }).contains("smaller one first"));
     assert!(refused(Shape { ratio: Ratio::EachMb { from: 0.5, to: 2.0 }, ..shape }).contains("of 1 to 10"));
     for (from, to) in [(0, 5), (9, 8), (1, u64::MAX)] {
-        assert!(refused(Shape { kind: Kind::Sizes { from, to }, ..shape }).contains("as in 4K-16K"));
+        assert!(refused(Shape { kind: FileLengths::Sizes { from, to }, ..shape }).contains("as in 4K-16K"));
     }
     assert!(refused(Shape { files_per_folder: Some(0), ..shape }).contains("one file at least"));
     assert!(refused(Shape { folders_per_folder: Some(1), ..shape }).contains("two folders"));
@@ -90,10 +90,10 @@ fn what_has_no_end_is_no_set() {
 fn the_presets_are_the_bytes_that_they_always_were() {
     // Measurements of ours stand on them. FNV-1a of each path and its file, as the first version made them.
     for (shape, bytes, expected) in [
-        (Shape::of_files(Kind::Small, 1500, 7), 15_531_833, 0xea1b_7a41_7db7_87b5),
-        (Shape::of_bytes(Kind::Typical, 20_000_000, 7), 20_000_000, 0x90e6_bbc2_d78f_e30f),
+        (Shape::of_files(FileLengths::Small, 1500, 7), 15_531_833, 0xea1b_7a41_7db7_87b5),
+        (Shape::of_bytes(FileLengths::Typical, 20_000_000, 7), 20_000_000, 0x90e6_bbc2_d78f_e30f),
         (
-            Shape { ratio: Ratio::EachFile(3.5), ..Shape::of_files(Kind::Small, 100, 9) },
+            Shape { ratio: Ratio::EachFile(3.5), ..Shape::of_files(FileLengths::Small, 100, 9) },
             1_011_381,
             0xbbd7_8e45_9bce_5800,
         ),
@@ -120,22 +120,22 @@ fn made(shape: Shape) -> (tempfile::TempDir, DataSet) {
 
 #[test]
 fn sizes_of_ones_own_are_even_on_a_logarithmic_scale() {
-    let set = plan(Shape::of_files(Kind::Sizes { from: 1000, to: 1_000_000 }, 30_000, 2));
+    let set = plan(Shape::of_files(FileLengths::Sizes { from: 1000, to: 1_000_000 }, 30_000, 2));
     assert!(set.lengths.iter().all(|length| (1000..=1_000_000).contains(length)));
     for (from, to) in [(1000, 10_000), (10_000, 100_000), (100_000, 1_000_001)] {
         let share = set.lengths.iter().filter(|length| (from..to).contains(*length)).count() as f64 / 30_000.0;
         assert!((share * 3.0 - 1.0).abs() < 0.05, "{share} of the files have {from} to {to} bytes");
     }
-    let one = plan(Shape::of_bytes(Kind::Sizes { from: 1 << 20, to: 1 << 20 }, 10 << 20, 2));
+    let one = plan(Shape::of_bytes(FileLengths::Sizes { from: 1 << 20, to: 1 << 20 }, 10 << 20, 2));
     assert_eq!(one.lengths, [1 << 20; 10]);
-    let both = plan(Shape::of_files(Kind::Sizes { from: 1, to: 2 }, 1000, 2));
+    let both = plan(Shape::of_files(FileLengths::Sizes { from: 1, to: 2 }, 1000, 2));
     assert!((300..700).contains(&both.lengths.iter().filter(|length| **length == 2).count()));
 }
 
 #[test]
 fn sets_of_all_names_and_trees_are_found_as_they_were_made() {
     for names in [Names::Plain, Names::Long, Names::Unicode, Names::Hostile] {
-        let shape = Shape::of_files(Kind::Sizes { from: 1, to: 3000 }, 300, 5);
+        let shape = Shape::of_files(FileLengths::Sizes { from: 1, to: 3000 }, 300, 5);
         let ratio = Ratio::EachMb { from: 1.0, to: 10.0 };
         let (folder, set) =
             made(Shape { names, ratio, files_per_folder: Some(11), folders_per_folder: Some(3), ..shape });
@@ -167,9 +167,9 @@ fn sets_of_all_names_and_trees_are_found_as_they_were_made() {
 
 #[test]
 fn whole_sets_shrink_as_far_as_was_asked() {
-    let small = Kind::Sizes { from: 500, to: 20_000 };
-    let large = Kind::Sizes { from: 1 << 20, to: 6 << 20 };
-    for kind in [Kind::Small, small, large] {
+    let small = FileLengths::Sizes { from: 500, to: 20_000 };
+    let large = FileLengths::Sizes { from: 1 << 20, to: 6 << 20 };
+    for kind in [FileLengths::Small, small, large] {
         for ratio in [
             Ratio::EachFile(1.0),
             Ratio::EachFile(1.5),
@@ -192,7 +192,7 @@ fn whole_sets_shrink_as_far_as_was_asked() {
 
 #[test]
 fn a_sample_tells_of_the_set_and_what_differs_is_found_out() {
-    let shape = Shape { ratio: Ratio::EachFile(3.0), ..Shape::of_bytes(Kind::Small, 40 << 20, 4) };
+    let shape = Shape { ratio: Ratio::EachFile(3.0), ..Shape::of_bytes(FileLengths::Small, 40 << 20, 4) };
     let (folder, set) = made(shape);
     let shrink = |set: &DataSet| set.shrink(folder.path()).unwrap();
     let shrunk = shrink(&set);
@@ -206,7 +206,7 @@ fn a_sample_tells_of_the_set_and_what_differs_is_found_out() {
 #[test]
 fn paths_that_no_system_takes_are_refused_before_work() {
     let folder = tempfile::tempdir().unwrap();
-    let shape = Shape::of_files(Kind::Sizes { from: 1, to: 1 }, 100_000, 1);
+    let shape = Shape::of_files(FileLengths::Sizes { from: 1, to: 1 }, 100_000, 1);
     let shape = Shape { names: Names::Long, files_per_folder: Some(1), folders_per_folder: Some(2), ..shape };
     let refused = plan(shape).make(folder.path(), &DataSetWatch::default()).unwrap_err();
     assert!(matches!(refused, DataSetError::LongPaths { .. }), "{refused}");

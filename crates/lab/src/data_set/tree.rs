@@ -187,11 +187,11 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Component;
 
-    use super::super::shape::Kind;
+    use super::super::shape::FileLengths;
     use super::*;
 
     fn tree(names: Names, files: u64, files_per_folder: u64, folders_per_folder: Option<u64>) -> Tree {
-        let shape = Shape::of_files(Kind::Small, files, 3);
+        let shape = Shape::of_files(FileLengths::Small, files, 3);
         let shape = Shape { names, files_per_folder: Some(files_per_folder), folders_per_folder, ..shape };
         Tree::new(&shape, files)
     }

@@ -23,7 +23,7 @@ use capstan_mover::{
 use capstan_tape::PaceMeter;
 
 use plan::check;
-pub use plan::{DataPath, DataPathError, DataPathRun, LONGER_MAX, SlowSource, Target, null_run};
+pub use plan::{DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, SlowSource, null_run};
 pub use rates::{PathRate, PathRates, measure_path};
 
 use super::course::Limits;
@@ -76,11 +76,16 @@ pub(crate) fn object_record(run: &DataPath) -> ObjectRecord {
 }
 
 /// Runs the data path once. `stop` ends it from outside.
+///
+/// # Errors
+/// [`DataPathError::Option`] if a number cannot be; [`DataPathError::Unreadable`] if the source cannot be read;
+/// [`DataPathError::Folder`] if there is no place for cartridges; else the source or the mover failed, or it was
+/// stopped.
 pub fn run_data_path(run: &DataPath, stop: &AtomicBool) -> Result<DataPathRun, DataPathError> {
     check(run)?;
     let scratch = match &run.target {
-        Target::Null => None,
-        Target::Virtual { folder, .. } => {
+        DataPathTarget::Null => None,
+        DataPathTarget::Virtual { folder, .. } => {
             look_at(&run.source)?;
             let folder_of = |source| DataPathError::Folder { path: folder.clone(), source };
             Some(Scratch::below(folder).map_err(folder_of)?)

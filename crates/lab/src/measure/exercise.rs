@@ -24,8 +24,7 @@ use crate::data_set;
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "DriveData")]
-pub enum Data {
+pub enum DriveData {
     /// Nothing but zeros.
     Zeros,
     /// Bytes that compress by half.
@@ -34,7 +33,7 @@ pub enum Data {
     Random,
 }
 
-impl Data {
+impl DriveData {
     /// A word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +61,7 @@ impl Data {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exercise {
     /// What is written.
-    pub data: Data,
+    pub data: DriveData,
     /// Bytes of a block.
     pub block_len: usize,
     /// MB that are written.
@@ -99,7 +98,7 @@ impl Exercised {
 
 /// Why an exercise could not be done.
 #[derive(Debug, thiserror::Error)]
-pub enum ExerciseError {
+pub enum DriveMeasurementError {
     /// The drive.
     #[error(transparent)]
     Drive(#[from] DriveError),
@@ -160,12 +159,12 @@ pub enum ExerciseError {
 }
 
 /// Writes from memory to a new virtual cartridge below `folder`.
-pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
+pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, DriveMeasurementError> {
     let made = Scratch::below(folder);
-    let scratch = made.map_err(|source| ExerciseError::Folder { path: folder.to_owned(), source })?;
+    let scratch = made.map_err(|source| DriveMeasurementError::Folder { path: folder.to_owned(), source })?;
     let (needed, free) = ((what.mb as u64).saturating_add(64), free_mb(scratch.path()).unwrap_or(u64::MAX));
     if needed > free {
-        return Err(ExerciseError::NoRoom { folder: folder.to_owned(), needed, free });
+        return Err(DriveMeasurementError::NoRoom { folder: folder.to_owned(), needed, free });
     }
     let path = scratch.path().join("LAB001.tape");
     let volser = Volser::new("LAB001").unwrap_or_else(|error| unreachable!("it is a barcode: {error}"));
@@ -178,15 +177,19 @@ pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Res
 }
 
 /// Writes from memory to a cartridge that is there and blank, and blank again afterwards.
-pub(crate) fn exercise_cartridge(path: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, ExerciseError> {
+pub(crate) fn exercise_cartridge(
+    path: &Path,
+    what: &Exercise,
+    stop: &AtomicBool,
+) -> Result<Exercised, DriveMeasurementError> {
     if !path.is_file() {
-        return Err(ExerciseError::NoCartridge { path: path.to_owned() });
+        return Err(DriveMeasurementError::NoCartridge { path: path.to_owned() });
     }
     let (mut drive, meter) = open_drive(path.to_owned(), what)?;
     drive.space_to_end_of_data()?;
     let blocks = drive.position()?.lbn;
     if blocks > 0 {
-        return Err(ExerciseError::HoldsData { path: path.to_owned(), blocks });
+        return Err(DriveMeasurementError::HoldsData { path: path.to_owned(), blocks });
     }
     let done = write_all(drive.as_mut(), meter, what, stop);
     drive.load()?;
@@ -195,7 +198,7 @@ pub(crate) fn exercise_cartridge(path: &Path, what: &Exercise, stop: &AtomicBool
     done
 }
 
-fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<PaceMeter>), ExerciseError> {
+fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<PaceMeter>), DriveMeasurementError> {
     let inner = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
     let mut meter: Option<PaceMeter> = None;
     let mut drive: Box<dyn Drive> = match &what.pace {
@@ -215,7 +218,7 @@ fn write_all(
     meter: Option<PaceMeter>,
     what: &Exercise,
     stop: &AtomicBool,
-) -> Result<Exercised, ExerciseError> {
+) -> Result<Exercised, DriveMeasurementError> {
     if let Some(algorithm) = what.encryption {
         // What is written is dropped at once, and with it whatever a key could protect.
         drive.set_key(Some(DriveKey { tag: KeyTag([1; 16]), algorithm, key: [2; 32] }))?;
@@ -227,7 +230,7 @@ fn write_all(
     let mut held = Duration::ZERO;
     while mb < what.mb {
         if stop.load(Ordering::Relaxed) {
-            return Err(ExerciseError::Stopped);
+            return Err(DriveMeasurementError::Stopped);
         }
         if let Some(rate) = what.mb_per_s {
             // When a host of that rate would have the block: it does not make up for what the drive held it off.
@@ -256,7 +259,7 @@ pub struct DriveRate {
     /// Bytes of a block.
     pub block_len: usize,
     /// What was written.
-    pub data: Data,
+    pub data: DriveData,
     /// MB/s.
     pub mb_per_s: Spread,
     /// Seconds of processors for each MB.
@@ -286,30 +289,35 @@ pub struct DriveRates {
 }
 
 /// Exercises a drive with each kind of data and each block, in rounds; `tell` hears of each when it is done.
+///
+/// # Errors
+/// [`DriveMeasurementError::Option`] and [`DriveMeasurementError::Block`] if it cannot be done so;
+/// [`DriveMeasurementError::HoldsData`] if the cartridge is not blank; [`DriveMeasurementError::NoRoom`]; else the
+/// drive failed, or it was stopped.
 pub fn measure_drive(
     medium: &ExerciseMedium,
-    each: &[(Data, usize)],
+    each: &[(DriveData, usize)],
     rounds: u32,
     what: &Exercise,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&DriveRate),
-) -> Result<DriveRates, ExerciseError> {
+) -> Result<DriveRates, DriveMeasurementError> {
     if rounds == 0 {
-        return Err(ExerciseError::Option { what: "there is at least one round" });
+        return Err(DriveMeasurementError::Option { what: "there is at least one round" });
     }
     if what.sync_mb.is_some_and(|each| !(each.is_finite() && each > 0.0)) {
-        return Err(ExerciseError::Option { what: "a sync comes behind more than nothing" });
+        return Err(DriveMeasurementError::Option { what: "a sync comes behind more than nothing" });
     }
     if let Some(model) = &what.pace {
         let longest = model.block_len_max.value as usize;
         if let Some((_, len)) = each.iter().find(|(_, len)| *len > longest) {
-            return Err(ExerciseError::Block { model: model.name.clone(), len: *len, longest });
+            return Err(DriveMeasurementError::Block { model: model.name.clone(), len: *len, longest });
         }
     }
     let mut rates = Vec::new();
     for &(data, block_len) in each {
         if block_len == 0 || !(what.mb.is_finite() && what.mb * 1e6 >= block_len as f64) {
-            return Err(ExerciseError::Option {
+            return Err(DriveMeasurementError::Option {
                 what: "at least a block is written, and a block is longer than nothing",
             });
         }
@@ -363,7 +371,15 @@ mod tests {
     use super::*;
 
     fn what(mb: f64, pace: Option<DriveModel>) -> Exercise {
-        Exercise { data: Data::Random, block_len: 256 << 10, mb, mb_per_s: None, sync_mb: None, encryption: None, pace }
+        Exercise {
+            data: DriveData::Random,
+            block_len: 256 << 10,
+            mb,
+            mb_per_s: None,
+            sync_mb: None,
+            encryption: None,
+            pace,
+        }
     }
 
     #[test]
@@ -411,7 +427,7 @@ mod tests {
         let model = built_in("SDLT-220").unwrap();
         let native = model.native_mb_per_s.value;
         let medium = ExerciseMedium::New { folder: folder.path().to_owned() };
-        let each = [(Data::Random, 64 << 10), (Data::Half, 64 << 10)];
+        let each = [(DriveData::Random, 64 << 10), (DriveData::Half, 64 << 10)];
         let mut told = 0;
         let mut tell = |_: &DriveRate| told += 1;
         let what = what(native * 2.0, Some(model));
@@ -425,7 +441,7 @@ mod tests {
     fn one_that_is_stopped_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let stopped = exercise(folder.path(), &what(100.0, None), &AtomicBool::new(true)).unwrap_err();
-        assert!(matches!(stopped, ExerciseError::Stopped), "{stopped}");
+        assert!(matches!(stopped, DriveMeasurementError::Stopped), "{stopped}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -8,9 +8,9 @@ use capstan_format::{Algorithm, BLOCK_HEADER_LEN};
 use capstan_tape::model::{ModelError, built_in};
 
 use super::Scratch;
-use super::data_path::{DataPath, DataPathError, Target, null_run, run_data_path};
+use super::data_path::{DataPath, DataPathError, DataPathTarget, null_run, run_data_path};
 use super::source::Cache;
-use crate::data_set::{DataSet, DataSetError, DataSetWatch, Kind, Ratio, Shape};
+use crate::data_set::{DataSet, DataSetError, DataSetWatch, FileLengths, Ratio, Shape};
 use crate::grid::Cell;
 
 /// Why a table could not be done.
@@ -45,6 +45,10 @@ impl MeasureGridError {
 /// Does each job of a table, with one connection, and notes what it gave. `mb` of files are made for each length and
 /// ratio, at least one file, below a folder, and removed; a job reads for so many seconds at most. The block pool is as
 /// large as the buffers of the job, but holds a dozen blocks at least.
+///
+/// # Errors
+/// [`MeasureGridError`]: no model has the name of a drive, the files cannot be made, or the data path failed. Cells
+/// that were measured before keep their figures.
 pub fn measure_grid(
     cells: &mut [Cell],
     folder: &Path,
@@ -76,7 +80,7 @@ pub fn measure_grid(
             let _ = std::fs::remove_dir_all(&set);
             let length = job.file_bytes as u64;
             let bytes = (mb * 1e6) as u64 / length * length;
-            let shape = Shape::of_bytes(Kind::Sizes { from: length, to: length }, bytes.max(length), 1);
+            let shape = Shape::of_bytes(FileLengths::Sizes { from: length, to: length }, bytes.max(length), 1);
             DataSet::plan(&Shape { ratio: Ratio::EachFile(job.ratio), ..shape })?.make(&set, watch)?;
             made = Some((job.file_bytes, job.ratio));
         }
@@ -88,7 +92,11 @@ pub fn measure_grid(
             connections: 1,
             block_len: buffer.saturating_sub(BLOCK_HEADER_LEN),
             pool_bytes: job.buffer_bytes * u64::from(job.buffers),
-            target: Target::Virtual { folder: scratch.path().to_owned(), encryption, pace: Some(Box::new(model)) },
+            target: DataPathTarget::Virtual {
+                folder: scratch.path().to_owned(),
+                encryption,
+                pace: Some(Box::new(model)),
+            },
             seconds,
             // A drive compresses what the data path does not.
             drive_ratio: job.ratio,

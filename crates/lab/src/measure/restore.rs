@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
-use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, Target as Directory};
+use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, RestoreTarget as Directory};
 use capstan_mover::{
     CopyHost, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, RestoreWatch, Session, StreamSink,
     VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
@@ -25,7 +25,7 @@ use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::data_path::{self, DataPath, DataPathError, Target};
+use super::data_path::{self, DataPath, DataPathError, DataPathTarget};
 use super::{Scratch, Spread, processor_s, processors};
 
 /// How restores and object copies are measured.
@@ -205,6 +205,9 @@ fn rounds(
 }
 
 /// Measures a restore and an object copy of what a source gives; `tell` hears what is being measured.
+///
+/// # Errors
+/// A number cannot be; the backup, the copy or the files failed; or something did not come back as it was written.
 pub fn measure_restore(
     what: &Restoring,
     stop: &Arc<AtomicBool>,
@@ -217,7 +220,7 @@ pub fn measure_restore(
         let path = path.to_owned();
         Scratch::below(&path).map_err(|source| RestoringError::Folder { path, source })
     };
-    let Target::Virtual { folder, .. } = &what.backup.target else {
+    let DataPathTarget::Virtual { folder, .. } = &what.backup.target else {
         return Err(RestoringError::Option { what: "a restore reads cartridges: name a folder for them" });
     };
     let (cartridges, files) = (below(folder)?, below(&what.to)?);
@@ -336,14 +339,17 @@ fn move_bytes(bytes: &mut dyn BufRead, sink: &mut impl StreamSink) -> Result<(),
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
-    use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+    use crate::data_set::{DataSet, DataSetWatch, FileLengths, Shape};
     use crate::measure::data_path::null_run;
     use crate::measure::source::Cache;
 
     fn restoring(folder: &Path) -> Restoring {
         let (source, library) = (folder.join("set"), folder.join("library"));
-        let target =
-            Target::Virtual { folder: library, encryption: Some(capstan_format::Algorithm::Aes256Gcm), pace: None };
+        let target = DataPathTarget::Virtual {
+            folder: library,
+            encryption: Some(capstan_format::Algorithm::Aes256Gcm),
+            pace: None,
+        };
         let run =
             DataPath { cache: Cache::Warm, seconds: 60.0, connections: 3, compression_level: 1, ..null_run(&source) };
         Restoring { backup: DataPath { target, ..run }, to: folder.join("back"), rounds: 2 }
@@ -352,7 +358,7 @@ mod tests {
     #[test]
     fn all_of_a_tree_is_restored_and_copied_and_nothing_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let set = DataSet::plan(&Shape::of_bytes(Kind::Small, 8_000_000, 3)).unwrap();
+        let set = DataSet::plan(&Shape::of_bytes(FileLengths::Small, 8_000_000, 3)).unwrap();
         set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
         let what = restoring(folder.path());
         let mut told = 0;

@@ -128,7 +128,7 @@ pub struct SourceRates {
 
 /// Why a source could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub enum SourceRateError {
     /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
@@ -166,9 +166,9 @@ pub enum SourceError {
     Stopped,
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceRateError {
     let path = path.to_owned();
-    move |source| SourceError::Unreadable { path, source }
+    move |source| SourceRateError::Unreadable { path, source }
 }
 
 /// A file, or a range of a device, and how much of it there is.
@@ -184,11 +184,11 @@ enum Source {
 }
 
 /// Lists the files of a tree that hold something, with their lengths, at most a million.
-fn list(path: &Path, stop: &AtomicBool) -> Result<Vec<Piece>, SourceError> {
+fn list(path: &Path, stop: &AtomicBool) -> Result<Vec<Piece>, SourceRateError> {
     let mut pieces = Vec::new();
     for entry in WalkDir::new(path).same_file_system(true) {
         if stop.load(Ordering::Relaxed) {
-            return Err(SourceError::Stopped);
+            return Err(SourceRateError::Stopped);
         }
         // A directory that may not be looked into is left out here, and reported where it is backed up.
         let Ok(entry) = entry else { continue };
@@ -203,9 +203,9 @@ fn list(path: &Path, stop: &AtomicBool) -> Result<Vec<Piece>, SourceError> {
     Ok(pieces)
 }
 
-fn open_source(path: &Path, stop: &AtomicBool) -> Result<Source, SourceError> {
+fn open_source(path: &Path, stop: &AtomicBool) -> Result<Source, SourceRateError> {
     let metadata = fs::metadata(path).map_err(unreadable(path))?;
-    let empty = || SourceError::Empty { path: path.to_owned() };
+    let empty = || SourceRateError::Empty { path: path.to_owned() };
     if metadata.is_dir() {
         let pieces = list(path, stop)?;
         return if pieces.is_empty() { Err(empty()) } else { Ok(Source::Tree(pieces)) };
@@ -235,10 +235,10 @@ impl Source {
 }
 
 /// Drops all that the kernel caches, names and inodes too.
-fn drop_all_caches() -> Result<(), SourceError> {
+fn drop_all_caches() -> Result<(), SourceRateError> {
     const SWITCH: &str = "/proc/sys/vm/drop_caches";
     rustix::fs::sync();
-    fs::write(SWITCH, "3").map_err(|source| SourceError::Caches { source })
+    fs::write(SWITCH, "3").map_err(|source| SourceRateError::Caches { source })
 }
 
 /// Drops the content of one file from the page cache. One that cannot be opened is not in it by us.
@@ -249,7 +249,7 @@ fn forget_pages(path: &Path) {
 }
 
 /// Makes these files as cold as they are to be.
-fn make_cold<'a>(cache: Cache, paths: impl Iterator<Item = &'a Path>) -> Result<(), SourceError> {
+fn make_cold<'a>(cache: Cache, paths: impl Iterator<Item = &'a Path>) -> Result<(), SourceRateError> {
     match cache {
         Cache::Warm | Cache::Direct => {}
         Cache::Cold => paths.for_each(forget_pages),
@@ -259,7 +259,7 @@ fn make_cold<'a>(cache: Cache, paths: impl Iterator<Item = &'a Path>) -> Result<
 }
 
 /// The same for all files of a tree.
-pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceError> {
+pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceRateError> {
     if cache != Cache::Cold {
         return make_cold(cache, std::iter::empty());
     }
@@ -285,7 +285,7 @@ fn read_pieces(
     reading: &Reading,
     round: &Round,
     stop: &AtomicBool,
-) -> Result<(), SourceError> {
+) -> Result<(), SourceRateError> {
     let over = || round.over.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     // Direct reads want an aligned buffer, and it does the others no harm.
     let mut memory = vec![0_u8; reading.block_len + ALIGNMENT];
@@ -335,7 +335,12 @@ struct RoundRates {
     cpu_s_per_mb: f64,
 }
 
-fn read_round(pieces: &[Piece], readers: u32, reading: &Reading, stop: &AtomicBool) -> Result<RoundRates, SourceError> {
+fn read_round(
+    pieces: &[Piece],
+    readers: u32,
+    reading: &Reading,
+    stop: &AtomicBool,
+) -> Result<RoundRates, SourceRateError> {
     make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
     let round = Round::default();
     let next = AtomicU64::new(0);
@@ -359,7 +364,7 @@ fn read_round(pieces: &[Piece], readers: u32, reading: &Reading, stop: &AtomicBo
     });
     read?;
     if stop.load(Ordering::Relaxed) {
-        return Err(SourceError::Stopped);
+        return Err(SourceRateError::Stopped);
     }
     let mb = round.bytes.load(Ordering::Relaxed) as f64 / 1e6;
     let cut = if round.over.load(Ordering::Relaxed) { course.steady() } else { None };
@@ -374,20 +379,24 @@ fn read_round(pieces: &[Piece], readers: u32, reading: &Reading, stop: &AtomicBo
 }
 
 /// Measures a source; `tell` hears of each number of readers when it is done.
+///
+/// # Errors
+/// [`SourceRateError`]: the source cannot be read or holds nothing, the machine's caches cannot be dropped, a number
+/// cannot be, or it was stopped.
 pub fn measure_source(
     path: &Path,
     reading: &Reading,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&ReaderRate),
-) -> Result<SourceRates, SourceError> {
+) -> Result<SourceRates, SourceRateError> {
     if reading.readers.is_empty() || reading.readers.iter().any(|readers| !(1..=1024).contains(readers)) {
-        return Err(SourceError::Option { what: "a source is read by 1 to 1024 readers" });
+        return Err(SourceRateError::Option { what: "a source is read by 1 to 1024 readers" });
     }
     if !reading.block_len.is_multiple_of(ALIGNMENT) || !(ALIGNMENT..=64 << 20).contains(&reading.block_len) {
-        return Err(SourceError::Option { what: "reads are multiples of 4 KiB, up to 64 MiB" });
+        return Err(SourceRateError::Option { what: "reads are multiples of 4 KiB, up to 64 MiB" });
     }
     if reading.rounds == 0 || !SECONDS.contains(&reading.seconds) {
-        return Err(SourceError::Option { what: "there is at least one round, and it lasts 0.05 s to a day" });
+        return Err(SourceRateError::Option { what: "there is at least one round, and it lasts 0.05 s to a day" });
     }
     let source = open_source(path, stop)?;
     let mut rates = Vec::new();
@@ -401,7 +410,7 @@ pub fn measure_source(
         for _ in 0..reading.rounds {
             let found = read_round(&pieces, readers, reading, stop)?;
             if found.round.bytes.load(Ordering::Relaxed) == 0 {
-                return Err(SourceError::Nothing { path: path.to_owned() });
+                return Err(SourceRateError::Nothing { path: path.to_owned() });
             }
             mb_per_s.push(found.mb_per_s);
             files_per_s.push(found.files_per_s);

@@ -207,6 +207,10 @@ fn check_room(folder: &Path, mb: f64) -> Result<(), StagingError> {
 }
 
 /// Measures a disk by depots below a folder; `tell` hears what is being measured.
+///
+/// # Errors
+/// [`StagingError`]: there is not enough room, a depot cannot be written or read, a number cannot be, or it was
+/// stopped. What was written is removed.
 pub fn measure_staging(
     folder: &Path,
     staging: &Staging,

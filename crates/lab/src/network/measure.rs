@@ -27,6 +27,10 @@ const MESSAGES_MIN: usize = 20;
 const MESSAGES_TIME: Duration = Duration::from_secs(2);
 
 /// Measures the network to a listener. `tell` hears of each rate as soon as it is known.
+///
+/// # Errors
+/// [`NetworkError`]: the listener is not reached, is something else or of another version, the connection is lost, or
+/// it was stopped.
 pub fn measure_network(
     plan: &NetworkPlan,
     watch: &NetworkWatch,

@@ -100,6 +100,9 @@ struct Desk<'a> {
 
 impl NetworkListener {
     /// Listens on `host:port`, or on a port of this machine that only this machine reaches; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// There is no such address, it is in use, or one cannot listen there.
     pub fn bind(address: &str) -> Result<Self, NetworkError> {
         let all = addresses(address)?;
         let told = |source: std::io::Error| match source.kind() {
@@ -118,6 +121,9 @@ impl NetworkListener {
     }
 
     /// Takes measurements. That somebody stopped it is no error: it has no other end.
+    ///
+    /// # Errors
+    /// With [`NetworkTake::One`], what ended the measurement early. Otherwise it tells of lost ones and goes on.
     pub fn serve(
         &self,
         take: NetworkTake,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use capstan_tape::model::{Afterwards, Engine, Extent, Restore, RestorePlan, Standing, plan_restore};
+use capstan_tape::model::{Afterwards, Engine, Restore, RestoreSchedule, StartPosition, TapeExtent, plan_restore};
 
 use super::drive;
 use super::table::{Page, compared};
@@ -63,23 +63,23 @@ pub(super) fn restores(page: &mut Page) {
     );
     let model = drive("LTO-3");
     let on_tape = |mb: f64| (mb * 1e6 / RATIO) as u64;
-    let planned = |extents: &[Extent], target_mb_per_s: Option<f64>, standing: Standing| {
+    let planned = |extents: &[TapeExtent], target_mb_per_s: Option<f64>, standing: StartPosition| {
         let afterwards = Afterwards::Unload;
         plan_restore(&model, &Restore { extents, ratio: RATIO, target_mb_per_s, standing, afterwards })
     };
-    let rate = |extents: &[Extent], target: f64| {
+    let rate = |extents: &[TapeExtent], target: f64| {
         let mb: f64 = extents.iter().map(|extent| extent.len as f64 * RATIO / 1e6).sum();
-        mb / planned(extents, Some(target), Standing::At(0)).there_s()
+        mb / planned(extents, Some(target), StartPosition::At(0)).there_s()
     };
-    let typical = [Extent { begin: 0, len: on_tape(TYPICAL_MB) }];
+    let typical = [TapeExtent { begin: 0, len: on_tape(TYPICAL_MB) }];
     let block = on_tape(0.262_144);
-    let every_fourth: Vec<Extent> =
-        (0..on_tape(TYPICAL_MB) / block / 4).map(|at| Extent { begin: at * 4 * block, len: block }).collect();
+    let every_fourth: Vec<TapeExtent> =
+        (0..on_tape(TYPICAL_MB) / block / 4).map(|at| TapeExtent { begin: at * 4 * block, len: block }).collect();
     let one_file = |share: f64| {
         let begin = (share * on_tape(SMALL_MB) as f64) as u64;
-        planned(&[Extent { begin, len: on_tape(0.008) }], None, Standing::Unloaded)
+        planned(&[TapeExtent { begin, len: on_tape(0.008) }], None, StartPosition::Unloaded)
     };
-    let mean = |seconds: fn(&RestorePlan) -> f64| {
+    let mean = |seconds: fn(&RestoreSchedule) -> f64| {
         (0..1000).map(|at| seconds(&one_file((f64::from(at) + 0.5) / 1000.0))).sum::<f64>() / 1000.0
     };
     page.compare(&[
@@ -91,18 +91,18 @@ pub(super) fn restores(page: &mut Page) {
             rate(&typical, (4.0 * THREE_DISKS_WRITE).min(TWELVE_DISKS_WRITE)),
         ),
         compared("one LUN of a 4-way multiplexed tape", "MB/s", 37.0, rate(&every_fourth, TWELVE_DISKS_WRITE)),
-        compared("one file of 8 KB, until the cartridge is out again", "s", 110.0, mean(RestorePlan::total_s)),
+        compared("one file of 8 KB, until the cartridge is out again", "s", 110.0, mean(RestoreSchedule::total_s)),
     ]);
     let files = 20e6;
-    let all = [Extent { begin: 0, len: on_tape(SMALL_MB / SMALL_FILES * files) }];
-    let tape_s = planned(&all, None, Standing::Unloaded).total_s();
+    let all = [TapeExtent { begin: 0, len: on_tape(SMALL_MB / SMALL_FILES * files) }];
+    let tape_s = planned(&all, None, StartPosition::Unloaded).total_s();
     let _ = writeln!(
         page.text,
         "The file itself is there after {:.0} s; the paper does not say which of the two its 110 s count.\n\n\
          20 million small files were given up after 30 hours. The tape accounts for {:.0} minutes of them. What counts is what it costs the\n\
          target to create a file, and no figure of that was published: it was at least {:.1} ms here, where reading one costs {:.1} ms. A\n\
          restore takes it as what the target takes (`target_mb_per_s`): with {:.1} ms a file that is less than {:.1} MB/s.\n",
-        mean(RestorePlan::there_s),
+        mean(RestoreSchedule::there_s),
         tape_s / 60.0,
         (30.0 * 3600.0 - tape_s) / files * 1e3,
         SMALL_MB / SMALL_FILES / SMALL_SOURCE * 1e3,

@@ -6,7 +6,7 @@ use capstan_tape::model::built_in;
 
 use super::table::{Page, compared};
 use crate::grid::{Cell, GridError, agreeing, mean_error, predict_grid, read_grid};
-use crate::pipeline::{HostModel, Job};
+use crate::pipeline::{HostModel, PipelineJob};
 
 const LTO4: &str = include_str!("../../published/lto4-netbackup.csv");
 const T10000A: &str = include_str!("../../published/t10000a-netbackup.csv");
@@ -27,6 +27,9 @@ pub struct PublishedGrid {
 }
 
 /// The tables that were published.
+///
+/// # Errors
+/// A table that comes with the program is damaged.
 pub fn published_grids() -> Result<Vec<PublishedGrid>, GridError> {
     let mut grids = Vec::new();
     for (name, host, text) in [("LTO4", "lto4", LTO4), ("T10000A", "t10000a", T10000A)] {
@@ -102,7 +105,7 @@ pub(super) fn grids(page: &mut Page) -> Result<(), GridError> {
     );
     let need = |buffer_bytes: u64| -> Result<u32, GridError> {
         let drive = built_in("LTO-4").map_err(|source| GridError::Model { line: 0, source })?;
-        let job = |buffers| Job { file_bytes: 1e10, buffer_bytes, buffers, ratio: 10.0, encrypted: true };
+        let job = |buffers| PipelineJob { file_bytes: 1e10, buffer_bytes, buffers, ratio: 10.0, encrypted: true };
         let full = |buffers| lto4.predict(&drive, &job(buffers)).map(|prediction| prediction.mb_per_s);
         let most = full(1024).map_err(|source| GridError::Model { line: 0, source })?;
         let enough =

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use capstan_tape::model::{Afterwards, DriveModel, Engine, Extent, Figure, Origin, Restore, Standing, plan_restore};
+use capstan_tape::model::{
+    Afterwards, DriveModel, Engine, Figure, Origin, Restore, StartPosition, TapeExtent, plan_restore,
+};
 
 use super::drive;
 use super::table::{Page, compared};
@@ -55,11 +57,11 @@ fn restores(page: &mut Page) {
     // 2:1: a block takes half of its length.
     let (blocks, block_on_tape) = (volume_bytes as u64 / BLOCK_BYTES, BLOCK_BYTES / 2);
     let seconds = |connections: u64, wanted: u64, target: f64| {
-        let extents: Vec<Extent> = (0..blocks * connections)
+        let extents: Vec<TapeExtent> = (0..blocks * connections)
             .filter(|block| block % connections < wanted)
-            .map(|block| Extent { begin: block * block_on_tape, len: block_on_tape })
+            .map(|block| TapeExtent { begin: block * block_on_tape, len: block_on_tape })
             .collect();
-        let (standing, afterwards) = (Standing::At(0), Afterwards::Stay);
+        let (standing, afterwards) = (StartPosition::At(0), Afterwards::Stay);
         let target_mb_per_s = Some(target);
         plan_restore(&behind_channel, &Restore { extents: &extents, ratio: 2.0, target_mb_per_s, standing, afterwards })
             .there_s()

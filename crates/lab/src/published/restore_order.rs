@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use capstan_tape::model::{Afterwards, Extent, Restore, Standing, front_to_back, plan_restore};
+use capstan_tape::model::{Afterwards, Restore, StartPosition, TapeExtent, front_to_back, plan_restore};
 
 use super::drive;
 use super::table::Page;
@@ -32,9 +32,10 @@ pub(super) fn restore_order(page: &mut Page) {
         let model = drive(name);
         let capacity_bytes = model.capacity_gb.value * 1e9;
         for files in [10_u64, 100, 1000] {
-            let extents: Vec<Extent> =
-                (1..=files).map(|at| Extent { begin: (share(at) * capacity_bytes) as u64, len: 10_000_000 }).collect();
-            let (standing, afterwards) = (Standing::Unloaded, Afterwards::Unload);
+            let extents: Vec<TapeExtent> = (1..=files)
+                .map(|at| TapeExtent { begin: (share(at) * capacity_bytes) as u64, len: 10_000_000 })
+                .collect();
+            let (standing, afterwards) = (StartPosition::Unloaded, Afterwards::Unload);
             let restore = Restore { extents: &extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards };
             let (by_number, planned) = (front_to_back(&model, &restore), plan_restore(&model, &restore));
             let _ = writeln!(

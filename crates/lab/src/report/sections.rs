@@ -12,7 +12,7 @@ use crate::pipeline::Prediction;
 use crate::site::{Measurements, Tried};
 
 /// One section of a report.
-pub struct Section {
+pub struct ReportSection {
     title: String,
     body: Markup,
 }
@@ -57,7 +57,7 @@ fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Markup 
     }
 }
 
-impl Section {
+impl ReportSection {
     pub(super) fn title(&self) -> &str {
         &self.title
     }

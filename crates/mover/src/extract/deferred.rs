@@ -14,10 +14,10 @@ use super::metadata::{self, Handle, InheritedAcl, MadeAs};
 use super::options::Durability;
 use super::path::{depth, split};
 use super::placement::{Placed, place};
-use super::report::{ExtractError, ExtractReport, Failure, Outcome, ProblemKind, count};
-use super::target::Target;
+use super::report::{ExtractError, ExtractProblemKind, ExtractReport, Failure, MemberOutcome, count};
+use super::target::RestoreTarget;
 
-impl Target {
+impl RestoreTarget {
     /// Makes hard links, sets the metadata of directories, deepest first, and reports. Until it returns, directories
     /// have mode 0700 and the present time.
     ///
@@ -53,7 +53,7 @@ impl Target {
 }
 
 /// Makes the hard links of a journal.
-fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
+fn make_links(target: &RestoreTarget, mut links: Journal) -> Result<(), ExtractError> {
     let mut directories = DirectoryCache::new();
     while let Some(record) = target.journal_result(links.take())? {
         let mut fields = Fields(&record);
@@ -61,8 +61,8 @@ fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
         member.kind = EntryKind::HardLink;
         (member.path, member.link) = (fields.bytes(), fields.bytes());
         match make_link(target, &mut directories, &member) {
-            Ok(Outcome::Written) => count(&target.tally().hard_links, 1),
-            Ok(Outcome::Kept) => count(&target.tally().kept, 1),
+            Ok(MemberOutcome::Written) => count(&target.tally().hard_links, 1),
+            Ok(MemberOutcome::Kept) => count(&target.tally().kept, 1),
             Ok(_) => count(&target.tally().unchanged, 1),
             Err(Failure::Member(kind, reason)) => target.tally().problem(&member.path, kind, reason),
             Err(Failure::Fatal(error)) => return Err(error),
@@ -71,12 +71,16 @@ fn make_links(target: &Target, mut links: Journal) -> Result<(), ExtractError> {
     Ok(())
 }
 
-fn make_link(target: &Target, directories: &mut DirectoryCache, member: &DecodedMember) -> Result<Outcome, Failure> {
+fn make_link(
+    target: &RestoreTarget,
+    directories: &mut DirectoryCache,
+    member: &DecodedMember,
+) -> Result<MemberOutcome, Failure> {
     let failure = |errno| Failure::system(&member.path, "link it", 0, errno);
     let missing_file = || {
         let file = String::from_utf8_lossy(&member.link);
         let reason = format!("it is a hard link to a file that is not there. Restore with it: {file}");
-        Failure::Member(ProblemKind::LinkTarget, reason)
+        Failure::Member(ExtractProblemKind::LinkTarget, reason)
     };
     let (old_parent, old_name) = split(&member.link);
     let old = match directories.get(target.root(), old_parent, Missing::Fail) {
@@ -93,18 +97,18 @@ fn make_link(target: &Target, directories: &mut DirectoryCache, member: &Decoded
         errno => failure(errno),
     })?;
     if inode(new.fd(), name) == Ok(file) {
-        return Ok(Outcome::Unchanged);
+        return Ok(MemberOutcome::Unchanged);
     }
     // Without AT_SYMLINK_FOLLOW a link to a symbolic link is one more name of that link, not of what it points to.
     let link = |name: &[u8]| linkat(old.fd(), old_name, new.fd(), name, AtFlags::empty());
     match place(target, new.fd(), name, &member.path, member, link)? {
-        Placed::New((), placement) => placement.commit().map(|()| Outcome::Written).map_err(failure),
+        Placed::New((), placement) => placement.commit().map(|()| MemberOutcome::Written).map_err(failure),
         Placed::Existing(outcome) => Ok(outcome),
     }
 }
 
 /// Sets the metadata of the directories of a journal whose lanes are their depths.
-fn set_directories(target: &Target, mut journal: Journal) -> Result<(), ExtractError> {
+fn set_directories(target: &RestoreTarget, mut journal: Journal) -> Result<(), ExtractError> {
     while let Some(record) = target.journal_result(journal.take())? {
         let member = decode(&record);
         match set_directory(target, &member) {
@@ -116,14 +120,14 @@ fn set_directories(target: &Target, mut journal: Journal) -> Result<(), ExtractE
     Ok(())
 }
 
-fn set_directory(target: &Target, member: &DecodedMember) -> Result<(), Failure> {
+fn set_directory(target: &RestoreTarget, member: &DecodedMember) -> Result<(), Failure> {
     let failure = |errno| Failure::system(&member.path, "open the directory to set its metadata", 0, errno);
     let root = target.root();
     let path = if member.path.is_empty() { b"." } else { &member.path[..] };
     let opened = root.resolver.open(root.fd.as_fd(), path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failure)?;
     let stat = fstat(&opened).map_err(failure)?;
     let made_as = MadeAs { uid: stat.st_uid, gid: stat.st_gid, acl: InheritedAcl::Perhaps };
-    let mut problem = |reason| target.tally().problem(&member.path, ProblemKind::Metadata, reason);
+    let mut problem = |reason| target.tally().problem(&member.path, ExtractProblemKind::Metadata, reason);
     metadata::apply(Handle::Directory(opened.as_fd()), member, made_as, target.options().owners, &mut problem);
     Ok(())
 }

@@ -13,33 +13,33 @@ use rustix::io::{Errno, pwrite};
 use super::directories::{Directory, DirectoryCache, Missing};
 use super::members::{Content, MemberHead, MemberReader, Piece};
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
-use super::options::{Choice, Devices, Overwrite};
+use super::options::{DeviceNodes, MemberChoice, Overwrite};
 use super::path::{checked, split};
 use super::placement::{Placed, UNFINISHED, place};
-use super::report::{ExtractError, Failure, MemberDone, Outcome, ProblemKind, count};
-use super::target::Target;
+use super::report::{ExtractError, ExtractProblemKind, Failure, MemberDone, MemberOutcome, count};
+use super::target::RestoreTarget;
 
-/// Writes members below a [`Target`]. One a thread; it keeps directories open between members and streams.
+/// Writes members below a [`RestoreTarget`]. One a thread; it keeps directories open between members and streams.
 #[derive(Debug)]
 pub struct Extractor<'t> {
-    target: &'t Target,
+    target: &'t RestoreTarget,
     directories: DirectoryCache,
 }
 
 /// What came of one member.
 struct Done {
-    outcome: Outcome,
+    outcome: MemberOutcome,
     crc: Option<u32>,
     bytes: u64,
 }
 
 impl Done {
-    fn without_content(outcome: Outcome) -> Self {
+    fn without_content(outcome: MemberOutcome) -> Self {
         Self { outcome, crc: None, bytes: 0 }
     }
 }
 
-impl Target {
+impl RestoreTarget {
     /// A writer for the calling thread.
     pub fn extractor(&self) -> Extractor<'_> {
         Extractor::new(self)
@@ -49,7 +49,7 @@ impl Target {
 type Stream<'s> = &'s mut dyn BufRead;
 
 impl<'t> Extractor<'t> {
-    pub(super) fn new(target: &'t Target) -> Self {
+    pub(super) fn new(target: &'t RestoreTarget) -> Self {
         Self { target, directories: DirectoryCache::new() }
     }
 
@@ -62,7 +62,7 @@ impl<'t> Extractor<'t> {
     pub fn extract(
         &mut self,
         stream: &mut dyn BufRead,
-        choose: &mut dyn FnMut(&[u8]) -> Choice,
+        choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
         done: &mut dyn FnMut(&MemberDone<'_>),
     ) -> Result<(), ExtractError> {
         let mut reader = MemberReader::new(stream);
@@ -84,19 +84,19 @@ impl<'t> Extractor<'t> {
         &mut self,
         head: &MemberHead,
         content: &mut Content<'_, Stream<'_>>,
-        choose: &mut dyn FnMut(&[u8]) -> Choice,
+        choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
     ) -> Result<Done, ExtractError> {
         let chosen = choose(&head.header.path);
         let path = match &chosen {
-            Choice::Take => &head.header.path,
-            Choice::TakeAs(path) => path,
-            Choice::Skip => return Ok(Done::without_content(Outcome::NotWanted)),
+            MemberChoice::Take => &head.header.path,
+            MemberChoice::TakeAs(path) => path,
+            MemberChoice::Skip => return Ok(Done::without_content(MemberOutcome::NotWanted)),
         };
         match self.write(path, &head.header, content, choose) {
             Ok(done) => Ok(done),
             Err(Failure::Member(kind, reason)) => {
                 self.target.tally().problem(path, kind, reason);
-                Ok(Done::without_content(Outcome::Failed))
+                Ok(Done::without_content(MemberOutcome::Failed))
             }
             Err(Failure::Fatal(error)) => Err(error),
         }
@@ -107,20 +107,20 @@ impl<'t> Extractor<'t> {
         path: &[u8],
         member: &DecodedMember,
         content: &mut Content<'_, Stream<'_>>,
-        choose: &mut dyn FnMut(&[u8]) -> Choice,
+        choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
     ) -> Result<Done, Failure> {
         let path = inside(path)?;
         match member.kind {
             EntryKind::Directory => return self.directory(path, member),
             EntryKind::HardLink => {
                 let chosen = choose(&member.link);
-                let link = if let Choice::TakeAs(link) = &chosen { link } else { &member.link };
+                let link = if let MemberChoice::TakeAs(link) = &chosen { link } else { &member.link };
                 let link = inside(link)?;
                 if path.is_empty() || link.is_empty() {
                     return Err(not_the_target());
                 }
                 self.target.defer_link(path, link)?;
-                return Ok(Done::without_content(Outcome::Deferred));
+                return Ok(Done::without_content(MemberOutcome::Deferred));
             }
             _ => {}
         }
@@ -138,7 +138,7 @@ impl<'t> Extractor<'t> {
             EntryKind::CharDevice => at.device(member, FileType::CharacterDevice),
             EntryKind::BlockDevice => at.device(member, FileType::BlockDevice),
             EntryKind::Directory | EntryKind::HardLink | EntryKind::Deleted => {
-                Ok(Done::without_content(Outcome::NotWanted))
+                Ok(Done::without_content(MemberOutcome::NotWanted))
             }
         }
     }
@@ -163,7 +163,7 @@ impl<'t> Extractor<'t> {
                         if overwrite == Overwrite::Never {
                             let reason = "something that is not a directory has this name. Remove it, restore to another \
                                           directory, or with --overwrite always";
-                            return Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()));
+                            return Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()));
                         }
                         unlinkat(parent.fd(), name, AtFlags::empty()).map_err(failure)?;
                         mkdirat(parent.fd(), name, Mode::RWXU).map_err(failure)?;
@@ -174,23 +174,23 @@ impl<'t> Extractor<'t> {
             };
         }
         if !made && !target.root().claim(path) && overwrite == Overwrite::Never {
-            return Ok(Done::without_content(Outcome::Kept));
+            return Ok(Done::without_content(MemberOutcome::Kept));
         }
         target.defer_directory(path, member)?;
-        Ok(Done::without_content(Outcome::Written))
+        Ok(Done::without_content(MemberOutcome::Written))
     }
 
     fn count(&self, kind: EntryKind, done: &Done) {
         let tally = self.target.tally();
         match (done.outcome, kind) {
-            (Outcome::Kept, _) => count(&tally.kept, 1),
-            (Outcome::Unchanged, _) => count(&tally.unchanged, 1),
-            (Outcome::Written, EntryKind::File) => {
+            (MemberOutcome::Kept, _) => count(&tally.kept, 1),
+            (MemberOutcome::Unchanged, _) => count(&tally.unchanged, 1),
+            (MemberOutcome::Written, EntryKind::File) => {
                 count(&tally.files, 1);
                 count(&tally.bytes, done.bytes);
             }
-            (Outcome::Written, EntryKind::Symlink) => count(&tally.symlinks, 1),
-            (Outcome::Written, EntryKind::Fifo | EntryKind::CharDevice | EntryKind::BlockDevice) => {
+            (MemberOutcome::Written, EntryKind::Symlink) => count(&tally.symlinks, 1),
+            (MemberOutcome::Written, EntryKind::Fifo | EntryKind::CharDevice | EntryKind::BlockDevice) => {
                 count(&tally.nodes, 1);
             }
             _ => {}
@@ -201,17 +201,17 @@ impl<'t> Extractor<'t> {
 fn inside(path: &[u8]) -> Result<&[u8], Failure> {
     checked(path).map_err(|refused| {
         let reason = format!("{refused}; it was not restored. The stream is not one that Capstan wrote");
-        Failure::Member(ProblemKind::Refused, reason)
+        Failure::Member(ExtractProblemKind::Refused, reason)
     })
 }
 
 fn not_the_target() -> Failure {
-    Failure::Member(ProblemKind::Refused, "the target itself is a directory and stays one".to_owned())
+    Failure::Member(ExtractProblemKind::Refused, "the target itself is a directory and stays one".to_owned())
 }
 
 /// Where one member goes.
 struct Place<'a> {
-    target: &'a Target,
+    target: &'a RestoreTarget,
     directory: &'a Directory,
     name: &'a [u8],
     path: &'a [u8],
@@ -223,7 +223,7 @@ impl Place<'_> {
     }
 
     fn set_metadata(&self, handle: Handle<'_>, member: &DecodedMember, made_as: MadeAs) {
-        let mut problem = |reason| self.target.tally().problem(self.path, ProblemKind::Metadata, reason);
+        let mut problem = |reason| self.target.tally().problem(self.path, ExtractProblemKind::Metadata, reason);
         metadata::apply(handle, member, made_as, self.target.options().owners, &mut problem);
     }
 
@@ -238,7 +238,7 @@ impl Place<'_> {
         let made_as = self.directory.made_as(fd.as_fd()).map_err(|errno| self.failure("look at it", 0, errno))?;
         self.set_metadata(Handle::File(fd.as_fd()), member, made_as);
         placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
-        Ok(Done { outcome: Outcome::Written, crc: Some(crc), bytes })
+        Ok(Done { outcome: MemberOutcome::Written, crc: Some(crc), bytes })
     }
 
     /// Writes the content, holes as holes; returns its checksum and the bytes written.
@@ -279,17 +279,17 @@ impl Place<'_> {
     fn symlink(&self, member: &DecodedMember) -> Result<Done, Failure> {
         if member.link.contains(&0) || member.link.is_empty() {
             let reason = "the link points to an empty path or one with a NUL byte";
-            return Err(Failure::Member(ProblemKind::Refused, reason.to_owned()));
+            return Err(Failure::Member(ExtractProblemKind::Refused, reason.to_owned()));
         }
         let make = |name: &[u8]| symlinkat(&member.link[..], self.directory.fd(), name);
         self.without_content(member, make)
     }
 
     fn device(&self, member: &DecodedMember, kind: FileType) -> Result<Done, Failure> {
-        if self.target.options().devices == Devices::Refuse {
+        if self.target.options().devices == DeviceNodes::Refuse {
             let (major, minor) = (member.device_major, member.device_minor);
             let reason = format!("device node {major}:{minor} was not made. Restore with --devices if it is wanted");
-            return Err(Failure::Member(ProblemKind::Device, reason));
+            return Err(Failure::Member(ExtractProblemKind::Device, reason));
         }
         self.node(member, kind)
     }
@@ -318,6 +318,6 @@ impl Place<'_> {
             if member.kind == EntryKind::Symlink { Handle::Symlink(fd.as_fd()) } else { Handle::Node(fd.as_fd()) };
         self.set_metadata(handle, member, made_as);
         placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
-        Ok(Done::without_content(Outcome::Written))
+        Ok(Done::without_content(MemberOutcome::Written))
     }
 }

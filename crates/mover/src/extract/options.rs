@@ -24,7 +24,7 @@ pub enum Owners {
 
 /// Whether device nodes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Devices {
+pub enum DeviceNodes {
     /// They are listed as problems instead: a device node in a backup opens a device of this machine.
     Refuse,
     /// They are made.
@@ -36,7 +36,7 @@ pub enum Devices {
 pub enum Durability {
     /// Whenever the system gets to it.
     Lazy,
-    /// Before [`super::Target::finish`] returns.
+    /// Before [`super::RestoreTarget::finish`] returns.
     Synced,
 }
 
@@ -48,7 +48,7 @@ pub struct ExtractOptions {
     /// Whose files are made.
     pub owners: Owners,
     /// Whether device nodes are made.
-    pub devices: Devices,
+    pub devices: DeviceNodes,
     /// When it is on stable storage.
     pub durability: Durability,
     /// Leading components that are taken from each path.
@@ -64,7 +64,7 @@ impl Default for ExtractOptions {
         Self {
             overwrite: Overwrite::Never,
             owners,
-            devices: Devices::Refuse,
+            devices: DeviceNodes::Refuse,
             durability: Durability::Lazy,
             strip: 0,
             deferred_bytes_max: 8 << 20,
@@ -74,7 +74,7 @@ impl Default for ExtractOptions {
 
 /// Whether the caller wants a member, asked before anything of it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Choice {
+pub enum MemberChoice {
     /// Under its own path.
     Take,
     /// Under this path.

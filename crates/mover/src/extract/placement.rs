@@ -18,8 +18,8 @@ use capstan_format::EntryKind;
 use capstan_format::pax::DecodedMember;
 
 use super::options::Overwrite;
-use super::report::{Failure, Outcome, ProblemKind};
-use super::target::Target;
+use super::report::{ExtractProblemKind, Failure, MemberOutcome};
+use super::target::RestoreTarget;
 
 /// Mode of a file that is not complete.
 pub(super) const UNFINISHED: Mode = Mode::WUSR;
@@ -32,7 +32,7 @@ pub(super) enum Placed<'a, T> {
     /// Something was made; [`Placement::commit`] gives it its name for good.
     New(T, Placement<'a>),
     /// What exists stays.
-    Existing(Outcome),
+    Existing(MemberOutcome),
 }
 
 /// Something made and not committed yet; dropped, it is removed again.
@@ -69,7 +69,7 @@ impl Drop for Placement<'_> {
 
 /// Makes something called `name` with `make`, which must fail with EEXIST where its name is taken.
 pub(super) fn place<'a, T>(
-    target: &Target,
+    target: &RestoreTarget,
     directory: BorrowedFd<'a>,
     name: &'a [u8],
     path: &[u8],
@@ -109,12 +109,12 @@ pub(super) fn place<'a, T>(
 
 /// Whether what exists stays; `None` if it is to be replaced.
 fn existing_stays(
-    target: &Target,
+    target: &RestoreTarget,
     directory: BorrowedFd<'_>,
     name: &[u8],
     member: &DecodedMember,
     existing: &Stat,
-) -> Result<Option<Outcome>, Failure> {
+) -> Result<Option<MemberOutcome>, Failure> {
     let kind = FileType::from_raw_mode(existing.st_mode);
     if !target.root().names.is_listed(directory, name) {
         return Err(Failure::folded());
@@ -122,10 +122,10 @@ fn existing_stays(
     let overwrite = target.options().overwrite;
     if kind == FileType::Directory {
         if overwrite == Overwrite::Never {
-            return Ok(Some(Outcome::Kept));
+            return Ok(Some(MemberOutcome::Kept));
         }
         let reason = "a directory of this name exists and is not replaced. Remove it, or restore to another directory";
-        return Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()));
+        return Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()));
     }
     let unfinished = kind == FileType::RegularFile
         && existing.st_mode & 0o7777 == UNFINISHED.as_raw_mode()
@@ -135,9 +135,9 @@ fn existing_stays(
         Overwrite::Never if unfinished => {
             let reason = "what exists looks like the unfinished rest of an earlier restore (mode 0200). Restore with \
                           --overwrite changed";
-            Err(Failure::Member(ProblemKind::InTheWay, reason.to_owned()))
+            Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()))
         }
-        Overwrite::Never => Ok(Some(Outcome::Kept)),
+        Overwrite::Never => Ok(Some(MemberOutcome::Kept)),
         Overwrite::Changed => {
             let mtime_ns = i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec);
             let same = match (member.kind, kind) {
@@ -149,7 +149,7 @@ fn existing_stays(
                 }
                 _ => false,
             };
-            Ok(same.then_some(Outcome::Unchanged))
+            Ok(same.then_some(MemberOutcome::Unchanged))
         }
     }
 }

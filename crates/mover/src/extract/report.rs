@@ -19,10 +19,10 @@ const REASON_KEPT_MAX: usize = 1_024;
 
 /// What came of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MemberOutcome {
     /// It is there, with its content.
     Written,
-    /// Left for [`super::Target::finish`]: a hard link, which needs its file first.
+    /// Left for [`super::RestoreTarget::finish`]: a hard link, which needs its file first.
     Deferred,
     /// Something of that name exists and was to be left alone.
     Kept,
@@ -30,7 +30,7 @@ pub enum Outcome {
     Unchanged,
     /// The caller did not want it.
     NotWanted,
-    /// It is not there; a [`Problem`] says why.
+    /// It is not there; a [`ExtractProblem`] says why.
     Failed,
 }
 
@@ -46,12 +46,12 @@ pub struct MemberDone<'a> {
     /// Bytes of content written, holes not counted.
     pub bytes: u64,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: MemberOutcome,
 }
 
 /// What kind of thing went wrong; the run went on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProblemKind {
+pub enum ExtractProblemKind {
     /// The stream names something that must not or cannot be written: a path out of the target, through a symbolic
     /// link, or that is another file's on a file system that does not tell case apart.
     Refused,
@@ -69,16 +69,16 @@ pub enum ProblemKind {
 
 /// Something that was not restored as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ExtractProblem {
     /// The path below the target.
     pub path: Vec<u8>,
     /// What kind of problem.
-    pub kind: ProblemKind,
+    pub kind: ExtractProblemKind,
     /// What happened and what to do about it.
     pub reason: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ExtractProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", String::from_utf8_lossy(&self.path), self.reason)
     }
@@ -104,7 +104,7 @@ pub struct ExtractReport {
     /// Files left alone because size and time are the same.
     pub unchanged: u64,
     /// What was not restored as it was; at most 8 MiB of it.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ExtractProblem>,
     /// How many problems there were, listed or not.
     pub problems_count: u64,
 }
@@ -145,7 +145,7 @@ pub enum ExtractError {
 #[derive(Debug)]
 pub(super) enum Failure {
     /// This member only.
-    Member(ProblemKind, String),
+    Member(ExtractProblemKind, String),
     /// The whole run.
     Fatal(ExtractError),
 }
@@ -161,7 +161,7 @@ impl Failure {
     pub(super) fn folded() -> Self {
         let reason = "something whose name differs only by case exists, and this file system takes the two for one. Restore to \
                       a file system that tells case apart";
-        Self::Member(ProblemKind::Refused, reason.to_owned())
+        Self::Member(ExtractProblemKind::Refused, reason.to_owned())
     }
 
     /// Sorts an error of the system by whom it concerns: the file, or everything that is still to come.
@@ -177,17 +177,17 @@ impl Failure {
             Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
                 let reason = "a symbolic link or a file stands where the path needs a directory; it is not followed. \
                               Restore to an empty directory, or remove it";
-                Self::Member(ProblemKind::Refused, reason.to_owned())
+                Self::Member(ExtractProblemKind::Refused, reason.to_owned())
             }
             Errno::EXIST => Self::folded(),
-            errno => Self::Member(ProblemKind::NotWritten, format!("cannot {action}: {errno}")),
+            errno => Self::Member(ExtractProblemKind::NotWritten, format!("cannot {action}: {errno}")),
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Problems {
-    kept: Vec<Problem>,
+    kept: Vec<ExtractProblem>,
     kept_bytes: usize,
     count: u64,
 }
@@ -211,17 +211,17 @@ pub(super) fn count(counter: &AtomicU64, add: u64) {
 }
 
 impl Tally {
-    pub(super) fn problem(&self, path: &[u8], kind: ProblemKind, mut reason: String) {
+    pub(super) fn problem(&self, path: &[u8], kind: ExtractProblemKind, mut reason: String) {
         if reason.len() > REASON_KEPT_MAX {
             reason = reason.chars().take(REASON_KEPT_MAX).chain(" ...".chars()).collect();
         }
         let path = path[..path.len().min(PATH_KEPT_MAX)].to_vec();
-        let bytes = path.len() + reason.len() + size_of::<Problem>();
+        let bytes = path.len() + reason.len() + size_of::<ExtractProblem>();
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         problems.count += 1;
         if problems.kept_bytes + bytes <= PROBLEM_BYTES_MAX {
             problems.kept_bytes += bytes;
-            problems.kept.push(Problem { path, kind, reason });
+            problems.kept.push(ExtractProblem { path, kind, reason });
         }
     }
 

@@ -20,7 +20,7 @@ use super::report::{ExtractError, Tally};
 ///
 /// Locks: each of the three mutexes inside is held for one operation and never together with another.
 #[derive(Debug)]
-pub struct Target {
+pub struct RestoreTarget {
     root: Root,
     options: ExtractOptions,
     tally: Tally,
@@ -31,7 +31,7 @@ pub struct Target {
     pub(super) directories: Mutex<Journal>,
 }
 
-impl Target {
+impl RestoreTarget {
     /// Opens `directory`, or makes it. It may be a symbolic link; nothing below it is followed.
     ///
     /// # Errors

@@ -19,8 +19,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use capstan_tape::conformance::{self, Retention};
-use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::conformance::{self, Readback};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::linux::sg::{SgDevice, Sharing};
 use capstan_tape::linux::st::{StDrive, StSettings};
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome, WriteOutcome};
@@ -38,7 +38,7 @@ fn main() {
     let device = Path::new(device);
     let mut drive = open(device).expect("open the drive");
     match rule.as_str() {
-        "conformance" => conformance::run(&mut *drive, Retention::Keeps),
+        "conformance" => conformance::run(&mut *drive, Readback::Keeps),
         "full" => full(&mut *drive),
         "filemarks" => filemarks(drive, device),
         "claim" => claim(&mut *drive, device),
@@ -59,7 +59,7 @@ fn open(device: &Path) -> Result<Box<dyn Drive>, DriveError> {
         let what = || format!("open {}", device.display());
         let transport =
             SgDevice::open(device, Sharing::Exclusive).map_err(|source| DriveError::Host { what: what(), source })?;
-        return Ok(Box::new(ScsiDrive::open(transport, device.display().to_string(), Compression::Off)?));
+        return Ok(Box::new(ScsiDrive::open(transport, device.display().to_string(), DriveCompression::Off)?));
     }
     Ok(Box::new(StDrive::open(device, StSettings::default())?))
 }

@@ -29,11 +29,18 @@ impl CartridgeSpec {
     ///
     /// It is there whole or not at all. Of two that make the same one at once the later one wins: a library's lock is
     /// theirs to hold.
+    ///
+    /// # Errors
+    /// [`DriveError::Host`] if there is a file at `path`, the generation's name is too long, or the file cannot be
+    /// written.
     pub fn create(&self, path: &Path) -> Result<(), DriveError> {
         self.create_as(path, Rewritability::Rewritable)
     }
 
     /// The same, of either kind: what it is it stays. One of which nobody knows is rewritable.
+    ///
+    /// # Errors
+    /// As [`CartridgeSpec::create`].
     pub fn create_as(&self, path: &Path, rewritability: Rewritability) -> Result<(), DriveError> {
         let host =
             |source| DriveError::Host { what: format!("virtual cartridge {} cannot be made", path.display()), source };
@@ -78,6 +85,9 @@ impl CartridgeSpec {
 
 impl Tab {
     /// Slides the tab of the cartridge at `path`, which must not be loaded.
+    ///
+    /// # Errors
+    /// [`DriveError::InUse`] if the cartridge is loaded; else it is no cartridge, or cannot be written.
     pub fn slide(self, path: &Path) -> Result<(), DriveError> {
         let (file, mut memory) = open_data_file(path, &path.display().to_string())?.writable()?;
         memory.tab = self;

@@ -8,7 +8,7 @@ use crate::scsi::command::{Form, PageControl, PositionForm};
 use crate::scsi::encryption;
 use crate::scsi::inquiry::{self, Inquiry, page};
 use crate::scsi::position::PositionData;
-use crate::scsi::{Command, Data, SenseKey, Status, Transport};
+use crate::scsi::{Command, DataPhase, ScsiStatus, SenseKey, Transport};
 
 mod logs;
 
@@ -111,13 +111,13 @@ impl Asker<'_> {
         let mut bytes = vec![0; room];
         for _ in 0..=UNIT_ATTENTIONS_MAX {
             let reply =
-                self.transport.execute(&cdb, Data::In(&mut bytes), TIMEOUT).map_err(|error| error.to_string())?;
+                self.transport.execute(&cdb, DataPhase::In(&mut bytes), TIMEOUT).map_err(|error| error.to_string())?;
             match (reply.status, reply.sense) {
-                (Status::CheckCondition, Some(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {}
-                (Status::CheckCondition, Some(data)) if data.sense.key > SenseKey::RecoveredError as u8 => {
+                (ScsiStatus::CheckCondition, Some(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {}
+                (ScsiStatus::CheckCondition, Some(data)) if data.sense.key > SenseKey::RecoveredError as u8 => {
                     return Err(data.sense.to_string());
                 }
-                (Status::Good | Status::CheckCondition, _) => {
+                (ScsiStatus::Good | ScsiStatus::CheckCondition, _) => {
                     bytes.truncate(reply.moved);
                     return Ok(bytes);
                 }
@@ -290,8 +290,8 @@ impl Asker<'_> {
         for attribute in attribute::decode(bytes.get(4..).unwrap_or_default()).0 {
             let value = match (attribute.as_number(), attribute.kind) {
                 (Some(number), _) => number.to_string(),
-                (None, attribute::Kind::Binary) => hex(&attribute.value),
-                (None, attribute::Kind::Ascii | attribute::Kind::Text) => attribute.as_text(),
+                (None, attribute::AttributeFormat::Binary) => hex(&attribute.value),
+                (None, attribute::AttributeFormat::Ascii | attribute::AttributeFormat::Text) => attribute.as_text(),
             };
             let is_number = attribute.as_number().is_some() && attribute.id != id::MEDIUM_SERIAL;
             let privacy = if is_number || told.contains(&attribute.id) || value.is_empty() {

@@ -15,7 +15,7 @@ const TIMES: u32 = 5;
 
 /// What was measured.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Measurements {
+pub struct DriveMeasurements {
     /// Steps that take their time.
     pub timings: Vec<Timing>,
     /// Writing, by length of block; the flush is in it.
@@ -53,15 +53,15 @@ struct Stretch {
     blocks: u64,
 }
 
-impl Measurements {
+impl DriveMeasurements {
     pub(super) fn not_made(why: &str) -> Self {
         Self { problems: vec![format!("nothing was measured: {why}")], ..Self::default() }
     }
 }
 
 /// Measures on a drive that was unloaded: it is loaded by that, and stays so. What fails ends it, and is a problem.
-pub(super) fn all(drive: &mut dyn Drive, bytes: u64, on_step: &mut dyn FnMut(&str)) -> Measurements {
-    let mut measurements = Measurements::default();
+pub(super) fn all(drive: &mut dyn Drive, bytes: u64, on_step: &mut dyn FnMut(&str)) -> DriveMeasurements {
+    let mut measurements = DriveMeasurements::default();
     if let Err(problem) = measure(drive, bytes, &mut measurements, on_step) {
         measurements.problems.push(problem);
     }
@@ -71,7 +71,7 @@ pub(super) fn all(drive: &mut dyn Drive, bytes: u64, on_step: &mut dyn FnMut(&st
 fn measure(
     drive: &mut dyn Drive,
     bytes: u64,
-    found: &mut Measurements,
+    found: &mut DriveMeasurements,
     on_step: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
     on_step("measuring how long loading takes");
@@ -121,7 +121,7 @@ fn measure(
 fn filemarks(
     drive: &mut dyn Drive,
     noise: &[u8],
-    found: &mut Measurements,
+    found: &mut DriveMeasurements,
     on_step: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
     on_step("measuring how long filemarks take");
@@ -139,7 +139,11 @@ fn filemarks(
     timed(found, "flush with nothing to be flushed", || drive.write_filemarks(0, Flush::Synchronous)).map(drop)
 }
 
-fn timed<T>(found: &mut Measurements, what: &str, step: impl FnOnce() -> Result<T, DriveError>) -> Result<T, String> {
+fn timed<T>(
+    found: &mut DriveMeasurements,
+    what: &str,
+    step: impl FnOnce() -> Result<T, DriveError>,
+) -> Result<T, String> {
     let began = Instant::now();
     let result = step().map_err(told(what))?;
     found.timings.push(Timing { what: what.to_owned(), seconds: began.elapsed().as_secs_f64() });

@@ -3,15 +3,15 @@
 use std::fmt::Write;
 
 use super::facts::Privacy;
-use super::{Driver, Exercised, Rate, Section, Serials, Verdict};
-use crate::conformance::{Checked, Outcome};
+use super::{DriveVerdict, Driver, Exercised, Rate, Section, Serials};
+use crate::conformance::{Checked, RuleOutcome};
 
 /// One rule in one line.
 pub(super) fn of_check(checked: &Checked) -> String {
     match &checked.outcome {
-        Outcome::Passed => format!("{}: kept", checked.rule),
-        Outcome::Failed(text) => format!("{}: BROKEN: {text}", checked.rule),
-        Outcome::LeftOut(reason) => format!("{}: left out, {reason}", checked.rule),
+        RuleOutcome::Passed => format!("{}: kept", checked.rule),
+        RuleOutcome::Failed(text) => format!("{}: BROKEN: {text}", checked.rule),
+        RuleOutcome::LeftOut(reason) => format!("{}: left out, {reason}", checked.rule),
     }
 }
 
@@ -24,8 +24,8 @@ pub(super) fn markdown(of: &Exercised, serials: Serials) -> String {
 
 fn write_all(out: &mut String, of: &Exercised, serials: Serials) -> std::fmt::Result {
     let verdict = match of.verdict() {
-        Verdict::Good => "keeps all rules that it was tried by",
-        Verdict::Broken => "DOES NOT do what it should: see the rules and the problems below",
+        DriveVerdict::Good => "keeps all rules that it was tried by",
+        DriveVerdict::Broken => "DOES NOT do what it should: see the rules and the problems below",
     };
     writeln!(out, "# {}: {verdict}\n", of.identity.model)?;
     writeln!(out, "Made by capstan {} (`capstan drives exercise`).\n", env!("CARGO_PKG_VERSION"))?;
@@ -63,9 +63,9 @@ fn rules(out: &mut String, of: &Exercised) -> std::fmt::Result {
     writeln!(out, "| rule | came out |\n|---|---|")?;
     for checked in &of.rules.checks {
         let text = match &checked.outcome {
-            Outcome::Passed => "kept".to_owned(),
-            Outcome::LeftOut(reason) => format!("left out: {reason}"),
-            Outcome::Failed(text) => match checked.excuse {
+            RuleOutcome::Passed => "kept".to_owned(),
+            RuleOutcome::LeftOut(reason) => format!("left out: {reason}"),
+            RuleOutcome::Failed(text) => match checked.excuse {
                 None => format!("**broken:** {text}"),
                 Some(excuse) => format!("broken by design: {text} ({excuse})"),
             },

@@ -14,9 +14,9 @@ use capstan_format::Volser;
 
 use crate::hardware::OnWait;
 use crate::hardware::line::{Done, Failure, Line};
-use crate::scsi::element::{Assignments, ElementStatus, Kind};
+use crate::scsi::element::{Assignments, ElementStatus, ElementType};
 use crate::scsi::sense::{Action, OFFLINE, Sense};
-use crate::scsi::{Command, Data, Status, Transport};
+use crate::scsi::{Command, DataPhase, ScsiStatus, Transport};
 use crate::{Changer, ChangerError, ChangerRequest, Element, ElementAddress, Finding, PaceClock};
 
 mod inventory;
@@ -75,26 +75,37 @@ impl<T: Transport> ScsiChanger<T> {
 
     /// Serial numbers of the drives, by element: by these a drive of the host is found again in the library. None where
     /// the library does not tell.
+    ///
+    /// # Errors
+    /// The library cannot be asked.
     pub fn drive_serials(&mut self) -> Result<Vec<Option<String>>, ChangerError> {
         self.take_inventory()?;
-        let drives = self.elements.iter().filter(|element| element.kind == Kind::DataTransfer);
+        let drives = self.elements.iter().filter(|element| element.kind == ElementType::DataTransfer);
         Ok(drives.map(ElementStatus::drive_serial).collect())
     }
 
     /// Has the robot look at every element anew: minutes.
+    ///
+    /// # Errors
+    /// The library cannot be asked, or does not do it in time.
     pub fn initialize(&mut self) -> Result<(), ChangerError> {
-        self.command("INITIALIZE ELEMENT STATUS", &Command::InitializeElementStatus, Data::None).map(drop)
+        self.command("INITIALIZE ELEMENT STATUS", &Command::InitializeElementStatus, DataPhase::None).map(drop)
     }
 
     /// Runs a command; unit attentions are passed over, and a library that is busy is waited for.
-    fn command(&mut self, what: &'static str, command: &Command, data: Data<'_>) -> Result<Done, ChangerError> {
+    fn command(&mut self, what: &'static str, command: &Command, data: DataPhase<'_>) -> Result<Done, ChangerError> {
         match self.try_command(what, command, data)? {
             Met::Done(done) => Ok(done),
             Met::OtherThanTold(failure) => Err(self.failed(what, failure)),
         }
     }
 
-    fn try_command(&mut self, what: &'static str, command: &Command, mut data: Data<'_>) -> Result<Met, ChangerError> {
+    fn try_command(
+        &mut self,
+        what: &'static str,
+        command: &Command,
+        mut data: DataPhase<'_>,
+    ) -> Result<Met, ChangerError> {
         let since_s = self.line.now_s();
         let mut attentions = 0;
         let cdb = command.to_cdb();
@@ -135,7 +146,7 @@ impl<T: Transport> ScsiChanger<T> {
             Failure::Conflict => ChangerError::Reserved { library },
             Failure::Busy(waited) => ChangerError::NotReady { library, reason: "it answers BUSY".to_owned(), waited },
             Failure::Transport(source) => ChangerError::OutOfReach { library, source },
-            Failure::Status(Status::CheckCondition) => {
+            Failure::Status(ScsiStatus::CheckCondition) => {
                 ChangerError::Unusable { library, reason: format!("{what} failed, and it does not say why: reset it") }
             }
             Failure::Status(status) => {

@@ -38,7 +38,7 @@ use crate::scsi::command::{Destination, SpaceOver};
 use crate::scsi::encryption::AlgorithmEntry;
 use crate::scsi::inquiry::Inquiry;
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{
     BlockLimits, Cleaning, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, EncryptionState, Flush, Medium,
     PaceClock, Position, ReadOutcome, Rewritability, WriteOutcome,
@@ -73,7 +73,7 @@ use reserve::Reserve;
 
 /// Whether the drive compresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
+pub enum DriveCompression {
     /// It does: for data that come as they are.
     On,
     /// It does not: for data that are compressed or encrypted already, which it would only make longer.
@@ -89,7 +89,7 @@ pub struct ScsiDrive<T> {
     /// Longest block that can be on a tape, whatever the host can move.
     longest_on_tape: u32,
     algorithms: Vec<AlgorithmEntry>,
-    compression: Compression,
+    compression: DriveCompression,
     position_asked: PositionAsked,
     locate_known: LocateKnown,
     loaded: Option<Loaded>,
@@ -191,7 +191,7 @@ impl<T: Transport> ScsiDrive<T> {
     }
 
     /// Runs a command whose every failure is one.
-    fn command(&mut self, what: &'static str, command: &Command, data: Data<'_>) -> Result<Done, DriveError> {
+    fn command(&mut self, what: &'static str, command: &Command, data: DataPhase<'_>) -> Result<Done, DriveError> {
         let done = self.line.run(command, data);
         self.checked(what, done)
     }

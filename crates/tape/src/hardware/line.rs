@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::hardware::timeouts::Timeouts;
 use crate::scsi::sense::{About, Action, Sense};
-use crate::scsi::{Command, Data, Reply, SenseData, Status, Transport, TransportError};
+use crate::scsi::{Command, DataPhase, Reply, ScsiStatus, SenseData, Transport, TransportError};
 use crate::{PaceClock, WallClock};
 
 /// A device that is waited for. Printed, it tells the operator what goes on.
@@ -68,7 +68,7 @@ pub(super) enum Failure {
     /// BUSY for too long.
     Busy(Duration),
     /// Another status, or CHECK CONDITION without a word.
-    Status(Status),
+    Status(ScsiStatus),
     /// No answer.
     Transport(TransportError),
 }
@@ -139,32 +139,32 @@ impl<T: Transport> Line<T> {
     }
 
     /// Sends a command. BUSY says that it was not begun, so it is sent again.
-    pub(super) fn run(&mut self, command: &Command, mut data: Data<'_>) -> Result<Done, Failure> {
+    pub(super) fn run(&mut self, command: &Command, mut data: DataPhase<'_>) -> Result<Done, Failure> {
         let cdb = command.to_cdb();
         self.run_cdb(&cdb, &mut data)
     }
 
     /// The same with bytes.
-    pub(super) fn run_cdb(&mut self, cdb: &[u8], data: &mut Data<'_>) -> Result<Done, Failure> {
+    pub(super) fn run_cdb(&mut self, cdb: &[u8], data: &mut DataPhase<'_>) -> Result<Done, Failure> {
         let timeout = self.timeouts.of(cdb);
         let since_s = self.now_s();
         let mut pause = Duration::from_millis(100);
         loop {
             self.sent = self.sent.wrapping_add(1);
             let data = match data {
-                Data::None => Data::None,
-                Data::Out(bytes) => Data::Out(bytes),
-                Data::In(room) => Data::In(room),
+                DataPhase::None => DataPhase::None,
+                DataPhase::Out(bytes) => DataPhase::Out(bytes),
+                DataPhase::In(room) => DataPhase::In(room),
             };
             let reply = self.transport.execute(cdb, data, timeout).map_err(Failure::Transport)?;
             let waited = Duration::from_secs_f64((self.now_s() - since_s).max(0.0));
             match reply.status {
-                Status::Busy if waited < BUSY_WITHIN => {
+                ScsiStatus::Busy if waited < BUSY_WITHIN => {
                     (self.on_wait)(&Waiting { device: self.name.clone(), sense: None, waited });
                     self.pause(pause);
                     pause = (pause * 2).min(Duration::from_secs(5));
                 }
-                Status::Busy => return Err(Failure::Busy(waited)),
+                ScsiStatus::Busy => return Err(Failure::Busy(waited)),
                 _ => return done(&reply),
             }
         }
@@ -174,16 +174,16 @@ impl<T: Transport> Line<T> {
 fn done(reply: &Reply) -> Result<Done, Failure> {
     let Reply { status, sense, moved } = *reply;
     match (status, sense) {
-        (Status::Good, sense) => match sense {
+        (ScsiStatus::Good, sense) => match sense {
             // Some adapters pass sense data with GOOD: only what is about an earlier command is a failure.
             Some(data) if data.sense.about == About::AnEarlierCommand => Err(Failure::Check(data)),
             sense => Ok(Done { moved, sense }),
         },
-        (Status::CheckCondition, Some(data)) => {
+        (ScsiStatus::CheckCondition, Some(data)) => {
             let carried_out = data.sense.about == About::ThisCommand && matches!(data.sense.key, 0x0 | 0x1);
             if carried_out { Ok(Done { moved, sense: Some(data) }) } else { Err(Failure::Check(data)) }
         }
-        (Status::ReservationConflict, _) => Err(Failure::Conflict),
+        (ScsiStatus::ReservationConflict, _) => Err(Failure::Conflict),
         (status, _) => Err(Failure::Status(status)),
     }
 }

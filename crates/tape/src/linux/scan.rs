@@ -58,12 +58,18 @@ impl ScsiNode {
 }
 
 /// What is there on this host.
+///
+/// # Errors
+/// The kernel's list of SCSI devices is there and cannot be read.
 pub fn scan() -> io::Result<Vec<ScsiNode>> {
     scan_in(Path::new("/sys"), Path::new("/dev"))
 }
 
 /// What is there by a tree that looks like `/sys` and one that looks like `/dev`: libraries and drives, in order of
 /// address.
+///
+/// # Errors
+/// The list of SCSI devices in `sysfs` is there and cannot be read.
 pub fn scan_in(sysfs: &Path, dev: &Path) -> io::Result<Vec<ScsiNode>> {
     let class = sysfs.join("class/scsi_device");
     let entries = match fs::read_dir(&class) {

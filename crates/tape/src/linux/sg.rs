@@ -20,7 +20,7 @@ use super::sibling::Sibling;
 use super::waits::Watched;
 use crate::ChangerError;
 use crate::scsi::command::command_name;
-use crate::scsi::{Data, Reply, SenseData, Status, Transport, TransportError};
+use crate::scsi::{DataPhase, Reply, ScsiStatus, SenseData, Transport, TransportError};
 
 mod kernel;
 
@@ -65,6 +65,10 @@ pub struct SgDevice {
 
 impl SgDevice {
     /// Opens a device node of the generic driver, or a link to one. `EBUSY`: another program has it.
+    ///
+    /// # Errors
+    /// `EBUSY` if another program has it; `InvalidInput` if it is no node of the generic driver; else it cannot be
+    /// opened, or the kernel has taken the device offline.
     pub fn open(path: impl AsRef<Path>, sharing: Sharing) -> io::Result<Self> {
         Self::open_with(path.as_ref(), sharing, None)
     }
@@ -114,6 +118,10 @@ impl SgDevice {
 
     /// Keeps other programs from the drive by the tape driver, too, as long as this is open. [`ChangerError::InUse`] if
     /// one has it.
+    ///
+    /// # Errors
+    /// [`ChangerError::InUse`] if another program has the drive by the tape driver; else that driver's node cannot be
+    /// opened.
     pub fn alone(self) -> Result<Self, ChangerError> {
         let _sibling = Some(Sibling::of(&self.path)?);
         Ok(Self { _sibling, ..self })
@@ -179,12 +187,12 @@ fn told(path: &Path, error: io::Error) -> io::Error {
 }
 
 impl Transport for SgDevice {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         let opcode = cdb.first().copied().unwrap_or(0);
         let (direction, len) = match data {
-            Data::None => (Direction::None, 0),
-            Data::Out(bytes) => (Direction::Out(bytes), bytes.len()),
-            Data::In(room) => {
+            DataPhase::None => (Direction::None, 0),
+            DataPhase::Out(bytes) => (Direction::Out(bytes), bytes.len()),
+            DataPhase::In(room) => {
                 let len = room.len();
                 (Direction::In(room), len)
             }
@@ -258,19 +266,19 @@ mod host {
 const DRIVER_TIME_OUT: u16 = 0x06;
 
 fn reply(opcode: u8, timeout: Duration, len: usize, outcome: &Outcome) -> Result<Reply, TransportError> {
-    let status = Status::of_code(outcome.status);
+    let status = ScsiStatus::of_code(outcome.status);
     let sense = SenseData::of_bytes(outcome.sense());
     if outcome.host_status == host::TIME_OUT || outcome.driver_status & 0x0f == DRIVER_TIME_OUT {
         return Err(TransportError::Timeout { opcode, after: timeout });
     }
-    let of_target = host::OF_TARGET.contains(&outcome.host_status) && status != Status::Good;
+    let of_target = host::OF_TARGET.contains(&outcome.host_status) && status != ScsiStatus::Good;
     if outcome.host_status != host::OK && !of_target {
         let reason = format!("{} (host status {:02x}h)", host::name(outcome.host_status), outcome.host_status);
         return Err(TransportError::Lost { opcode, reason });
     }
     // Some adapters deliver sense data without the status that belongs to it.
-    let status = if status == Status::Good && sense.is_some() && outcome.driver_status & 0x0f == 0x08 {
-        Status::CheckCondition
+    let status = if status == ScsiStatus::Good && sense.is_some() && outcome.driver_status & 0x0f == 0x08 {
+        ScsiStatus::CheckCondition
     } else {
         status
     };
@@ -303,7 +311,7 @@ mod tests {
             assert!(matches!(lost, Err(TransportError::Lost { .. })), "{host_status:x}");
         }
         let conflict = of(&Outcome { host_status: 0x11, status: 0x18, ..outcome() });
-        assert_eq!(conflict.unwrap().status, Status::ReservationConflict);
+        assert_eq!(conflict.unwrap().status, ScsiStatus::ReservationConflict);
     }
 
     #[test]
@@ -311,7 +319,7 @@ mod tests {
         let mut told = Outcome { driver_status: 8, sense_len: 18, ..outcome() };
         told.sense[..14].copy_from_slice(&[0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0]);
         let reply = reply(0, Duration::from_secs(1), 0, &told).unwrap();
-        assert_eq!(reply.status, Status::CheckCondition);
+        assert_eq!(reply.status, ScsiStatus::CheckCondition);
         assert_eq!(reply.sense.unwrap().codes(), (6, 0x29, 0));
     }
 

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::hardware::Compression;
+use crate::hardware::DriveCompression;
 use crate::{
     BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, Medium, Position, ReadOutcome,
     WriteOutcome,
@@ -62,7 +62,7 @@ pub struct StSettings {
     /// Native capacity of the cartridges; none: that of the generation which the medium's density code stands for.
     pub capacity_bytes: Option<u64>,
     /// Whether the drive compresses; none leaves it as it is.
-    pub compression: Option<Compression>,
+    pub compression: Option<DriveCompression>,
     /// How long a cartridge may take until it is ready.
     pub ready_within: Duration,
 }
@@ -105,6 +105,10 @@ pub struct StDrive {
 
 impl StDrive {
     /// Claims the drive behind a node that does not rewind: `/dev/nst0`, or better a link in `/dev/tape/by-id`.
+    ///
+    /// # Errors
+    /// [`DriveError::InUse`] if another program has it; [`DriveError::Host`] if it is no tape node that does not
+    /// rewind, or cannot be opened.
     pub fn open(path: impl AsRef<Path>, settings: StSettings) -> Result<Self, DriveError> {
         let nobody: OnDeviceWait = std::sync::Arc::new(|_| {});
         Self::open_watched(path.as_ref(), settings, &nobody)

@@ -33,7 +33,7 @@ pub struct SurveyedChanger {
     /// As the kernel has it.
     pub node: ScsiNode,
     /// Whether who asks may use it.
-    pub access: Access,
+    pub access: NodeAccess,
     /// Serial numbers of its drives by element, none where it does not tell; or why it could not be asked.
     pub serials: Result<Vec<Option<String>>, String>,
 }
@@ -44,7 +44,7 @@ pub struct SurveyedDrive {
     /// As the kernel has it.
     pub node: ScsiNode,
     /// Whether who asks may use it, by either of its nodes.
-    pub access: Access,
+    pub access: NodeAccess,
     /// Where it stands, if a library that was found says so.
     pub place: Option<DrivePlace>,
 }
@@ -60,7 +60,7 @@ pub struct DrivePlace {
 
 /// Whether a device may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum NodeAccess {
     /// Reading and writing.
     Granted,
     /// Not by this user.
@@ -68,6 +68,10 @@ pub enum Access {
 }
 
 /// Looks at everything.
+///
+/// # Errors
+/// The kernel's list of SCSI devices cannot be read. A library that does not answer is no error: see
+/// [`SurveyedChanger::serials`].
 pub fn survey() -> io::Result<Survey> {
     let nodes = scan()?;
     let mut survey = Survey::default();
@@ -95,9 +99,9 @@ pub fn survey() -> io::Result<Survey> {
     Ok(survey)
 }
 
-fn access_to(nodes: &[Option<&Path>]) -> Access {
+fn access_to(nodes: &[Option<&Path>]) -> NodeAccess {
     let granted = nodes.iter().flatten().any(|node| access(*node, Wanted::READ_OK | Wanted::WRITE_OK).is_ok());
-    if granted { Access::Granted } else { Access::Denied }
+    if granted { NodeAccess::Granted } else { NodeAccess::Denied }
 }
 
 /// A library's own serial number, and those of its drives.

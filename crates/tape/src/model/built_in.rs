@@ -30,6 +30,9 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The model of that name, whatever its case and with or without hyphens.
+///
+/// # Errors
+/// [`ModelError::Unknown`], which names those that there are.
 pub fn built_in(name: &str) -> Result<DriveModel, ModelError> {
     let found = FILES.iter().find(|(known, _)| bare(known) == bare(name));
     let unknown =

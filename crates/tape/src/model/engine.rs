@@ -50,7 +50,7 @@ pub enum Motion {
 
 /// What happened since the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Totals {
+pub struct EngineTotals {
     /// Seconds.
     pub elapsed_s: f64,
     /// MB that the host handed over.
@@ -89,7 +89,7 @@ pub struct Engine {
     pad_until_s: f64,
     /// MB on the sparse wraps that are not on their own wrap yet.
     gathered_mb: f64,
-    totals: Totals,
+    totals: EngineTotals,
 }
 
 /// Why a step ends.
@@ -138,7 +138,7 @@ impl Engine {
             waiting: Waiting::default(),
             pad_until_s: 0.0,
             gathered_mb: 0.0,
-            totals: Totals::default(),
+            totals: EngineTotals::default(),
         }
     }
 
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// What happened so far.
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &EngineTotals {
         &self.totals
     }
 

@@ -23,7 +23,7 @@ pub struct Geometry {
 
 /// A place on the tape.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
+pub struct TapePosition {
     /// The wrap, from 0.
     pub wrap: u32,
     /// Metres from the beginning of tape.
@@ -32,29 +32,29 @@ pub struct Place {
 
 impl Geometry {
     /// Where the tape stands when it is loaded.
-    pub fn load_point(&self) -> Place {
-        Place { wrap: 0, along_m: if self.loads_at_middle { self.length_m.value / 2.0 } else { 0.0 } }
+    pub fn load_point(&self) -> TapePosition {
+        TapePosition { wrap: 0, along_m: if self.loads_at_middle { self.length_m.value / 2.0 } else { 0.0 } }
     }
 
     /// The place of what stands at this share of the capacity.
-    pub fn place(&self, share: f64) -> Place {
+    pub fn place(&self, share: f64) -> TapePosition {
         let wraps = f64::from(self.wraps.value);
         let at = share.clamp(0.0, 1.0) * wraps;
         let wrap = at.floor().min(wraps - 1.0);
         let into = (at - wrap) * self.length_m.value;
         // Even wraps lead away from the beginning, odd ones back.
         let along_m = if (wrap as u32).is_multiple_of(2) { into } else { self.length_m.value - into };
-        Place { wrap: wrap as u32, along_m }
+        TapePosition { wrap: wrap as u32, along_m }
     }
 
     /// Seconds to go from one place to another.
-    pub fn locate_s(&self, from: Place, to: Place) -> f64 {
+    pub fn locate_s(&self, from: TapePosition, to: TapePosition) -> f64 {
         let along_m = (from.along_m - to.along_m).abs();
         if from == to { 0.0 } else { self.turn_s.value + along_m / self.locate_m_per_s.value }
     }
 
     /// Seconds to go back to where the tape is loaded.
-    pub fn rewind_s(&self, from: Place) -> f64 {
+    pub fn rewind_s(&self, from: TapePosition) -> f64 {
         self.locate_s(from, self.load_point())
     }
 }

@@ -27,7 +27,7 @@
 mod best;
 mod course;
 
-use super::geometry::Place;
+use super::geometry::TapePosition;
 use super::spec::DriveModel;
 use course::{Course, Head};
 
@@ -46,14 +46,14 @@ const GAIN_S_MIN: f64 = 1e-6;
 
 /// Bytes that are wanted, as they stand on the tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct TapeExtent {
     /// Bytes from the beginning of tape to its first.
     pub begin: u64,
     /// How many.
     pub len: u64,
 }
 
-impl Extent {
+impl TapeExtent {
     /// Where the next byte stands.
     pub(super) fn end(&self) -> u64 {
         self.begin.saturating_add(self.len)
@@ -62,7 +62,7 @@ impl Extent {
 
 /// Where the tape stands before a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum StartPosition {
     /// The cartridge is in the mouth of the drive.
     Unloaded,
     /// It is loaded, and stands so many bytes from the beginning of tape.
@@ -82,13 +82,13 @@ pub enum Afterwards {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Restore<'a> {
     /// What is wanted, in any order. What stands there twice is read twice.
-    pub extents: &'a [Extent],
+    pub extents: &'a [TapeExtent],
     /// Bytes of the host for each byte on the tape, 1 for what does not compress.
     pub ratio: f64,
     /// What the target takes, MB/s of the host; `None` if it is never the slower one.
     pub target_mb_per_s: Option<f64>,
     /// Before.
-    pub standing: Standing,
+    pub standing: StartPosition,
     /// Behind.
     pub afterwards: Afterwards,
 }
@@ -119,7 +119,7 @@ pub struct RestoreStep {
 
 /// In which order to read, and how long it takes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RestorePlan {
+pub struct RestoreSchedule {
     /// Each extent once, in the order in which to read.
     pub steps: Vec<RestoreStep>,
     /// Seconds to load; 0 if it is.
@@ -130,7 +130,7 @@ pub struct RestorePlan {
     pub unload_s: f64,
 }
 
-impl RestorePlan {
+impl RestoreSchedule {
     /// Seconds of everything.
     pub fn total_s(&self) -> f64 {
         self.there_s() + self.rewind_s + self.unload_s
@@ -154,7 +154,7 @@ impl RestorePlan {
 
 /// The quickest order that was found, never slower than [`front_to_back`]; the quickest that there is of few extents,
 /// for a target that is never the slower one.
-pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
+pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestoreSchedule {
     let course = Course::new(model, restore);
     let sorted = by_block_number(restore.extents);
     let stretches = stretches(&course, restore.extents, &sorted);
@@ -169,24 +169,24 @@ pub fn plan_restore(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
 }
 
 /// By block number, as the tape was written.
-pub fn front_to_back(model: &DriveModel, restore: &Restore<'_>) -> RestorePlan {
+pub fn front_to_back(model: &DriveModel, restore: &Restore<'_>) -> RestoreSchedule {
     laid_out(&Course::new(model, restore), restore, by_block_number(restore.extents).into_iter())
 }
 
 /// In this order, each extent by its place in the list: what another's opinion would take. What is named twice or not
 /// at all is read so.
-pub fn in_order(model: &DriveModel, restore: &Restore<'_>, order: &[usize]) -> RestorePlan {
+pub fn in_order(model: &DriveModel, restore: &Restore<'_>, order: &[usize]) -> RestoreSchedule {
     let there = order.iter().copied().filter(|&extent| extent < restore.extents.len());
     laid_out(&Course::new(model, restore), restore, there)
 }
 
-fn by_block_number(extents: &[Extent]) -> Vec<usize> {
+fn by_block_number(extents: &[TapeExtent]) -> Vec<usize> {
     let mut sorted: Vec<usize> = (0..extents.len()).collect();
     sorted.sort_by_key(|&at| (extents[at].begin, extents[at].len, at));
     sorted
 }
 
-fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Item = usize>) -> RestorePlan {
+fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Item = usize>) -> RestoreSchedule {
     let mut head = course.begin();
     let mut target = course.target();
     let mut steps: Vec<RestoreStep> = Vec::with_capacity(restore.extents.len());
@@ -202,7 +202,7 @@ fn laid_out(course: &Course<'_>, restore: &Restore<'_>, order: impl Iterator<Ite
         last.read_s += target.behind_s();
     }
     let (rewind_s, unload_s) = course.end_s(&head, restore.afterwards);
-    RestorePlan { steps, load_s: course.load_s(restore.standing), rewind_s, unload_s }
+    RestoreSchedule { steps, load_s: course.load_s(restore.standing), rewind_s, unload_s }
 }
 
 /// Extents between which nothing is quicker than reading on: they are never taken apart, unless they are so few that
@@ -217,7 +217,7 @@ struct Stretch {
     to: usize,
 }
 
-fn stretches(course: &Course<'_>, extents: &[Extent], sorted: &[usize]) -> Vec<Stretch> {
+fn stretches(course: &Course<'_>, extents: &[TapeExtent], sorted: &[usize]) -> Vec<Stretch> {
     let few = extents.len() <= BEST_MAX;
     let mut stretches: Vec<Stretch> = Vec::new();
     for (at, &extent) in sorted.iter().enumerate() {
@@ -279,7 +279,7 @@ impl Tour<'_> {
         let mut order: Vec<usize> = (0..self.stretches.len()).collect();
         order.sort_by(|&a, &b| {
             let key = |at: usize| {
-                let Place { wrap, along_m } = self.stretches[at].begin.place;
+                let TapePosition { wrap, along_m } = self.stretches[at].begin.place;
                 let backward = wrap % 2 == 1;
                 (wrap % 2 != first, if backward { -along_m } else { along_m })
             };

@@ -164,6 +164,9 @@ pub enum ModelError {
 
 impl DriveModel {
     /// Reads a model from the text of its file.
+    ///
+    /// # Errors
+    /// [`ModelError::Unreadable`] if it is no model; [`ModelError::Figure`] if a figure in it cannot be.
     pub fn from_toml(text: &str) -> Result<Self, ModelError> {
         let model: Self = toml::from_str(text).map_err(|error| ModelError::Unreadable { reason: error.to_string() })?;
         model.check()?;
@@ -298,6 +301,9 @@ impl DriveModel {
     }
 
     /// Bytes of tape that a block of `block_len` bytes takes, for each of its bytes.
+    ///
+    /// # Errors
+    /// [`ModelError::BlockLength`] if the drive does not write blocks of that length.
     pub fn tape_share(&self, block_len: u64, encrypted: bool, ratio: f64) -> Result<f64, ModelError> {
         let max = self.block_len_max.value;
         if block_len == 0 || block_len > u64::from(max) {

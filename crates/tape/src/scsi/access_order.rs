@@ -70,6 +70,9 @@ fn list(head: [u8; 4], segments: &[Segment]) -> Vec<u8> {
 }
 
 /// The segments of either list; the error is the place of what makes no sense.
+///
+/// # Errors
+/// The place of the byte at which the list is cut short, or a segment makes no sense.
 pub fn segments_of(bytes: &[u8]) -> Result<Vec<Segment>, u16> {
     let rest = bytes.get(HEADER_LEN..).ok_or(4u16)?;
     let len = be32(bytes, 4) as usize;

@@ -57,7 +57,7 @@ pub mod id {
 
 /// How a value is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AttributeFormat {
     /// A number, or bytes.
     Binary = 0,
     /// ASCII, filled up with spaces.
@@ -68,40 +68,40 @@ pub enum Kind {
 
 /// One attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attribute {
+pub struct MediumAttribute {
     /// Which.
     pub id: u16,
     /// Whether a host may not change it.
     pub read_only: bool,
     /// How to read it.
-    pub kind: Kind,
+    pub kind: AttributeFormat,
     /// Its value; an empty one deletes it when it is written.
     pub value: Vec<u8>,
 }
 
-impl Attribute {
+impl MediumAttribute {
     /// A number that the drive keeps.
     pub fn number<const LEN: usize>(id: u16, value: [u8; LEN]) -> Self {
-        Self { id, read_only: true, kind: Kind::Binary, value: value.to_vec() }
+        Self { id, read_only: true, kind: AttributeFormat::Binary, value: value.to_vec() }
     }
 
     /// Characters, filled up to the length that the standard gives the attribute.
     pub fn ascii(id: u16, text: &str, len: usize) -> Self {
         let mut value: Vec<u8> = text.bytes().take(len).collect();
         value.resize(len, b' ');
-        Self { id, read_only: false, kind: Kind::Ascii, value }
+        Self { id, read_only: false, kind: AttributeFormat::Ascii, value }
     }
 
     /// Text, filled up with zeroes.
     pub fn text(id: u16, text: &str, len: usize) -> Self {
         let mut value: Vec<u8> = text.bytes().take(len).collect();
         value.resize(len, 0);
-        Self { id, read_only: false, kind: Kind::Text, value }
+        Self { id, read_only: false, kind: AttributeFormat::Text, value }
     }
 
     /// Its value as a number, if it is one of up to eight bytes.
     pub fn as_number(&self) -> Option<u64> {
-        (self.kind == Kind::Binary && self.value.len() <= 8)
+        (self.kind == AttributeFormat::Binary && self.value.len() <= 8)
             .then(|| self.value.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
     }
 
@@ -112,7 +112,7 @@ impl Attribute {
 }
 
 /// Attributes one behind the other, as they stand behind the length.
-pub fn encode(attributes: &[Attribute]) -> Vec<u8> {
+pub fn encode(attributes: &[MediumAttribute]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for attribute in attributes {
         bytes.extend_from_slice(&attribute.id.to_be_bytes());
@@ -125,21 +125,26 @@ pub fn encode(attributes: &[Attribute]) -> Vec<u8> {
 
 /// The same, read; an attribute that is cut off is left out, as READ ATTRIBUTE cuts its data at the allocation length.
 /// The number is that of the first byte that is not understood, if there is one.
-pub fn decode(bytes: &[u8]) -> (Vec<Attribute>, Option<usize>) {
+pub fn decode(bytes: &[u8]) -> (Vec<MediumAttribute>, Option<usize>) {
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let Some(header) = bytes.get(at..at + 5) else { return (found, Some(at)) };
         let kind = match header[2] & 0x03 {
-            0 => Kind::Binary,
-            1 => Kind::Ascii,
-            2 => Kind::Text,
+            0 => AttributeFormat::Binary,
+            1 => AttributeFormat::Ascii,
+            2 => AttributeFormat::Text,
             _ => return (found, Some(at + 2)),
         };
         let Some(value) = bytes.get(at + 5..at + 5 + usize::from(be16(header, 3))) else {
             return (found, Some(at + 3));
         };
-        found.push(Attribute { id: be16(header, 0), read_only: header[2] & 0x80 != 0, kind, value: value.to_vec() });
+        found.push(MediumAttribute {
+            id: be16(header, 0),
+            read_only: header[2] & 0x80 != 0,
+            kind,
+            value: value.to_vec(),
+        });
         at += 5 + value.len();
     }
     (found, None)
@@ -152,9 +157,9 @@ mod tests {
     #[test]
     fn attributes_are_read_as_they_were_written() {
         let attributes = [
-            Attribute::number(id::REMAINING, 1234u64.to_be_bytes()),
-            Attribute::ascii(id::BARCODE, "A00001L9", 32),
-            Attribute::text(id::MEDIA_POOL, "offsite", 160),
+            MediumAttribute::number(id::REMAINING, 1234u64.to_be_bytes()),
+            MediumAttribute::ascii(id::BARCODE, "A00001L9", 32),
+            MediumAttribute::text(id::MEDIA_POOL, "offsite", 160),
         ];
         let bytes = encode(&attributes);
         assert_eq!(&bytes[..13], [0, 0, 0x80, 0, 8, 0, 0, 0, 0, 0, 0, 0x04, 0xd2]);

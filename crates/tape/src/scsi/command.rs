@@ -294,6 +294,10 @@ const END_OF_DATA: u8 = 3;
 
 impl Command {
     /// Reads a command for a device of this kind. Bits that are reserved, and a control byte, are not looked at.
+    ///
+    /// # Errors
+    /// [`CommandError::OperationCode`] if it is no command of this kind of device; [`CommandError::Field`] if it is cut
+    /// short, or a field in it is not supported.
     pub fn of_cdb(device: DeviceType, cdb: &[u8]) -> Result<Self, CommandError> {
         let opcode = *cdb.first().ok_or(CommandError::OperationCode)?;
         if cdb.len() < cdb_len(opcode).ok_or(CommandError::OperationCode)? {

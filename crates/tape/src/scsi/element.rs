@@ -17,7 +17,7 @@ use super::inquiry::serial_of_designator;
 
 /// Types of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ElementType {
     /// The robot.
     Transport = 1,
     /// A slot.
@@ -28,7 +28,7 @@ pub enum Kind {
     DataTransfer = 4,
 }
 
-impl Kind {
+impl ElementType {
     /// By its code.
     pub fn of_code(code: u8) -> Option<Self> {
         [Self::Transport, Self::Storage, Self::ImportExport, Self::DataTransfer]
@@ -58,7 +58,7 @@ impl MediumType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementStatus {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ElementType,
     /// Its address in the library.
     pub address: u16,
     /// Whether a cartridge is in it.
@@ -144,10 +144,10 @@ fn descriptor(element: &ElementStatus) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..2].copy_from_slice(&element.address.to_be_bytes());
     bytes[2] = flag(element.full, 0) | flag(element.exception.is_some(), 2);
-    if element.kind != Kind::Transport {
+    if element.kind != ElementType::Transport {
         bytes[2] |= flag(element.accessible, 3);
     }
-    if element.kind == Kind::ImportExport {
+    if element.kind == ElementType::ImportExport {
         // Import and export are enabled.
         bytes[2] |= flag(element.by_operator, 1) | 0x30;
     }
@@ -168,7 +168,7 @@ pub fn decode(bytes: &[u8]) -> Vec<ElementStatus> {
     let end = needed(bytes).min(bytes.len());
     let mut left = bytes.get(8..end).unwrap_or_default();
     while left.len() >= 8 {
-        let kind = Kind::of_code(left[0]);
+        let kind = ElementType::of_code(left[0]);
         let has_tag = left[1] & 0x80 != 0;
         let alternate_len = if left[1] & 0x40 != 0 { TAG_LEN } else { 0 };
         let len = usize::from(be16(left, 2));
@@ -190,7 +190,7 @@ pub fn needed(bytes: &[u8]) -> usize {
     8 + be24(bytes, 5) as usize
 }
 
-fn one(kind: Kind, bytes: &[u8], has_tag: bool, alternate_len: usize) -> ElementStatus {
+fn one(kind: ElementType, bytes: &[u8], has_tag: bool, alternate_len: usize) -> ElementStatus {
     let bit = |byte: u8, at: u8| byte >> at & 1 == 1;
     let full = bit(bytes[2], 0);
     let tag_end = if has_tag { 12 + TAG_LEN } else { 12 };
@@ -202,8 +202,8 @@ fn one(kind: Kind, bytes: &[u8], has_tag: bool, alternate_len: usize) -> Element
         kind,
         address: be16(bytes, 0),
         full,
-        accessible: kind == Kind::Transport || bit(bytes[2], 3),
-        by_operator: kind == Kind::ImportExport && bit(bytes[2], 1),
+        accessible: kind == ElementType::Transport || bit(bytes[2], 3),
+        by_operator: kind == ElementType::ImportExport && bit(bytes[2], 1),
         exception: bit(bytes[2], 2).then(|| (bytes[4], bytes[5])),
         source: bit(bytes[9], 7).then(|| be16(bytes, 10)),
         medium_type: MediumType::of_code(bytes[9] & 7).filter(|_| full),
@@ -257,7 +257,7 @@ impl Assignments {
 mod tests {
     use super::*;
 
-    fn element(kind: Kind, address: u16, tag: Option<&str>) -> ElementStatus {
+    fn element(kind: ElementType, address: u16, tag: Option<&str>) -> ElementStatus {
         ElementStatus {
             kind,
             address,
@@ -274,20 +274,20 @@ mod tests {
 
     #[test]
     fn elements_are_read_as_they_were_told() {
-        let mut drive = element(Kind::DataTransfer, 500, Some("A00002L9"));
+        let mut drive = element(ElementType::DataTransfer, 500, Some("A00002L9"));
         drive.source = Some(1001);
         drive.medium_type = Some(MediumType::Data);
         drive.accessible = false;
         drive.device_identifier = Some(b"CAPSTAN ULTRIUM-TD9     CPT0001".to_vec());
-        let mut mail = element(Kind::ImportExport, 200, None);
+        let mut mail = element(ElementType::ImportExport, 200, None);
         mail.exception = Some((0x30, 0x00));
         let elements = [
-            element(Kind::Transport, 1, None),
-            element(Kind::Storage, 1000, Some("A00001L9")),
-            element(Kind::Storage, 1001, None),
+            element(ElementType::Transport, 1, None),
+            element(ElementType::Storage, 1000, Some("A00001L9")),
+            element(ElementType::Storage, 1001, None),
             mail,
             drive,
-            element(Kind::DataTransfer, 501, None),
+            element(ElementType::DataTransfer, 501, None),
         ];
         let told = Told { volume_tags: true, device_identifiers: true };
         let bytes = encode(&elements, told);

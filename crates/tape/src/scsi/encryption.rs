@@ -203,6 +203,9 @@ impl SetEncryption {
     }
 
     /// As it was received; the number of the byte that is not understood otherwise.
+    ///
+    /// # Errors
+    /// The place of the byte that is not understood.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self, u16> {
         if bytes.len() < 20 || be16(bytes, 0) != page::SET {
             return Err(0);

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use capstan_format::crc32c;
 
-/// Page code of [`Protection`] in MODE SENSE and MODE SELECT.
+/// Page code of [`LogicalBlockProtection`] in MODE SENSE and MODE SELECT.
 pub const PAGE: u8 = 0x0a;
 /// Its subpage.
 pub const SUBPAGE: u8 = 0xf0;
@@ -43,7 +43,7 @@ pub enum ProtectionMethod {
 
 /// What the mode page says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Protection {
+pub struct LogicalBlockProtection {
     /// How checksums are made; none while blocks are not protected.
     pub method: Option<ProtectionMethod>,
     /// Whether blocks that are written have one.
@@ -52,7 +52,7 @@ pub struct Protection {
     pub reads: bool,
 }
 
-impl Protection {
+impl LogicalBlockProtection {
     /// No block has a checksum.
     pub const NONE: Self = Self { method: None, writes: false, reads: false };
 
@@ -83,6 +83,9 @@ impl Protection {
     }
 
     /// From a mode page with its header; the error is the place of the byte that makes no sense.
+    ///
+    /// # Errors
+    /// The place of the byte that makes no sense.
     pub fn of_page(page: &[u8]) -> Result<Self, u16> {
         if page.len() < SETTINGS.end {
             return Err(2);
@@ -171,29 +174,31 @@ mod tests {
 
     #[test]
     fn the_page_stands_as_drives_have_it() {
-        let page = Protection::both_ways(ProtectionMethod::Crc32c).to_page();
+        let page = LogicalBlockProtection::both_ways(ProtectionMethod::Crc32c).to_page();
         assert_eq!((&page[..7], page.len()), (&[0x4a, 0xf0, 0x00, 0x1c, 2, 4, 0xc0][..], 32));
-        assert_eq!(Protection::NONE.to_page()[4..], [0; 28]);
-        let writes = Protection { method: Some(ProtectionMethod::ReedSolomon), writes: true, reads: false };
-        for protection in [Protection::NONE, writes, Protection::both_ways(ProtectionMethod::Crc32c)] {
-            assert_eq!(Protection::of_page(&protection.to_page()), Ok(protection));
+        assert_eq!(LogicalBlockProtection::NONE.to_page()[4..], [0; 28]);
+        let writes = LogicalBlockProtection { method: Some(ProtectionMethod::ReedSolomon), writes: true, reads: false };
+        for protection in
+            [LogicalBlockProtection::NONE, writes, LogicalBlockProtection::both_ways(ProtectionMethod::Crc32c)]
+        {
+            assert_eq!(LogicalBlockProtection::of_page(&protection.to_page()), Ok(protection));
         }
         // A T10000's, of eight bytes.
-        assert_eq!(Protection::of_page(&[0x4a, 0xf0, 0, 4, 1, 4, 0x80, 0]), Ok(writes));
+        assert_eq!(LogicalBlockProtection::of_page(&[0x4a, 0xf0, 0, 4, 1, 4, 0x80, 0]), Ok(writes));
     }
 
     #[test]
     fn a_page_that_makes_no_sense_is_refused_where_it_does_not() {
-        let page = Protection::both_ways(ProtectionMethod::Crc32c).to_page();
+        let page = LogicalBlockProtection::both_ways(ProtectionMethod::Crc32c).to_page();
         for (at, byte) in [(4, 3), (4, 0xf0), (5, 2), (5, 0)] {
             let mut page = page.clone();
             page[at] = byte;
-            assert_eq!(Protection::of_page(&page), Err(at as u16));
+            assert_eq!(LogicalBlockProtection::of_page(&page), Err(at as u16));
         }
         let mut page = page;
         page[4] = 0;
-        assert_eq!(Protection::of_page(&page), Err(6));
-        assert_eq!(Protection::of_page(&page[..6]), Err(2));
+        assert_eq!(LogicalBlockProtection::of_page(&page), Err(6));
+        assert_eq!(LogicalBlockProtection::of_page(&page[..6]), Err(2));
     }
 
     /// The remainder of a message followed by its checksum is zero: that is what makes it one.

@@ -7,7 +7,7 @@ use super::SenseData;
 
 /// What a command sends, or room for what it returns.
 #[derive(Debug)]
-pub enum Data<'a> {
+pub enum DataPhase<'a> {
     /// Neither.
     None,
     /// To the device.
@@ -18,7 +18,7 @@ pub enum Data<'a> {
 
 /// How a command ended (SAM-5, 5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum ScsiStatus {
     /// GOOD.
     Good,
     /// CHECK CONDITION.
@@ -31,7 +31,7 @@ pub enum Status {
     Other(u8),
 }
 
-impl Status {
+impl ScsiStatus {
     /// By its code.
     pub fn of_code(code: u8) -> Self {
         match code {
@@ -48,10 +48,10 @@ impl Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// How the command ended.
-    pub status: Status,
+    pub status: ScsiStatus,
     /// Sense data, where there are any.
     pub sense: Option<SenseData>,
-    /// Bytes of [`Data::In`] that were filled, or of [`Data::Out`] that were taken.
+    /// Bytes of [`DataPhase::In`] that were filled, or of [`DataPhase::Out`] that were taken.
     pub moved: usize,
 }
 
@@ -97,7 +97,12 @@ pub enum TransportError {
 /// Carries commands to one logical unit.
 pub trait Transport: Send {
     /// Sends a command and waits for its end.
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError>;
+    ///
+    /// # Errors
+    /// [`TransportError::Timeout`] and [`TransportError::Lost`] if nothing came back: the command may have been carried
+    /// out. [`TransportError::TooLong`] and [`TransportError::Host`] if it was never sent. A status other than GOOD is
+    /// no error.
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError>;
 
     /// How many commands this logical unit has been given by anyone on this host so far, if the host counts them: one
     /// more than were sent here says that a unit attention may have reached somebody else.

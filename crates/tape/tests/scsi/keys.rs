@@ -1,7 +1,7 @@
 //! Keys: none is trusted before the drive has named it, and none is used after the drive may have lost it.
 
 use capstan_format::{Algorithm, KeyTag};
-use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
 
@@ -15,7 +15,7 @@ fn drive(blocks: u64, on_tape: &[u8]) -> (Script, ScsiDrive<Script>) {
         bench.key = Some(KeyState::default());
         bench.on_tape = on_tape.to_vec();
     }
-    let drive = ScsiDrive::open(script.clone(), "drive-0", Compression::Off).unwrap();
+    let drive = ScsiDrive::open(script.clone(), "drive-0", DriveCompression::Off).unwrap();
     let mut drive = drive.with_clock(Box::new(Leap(0.0)));
     drive.load().unwrap();
     (script, drive)

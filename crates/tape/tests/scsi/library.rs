@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use capstan_tape::scsi::element::{Assignments, ElementStatus, Kind, Told, encode};
+use capstan_tape::scsi::element::{Assignments, ElementStatus, ElementType, Told, encode};
 use capstan_tape::scsi::inquiry::{DeviceType, Inquiry};
-use capstan_tape::scsi::{Command, Data, Reply, SenseData, SenseKey, Status, Transport, TransportError};
+use capstan_tape::scsi::{Command, DataPhase, Reply, ScsiStatus, SenseData, SenseKey, Transport, TransportError};
 
 /// What a library is made of.
 pub(crate) struct Shelves {
@@ -30,7 +30,7 @@ impl Library {
     pub(crate) fn new(slots: u16) -> Self {
         let assignments =
             Assignments { transport: (1, 1), storage: (1000, slots), import_export: (200, 2), data_transfer: (500, 2) };
-        let element = |kind: Kind, address: u16| ElementStatus {
+        let element = |kind: ElementType, address: u16| ElementStatus {
             kind,
             address,
             full: false,
@@ -40,12 +40,12 @@ impl Library {
             source: None,
             medium_type: None,
             volume_tag: None,
-            device_identifier: (kind == Kind::DataTransfer)
+            device_identifier: (kind == ElementType::DataTransfer)
                 .then(|| format!("CAPSTAN ULTRIUM-TD9     SERIAL{address}").into_bytes()),
         };
-        let mut elements: Vec<_> = (1000..1000 + slots).map(|at| element(Kind::Storage, at)).collect();
-        elements.extend([200, 201].map(|at| element(Kind::ImportExport, at)));
-        elements.extend([500, 501].map(|at| element(Kind::DataTransfer, at)));
+        let mut elements: Vec<_> = (1000..1000 + slots).map(|at| element(ElementType::Storage, at)).collect();
+        elements.extend([200, 201].map(|at| element(ElementType::ImportExport, at)));
+        elements.extend([500, 501].map(|at| element(ElementType::DataTransfer, at)));
         let shelves = Shelves {
             assignments,
             elements,
@@ -135,16 +135,16 @@ impl Shelves {
 }
 
 impl Transport for Library {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, _timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, _timeout: Duration) -> Result<Reply, TransportError> {
         match self.shelves().answer(cdb) {
-            Err(sense) => Ok(Reply { status: Status::CheckCondition, sense: Some(sense), moved: 0 }),
+            Err(sense) => Ok(Reply { status: ScsiStatus::CheckCondition, sense: Some(sense), moved: 0 }),
             Ok(bytes) => {
                 let mut moved = 0;
-                if let Data::In(room) = data {
+                if let DataPhase::In(room) = data {
                     moved = bytes.len().min(room.len());
                     room[..moved].copy_from_slice(&bytes[..moved]);
                 }
-                Ok(Reply { status: Status::Good, sense: None, moved })
+                Ok(Reply { status: ScsiStatus::Good, sense: None, moved })
             }
         }
     }

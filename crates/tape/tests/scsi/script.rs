@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_tape::PaceClock;
-use capstan_tape::scsi::{Data, Reply, SenseData, SenseKey, Status, Transport, TransportError};
+use capstan_tape::scsi::{DataPhase, Reply, ScsiStatus, SenseData, SenseKey, Transport, TransportError};
 
 /// What happens to the next command of an operation code, instead of what it is for.
 #[derive(Debug, Clone)]
@@ -94,11 +94,11 @@ impl Script {
 }
 
 fn good(moved: usize) -> Reply {
-    Reply { status: Status::Good, sense: None, moved }
+    Reply { status: ScsiStatus::Good, sense: None, moved }
 }
 
 fn check(sense: SenseData) -> Reply {
-    Reply { status: Status::CheckCondition, sense: Some(sense), moved: 0 }
+    Reply { status: ScsiStatus::CheckCondition, sense: Some(sense), moved: 0 }
 }
 
 fn refused() -> Reply {
@@ -110,13 +110,13 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl Transport for Script {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
         let mut bench = self.bench();
         let bench = &mut *bench;
         let len = match &data {
-            Data::In(room) => room.len(),
-            Data::Out(bytes) => bytes.len(),
-            Data::None => 0,
+            DataPhase::In(room) => room.len(),
+            DataPhase::Out(bytes) => bytes.len(),
+            DataPhase::None => 0,
         };
         if len > bench.moves_at_most {
             bench.data_max = len / 2;
@@ -126,12 +126,12 @@ impl Transport for Script {
         bench.seen = bench.seen.map(|seen| seen + 1);
         let mut sent = Vec::new();
         let mut room: &mut [u8] = match data {
-            Data::In(room) => room,
-            Data::Out(bytes) => {
+            DataPhase::In(room) => room,
+            DataPhase::Out(bytes) => {
                 sent.extend_from_slice(bytes);
                 &mut []
             }
-            Data::None => &mut [],
+            DataPhase::None => &mut [],
         };
         if cdb[0] != 0x12
             && let Some(attention) = bench.attentions.pop_front()
@@ -146,7 +146,7 @@ impl Transport for Script {
             Some(Upset::Told(sense)) => told = Some(sense),
             Some(Upset::Timeout) => return Err(TransportError::Timeout { opcode: cdb[0], after: timeout }),
             Some(Upset::Conflict) => {
-                return Ok(Reply { status: Status::ReservationConflict, sense: None, moved: 0 });
+                return Ok(Reply { status: ScsiStatus::ReservationConflict, sense: None, moved: 0 });
             }
             Some(Upset::Returns(bytes)) => {
                 let len = bytes.len().min(room.len());
@@ -227,7 +227,7 @@ impl Transport for Script {
             _ => refused(),
         };
         if let Some(told) = told {
-            reply = Reply { status: Status::CheckCondition, sense: Some(told), moved: reply.moved };
+            reply = Reply { status: ScsiStatus::CheckCondition, sense: Some(told), moved: reply.moved };
         }
         Ok(reply)
     }

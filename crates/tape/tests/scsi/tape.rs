@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, Flush, ReadOutcome};
 
@@ -13,7 +13,7 @@ const LOAD_UNLOAD: u8 = 0x1b;
 const TEST_UNIT_READY: u8 = 0x00;
 
 fn opened(script: &Script) -> ScsiDrive<Script> {
-    let drive = ScsiDrive::open(script.clone(), "drive-0", Compression::Off).unwrap();
+    let drive = ScsiDrive::open(script.clone(), "drive-0", DriveCompression::Off).unwrap();
     drive.with_clock(Box::new(Leap(0.0)))
 }
 

@@ -1,6 +1,6 @@
 //! No write goes to a position that was not verified.
 
-use capstan_tape::hardware::{Compression, ScsiDrive};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::{Drive, DriveError, Flush, WriteOutcome};
 
@@ -16,7 +16,7 @@ const TEST_UNIT_READY: u8 = 0x00;
 fn drive() -> (Script, ScsiDrive<Script>) {
     let script = Script::new();
     script.bench().end = 10;
-    let drive = ScsiDrive::open(script.clone(), "drive-0", Compression::Off).unwrap();
+    let drive = ScsiDrive::open(script.clone(), "drive-0", DriveCompression::Off).unwrap();
     let mut drive = drive.with_clock(Box::new(Leap(0.0)));
     drive.load().unwrap();
     drive.locate(4).unwrap();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Event, Events};
+use super::{TargetEvent, TargetEvents};
 
 /// Events of one kind that are told in a window.
 const BURST: u32 = 20;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How many of each kind are told.
 #[derive(Default)]
 struct Throttle {
-    windows: HashMap<Discriminant<Event>, Window>,
+    windows: HashMap<Discriminant<TargetEvent>, Window>,
 }
 
 struct Window {
@@ -40,7 +40,7 @@ struct Window {
 
 impl Throttle {
     /// Puts an event into the queue, or counts it.
-    fn pass(&mut self, event: Event, now: Instant, queue: &mut VecDeque<Event>) {
+    fn pass(&mut self, event: TargetEvent, now: Instant, queue: &mut VecDeque<TargetEvent>) {
         let fresh = || Window { began: now, told: 0, withheld: 0, what: event.many() };
         let window = self.windows.entry(discriminant(&event)).or_insert_with(fresh);
         if now.duration_since(window.began) >= WINDOW {
@@ -56,7 +56,7 @@ impl Throttle {
     }
 
     /// What was withheld in windows that have ended, or in all of them.
-    fn due(&mut self, now: Instant, all: Due) -> Vec<Event> {
+    fn due(&mut self, now: Instant, all: Due) -> Vec<TargetEvent> {
         let ended = |window: &&mut Window| all == Due::All || now.duration_since(window.began) >= WINDOW;
         self.windows.values_mut().filter(ended).filter_map(Window::withheld).collect()
     }
@@ -69,15 +69,15 @@ enum Due {
 }
 
 impl Window {
-    fn withheld(&mut self) -> Option<Event> {
+    fn withheld(&mut self) -> Option<TargetEvent> {
         let count = std::mem::take(&mut self.withheld);
-        (count > 0).then_some(Event::Withheld { what: self.what, count })
+        (count > 0).then_some(TargetEvent::Withheld { what: self.what, count })
     }
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Event>,
+    waiting: VecDeque<TargetEvent>,
     throttle: Throttle,
     closed: bool,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Teller {
 
 impl Teller {
     /// Begins; events for the listener go where the second value says.
-    pub(crate) fn start(listener: Events) -> io::Result<(Self, Events)> {
+    pub(crate) fn start(listener: TargetEvents) -> io::Result<(Self, TargetEvents)> {
         let desk = Arc::<Desk>::default();
         let (at_desk, telling) = (Arc::clone(&desk), Arc::clone(&desk));
         let thread = std::thread::Builder::new().name("vtl-events".into()).spawn(move || tell(&telling, &listener))?;
@@ -130,7 +130,7 @@ impl Drop for Teller {
     }
 }
 
-fn tell(desk: &Desk, listener: &Events) {
+fn tell(desk: &Desk, listener: &TargetEvents) {
     loop {
         let mut queue = desk.queue();
         if queue.waiting.is_empty() && !queue.closed {
@@ -155,9 +155,9 @@ mod tests {
 
     use super::*;
 
-    fn refused(number: u16) -> Event {
+    fn refused(number: u16) -> TargetEvent {
         let address = SocketAddr::from(([192, 0, 2, 1], number));
-        Event::LoginRefused { initiator: None, address, reason: "a reason".to_owned() }
+        TargetEvent::LoginRefused { initiator: None, address, reason: "a reason".to_owned() }
     }
 
     /// Somebody who tries passwords ten thousand times a minute fills no log, and hides no write that failed.
@@ -168,11 +168,11 @@ mod tests {
             throttle.pass(refused(number), now, &mut queue);
         }
         assert_eq!(queue.len(), BURST as usize);
-        throttle.pass(Event::DoorClosed, now, &mut queue);
-        assert_eq!(queue.pop_back(), Some(Event::DoorClosed));
+        throttle.pass(TargetEvent::DoorClosed, now, &mut queue);
+        assert_eq!(queue.pop_back(), Some(TargetEvent::DoorClosed));
         assert_eq!(throttle.due(now, Due::Ended), []);
         let later = now + WINDOW;
-        let withheld = Event::Withheld { what: "refused logins", count: 10_000 - u64::from(BURST) };
+        let withheld = TargetEvent::Withheld { what: "refused logins", count: 10_000 - u64::from(BURST) };
         assert_eq!(throttle.due(later, Due::Ended), std::slice::from_ref(&withheld));
         assert_eq!(throttle.due(later, Due::Ended), [], "once");
         throttle.pass(refused(1), later, &mut queue);
@@ -185,7 +185,7 @@ mod tests {
         let (begun, told) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(Vec::new())));
         let held = begun.lock().unwrap();
         let (gate, into) = (Arc::clone(&begun), Arc::clone(&told));
-        let listener: Events = Arc::new(move |event| {
+        let listener: TargetEvents = Arc::new(move |event| {
             drop(gate.lock().unwrap());
             into.lock().unwrap().push(event);
         });
@@ -193,7 +193,7 @@ mod tests {
         for number in 0..100 {
             events(refused(number));
         }
-        events(Event::DoorClosed);
+        events(TargetEvent::DoorClosed);
         assert!(told.lock().unwrap().is_empty(), "the listener is held, and the library is not");
         drop(held);
         drop(teller);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(told.len(), BURST as usize + 2);
         assert_eq!(
             told[BURST as usize..],
-            [Event::DoorClosed, Event::Withheld { what: "refused logins", count: 100 - u64::from(BURST) }]
+            [TargetEvent::DoorClosed, TargetEvent::Withheld { what: "refused logins", count: 100 - u64::from(BURST) }]
         );
     }
 }

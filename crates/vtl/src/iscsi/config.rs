@@ -25,6 +25,9 @@ pub struct ChapSecret(Zeroizing<Vec<u8>>);
 
 impl ChapSecret {
     /// A secret of 12 to 128 bytes.
+    ///
+    /// # Errors
+    /// [`ConfigError::SecretLength`].
     pub fn new(secret: Zeroizing<Vec<u8>>) -> Result<Self, ConfigError> {
         match secret.len() {
             SECRET_LEN_MIN..=SECRET_LEN_MAX => Ok(Self(secret)),
@@ -57,7 +60,7 @@ pub enum Discovery {
 
 /// How much a target takes upon itself.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct TargetLimits {
     /// Sessions at once, discovery included.
     pub sessions: usize,
     /// Connections that have not logged in; when another one comes, the oldest of them is dropped.
@@ -78,7 +81,7 @@ pub struct Limits {
     pub burst_bytes: u32,
 }
 
-impl Default for Limits {
+impl Default for TargetLimits {
     fn default() -> Self {
         Self {
             sessions: 64,
@@ -109,7 +112,7 @@ pub struct TargetConfig {
     /// Names of the initiators that may log in; all where it is empty.
     pub initiators: Vec<String>,
     /// How much it takes upon itself.
-    pub limits: Limits,
+    pub limits: TargetLimits,
 }
 
 impl TargetConfig {
@@ -122,7 +125,7 @@ impl TargetConfig {
             mutual: None,
             discovery: Discovery::Open,
             initiators: Vec::new(),
-            limits: Limits::default(),
+            limits: TargetLimits::default(),
         }
     }
 
@@ -220,7 +223,7 @@ mod tests {
         let config = TargetConfig { chap: Some(credentials(b"other-secret!")), ..config };
         assert_eq!(config.check(), Ok(()));
         assert!(matches!(TargetConfig::new("tapes").check(), Err(ConfigError::Name { .. })));
-        let limits = Limits { sessions: 0, ..Limits::default() };
+        let limits = TargetLimits { sessions: 0, ..TargetLimits::default() };
         assert_eq!(TargetConfig { limits, ..valid() }.check(), Err(ConfigError::Limits));
     }
 

@@ -42,7 +42,7 @@ pub enum Residual {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// The SCSI status (SAM-5, 5.3), any that a target may send.
     pub status: u8,
     /// Sense data, where there are any.
@@ -53,7 +53,7 @@ pub struct Outcome {
     pub residual: Residual,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Whether it ended with GOOD.
     pub fn is_good(&self) -> bool {
         self.status == 0
@@ -90,11 +90,18 @@ struct Received {
 
 impl Initiator {
     /// Logs in to a target.
+    ///
+    /// # Errors
+    /// [`InitiatorError::Connect`] if the portal cannot be reached; else the target refuses the login, or breaks the
+    /// protocol.
     pub fn connect(config: &InitiatorConfig) -> Result<Self, InitiatorError> {
         Self::log_in(config, SessionKind::Normal)
     }
 
     /// Asks a portal which targets it has. The name of a target in the configuration is not used.
+    ///
+    /// # Errors
+    /// As [`Initiator::connect`].
     pub fn discover(config: &InitiatorConfig) -> Result<Vec<FoundTarget>, InitiatorError> {
         let mut session = Self::log_in(config, SessionKind::Discovery)?;
         let mut request = Vec::new();
@@ -136,13 +143,17 @@ impl Initiator {
     /// Runs a command: sends `data_out` with it or receives into `data_in`, of which one at least is empty.
     ///
     /// A status other than GOOD is an outcome, not an error. After an error the session cannot be used.
+    ///
+    /// # Errors
+    /// [`InitiatorError::Caller`] if the command cannot be sent so; else the connection is lost, or the target breaks
+    /// the protocol.
     pub fn execute(
         &mut self,
         lun: u64,
         cdb: &[u8],
         data_out: &[u8],
         data_in: &mut [u8],
-    ) -> Result<Outcome, InitiatorError> {
+    ) -> Result<CommandOutcome, InitiatorError> {
         let (Some(head), Ok(expected_len)) = (pad(cdb), u32::try_from(data_out.len().max(data_in.len()))) else {
             return Err(InitiatorError::Caller { what: "a descriptor block longer than 260 bytes, or data of 4 GiB" });
         };
@@ -166,7 +177,7 @@ impl Initiator {
                     received += len;
                     if pdu.flags & STATUS != 0 {
                         let residual = residual(pdu.flags, pdu.residual);
-                        return Ok(Outcome { status: pdu.status, sense: Vec::new(), received, residual });
+                        return Ok(CommandOutcome { status: pdu.status, sense: Vec::new(), received, residual });
                     }
                 }
                 ReadyToTransfer::OPCODE => {
@@ -186,7 +197,7 @@ impl Initiator {
                     // Two bytes of length stand before the sense data.
                     let sense = sense.get(2..).unwrap_or_default().to_vec();
                     let residual = residual(response.flags, response.residual);
-                    return Ok(Outcome { status: response.status, sense, received, residual });
+                    return Ok(CommandOutcome { status: response.status, sense, received, residual });
                 }
                 _ => self.aside(&header)?,
             }
@@ -253,6 +264,9 @@ impl Initiator {
     }
 
     /// Sends `data` and has them echoed.
+    ///
+    /// # Errors
+    /// The connection is lost, or something else comes back.
     pub fn ping(&mut self, data: &[u8]) -> Result<(), InitiatorError> {
         let task_tag = self.next_tag();
         let nop = NopOut {
@@ -295,6 +309,9 @@ impl Initiator {
     }
 
     /// Ends the session.
+    ///
+    /// # Errors
+    /// The connection is lost, or the target does not end the session.
     pub fn logout(mut self) -> Result<(), InitiatorError> {
         let task_tag = self.next_tag();
         let close_session = FINAL;

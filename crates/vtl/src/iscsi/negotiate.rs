@@ -1,6 +1,6 @@
 //! What the two sides of a session agree upon (RFC 7143, section 13).
 
-use super::config::Limits;
+use super::config::TargetLimits;
 use super::text::{number, put};
 use super::wire::{Digest, Digests};
 
@@ -60,7 +60,7 @@ pub enum SessionKind {
 /// A target's part of the negotiation.
 pub(crate) struct Negotiation {
     pub(crate) parameters: Parameters,
-    limits: Limits,
+    limits: TargetLimits,
     declared: bool,
 }
 
@@ -83,7 +83,7 @@ impl Reply {
 }
 
 impl Negotiation {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &TargetLimits) -> Self {
         Self { parameters: Parameters::default(), limits: limits.clone(), declared: false }
     }
 
@@ -283,7 +283,7 @@ mod tests {
     /// Every key of RFC 7143, section 13, with answers that follow from its result function and our own value.
     #[test]
     fn every_key_is_answered_as_the_standard_says() {
-        let mut negotiation = Negotiation::new(&Limits::default());
+        let mut negotiation = Negotiation::new(&TargetLimits::default());
         for (key, value, answer) in [
             ("HeaderDigest", "CRC32C,None", "CRC32C"),
             ("DataDigest", "None,CRC32C", "None"),
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn discovery_has_no_data_to_talk_about() {
-        let mut negotiation = Negotiation::new(&Limits::default());
+        let mut negotiation = Negotiation::new(&TargetLimits::default());
         let reply = negotiation.reply("FirstBurstLength", "65536", SessionKind::Discovery);
         assert_eq!(reply, Reply::of("Irrelevant"));
         let reply = negotiation.reply("HeaderDigest", "None", SessionKind::Discovery);
@@ -362,7 +362,7 @@ mod tests {
             };
             let (mut offer, mut answer) = (Vec::new(), Vec::new());
             wish.offer(SessionKind::Normal, &mut offer);
-            let mut target = Negotiation::new(&Limits::default());
+            let mut target = Negotiation::new(&TargetLimits::default());
             for (key, value) in parse(&offer).unwrap() {
                 if let Reply::Value(value) = target.reply(key, value, SessionKind::Normal) {
                     put(&mut answer, key, &value);

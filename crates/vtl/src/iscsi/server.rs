@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::device::DeviceServer;
-use crate::events::{Event, Events, unheard};
+use crate::events::{TargetEvent, TargetEvents, unheard};
 
 use super::config::{ConfigError, TargetConfig};
 use super::faults::{Passage, WireFaults, WirePoint};
@@ -71,11 +71,18 @@ pub struct Server {
 
 impl Server {
     /// Listens where the configuration says, and serves all who come on threads of its own until [`Server::stop`].
+    ///
+    /// # Errors
+    /// [`ServeError::Config`] if the configuration cannot be served; [`ServeError::Listen`] if the address is taken or
+    /// not this host's; [`ServeError::Thread`].
     pub fn bind(config: TargetConfig, device: Arc<dyn DeviceServer>) -> Result<Self, ServeError> {
         Self::bind_with_faults(config, device, Arc::default())
     }
 
     /// As [`Server::bind`], on a wire that is cut where the script says.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
     pub fn bind_with_faults(
         config: TargetConfig,
         device: Arc<dyn DeviceServer>,
@@ -85,11 +92,14 @@ impl Server {
     }
 
     /// As [`Server::bind_with_faults`]; who comes and goes is told.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
     pub fn bind_heard(
         config: TargetConfig,
         device: Arc<dyn DeviceServer>,
         faults: Arc<WireFaults>,
-        events: Events,
+        events: TargetEvents,
     ) -> Result<Self, ServeError> {
         config.check()?;
         let portal = config.portal;
@@ -270,7 +280,7 @@ impl<'a> LoginConnection<'a> {
         initiator: Option<String>,
     ) -> Result<(), WireError> {
         let reason = status.reason().to_owned();
-        (self.shared.target.events)(Event::LoginRefused { initiator, address: self.peer, reason });
+        (self.shared.target.events)(TargetEvent::LoginRefused { initiator, address: self.peer, reason });
         self.answer(request, 0, request.tsih, status, &[])
     }
 

@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use crate::device::{DataIn, DeviceServer, Nexus};
-use crate::events::Event;
+use crate::events::TargetEvent;
 
 use super::buffer::Buffer;
 use super::faults::{Passage, WirePoint};
@@ -202,7 +202,7 @@ impl Session {
         self.state().receiver = Some(receiver);
         if self.identity.kind == SessionKind::Normal {
             let initiator = self.identity.initiator.clone();
-            (self.target.events)(Event::LoggedIn { initiator, address: self.peer });
+            (self.target.events)(TargetEvent::LoggedIn { initiator, address: self.peer });
         }
         self.work();
         loop {
@@ -213,7 +213,7 @@ impl Session {
         if self.identity.kind == SessionKind::Normal {
             self.device().nexus_lost(&self.nexus);
             let initiator = self.identity.initiator.clone();
-            (self.target.events)(Event::LoggedOut { initiator, address: self.peer });
+            (self.target.events)(TargetEvent::LoggedOut { initiator, address: self.peer });
         }
     }
 

@@ -4,7 +4,7 @@ use capstan_tape::scsi::Command;
 use capstan_tape::scsi::command::{CommandError, Length};
 use capstan_tape::scsi::{SenseData, SenseKey};
 
-use crate::device::{Completion, Status};
+use crate::device::{CommandStatus, Completion};
 
 /// Why a command did not end with GOOD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,10 +79,10 @@ pub(crate) fn data_out_len(command: &Command, block_len: u32) -> u64 {
 pub(crate) fn completion(answer: Answer) -> Completion {
     match answer {
         Ok(()) => Completion::GOOD,
-        Err(Refusal::Conflict) => Completion { status: Status::ReservationConflict, ..Completion::GOOD },
-        Err(Refusal::Lost) => Completion { status: Status::Lost, ..Completion::GOOD },
+        Err(Refusal::Conflict) => Completion { status: CommandStatus::ReservationConflict, ..Completion::GOOD },
+        Err(Refusal::Lost) => Completion { status: CommandStatus::Lost, ..Completion::GOOD },
         Err(Refusal::Check(sense)) => {
-            Completion { status: Status::CheckCondition, sense: sense.to_bytes().to_vec(), data_out_len: None }
+            Completion { status: CommandStatus::CheckCondition, sense: sense.to_bytes().to_vec(), data_out_len: None }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_format::Volser;
 use capstan_tape::scsi::Command;
-use capstan_tape::scsi::element::{Assignments, ElementStatus, Kind, Told, encode};
+use capstan_tape::scsi::element::{Assignments, ElementStatus, ElementType, Told, encode};
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
 
@@ -18,7 +18,7 @@ use super::reservation::{Reservations, ReserveOut};
 use super::tape::TapeUnit;
 use super::tape::faults::ordered_sense;
 use crate::device::{Completion, DataIn, Nexus, Request};
-use crate::events::{Event, Events};
+use crate::events::{TargetEvent, TargetEvents};
 use crate::fault::DeviceFault;
 use crate::shelf::{FIRST_DRIVE, FIRST_MAIL, FIRST_SLOT, Place, Shelf, ShelfError, TRANSPORT};
 
@@ -26,7 +26,7 @@ use crate::shelf::{FIRST_DRIVE, FIRST_MAIL, FIRST_SLOT, Place, Shelf, ShelfError
 pub(crate) struct ChangerUnit {
     identity: Identity,
     drives: Vec<Arc<TapeUnit>>,
-    events: Events,
+    events: TargetEvents,
     state: Mutex<State>,
 }
 
@@ -46,7 +46,7 @@ struct State {
 
 impl ChangerUnit {
     /// The robot of a library; cartridges that stood in drives are put into them again.
-    pub(crate) fn new(identity: Identity, drives: Vec<Arc<TapeUnit>>, shelf: Shelf, events: Events) -> Self {
+    pub(crate) fn new(identity: Identity, drives: Vec<Arc<TapeUnit>>, shelf: Shelf, events: TargetEvents) -> Self {
         for (number, drive) in (0u16..).zip(&drives) {
             if let Some((volser, _)) = shelf.at(Place::Drive(number)) {
                 // The drive is empty: the program has just begun.
@@ -137,7 +137,7 @@ impl ChangerUnit {
             return Err(Refusal::Conflict);
         }
         if let Some(waiting) = state.faults.due(&command) {
-            (self.events)(Event::FaultHappened { unit: "robot".to_owned(), fault: waiting.fault.to_string() });
+            (self.events)(TargetEvent::FaultHappened { unit: "robot".to_owned(), fault: waiting.fault.to_string() });
             let carried_out = matches!(
                 waiting.fault,
                 DeviceFault::Lose { carried_out: true } | DeviceFault::Sense { carried_out: true, .. }
@@ -151,7 +151,7 @@ impl ChangerUnit {
             state.door_open_for -= 1;
             if state.door_open_for == 0 {
                 state.nexuses.tell_all(None, Attention::ImportExport);
-                (self.events)(Event::DoorClosed);
+                (self.events)(TargetEvent::DoorClosed);
             }
             // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
             return Err(check(SenseKey::NotReady, 0x04, 0x03));
@@ -183,7 +183,7 @@ impl ChangerUnit {
             }
             DeviceFault::DoorOpen { commands } => {
                 state.door_open_for = *commands;
-                (self.events)(Event::DoorOpened { commands: *commands });
+                (self.events)(TargetEvent::DoorOpened { commands: *commands });
             }
             DeviceFault::Mislabelled { volser } => state.mislabelled = Some(volser.clone()),
             DeviceFault::WrongTape { .. } => state.wrong_tape = waiting.cartridge.clone(),
@@ -259,7 +259,7 @@ impl ChangerUnit {
             }
             Command::ReadElementStatus { volume_tags, kind, start, count, device_identifiers, allocation, .. } => {
                 let told = Told { volume_tags, device_identifiers };
-                let elements = self.elements(state, Kind::of_code(kind), start, count);
+                let elements = self.elements(state, ElementType::of_code(kind), start, count);
                 data_in.put(&encode(&elements, told), allocation as usize);
                 Ok(())
             }
@@ -336,7 +336,7 @@ impl ChangerUnit {
         {
             let mut by: Vec<String> = state.preventing.iter().cloned().collect();
             by.sort();
-            (self.events)(Event::RemovalPrevented { unit: to.to_string(), barcode: volser.to_string(), by });
+            (self.events)(TargetEvent::RemovalPrevented { unit: to.to_string(), barcode: volser.to_string(), by });
             // A host that prevents removal has the mail slot locked.
             return Err(check(SenseKey::IllegalRequest, 0x53, 0x02));
         }
@@ -352,7 +352,7 @@ impl ChangerUnit {
             return Err(check(SenseKey::HardwareError, 0x15, 0x01));
         }
         if let Place::Mail(_) = to {
-            (self.events)(Event::InMailSlot { barcode: volser.to_string(), place: to.to_string() });
+            (self.events)(TargetEvent::InMailSlot { barcode: volser.to_string(), place: to.to_string() });
         }
         if let Some(drive) = self.drive(to) {
             let asked = || (volser.clone(), state.shelf.path(volser));
@@ -393,10 +393,10 @@ impl ChangerUnit {
     }
 
     /// Elements of a kind, or of all, from an address on.
-    fn elements(&self, state: &State, kind: Option<Kind>, start: u16, count: u16) -> Vec<ElementStatus> {
+    fn elements(&self, state: &State, kind: Option<ElementType>, start: u16, count: u16) -> Vec<ElementStatus> {
         let taken = state.shelf.by_address();
         let robot = ElementStatus {
-            kind: Kind::Transport,
+            kind: ElementType::Transport,
             address: TRANSPORT,
             full: false,
             accessible: true,
@@ -409,9 +409,9 @@ impl ChangerUnit {
         };
         let element = |place: Place| {
             let (kind, drive) = match place {
-                Place::Slot(_) => (Kind::Storage, None),
-                Place::Mail(_) => (Kind::ImportExport, None),
-                Place::Drive(_) => (Kind::DataTransfer, self.drive(place)),
+                Place::Slot(_) => (ElementType::Storage, None),
+                Place::Mail(_) => (ElementType::ImportExport, None),
+                Place::Drive(_) => (ElementType::DataTransfer, self.drive(place)),
             };
             let stands = taken.get(&place.address());
             ElementStatus {

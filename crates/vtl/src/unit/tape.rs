@@ -47,7 +47,7 @@ use super::primary::{Identity, report_operation_codes};
 use super::reservation::{Reservations, ReserveOut};
 use crate::agent::KeyAgent;
 use crate::device::{Completion, DataIn, Nexus, Request};
-use crate::events::{DriveVoice, Event};
+use crate::events::{DriveVoice, TargetEvent};
 use crate::layout::{Encryption, Pace};
 
 /// How a drive is fitted.
@@ -218,7 +218,7 @@ impl TapeUnit {
             Some(waiting) => {
                 let voice = &work.state.voice;
                 let (unit, fault) = (format!("drive {}", voice.drive), waiting.fault.to_string());
-                voice.tell(Event::FaultHappened { unit, fault });
+                voice.tell(TargetEvent::FaultHappened { unit, fault });
                 work.inject_fault(&waiting, &command, data_in)
             }
         }

@@ -1,8 +1,8 @@
 //! Who gets in, and who does not.
 
 use capstan_vtl::iscsi::{
-    ChapCredentials, ChapSecret, Digest, Discovery, FoundTarget, Initiator, InitiatorConfig, InitiatorError, Limits,
-    ServeError, Server, SessionKind, TargetConfig,
+    ChapCredentials, ChapSecret, Digest, Discovery, FoundTarget, Initiator, InitiatorConfig, InitiatorError,
+    ServeError, Server, SessionKind, TargetConfig, TargetLimits,
 };
 
 use super::device::{Bench, TARGET, TEST_UNIT_READY, WAIT, config, eventually};
@@ -140,7 +140,7 @@ fn a_new_login_waits_for_the_last_command_of_the_old_session() {
 
 #[test]
 fn sessions_are_limited() {
-    let limits = Limits { sessions: 2, ..Limits::default() };
+    let limits = TargetLimits { sessions: 2, ..TargetLimits::default() };
     let bench = Bench::with(TargetConfig { limits, ..config() });
     let (first, _second) = (bench.connect(1), bench.connect(2));
     assert_eq!(refused(&bench.initiator(3)), OUT_OF_RESOURCES);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use capstan_vtl::iscsi::{Digest, Initiator, InitiatorConfig, Limits, Residual, Server, TargetConfig, Unsolicited};
-use capstan_vtl::{LAYOUT_FILE, Library};
+use capstan_vtl::iscsi::{
+    Digest, Initiator, InitiatorConfig, Residual, Server, TargetConfig, TargetLimits, Unsolicited,
+};
+use capstan_vtl::{LAYOUT_FILE, ServedLibrary};
 
 use super::device::{Bench, DATA_OUT_MAX, ECHO, PANIC, READ_BLOCK, READ_SHORT, TEST_UNIT_READY, WRITE_BLOCK, config};
 
@@ -57,7 +59,12 @@ fn data_come_whole_by_every_way() {
 /// A target whose segments are short: unasked data come in many PDUs.
 #[test]
 fn data_come_whole_to_a_target_of_short_segments() {
-    let limits = Limits { segment_bytes: 1000, first_burst_bytes: 100_000, burst_bytes: 100_001, ..Limits::default() };
+    let limits = TargetLimits {
+        segment_bytes: 1000,
+        first_burst_bytes: 100_000,
+        burst_bytes: 100_001,
+        ..TargetLimits::default()
+    };
     let bench = Bench::with(TargetConfig { limits, ..config() });
     for (port, unsolicited) in [(1, Unsolicited::Both), (2, Unsolicited::Separate), (3, Unsolicited::None)] {
         round_trips(&bench, &InitiatorConfig { unsolicited, ..bench.initiator(port) });
@@ -129,7 +136,7 @@ fn differences_of_length_are_told_of_writes_too() {
     let folder = tempfile::tempdir().unwrap();
     let layout = "[[drive]]\nmodel = \"LTO-9\"\n[[cartridge]]\nbarcode = \"A00001L9\"\ncapacity_mib = 16\n";
     std::fs::write(folder.path().join(LAYOUT_FILE), layout).unwrap();
-    let library = Arc::new(Library::open(folder.path(), None).unwrap());
+    let library = Arc::new(ServedLibrary::open(folder.path(), None).unwrap());
     let config =
         TargetConfig { portal: "127.0.0.1:0".parse().unwrap(), ..TargetConfig::new("iqn.2026-01.example:tape") };
     let name = config.name.clone();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use capstan_vtl::iscsi::{Initiator, InitiatorConfig, Server, TargetConfig, WireFaults};
-use capstan_vtl::{Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+use capstan_vtl::{CommandStatus, Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
 
 pub(crate) const TARGET: &str = "iqn.2026-01.org.capstan:test";
 pub(crate) const DATA_OUT_MAX: usize = 4 << 20;
@@ -61,7 +61,7 @@ impl Blocks {
 fn check_condition(key: u8, code: u8) -> Completion {
     let mut sense = vec![0; 18];
     (sense[0], sense[2], sense[7], sense[12]) = (0x70, key, 10, code);
-    Completion { status: Status::CheckCondition, sense, data_out_len: None }
+    Completion { status: CommandStatus::CheckCondition, sense, data_out_len: None }
 }
 
 impl DeviceServer for Blocks {

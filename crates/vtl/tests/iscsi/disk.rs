@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use capstan_vtl::{Completion, DataIn, DeviceServer, Nexus, Request, Status, TaskFunction};
+use capstan_vtl::{CommandStatus, Completion, DataIn, DeviceServer, Nexus, Request, TaskFunction};
 
 const BLOCK_LEN: usize = 512;
 const BLOCKS: usize = 16 << 10;
@@ -22,7 +22,7 @@ fn number(bytes: &[u8]) -> usize {
 fn illegal_request(code: u8) -> Completion {
     let mut sense = vec![0; 18];
     (sense[0], sense[2], sense[7], sense[12]) = (0x70, 5, 10, code);
-    Completion { status: Status::CheckCondition, sense, data_out_len: None }
+    Completion { status: CommandStatus::CheckCondition, sense, data_out_len: None }
 }
 
 impl DeviceServer for Disk {

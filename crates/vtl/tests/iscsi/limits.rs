@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use capstan_vtl::iscsi::{Limits, TargetConfig};
+use capstan_vtl::iscsi::{TargetConfig, TargetLimits};
 
 use super::device::{Bench, READ_BLOCK, TEST_UNIT_READY, WRITE_BLOCK, config, eventually};
 
@@ -17,7 +17,7 @@ fn threads() -> usize {
 #[test]
 fn a_thousand_half_open_logins_hold_nobody_up() {
     const HALF_OPEN: usize = 16;
-    let limits = Limits { half_open: HALF_OPEN, ..Limits::default() };
+    let limits = TargetLimits { half_open: HALF_OPEN, ..TargetLimits::default() };
     let bench = Bench::with(TargetConfig { limits, ..config() });
     let mut initiator = bench.connect(1);
     let (data, mut read) = (vec![7; 262_144], vec![0; 262_144]);
@@ -51,7 +51,7 @@ fn a_thousand_half_open_logins_hold_nobody_up() {
 /// A byte now and then does not make a login longer.
 #[test]
 fn a_login_has_its_time() {
-    let limits = Limits { login: Duration::from_millis(300), ..Limits::default() };
+    let limits = TargetLimits { login: Duration::from_millis(300), ..TargetLimits::default() };
     let bench = Bench::with(TargetConfig { limits, ..config() });
     let mut stream = TcpStream::connect(bench.address()).unwrap();
     let begun = Instant::now();
@@ -75,7 +75,7 @@ fn nonsense_ends_its_own_connection_only() {
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     };
-    let limits = Limits { login: Duration::from_millis(500), ..Limits::default() };
+    let limits = TargetLimits { login: Duration::from_millis(500), ..TargetLimits::default() };
     let bench = Bench::with(TargetConfig { limits, ..config() });
     let mut initiator = bench.connect(1);
     for _ in 0..300 {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use capstan_lab::{
-    Cache, Data, DataPath, Exercise, ExerciseMedium, LONGER_MAX, Measured, Measurements, Reading, Setting, SiteFigures,
-    Staging, measure_drive, measure_path, measure_source, measure_staging, null_run,
+    Cache, DataPath, DriveData, Exercise, ExerciseMedium, LONGER_MAX, Measured, Measurements, Reading, Setting,
+    SiteFigures, Staging, measure_drive, measure_path, measure_source, measure_staging, null_run,
 };
 
 use super::Site;
@@ -83,9 +83,9 @@ pub(super) fn measure_missing(
     if all.drives.iter().all(|measured| measured.found.model.is_some() || measured.found.sync_mb.is_some()) {
         display.say("measuring the virtual drive (capstan lab drive)");
         let medium = ExerciseMedium::New { folder: site.folder.clone() };
-        let blocks = [64 << 10, 256 << 10, 512 << 10, 2000 << 10].map(|block_len| (Data::Random, block_len));
+        let blocks = [64 << 10, 256 << 10, 512 << 10, 2000 << 10].map(|block_len| (DriveData::Random, block_len));
         let what = Exercise {
-            data: Data::Random,
+            data: DriveData::Random,
             block_len: 0,
             mb: 500.0,
             mb_per_s: None,

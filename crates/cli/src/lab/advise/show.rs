@@ -2,7 +2,9 @@
 
 use std::io::{Write, stdout};
 
-use capstan_lab::{Advice, Change, Disagreement, Forecast, Lever, Setting, SiteFigures, SlowSource, TapeDrive, Trial};
+use capstan_lab::{
+    Advice, Disagreement, Forecast, Lever, Setting, SettingChange, SiteFigures, SlowSource, TapeDrive, Trial,
+};
 
 use super::{Advise, foretold, of_trial};
 use crate::json::{AdviceRow, AdvisedChange, Neighbour, SettingAndForecast, SettingRow, TriedRow};
@@ -70,7 +72,7 @@ fn forecast_line(forecast: &Forecast) -> String {
     format!("{} MB/s, bottleneck: {}{goes_back}", spread(&forecast.mb_per_s), forecast.bottleneck.name())
 }
 
-fn change_line(number: usize, change: &Change) -> String {
+fn change_line(number: usize, change: &SettingChange) -> String {
     let (from, to) = (change.before.mb_per_s.median, change.after.mb_per_s.median);
     let (name, before, after) = (change.lever.name(), &change.from, &change.to);
     let what = if change.gain() > 0.0 {

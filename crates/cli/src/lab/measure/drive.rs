@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use capstan_format::Algorithm;
 use capstan_lab::{
-    Data, DriveRates, Exercise, ExerciseError, ExerciseMedium, Measured, Measurements, OtherLoad, measure_drive,
+    DriveData, DriveMeasurementError, DriveRates, Exercise, ExerciseMedium, Measured, Measurements, OtherLoad,
+    measure_drive,
 };
 use capstan_tape::model::built_in;
 use clap::{Args, ValueEnum};
@@ -65,7 +66,7 @@ pub(crate) enum DataChoice {
     Random,
 }
 
-impl From<DataChoice> for Data {
+impl From<DataChoice> for DriveData {
     fn from(choice: DataChoice) -> Self {
         match choice {
             DataChoice::Zeros => Self::Zeros,
@@ -91,15 +92,15 @@ pub(crate) fn drive(cli: &Globals, args: &Drive) -> Result<ExitCode, Failure> {
         }
         (None, None) => return Err(Failure::Usage("name a --folder or a --cartridge".to_owned())),
     };
-    let each: Vec<(Data, usize)> = args
+    let each: Vec<(DriveData, usize)> = args
         .data
         .iter()
-        .flat_map(|data| args.block.iter().map(|block| (Data::from(*data), usize::try_from(*block).unwrap_or(0))))
+        .flat_map(|data| args.block.iter().map(|block| (DriveData::from(*data), usize::try_from(*block).unwrap_or(0))))
         .collect();
     let about_rate = pace.as_ref().map_or(500.0, |model| model.native_mb_per_s.value);
     let about_s = args.amount / about_rate * f64::from(args.rounds) * each.len() as f64;
     let what = Exercise {
-        data: Data::Random,
+        data: DriveData::Random,
         block_len: 0,
         mb: args.amount,
         mb_per_s: None,
@@ -122,13 +123,13 @@ pub(crate) fn drive(cli: &Globals, args: &Drive) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn drive_failed(error: &ExerciseError) -> Failure {
+pub(crate) fn drive_failed(error: &DriveMeasurementError) -> Failure {
     match error {
-        ExerciseError::Option { .. }
-        | ExerciseError::Block { .. }
-        | ExerciseError::HoldsData { .. }
-        | ExerciseError::NoCartridge { .. } => Failure::Usage(error.to_string()),
-        ExerciseError::Stopped => Failure::Stopped(error.to_string()),
+        DriveMeasurementError::Option { .. }
+        | DriveMeasurementError::Block { .. }
+        | DriveMeasurementError::HoldsData { .. }
+        | DriveMeasurementError::NoCartridge { .. } => Failure::Usage(error.to_string()),
+        DriveMeasurementError::Stopped => Failure::Stopped(error.to_string()),
         other => Failure::because(other),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_lab::{
-    Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceError, SourceRates, measure_source,
+    Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceRateError, SourceRates, measure_source,
 };
 use clap::Args;
 
@@ -75,10 +75,10 @@ pub(crate) fn read(cli: &Globals, args: &Read) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn read_failed(error: &SourceError) -> Failure {
+pub(crate) fn read_failed(error: &SourceRateError) -> Failure {
     match error {
-        SourceError::Option { .. } => Failure::Usage(error.to_string()),
-        SourceError::Stopped => Failure::Stopped(error.to_string()),
+        SourceRateError::Option { .. } => Failure::Usage(error.to_string()),
+        SourceRateError::Stopped => Failure::Stopped(error.to_string()),
         other => Failure::because(other),
     }
 }

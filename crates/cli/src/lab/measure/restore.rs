@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use capstan_format::Algorithm;
 use capstan_lab::{
-    DataPath, Measured, Measurements, OtherLoad, RestoreRates, Restoring, RestoringError, Target, measure_restore,
-    null_run,
+    DataPath, DataPathTarget, Measured, Measurements, OtherLoad, RestoreRates, Restoring, RestoringError,
+    measure_restore, null_run,
 };
 use clap::Args;
 
@@ -54,7 +54,11 @@ pub(crate) fn restore(cli: &Globals, args: &Restore) -> Result<ExitCode, Failure
         connections: args.connections.unwrap_or(run.connections),
         compression_level: args.compression,
         seconds: args.seconds,
-        target: Target::Virtual { folder: absolute(&args.folder), encryption: Some(Algorithm::Aes256Gcm), pace: None },
+        target: DataPathTarget::Virtual {
+            folder: absolute(&args.folder),
+            encryption: Some(Algorithm::Aes256Gcm),
+            pace: None,
+        },
         ..run
     };
     let what = Restoring { backup, to: absolute(&args.to), rounds: args.rounds };

@@ -11,7 +11,7 @@ use capstan_tape::{
     CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, WallClock,
 };
 
-use super::{CAPACITY_BYTES, Target, now_ns};
+use super::{CAPACITY_BYTES, DataPathTarget, now_ns};
 
 /// What a catalog would know: what each checkpoint added, and on which volume.
 pub(crate) type Kept = Vec<(Volser, CatalogPart)>;
@@ -28,7 +28,7 @@ pub(super) fn copy_begins(copy: u32) -> String {
 
 /// Mounts drives of its own, and records nothing but what somebody wants to read again.
 pub(super) struct Host {
-    pub(super) target: Target,
+    pub(super) target: DataPathTarget,
     pub(super) scratch: PathBuf,
     pub(super) copy: u32,
     pub(super) block_len_max: u32,
@@ -41,7 +41,7 @@ pub(super) struct Host {
 
 impl Host {
     fn label(&mut self, drive: &mut dyn Drive, volser: &Volser) -> Result<(), HostError> {
-        if let Target::Virtual { encryption: Some(algorithm), .. } = self.target {
+        if let DataPathTarget::Virtual { encryption: Some(algorithm), .. } = self.target {
             drive.set_key(Some(throwaway_key(algorithm)))?;
         }
         let header = VolumeHeader {
@@ -61,8 +61,8 @@ impl CopyHost for Host {
         self.mounts += 1;
         let volser = Volser::new(&format!("{}{:02}", copy_begins(self.copy), self.mounts))?;
         let mut drive: Box<dyn Drive> = match &self.target {
-            Target::Null => Box::new(NullDrive::new()),
-            Target::Virtual { pace, .. } => {
+            DataPathTarget::Null => Box::new(NullDrive::new()),
+            DataPathTarget::Virtual { pace, .. } => {
                 let path = self.scratch.join(format!("{volser}.tape"));
                 CartridgeSpec {
                     volser: volser.clone(),

@@ -26,7 +26,7 @@ pub struct SlowSource {
 
 /// Where blocks go.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Target {
+pub enum DataPathTarget {
     /// Nowhere.
     Null,
     /// To new virtual cartridges below a folder.
@@ -60,7 +60,7 @@ pub struct DataPath {
     /// A checkpoint after so many bytes.
     pub checkpoint_bytes: u64,
     /// Where blocks go.
-    pub target: Target,
+    pub target: DataPathTarget,
     /// Seconds after which no more is read, if it goes steadily by then.
     pub seconds: f64,
     /// Seconds after which no more is read in any case, if that is more: a slow source takes longer to show what it
@@ -140,7 +140,7 @@ pub enum DataPathError {
     },
     /// The source cannot be made cold.
     #[error(transparent)]
-    Cold(source::SourceError),
+    Cold(source::SourceRateError),
     /// There was nothing to read.
     #[error("{} holds nothing to read, or a run is too short to read it: name a source that does", path.display())]
     Empty {
@@ -184,7 +184,7 @@ pub fn null_run(source: &Path) -> DataPath {
         compression_level: 0,
         copies: 1,
         checkpoint_bytes: 4096 << 20,
-        target: Target::Null,
+        target: DataPathTarget::Null,
         seconds: 5.0,
         seconds_max: 0.0,
         slow: SlowSource::default(),

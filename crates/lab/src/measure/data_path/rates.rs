@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::source::Cache;
 use super::super::{Spread, device_of, processors};
-use super::{DataPath, DataPathError, DataPathRun, SlowSource, Target, run_data_path};
+use super::{DataPath, DataPathError, DataPathRun, DataPathTarget, SlowSource, run_data_path};
 
 /// What the path gave to nowhere, with so many connections and blocks of so many bytes.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -75,6 +75,9 @@ pub struct PathRates {
 
 /// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what`
 /// says. `tell` hears of each way when it is done.
+///
+/// # Errors
+/// As [`super::run_data_path`], and [`DataPathError::Option`] for no rounds.
 pub fn measure_path(
     what: &DataPath,
     each: &[(u32, usize, i32)],
@@ -98,7 +101,7 @@ pub fn measure_path(
         rates: Vec::new(),
     };
     for &(connections, block_len, compression_level) in each {
-        let what = DataPath { connections, block_len, compression_level, target: Target::Null, ..what.clone() };
+        let what = DataPath { connections, block_len, compression_level, target: DataPathTarget::Null, ..what.clone() };
         if what.cache == Cache::Warm && found.rates.is_empty() {
             run_data_path(&what, stop)?;
         }

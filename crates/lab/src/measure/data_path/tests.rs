@@ -6,12 +6,12 @@ use capstan_mover::Bottleneck;
 use capstan_tape::model::built_in;
 
 use super::*;
-use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+use crate::data_set::{DataSet, DataSetWatch, FileLengths, Shape};
 use crate::measure::source::Cache;
 
 fn tree(bytes: u64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let set = DataSet::plan(&Shape::of_bytes(Kind::Typical, bytes, 3)).unwrap();
+    let set = DataSet::plan(&Shape::of_bytes(FileLengths::Typical, bytes, 3)).unwrap();
     set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
     folder
 }
@@ -25,8 +25,15 @@ fn all_of_a_tree_goes_through_and_nothing_stays() {
     let folder = tree(20_000_000);
     let stop = AtomicBool::new(false);
     for (target, level) in [
-        (Target::Null, 0),
-        (Target::Virtual { folder: folder.path().join("out"), encryption: Some(Algorithm::Aes256Gcm), pace: None }, 1),
+        (DataPathTarget::Null, 0),
+        (
+            DataPathTarget::Virtual {
+                folder: folder.path().join("out"),
+                encryption: Some(Algorithm::Aes256Gcm),
+                pace: None,
+            },
+            1,
+        ),
     ] {
         let what = DataPath { target, compression_level: level, copies: 2, ..run(folder.path()) };
         let done = run_data_path(&what, &stop).unwrap();
@@ -43,7 +50,7 @@ fn all_of_a_tree_goes_through_and_nothing_stays() {
 #[test]
 fn a_slow_source_is_as_slow_as_it_is_told_and_more_connections_help_only_where_each_is_slow() {
     let folder = tempfile::tempdir().unwrap();
-    let set = DataSet::plan(&Shape::of_bytes(Kind::Small, 12_000_000, 3)).unwrap();
+    let set = DataSet::plan(&Shape::of_bytes(FileLengths::Small, 12_000_000, 3)).unwrap();
     set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
     let rate = |connections, slow| {
         let what = DataPath { connections, slow, ..run(folder.path()) };
@@ -91,7 +98,8 @@ fn a_paced_drive_is_the_bottleneck_and_says_how_often_it_went_back() {
     let folder = tree(60_000_000);
     let model = built_in("SDLT-220").unwrap();
     let native = model.native_mb_per_s.value;
-    let target = Target::Virtual { folder: folder.path().join("out"), encryption: None, pace: Some(Box::new(model)) };
+    let target =
+        DataPathTarget::Virtual { folder: folder.path().join("out"), encryption: None, pace: Some(Box::new(model)) };
     let what = DataPath { target, block_len: 128 << 10, pool_bytes: 4 << 20, ..run(folder.path()) };
     let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
     assert_eq!(done.bottleneck, Bottleneck::Drive);
@@ -108,7 +116,7 @@ fn what_cannot_be_is_refused_and_a_stop_leaves_nothing() {
     assert!(told(&DataPath { block_len: 1, ..run(folder.path()) }).contains("4 to 2048 KiB"));
     assert!(told(&run(&folder.path().join("gone"))).contains("cannot read"));
     let out = folder.path().join("out");
-    let target = Target::Virtual { folder: out.clone(), encryption: None, pace: None };
+    let target = DataPathTarget::Virtual { folder: out.clone(), encryption: None, pace: None };
     let slow = SlowSource { mb_per_s: Some(1.0), connection_mb_per_s: None };
     let stopped = run_data_path(&DataPath { target, slow, ..run(folder.path()) }, &AtomicBool::new(true)).unwrap_err();
     assert!(matches!(stopped, DataPathError::Stopped), "{stopped}");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 use super::*;
-use crate::data_set::{DataSet, DataSetWatch, Kind, Shape};
+use crate::data_set::{DataSet, DataSetWatch, FileLengths, Shape};
 
 fn reading(cache: Cache) -> Reading {
     Reading { readers: vec![1, 2], block_len: 64 << 10, cache, rounds: 2, seconds: 20.0, seconds_max: 0.0 }
@@ -11,7 +11,7 @@ fn reading(cache: Cache) -> Reading {
 #[test]
 fn all_of_a_tree_is_read_in_whatever_way() {
     let folder = tempfile::tempdir().unwrap();
-    let set = DataSet::plan(&Shape::of_files(Kind::Small, 500, 7)).unwrap();
+    let set = DataSet::plan(&Shape::of_files(FileLengths::Small, 500, 7)).unwrap();
     let tree = folder.path().join("set");
     set.make(&tree, &DataSetWatch::default()).unwrap();
     for cache in [Cache::Warm, Cache::Cold, Cache::Direct] {
@@ -59,5 +59,5 @@ fn what_cannot_be_read_is_said() {
     let odd = Reading { block_len: 1000, ..reading(Cache::Warm) };
     assert!(told(folder.path(), &odd).contains("multiples of 4 KiB"));
     let stopped = measure_source(folder.path(), &reading(Cache::Warm), &AtomicBool::new(true), &mut |_| {});
-    assert!(matches!(stopped, Err(SourceError::Stopped)));
+    assert!(matches!(stopped, Err(SourceRateError::Stopped)));
 }

@@ -16,21 +16,21 @@ impl Noise {
 }
 
 impl Transport for Noise {
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: Duration) -> Result<Reply, TransportError> {
-        let Data::In(room) = data else { panic!("a question moves data to who asks: {cdb:02x?}") };
+    fn execute(&mut self, cdb: &[u8], data: DataPhase<'_>, timeout: Duration) -> Result<Reply, TransportError> {
+        let DataPhase::In(room) = data else { panic!("a question moves data to who asks: {cdb:02x?}") };
         let moved = (self.next() as usize % 600).min(room.len());
         for byte in &mut room[..moved] {
             // Many zeroes, as lengths and numbers have them.
             *byte = if self.next().is_multiple_of(3) { (self.next() >> 9) as u8 } else { 0 };
         }
         let status = match self.next() % 8 {
-            0 => Status::CheckCondition,
-            1 => Status::Other(0x30),
+            0 => ScsiStatus::CheckCondition,
+            1 => ScsiStatus::Other(0x30),
             2 => return Err(TransportError::Timeout { opcode: 0, after: timeout }),
-            _ => Status::Good,
+            _ => ScsiStatus::Good,
         };
         let sense = SenseData::of_bytes(&[0x70, 0, (self.next() % 16) as u8, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0]);
-        Ok(Reply { status, sense: sense.filter(|_| status == Status::CheckCondition), moved })
+        Ok(Reply { status, sense: sense.filter(|_| status == ScsiStatus::CheckCondition), moved })
     }
 
     fn data_max(&self) -> usize {

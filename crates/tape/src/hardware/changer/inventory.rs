@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{ScsiChanger, volser_of};
-use crate::scsi::element::{self, ElementStatus, Kind};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::element::{self, ElementStatus, ElementType};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{ChangerError, Finding};
 
 /// Room that the first try gives.
@@ -19,9 +19,9 @@ impl<T: Transport> ScsiChanger<T> {
         let assignments = self.assignments;
         let mut elements = Vec::new();
         for (kind, (first, count)) in [
-            (Kind::Storage, assignments.storage),
-            (Kind::ImportExport, assignments.import_export),
-            (Kind::DataTransfer, assignments.data_transfer),
+            (ElementType::Storage, assignments.storage),
+            (ElementType::ImportExport, assignments.import_export),
+            (ElementType::DataTransfer, assignments.data_transfer),
         ] {
             if count > 0 {
                 self.read_elements(kind, first, count, &mut elements)?;
@@ -37,7 +37,7 @@ impl<T: Transport> ScsiChanger<T> {
     /// The elements of a kind in a range. What does not fit into one answer is asked for in halves.
     fn read_elements(
         &mut self,
-        kind: Kind,
+        kind: ElementType,
         first: u16,
         count: u16,
         elements: &mut Vec<ElementStatus>,
@@ -64,7 +64,13 @@ impl<T: Transport> ScsiChanger<T> {
         }
     }
 
-    fn element_status(&mut self, kind: Kind, start: u16, count: u16, room: usize) -> Result<Vec<u8>, ChangerError> {
+    fn element_status(
+        &mut self,
+        kind: ElementType,
+        start: u16,
+        count: u16,
+        room: usize,
+    ) -> Result<Vec<u8>, ChangerError> {
         let mut bytes = vec![0; room];
         let mut command = Command::ReadElementStatus {
             volume_tags: true,
@@ -73,12 +79,12 @@ impl<T: Transport> ScsiChanger<T> {
             count,
             no_motion: true,
             // Asked of drives alone: some libraries refuse it for other elements.
-            device_identifiers: kind == Kind::DataTransfer,
+            device_identifiers: kind == ElementType::DataTransfer,
             allocation: room as u32,
         };
         // What a library may not know, in the order in which it is left out.
         for leave_out in [LeaveOut::NoMotion, LeaveOut::DeviceIdentifiers] {
-            match self.command("READ ELEMENT STATUS", &command, Data::In(&mut bytes)) {
+            match self.command("READ ELEMENT STATUS", &command, DataPhase::In(&mut bytes)) {
                 Err(ChangerError::Refused { sense, .. }) if (sense.key, sense.asc) == (0x5, 0x24) => {
                     leave_out.of(&mut command);
                 }
@@ -88,7 +94,7 @@ impl<T: Transport> ScsiChanger<T> {
                 }
             }
         }
-        let done = self.command("READ ELEMENT STATUS", &command, Data::In(&mut bytes))?;
+        let done = self.command("READ ELEMENT STATUS", &command, DataPhase::In(&mut bytes))?;
         bytes.truncate(done.moved);
         Ok(bytes)
     }

@@ -3,8 +3,8 @@
 use capstan_format::Volser;
 
 use super::{Failure, Met, ScsiChanger, volser_of};
-use crate::scsi::element::{ElementStatus, Kind, MediumType};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::element::{ElementStatus, ElementType, MediumType};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{ChangerError, ElementAddress, barcode};
 
 /// A move as it is decided on the last inventory.
@@ -44,7 +44,7 @@ impl<T: Transport> ScsiChanger<T> {
             if from.address == to.address {
                 return Ok(Plan::Nothing);
             }
-            if from.kind == Kind::DataTransfer {
+            if from.kind == ElementType::DataTransfer {
                 let other = this.number_of(from);
                 let holder = "another session".to_owned();
                 return Err(ChangerError::InOtherDrive { volser: volser.clone(), drive: other, holder });
@@ -68,6 +68,11 @@ impl<T: Transport> ScsiChanger<T> {
 
     /// Brings a cartridge into a drive in exchange for the one that is there, which goes where the first came from. The
     /// drive must have unloaded it. A library that cannot exchange does it in two moves.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownVolume`] and [`ChangerError::InOtherDrive`] if there is nothing to bring;
+    /// [`ChangerError::NoRoom`] if the other one has nowhere to go; else the library cannot be asked or does not move
+    /// it.
     pub fn exchange(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
         let exchanged = self.carry_out(&|this| {
             let to = this.drive_element(drive)?;
@@ -89,24 +94,32 @@ impl<T: Transport> ScsiChanger<T> {
     }
 
     /// Brings what is in a mail slot into the first free slot.
+    ///
+    /// # Errors
+    /// [`ChangerError::ElementEmpty`] if nothing is in the mail slot; [`ChangerError::NoRoom`] if no slot is free; else
+    /// the library cannot be asked or does not move it.
     pub fn import(&mut self, mail_slot: u32) -> Result<(), ChangerError> {
         let place = ElementAddress::ImportExport(mail_slot);
         self.carry_out(&|this| {
             let from = this.element(place).filter(|element| element.full);
             let from = from.ok_or(ChangerError::ElementEmpty { element: place })?;
-            let to = this.free(Kind::Storage).ok_or_else(|| this.no_room("slot", from))?;
+            let to = this.free(ElementType::Storage).ok_or_else(|| this.no_room("slot", from))?;
             Ok(Plan::Move { from: from.address, to })
         })
     }
 
     /// Brings a cartridge to the first free mail slot, for a person to take out.
+    ///
+    /// # Errors
+    /// [`ChangerError::UnknownVolume`] if there is no such cartridge; [`ChangerError::NoRoom`] if no mail slot is free;
+    /// else the library cannot be asked or does not move it.
     pub fn export(&mut self, volser: &Volser) -> Result<(), ChangerError> {
         self.carry_out(&|this| {
             let from = this.find_volume(volser)?;
-            if from.kind == Kind::ImportExport {
+            if from.kind == ElementType::ImportExport {
                 return Ok(Plan::Nothing);
             }
-            let to = this.free(Kind::ImportExport).ok_or_else(|| this.no_room("mail slot", from))?;
+            let to = this.free(ElementType::ImportExport).ok_or_else(|| this.no_room("mail slot", from))?;
             Ok(Plan::Move { from: from.address, to })
         })
     }
@@ -128,7 +141,7 @@ impl<T: Transport> ScsiChanger<T> {
                     ("EXCHANGE MEDIUM", Command::ExchangeMedium { transport, from, to: with, second_to: from }, with)
                 }
             };
-            match self.try_command(what, &command, Data::None)? {
+            match self.try_command(what, &command, DataPhase::None)? {
                 Met::Done(_) => return Ok(()),
                 Met::OtherThanTold(failure) if tries > 1 => return Err(self.stuck(what, failure, from)),
                 Met::OtherThanTold(_) => self.take_inventory()?,
@@ -187,15 +200,15 @@ impl<T: Transport> ScsiChanger<T> {
     /// Where a cartridge in a drive came from, if that is free; else the first free slot.
     fn home_of(&self, drive: &ElementStatus) -> Result<u16, ChangerError> {
         let source = drive.source.and_then(|source| self.elements.iter().find(|element| element.address == source));
-        let free = |element: &&ElementStatus| element.kind != Kind::DataTransfer && is_free(element);
+        let free = |element: &&ElementStatus| element.kind != ElementType::DataTransfer && is_free(element);
         source
             .filter(free)
             .map(|element| element.address)
-            .or_else(|| self.free(Kind::Storage))
+            .or_else(|| self.free(ElementType::Storage))
             .ok_or_else(|| self.no_room("slot", drive))
     }
 
-    fn free(&self, kind: Kind) -> Option<u16> {
+    fn free(&self, kind: ElementType) -> Option<u16> {
         self.elements.iter().find(|element| element.kind == kind && is_free(element)).map(|element| element.address)
     }
 

@@ -8,15 +8,21 @@ use crate::hardware::timeouts::Timeouts;
 use crate::scsi::command::{Form, PageControl};
 use crate::scsi::element::Assignments;
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 
 impl<T: Transport> ScsiChanger<T> {
     /// Asks the device who it is and how many elements it has. `name` is how messages call it.
+    ///
+    /// # Errors
+    /// [`ChangerError::Unusable`] if it is no library, or tells no elements; else it does not answer.
     pub fn open(transport: T, name: impl Into<String>) -> Result<Self, ChangerError> {
         Self::open_waiting(transport, name, Box::new(|_| {}))
     }
 
     /// The same; `on_wait` is told while the library is waited for, from the first command on.
+    ///
+    /// # Errors
+    /// As [`ScsiChanger::open`].
     pub fn open_waiting(transport: T, name: impl Into<String>, on_wait: OnWait) -> Result<Self, ChangerError> {
         let mut line = Line::new(transport, name.into(), Timeouts::of_changer());
         line.set_on_wait(on_wait);
@@ -44,7 +50,7 @@ impl<T: Transport> ScsiChanger<T> {
     fn identify(&mut self) -> Result<(), ChangerError> {
         let mut bytes = [0; 96];
         let command = Command::Inquiry { vital_product_data: None, allocation: bytes.len() as u16 };
-        let moved = self.command("INQUIRY", &command, Data::In(&mut bytes))?.moved.min(bytes.len());
+        let moved = self.command("INQUIRY", &command, DataPhase::In(&mut bytes))?.moved.min(bytes.len());
         match Inquiry::of_bytes(&bytes[..moved]) {
             None => return Err(self.unusable("nothing answers there: look at its power and cable")),
             Some(inquiry) if inquiry.device_type != DeviceType::Changer as u8 => {
@@ -59,7 +65,7 @@ impl<T: Transport> ScsiChanger<T> {
         let mut bytes = [0; 252];
         let command = Command::Inquiry { vital_product_data: Some(page::SERIAL), allocation: bytes.len() as u16 };
         // A library without a serial number is known by its path.
-        if let Ok(done) = self.line.run(&command, Data::In(&mut bytes)) {
+        if let Ok(done) = self.line.run(&command, DataPhase::In(&mut bytes)) {
             self.serial = inquiry::serial_of(&bytes[..done.moved.min(bytes.len())], page::SERIAL);
         }
         Ok(())
@@ -75,7 +81,7 @@ impl<T: Transport> ScsiChanger<T> {
             subpage: 0,
             allocation: bytes.len() as u16,
         };
-        let moved = self.command("MODE SENSE", &command, Data::In(&mut bytes))?.moved.min(bytes.len());
+        let moved = self.command("MODE SENSE", &command, DataPhase::In(&mut bytes))?.moved.min(bytes.len());
         let descriptors_len = usize::from(bytes[3]);
         let page = bytes[..moved].get(4 + descriptors_len..).unwrap_or_default();
         let assignments = Assignments::of_bytes(page)

@@ -3,7 +3,7 @@
 use super::ScsiDrive;
 use crate::DriveError;
 use crate::scsi::access_order::{BEST_ORDER, SEGMENT_LEN, Segment, segments_max_of, segments_of, to_generate};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 
 impl<T: Transport> ScsiDrive<T> {
     /// Asks for the order of stretches that its limits allow, and believes an order only if it names each once.
@@ -11,7 +11,7 @@ impl<T: Transport> ScsiDrive<T> {
         self.loaded()?;
         let mut limits = [0; 4];
         let ask = Command::ReceiveRecommendedAccessOrder { limits: true, offset: 0, allocation: 4 };
-        let told = match self.line.run(&ask, Data::In(&mut limits)) {
+        let told = match self.line.run(&ask, DataPhase::In(&mut limits)) {
             Err(failure) if failure.is_not_known() => return Ok(None),
             told => self.checked("RECEIVE RECOMMENDED ACCESS ORDER", told)?,
         };
@@ -27,13 +27,14 @@ impl<T: Transport> ScsiDrive<T> {
         };
         let list = to_generate(&stretches.iter().enumerate().map(segment).collect::<Vec<_>>());
         let generate = Command::GenerateRecommendedAccessOrder { process: BEST_ORDER, len: list.len() as u32 };
-        match self.line.run(&generate, Data::Out(&list)) {
+        match self.line.run(&generate, DataPhase::Out(&list)) {
             Err(failure) if failure.is_not_known() => return Ok(None),
             done => self.checked("GENERATE RECOMMENDED ACCESS ORDER", done)?,
         };
         let mut answer = vec![0; room];
         let receive = Command::ReceiveRecommendedAccessOrder { limits: false, offset: 0, allocation: room as u32 };
-        let moved = self.command("RECEIVE RECOMMENDED ACCESS ORDER", &receive, Data::In(&mut answer))?.moved.min(room);
+        let moved =
+            self.command("RECEIVE RECOMMENDED ACCESS ORDER", &receive, DataPhase::In(&mut answer))?.moved.min(room);
         let ordered = segments_of(&answer[..moved]).unwrap_or_default();
         let number = |segment: &Segment| u64::from_be_bytes(segment.name[2..].try_into().unwrap_or_default()) as usize;
         let order: Vec<usize> = ordered.iter().map(number).collect();

@@ -8,7 +8,7 @@ use crate::DriveError;
 use crate::hardware::line::Failure;
 use crate::health::Cleaning;
 use crate::scsi::sense::Action;
-use crate::scsi::{SenseData, SenseKey, Status, Transport, TransportError};
+use crate::scsi::{ScsiStatus, SenseData, SenseKey, Transport, TransportError};
 
 /// What is no longer known after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl<T: Transport> ScsiDrive<T> {
                 let holder = "another host, which has reserved it".to_owned();
                 (Unknown::Everything, DriveError::InUse { what: format!("drive {drive}"), holder })
             }
-            Failure::Status(Status::CheckCondition) => {
+            Failure::Status(ScsiStatus::CheckCondition) => {
                 (Unknown::Everything, hardware(format!("{what} failed, and it does not say why: reset it")))
             }
             Failure::Status(status) => {

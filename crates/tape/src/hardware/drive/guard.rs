@@ -8,9 +8,9 @@ use super::ScsiDrive;
 use super::modes::{self, ModePage};
 use crate::hardware::line::{Done, Failure};
 use crate::scsi::command::{Destination, Length};
-use crate::scsi::protection::{CHECKSUM_LEN, PAGE, Protection, ProtectionMethod, SETTINGS, SUBPAGE};
+use crate::scsi::protection::{CHECKSUM_LEN, LogicalBlockProtection, PAGE, ProtectionMethod, SETTINGS, SUBPAGE};
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{DriveError, ReadOutcome};
 
 /// Whether blocks have checksums on their way to the drive and back.
@@ -33,7 +33,7 @@ pub(super) struct Guard {
 
 impl ModePage {
     /// The same page, as long as the drive has it, with what else is in it; none if it is too short to be one.
-    fn with_protection(&self, wanted: Protection) -> Option<Self> {
+    fn with_protection(&self, wanted: LogicalBlockProtection) -> Option<Self> {
         let mut page = self.page.clone();
         page.get_mut(SETTINGS)?.copy_from_slice(&wanted.to_page()[SETTINGS]);
         Some(Self { page, ..*self })
@@ -70,13 +70,13 @@ impl<T: Transport> ScsiDrive<T> {
         self.guard.method = None;
         let Some(found) = self.mode_page((PAGE, SUBPAGE))? else { return Ok(()) };
         if self.guard.wish == BlockProtection::Off {
-            if Protection::of_page(&found.page) != Ok(Protection::NONE) {
-                self.try_protection(&found, Protection::NONE)?;
+            if LogicalBlockProtection::of_page(&found.page) != Ok(LogicalBlockProtection::NONE) {
+                self.try_protection(&found, LogicalBlockProtection::NONE)?;
             }
             return Ok(());
         }
         for method in [ProtectionMethod::Crc32c, ProtectionMethod::ReedSolomon] {
-            let wanted = Protection::both_ways(method);
+            let wanted = LogicalBlockProtection::both_ways(method);
             if self.try_protection(&found, wanted)? {
                 self.guard.method = Some(method);
                 break;
@@ -86,7 +86,7 @@ impl<T: Transport> ScsiDrive<T> {
     }
 
     /// Whether the drive took it.
-    fn try_protection(&mut self, found: &ModePage, wanted: Protection) -> Result<bool, DriveError> {
+    fn try_protection(&mut self, found: &ModePage, wanted: LogicalBlockProtection) -> Result<bool, DriveError> {
         let Some(wanted_page) = found.with_protection(wanted) else { return Ok(false) };
         match self.mode_select(&wanted_page.to_select()) {
             Err(failure) if modes::is_refused(&failure) => Ok(false),
@@ -94,7 +94,7 @@ impl<T: Transport> ScsiDrive<T> {
                 self.checked("MODE SELECT", done)?;
                 // A drive that takes every page and heeds none would be sent checksums for data.
                 let told = self.mode_page((PAGE, SUBPAGE))?;
-                Ok(told.is_some_and(|told| Protection::of_page(&told.page) == Ok(wanted)))
+                Ok(told.is_some_and(|told| LogicalBlockProtection::of_page(&told.page) == Ok(wanted)))
             }
         }
     }
@@ -105,7 +105,7 @@ impl<T: Transport> ScsiDrive<T> {
         if self.guard.method.take().is_some()
             && let Ok(Some(found)) = self.mode_page((PAGE, SUBPAGE))
         {
-            drop(self.try_protection(&found, Protection::NONE));
+            drop(self.try_protection(&found, LogicalBlockProtection::NONE));
         }
     }
 
@@ -114,18 +114,18 @@ impl<T: Transport> ScsiDrive<T> {
     pub(super) fn send_block(&mut self, lbn: u64, block: &[u8]) -> Result<(Result<Done, Failure>, usize), DriveError> {
         let Some(method) = self.guard.method else {
             let command = Command::Write { length: Length::Variable(block.len() as u32), at: None };
-            return Ok((self.line.run(&command, Data::Out(block)), block.len()));
+            return Ok((self.line.run(&command, DataPhase::Out(block)), block.len()));
         };
         let mut protected = std::mem::take(&mut self.guard.scratch);
         protected.clear();
         protected.extend_from_slice(block);
         protected.extend_from_slice(&method.checksum(block));
         let command = Command::Write { length: Length::Variable(protected.len() as u32), at: None };
-        let mut done = self.line.run(&command, Data::Out(&protected));
+        let mut done = self.line.run(&command, DataPhase::Out(&protected));
         if done.as_ref().is_err_and(|failure| failure.action() == Some(Action::ResendOnce)) {
             // The drive has not taken it: it must stand where it stood.
             self.verify(lbn)?;
-            done = self.line.run(&command, Data::Out(&protected));
+            done = self.line.run(&command, DataPhase::Out(&protected));
         }
         let sent = protected.len();
         self.guard.scratch = protected;

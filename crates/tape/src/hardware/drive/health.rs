@@ -2,9 +2,9 @@
 
 use super::ScsiDrive;
 use crate::health::{Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
-use crate::scsi::attribute::{Attribute, Kind, encode, id};
+use crate::scsi::attribute::{AttributeFormat, MediumAttribute, encode, id};
 use crate::scsi::log::{Parameter, page};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{DriveCare, DriveError, VolumeDescription};
 
 /// Tape usage, of LTO drives that have no volume statistics page; its parameters have the same numbers as far as they
@@ -74,7 +74,7 @@ const APPLICATION: (&str, &str) = ("CAPSTAN", "Capstan");
 
 /// Volume coherency information (SSC-5, 7.4, attribute 080Ch): the change reference's length and value, a count, the
 /// set, and what belongs to the application: ours is the volume's life.
-fn coherency(description: &VolumeDescription) -> Attribute {
+fn coherency(description: &VolumeDescription) -> MediumAttribute {
     let mut value = vec![8];
     value.extend_from_slice(&description.life.to_be_bytes());
     value.extend_from_slice(&description.checkpoint_lbn.to_be_bytes());
@@ -84,7 +84,7 @@ fn coherency(description: &VolumeDescription) -> Attribute {
     own.extend_from_slice(&description.life.to_be_bytes());
     value.extend_from_slice(&(own.len() as u16).to_be_bytes());
     value.extend_from_slice(&own);
-    Attribute { id: id::COHERENCY, read_only: false, kind: Kind::Binary, value }
+    MediumAttribute { id: id::COHERENCY, read_only: false, kind: AttributeFormat::Binary, value }
 }
 
 impl<T: Transport> DriveCare for ScsiDrive<T> {
@@ -112,19 +112,19 @@ impl<T: Transport> DriveCare for ScsiDrive<T> {
         // What is said of one cartridge must not be written into another.
         self.same_medium()?;
         let attributes = [
-            Attribute::ascii(id::APPLICATION_VENDOR, APPLICATION.0, 8),
-            Attribute::ascii(id::APPLICATION_NAME, APPLICATION.1, 32),
-            Attribute::ascii(id::APPLICATION_VERSION, env!("CARGO_PKG_VERSION"), 8),
-            Attribute::ascii(id::BARCODE, description.volser.as_str(), 32),
-            Attribute::text(id::MEDIA_POOL, &description.pool, 160),
-            Attribute::ascii(id::FORMAT_VERSION, &description.format, 16),
+            MediumAttribute::ascii(id::APPLICATION_VENDOR, APPLICATION.0, 8),
+            MediumAttribute::ascii(id::APPLICATION_NAME, APPLICATION.1, 32),
+            MediumAttribute::ascii(id::APPLICATION_VERSION, env!("CARGO_PKG_VERSION"), 8),
+            MediumAttribute::ascii(id::BARCODE, description.volser.as_str(), 32),
+            MediumAttribute::text(id::MEDIA_POOL, &description.pool, 160),
+            MediumAttribute::ascii(id::FORMAT_VERSION, &description.format, 16),
             coherency(description),
         ];
         let body = encode(&attributes);
         let mut list = (body.len() as u32).to_be_bytes().to_vec();
         list.extend_from_slice(&body);
         let command = Command::WriteAttribute { write_through: true, partition: 0, len: list.len() as u32 };
-        let sent = self.line.run(&command, Data::Out(&list));
+        let sent = self.line.run(&command, DataPhase::Out(&list));
         match sent {
             // Cartridges without a memory, and drives that do not write it.
             Err(failure) if failure.is_not_known() => Ok(()),

@@ -11,7 +11,7 @@ use crate::scsi::encryption::{
     AlgorithmEntry, DecryptionMode, EncryptionMode, EncryptionStatus, KeyData, NextBlock, PROTOCOL, Scope,
     SetEncryption, page,
 };
-use crate::scsi::{Command, Data, SenseData, Transport};
+use crate::scsi::{Command, DataPhase, SenseData, Transport};
 use crate::{DriveError, DriveKey, EncryptionState};
 
 /// The key slot, as far as it is known from here.
@@ -109,7 +109,7 @@ impl<T: Transport> ScsiDrive<T> {
             return Ok(());
         }
         for _ in 0..8 {
-            match self.line.run(&Command::TestUnitReady, Data::None) {
+            match self.line.run(&Command::TestUnitReady, DataPhase::None) {
                 Err(Failure::Check(data)) if data.sense.key == 0x6 => {
                     self.in_doubt = true;
                     self.slot.lose();
@@ -132,7 +132,7 @@ impl<T: Transport> ScsiDrive<T> {
     fn send_key_page(&mut self, set: &SetEncryption) -> Result<Done, Failure> {
         let bytes = set.to_bytes();
         let command = Command::SecurityProtocolOut { protocol: PROTOCOL, specific: page::SET, len: bytes.len() as u32 };
-        self.line.run(&command, Data::Out(&bytes))
+        self.line.run(&command, DataPhase::Out(&bytes))
     }
 
     fn key_page_checked(&mut self, done: Result<Done, Failure>) -> Result<(), DriveError> {

@@ -8,13 +8,13 @@ use super::ScsiDrive;
 use super::modes::Modes;
 use crate::hardware::line::Failure;
 use crate::model;
-use crate::scsi::attribute::{self, Attribute, id};
+use crate::scsi::attribute::{self, MediumAttribute, id};
 use crate::scsi::bytes::be32;
 use crate::scsi::command::{Length, PageControl};
 use crate::scsi::encryption::{NextBlock, NextBlockStatus, page};
 use crate::scsi::log;
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{DriveError, EncryptionState, Medium, Rewritability};
 
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,7 @@ impl MediumName {
         }
     }
 
-    fn of(attributes: &[Attribute]) -> Self {
+    fn of(attributes: &[MediumAttribute]) -> Self {
         let text = |wanted: u16| {
             let found = attributes.iter().find(|attribute| attribute.id == wanted)?;
             Some(found.as_text()).filter(|text| !text.is_empty())
@@ -112,7 +112,7 @@ impl<T: Transport> ScsiDrive<T> {
     pub(super) fn refresh_remaining(&mut self) -> Result<(), DriveError> {
         let attributes = self.attributes(id::REMAINING)?;
         let remaining =
-            attributes.iter().find(|attribute| attribute.id == id::REMAINING).and_then(Attribute::as_number);
+            attributes.iter().find(|attribute| attribute.id == id::REMAINING).and_then(MediumAttribute::as_number);
         if let Some(remaining) = remaining {
             self.loaded()?.medium.remaining_bytes = remaining.saturating_mul(MIB);
         }
@@ -120,11 +120,11 @@ impl<T: Transport> ScsiDrive<T> {
     }
 
     /// Attributes from this one on; none if the cartridge has no memory, or one that cannot be read.
-    fn attributes(&mut self, first: u16) -> Result<Vec<Attribute>, DriveError> {
+    fn attributes(&mut self, first: u16) -> Result<Vec<MediumAttribute>, DriveError> {
         let mut bytes = vec![0; 16_384.min(self.line.transport.data_max())];
         let allocation = bytes.len() as u32;
         let command = Command::ReadAttribute { action: 0, volume: 0, partition: 0, first, allocation };
-        match self.line.run(&command, Data::In(&mut bytes)) {
+        match self.line.run(&command, DataPhase::In(&mut bytes)) {
             Ok(done) => {
                 self.note(&done);
                 let end = (4 + be32(&bytes, 0) as usize).min(done.moved).min(bytes.len());
@@ -159,7 +159,7 @@ impl<T: Transport> ScsiDrive<T> {
             from_parameter: 0,
             allocation: bytes.len() as u16,
         };
-        let done = self.line.run(&command, Data::In(&mut bytes));
+        let done = self.line.run(&command, DataPhase::In(&mut bytes));
         match done {
             Ok(done) => log::decode(page, &bytes[..done.moved.min(bytes.len())]),
             Err(failure) => {
@@ -183,7 +183,7 @@ impl<T: Transport> ScsiDrive<T> {
         // Nothing was said, or that it is no block: a filemark or the end of data. A read tells.
         let mut byte = [0];
         let command = Command::Read { length: Length::Variable(1), suppress_incorrect_length: false, at: None };
-        let met = self.line.run(&command, Data::In(&mut byte));
+        let met = self.line.run(&command, DataPhase::In(&mut byte));
         self.at = None;
         match met {
             Ok(done) => {

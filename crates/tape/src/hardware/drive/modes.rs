@@ -11,11 +11,11 @@
 //!   9  3  length of blocks: 0 is variable
 //! ```
 
-use super::{Compression, ScsiDrive};
+use super::{DriveCompression, ScsiDrive};
 use crate::DriveError;
 use crate::hardware::line::{Done, Failure};
 use crate::scsi::command::{Form, PageControl};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 
 /// Data compression.
 const COMPRESSION_PAGE: u8 = 0x0f;
@@ -86,8 +86,8 @@ impl<T: Transport> ScsiDrive<T> {
             select.extend_from_slice(page);
             select[start] &= 0x3f;
             match self.compression {
-                Compression::On => select[start + 2] |= 0x80,
-                Compression::Off => select[start + 2] &= !0x80,
+                DriveCompression::On => select[start + 2] |= 0x80,
+                DriveCompression::Off => select[start + 2] &= !0x80,
             }
         }
         let mut done = self.mode_select(&select);
@@ -128,12 +128,12 @@ impl<T: Transport> ScsiDrive<T> {
             subpage,
             allocation: bytes.len() as u16,
         };
-        self.line.run(&command, Data::In(bytes))
+        self.line.run(&command, DataPhase::In(bytes))
     }
 
     pub(super) fn mode_select(&mut self, parameters: &[u8]) -> Result<Done, Failure> {
         let len = parameters.len() as u16;
         let command = Command::ModeSelect { form: Form::Six, page_format: true, save: false, len };
-        self.line.run(&command, Data::Out(parameters))
+        self.line.run(&command, DataPhase::Out(parameters))
     }
 }

@@ -5,7 +5,7 @@ use super::keys::KeySlot;
 use super::ready::Empty;
 use super::reservation::Reserved;
 use super::reserve::Reserve;
-use super::{Compression, LocateKnown, PositionAsked, ScsiDrive};
+use super::{DriveCompression, LocateKnown, PositionAsked, ScsiDrive};
 use crate::hardware::line::{Failure, Line};
 use crate::hardware::timeouts::Timeouts;
 use crate::health::Cleaning;
@@ -13,7 +13,7 @@ use crate::scsi::bytes::{be16, be24};
 use crate::scsi::encryption::{self, AlgorithmEntry};
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
 use crate::scsi::protection::CHECKSUM_LEN;
-use crate::scsi::{Command, Data, SenseKey, Transport};
+use crate::scsi::{Command, DataPhase, SenseKey, Transport};
 use crate::{BlockLimits, DriveError};
 
 /// Unit attentions that may wait for a nexus that comes new: one of each kind, and some to spare.
@@ -25,7 +25,10 @@ const LENGTH_MAX: u32 = 0x00ff_ffff;
 impl<T: Transport> ScsiDrive<T> {
     /// Asks the device who it is and what it can do; the medium is not touched. `name` is how messages and the catalog
     /// call the drive: a path by identifier, `/dev/tape/by-id/...`.
-    pub fn open(transport: T, name: impl Into<String>, compression: Compression) -> Result<Self, DriveError> {
+    ///
+    /// # Errors
+    /// [`DriveError::Hardware`] if it is no tape drive; else it does not answer.
+    pub fn open(transport: T, name: impl Into<String>, compression: DriveCompression) -> Result<Self, DriveError> {
         let mut drive = Self {
             line: Line::new(transport, name.into(), Timeouts::of_drive()),
             inquiry: Inquiry {
@@ -68,7 +71,7 @@ impl<T: Transport> ScsiDrive<T> {
     fn identify(&mut self) -> Result<(), DriveError> {
         let mut bytes = [0; 96];
         let command = Command::Inquiry { vital_product_data: None, allocation: bytes.len() as u16 };
-        let moved = self.command("INQUIRY", &command, Data::In(&mut bytes))?.moved.min(bytes.len());
+        let moved = self.command("INQUIRY", &command, DataPhase::In(&mut bytes))?.moved.min(bytes.len());
         let name = &self.line.name;
         let Some(inquiry) = Inquiry::of_bytes(&bytes[..moved]) else {
             let reason = "nothing answers there: look at its power and cable".to_owned();
@@ -94,7 +97,7 @@ impl<T: Transport> ScsiDrive<T> {
     fn vital_page(&mut self, page: u8) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 252];
         let command = Command::Inquiry { vital_product_data: Some(page), allocation: bytes.len() as u16 };
-        let done = self.line.run(&command, Data::In(&mut bytes)).ok()?;
+        let done = self.line.run(&command, DataPhase::In(&mut bytes)).ok()?;
         bytes.truncate(done.moved);
         Some(bytes)
     }
@@ -103,7 +106,7 @@ impl<T: Transport> ScsiDrive<T> {
     /// one.
     fn drain_attentions(&mut self) {
         for _ in 0..UNIT_ATTENTIONS_MAX {
-            match self.line.run(&Command::TestUnitReady, Data::None) {
+            match self.line.run(&Command::TestUnitReady, DataPhase::None) {
                 Err(Failure::Check(data)) if data.sense.key == SenseKey::UnitAttention as u8 => {}
                 // Ready or not: the next command says what matters.
                 _ => break,
@@ -116,7 +119,7 @@ impl<T: Transport> ScsiDrive<T> {
     pub(super) fn ask_limits(&mut self) -> Result<(), DriveError> {
         let mut bytes = [0; 6];
         let command = Command::ReadBlockLimits { object_identifier: false };
-        match self.line.run(&command, Data::In(&mut bytes)) {
+        match self.line.run(&command, DataPhase::In(&mut bytes)) {
             Err(failure) if matches!(failure.codes(), Some((0x2, ..))) && self.loaded.is_none() => return Ok(()),
             done => self.checked("READ BLOCK LIMITS", done)?,
         };
@@ -144,7 +147,7 @@ impl<T: Transport> ScsiDrive<T> {
         let allocation = bytes.len() as u32;
         let command =
             Command::ReportSupportedOperationCodes { options: 0, opcode: 0, action: 0, timeouts: true, allocation };
-        if let Ok(done) = self.line.run(&command, Data::In(&mut bytes)) {
+        if let Ok(done) = self.line.run(&command, DataPhase::In(&mut bytes)) {
             self.line.timeouts.take_reported(&bytes[..done.moved.min(bytes.len())]);
         }
     }
@@ -160,7 +163,7 @@ impl<T: Transport> ScsiDrive<T> {
         let mut bytes = vec![0; 1024];
         let allocation = bytes.len() as u32;
         let command = Command::SecurityProtocolIn { protocol: encryption::PROTOCOL, specific, allocation };
-        let done = self.line.run(&command, Data::In(&mut bytes))?;
+        let done = self.line.run(&command, DataPhase::In(&mut bytes))?;
         bytes.truncate(done.moved);
         Ok(bytes)
     }

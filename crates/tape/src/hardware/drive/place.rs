@@ -6,7 +6,7 @@ use crate::hardware::line::{Done, Failure};
 use crate::scsi::command::{Destination, PositionForm, SpaceOver};
 use crate::scsi::position::PositionData;
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 
 /// The form of READ POSITION that the drive is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl<T: Transport> ScsiDrive<T> {
         let mut bytes = [0; 32];
         if self.position_asked == PositionAsked::Long {
             let command = Command::ReadPosition { form: PositionForm::Long };
-            match self.line.run(&command, Data::In(&mut bytes)) {
+            match self.line.run(&command, DataPhase::In(&mut bytes)) {
                 Err(failure) if failure.is_not_known() => self.position_asked = PositionAsked::Short,
                 done => {
                     let moved = self.checked("READ POSITION", done)?.moved.min(bytes.len());
@@ -31,7 +31,7 @@ impl<T: Transport> ScsiDrive<T> {
             }
         }
         let command = Command::ReadPosition { form: PositionForm::Short };
-        let moved = self.command("READ POSITION", &command, Data::In(&mut bytes[..20]))?.moved.min(20);
+        let moved = self.command("READ POSITION", &command, DataPhase::In(&mut bytes[..20]))?.moved.min(20);
         PositionData::of_short(&bytes[..moved]).ok_or_else(|| self.no_position())
     }
 
@@ -87,7 +87,7 @@ impl<T: Transport> ScsiDrive<T> {
         let was_known = self.at.take();
         let gone = match to {
             Destination::EndOfData => {
-                self.line.run(&Command::Space { over: SpaceOver::EndOfData, count: 0 }, Data::None)
+                self.line.run(&Command::Space { over: SpaceOver::EndOfData, count: 0 }, DataPhase::None)
             }
             to => self.send_locate(to)?,
         };
@@ -133,7 +133,7 @@ impl<T: Transport> ScsiDrive<T> {
     /// Sends the longest form of LOCATE that the drive knows, and does without one if it knows none.
     fn send_locate(&mut self, to: Destination) -> Result<Result<Done, Failure>, DriveError> {
         if self.locate_known == LocateKnown::Sixteen {
-            let gone = self.line.run(&Command::Locate { to, partition: None, immediate: false }, Data::None);
+            let gone = self.line.run(&Command::Locate { to, partition: None, immediate: false }, DataPhase::None);
             match gone {
                 Err(failure) if failure.codes() == Some((0x5, 0x20, 0x00)) => self.locate_known = LocateKnown::TenOnly,
                 gone => return Ok(gone),
@@ -142,7 +142,7 @@ impl<T: Transport> ScsiDrive<T> {
         let Destination::Object(lbn) = to else { return Err(self.too_far(to)) };
         if self.locate_known == LocateKnown::TenOnly {
             let Ok(lbn) = u32::try_from(lbn) else { return Err(self.too_far(to)) };
-            let gone = self.line.run_cdb(&Command::locate_10(lbn), &mut Data::None);
+            let gone = self.line.run_cdb(&Command::locate_10(lbn), &mut DataPhase::None);
             match gone {
                 Err(failure) if failure.codes() == Some((0x5, 0x20, 0x00)) => self.locate_known = LocateKnown::None,
                 gone => return Ok(gone),
@@ -154,10 +154,10 @@ impl<T: Transport> ScsiDrive<T> {
     /// LOCATE for drives that have none: blocks are counted from the beginning of tape. A filemark ends each run, and
     /// counts as one.
     fn count_from_beginning(&mut self, lbn: u64) -> Result<Done, Failure> {
-        let mut done = self.line.run(&Command::Rewind { immediate: false }, Data::None)?;
+        let mut done = self.line.run(&Command::Rewind { immediate: false }, DataPhase::None)?;
         let mut left = i64::try_from(lbn).unwrap_or(i64::MAX);
         while left > 0 {
-            done = self.line.run(&Command::Space { over: SpaceOver::Blocks, count: left }, Data::None)?;
+            done = self.line.run(&Command::Space { over: SpaceOver::Blocks, count: left }, DataPhase::None)?;
             left = match done.sense {
                 Some(data) if data.filemark || data.sense.action() == Some(Action::TakeFilemark) => {
                     // Without a residual it is not known how far it came: the position will say that this is not the
@@ -178,7 +178,7 @@ impl<T: Transport> ScsiDrive<T> {
     /// Passes over objects from a position that is known, and asks where that led.
     pub(super) fn space(&mut self, over: SpaceOver, count: i64) -> Result<(), DriveError> {
         self.at = None;
-        let met = match self.line.run(&Command::Space { over, count }, Data::None) {
+        let met = match self.line.run(&Command::Space { over, count }, DataPhase::None) {
             Ok(done) => {
                 self.note(&done);
                 let beginning =

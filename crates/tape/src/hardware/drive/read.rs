@@ -8,7 +8,7 @@ use super::ScsiDrive;
 use crate::hardware::line::{Done, Failure};
 use crate::scsi::command::{Destination, Length};
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, SenseKey, Transport, TransportError};
+use crate::scsi::{Command, DataPhase, SenseKey, Transport, TransportError};
 use crate::{DriveError, EncryptionState, ReadOutcome};
 
 impl<T: Transport> ScsiDrive<T> {
@@ -70,7 +70,7 @@ impl<T: Transport> ScsiDrive<T> {
     fn send_read(&mut self, room: &mut [u8]) -> Result<Done, Failure> {
         let suppress_incorrect_length = room.len() >= self.longest_read();
         let length = Length::Variable(room.len() as u32);
-        self.line.run(&Command::Read { length, suppress_incorrect_length, at: None }, Data::In(room))
+        self.line.run(&Command::Read { length, suppress_incorrect_length, at: None }, DataPhase::In(room))
     }
 
     /// What a read that was carried out has met.

@@ -6,7 +6,7 @@ use super::{Loaded, ScsiDrive};
 use crate::hardware::line::Failure;
 use crate::scsi::command::Destination;
 use crate::scsi::sense::{Action, OFFLINE, Sense};
-use crate::scsi::{Command, Data, SenseKey, Transport};
+use crate::scsi::{Command, DataPhase, SenseKey, Transport};
 use crate::{DriveError, EncryptionState, Flush, Medium};
 
 /// An LTO-9 cartridge's first load may take two hours.
@@ -47,7 +47,7 @@ impl<T: Transport> ScsiDrive<T> {
         }
         self.loaded = None;
         self.ask_limits()?;
-        self.command("REWIND", &Command::Rewind { immediate: false }, Data::None)?;
+        self.command("REWIND", &Command::Rewind { immediate: false }, DataPhase::None)?;
         let modes = self.set_modes()?;
         self.clear_foreign_key()?;
         let (medium, name) = self.look_at_medium(modes)?;
@@ -72,7 +72,7 @@ impl<T: Transport> ScsiDrive<T> {
         let (mut attentions, mut empty, mut load_sent) = (0, 0, false);
         let mut loads = 0..LOADS_MAX;
         loop {
-            let failure = match self.line.run(&Command::TestUnitReady, Data::None) {
+            let failure = match self.line.run(&Command::TestUnitReady, DataPhase::None) {
                 Ok(done) => {
                     self.note(&done);
                     return Ok(news);
@@ -124,9 +124,9 @@ impl<T: Transport> ScsiDrive<T> {
             retension: false,
             immediate,
         };
-        let mut done = self.line.run(&load(true), Data::None);
+        let mut done = self.line.run(&load(true), DataPhase::None);
         if done.as_ref().is_err_and(Failure::is_not_known) {
-            done = self.line.run(&load(false), Data::None);
+            done = self.line.run(&load(false), DataPhase::None);
         }
         match done {
             // Not begun because of something that the next TEST UNIT READY has no word of.
@@ -188,12 +188,12 @@ impl<T: Transport> ScsiDrive<T> {
         self.end_protection();
         // Whoever prevented removal in this nexus has no use for it any more; a drive without the command prevents
         // nothing.
-        drop(self.line.run(&Command::PreventRemoval { prevent: false }, Data::None));
+        drop(self.line.run(&Command::PreventRemoval { prevent: false }, DataPhase::None));
         let unload =
             Command::LoadUnload { load: false, hold: false, end_of_tape: false, retension: false, immediate: false };
         let mut told = Ok(());
         for _ in 0..=UNIT_ATTENTIONS_MAX {
-            match self.line.run(&unload, Data::None) {
+            match self.line.run(&unload, DataPhase::None) {
                 Err(failure) if matches!(failure.codes(), Some((0x2, 0x3a, _))) => break,
                 Err(failure) => {
                     let again = matches!(&failure, Failure::Check(data)

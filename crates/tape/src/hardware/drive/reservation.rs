@@ -6,7 +6,7 @@
 use super::ScsiDrive;
 use crate::DriveError;
 use crate::hardware::line::Failure;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 
 /// Service actions of PERSISTENT RESERVE OUT (SPC-5, 6.14).
 mod action {
@@ -74,6 +74,9 @@ impl<T: Transport> ScsiDrive<T> {
 
     /// Gives the drive back; nothing is done if it is not reserved from here. After a loss, it is used without from now
     /// on.
+    ///
+    /// # Errors
+    /// The drive does not answer, or refuses.
     pub fn release(&mut self) -> Result<(), DriveError> {
         let Reserved::With(key) = std::mem::replace(&mut self.reserved, Reserved::No) else { return Ok(()) };
         self.reserve_out(action::RELEASE, key, 0)?;
@@ -92,7 +95,7 @@ impl<T: Transport> ScsiDrive<T> {
     pub fn reservation_holder(&mut self) -> Option<u64> {
         let mut bytes = [0; 24];
         let command = Command::PersistentReserveIn { action: READ_RESERVATION, allocation: bytes.len() as u16 };
-        let moved = self.line.run(&command, Data::In(&mut bytes)).ok()?.moved;
+        let moved = self.line.run(&command, DataPhase::In(&mut bytes)).ok()?.moved;
         (moved >= 16).then(|| crate::scsi::bytes::be64(&bytes, 8))
     }
 
@@ -108,6 +111,6 @@ impl<T: Transport> ScsiDrive<T> {
         let is_registration = matches!(action, action::REGISTER | action::REGISTER_AND_IGNORE);
         let kind = if is_registration { 0 } else { EXCLUSIVE_ACCESS };
         let command = Command::PersistentReserveOut { action, scope: 0, kind, len: parameters.len() as u32 };
-        self.line.run(&command, Data::Out(&parameters))
+        self.line.run(&command, DataPhase::Out(&parameters))
     }
 }

@@ -5,7 +5,7 @@ use super::reserve::Reserve;
 use super::{Failure, ScsiDrive};
 use crate::hardware::line::Done;
 use crate::scsi::sense::Action;
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{DriveError, EncryptionState, Flush, WriteOutcome};
 
 /// The most filemarks that one command can write.
@@ -114,7 +114,7 @@ impl<T: Transport> ScsiDrive<T> {
             let state = self.writing_state(lbn)?;
             self.verify_before_write(lbn)?;
             let immediate = flush == Flush::Buffered || left > 0;
-            let done = self.line.run(&Command::WriteFilemarks { count: part, immediate, at: None }, Data::None);
+            let done = self.line.run(&Command::WriteFilemarks { count: part, immediate, at: None }, DataPhase::None);
             outcome = self.written("WRITE FILEMARKS", lbn, part, state, done, None)?;
             lbn += u64::from(part);
         }
@@ -140,7 +140,7 @@ impl<T: Transport> ScsiDrive<T> {
             // A buffer that was lost with a reset is not flushed by this.
             self.verify(lbn)?;
         }
-        let done = self.line.run(&Command::WriteFilemarks { count: 0, immediate: false, at: None }, Data::None);
+        let done = self.line.run(&Command::WriteFilemarks { count: 0, immediate: false, at: None }, DataPhase::None);
         match done {
             Err(failure) if failure.action() == Some(Action::NextVolume) => {
                 // What is in the buffer has no room.
@@ -155,7 +155,7 @@ impl<T: Transport> ScsiDrive<T> {
     pub(super) fn erase_from_beginning(&mut self) -> Result<(), DriveError> {
         self.verify_before_write(0)?;
         self.unflushed = false;
-        self.command("ERASE", &Command::Erase { long: false, immediate: false, at: None }, Data::None)?;
+        self.command("ERASE", &Command::Erase { long: false, immediate: false, at: None }, DataPhase::None)?;
         self.settle(0)?;
         let loaded = self.loaded()?;
         loaded.medium.encryption = EncryptionState::Blank;

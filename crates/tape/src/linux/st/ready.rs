@@ -14,10 +14,10 @@ use super::super::sibling::holder;
 use super::StDrive;
 use super::kernel::{Node, Operation, Status};
 use super::place::says_end_of_data;
-use crate::hardware::{Compression, Waiting};
+use crate::hardware::{DriveCompression, Waiting};
 use crate::hardware::{generation_of_density, model_of};
 use crate::scsi::sense::{OFFLINE, Sense};
-use crate::scsi::{Command, Data, Transport};
+use crate::scsi::{Command, DataPhase, Transport};
 use crate::{BlockLimits, DriveError, EncryptionState, Medium, Rewritability};
 
 /// Options of the driver (`MT_ST_...`), as `/sys/class/scsi_tape/*/options` shows them.
@@ -109,7 +109,7 @@ impl StDrive {
         let begun = node.operate(Operation::Rewind, 0).and_then(|()| node.operate(Operation::SetBlockLen, 0));
         begun.map_err(|error| self.failed("making the cartridge ready", error))?;
         if let Some(compression) = self.settings.compression {
-            let on = u32::from(compression == Compression::On);
+            let on = u32::from(compression == DriveCompression::On);
             node.operate(Operation::Compress, on).map_err(|error| self.failed("switching compression", error))?;
         }
         let (longest, encryption) = self.first_look(node)?;
@@ -245,7 +245,7 @@ fn sense_beside(path: &Path) -> Option<Sense> {
     let real = fs::canonicalize(path).ok()?;
     let generic = scan().ok()?.into_iter().find(|node| node.has_node(&real))?.generic?;
     let mut device = SgDevice::open(generic, Sharing::Shared).ok()?;
-    let reply = device.execute(&Command::TestUnitReady.to_cdb(), Data::None, SENSE_WITHIN).ok()?;
+    let reply = device.execute(&Command::TestUnitReady.to_cdb(), DataPhase::None, SENSE_WITHIN).ok()?;
     reply.sense.map(|data| data.sense)
 }
 

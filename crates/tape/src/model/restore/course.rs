@@ -1,7 +1,7 @@
 //! What the tape's ways cost a restore.
 
-use super::{Afterwards, Reach, Restore, Standing};
-use crate::model::geometry::{Geometry, Place};
+use super::{Afterwards, Reach, Restore, StartPosition};
+use crate::model::geometry::{Geometry, TapePosition};
 use crate::model::spec::DriveModel;
 
 /// Where the tape stands.
@@ -9,7 +9,7 @@ use crate::model::spec::DriveModel;
 pub(in crate::model) struct Head {
     /// Bytes from the beginning of tape; none where a cartridge that loads at its middle stands after loading.
     at: Option<u64>,
-    pub(in crate::model) place: Place,
+    pub(in crate::model) place: TapePosition,
 }
 
 /// A drive and a tape while a restore goes on.
@@ -28,11 +28,11 @@ impl<'a> Course<'a> {
         let pass = model.native_mb_per_s.value.min(model.ceiling_mb_per_s.value / ratio);
         let target = restore.target_mb_per_s.map_or(f64::INFINITY, |target| target / ratio);
         let begin = match restore.standing {
-            Standing::Unloaded => {
+            StartPosition::Unloaded => {
                 let place = model.geometry.load_point();
                 Head { at: (!model.geometry.loads_at_middle).then_some(0), place }
             }
-            Standing::At(byte) => head(model, byte),
+            StartPosition::At(byte) => head(model, byte),
         };
         Self { model, begin, pass_bytes_per_s: pass * 1e6, target_bytes_per_s: target * 1e6 }
     }
@@ -72,8 +72,8 @@ impl<'a> Course<'a> {
         len as f64 / self.pass_bytes_per_s
     }
 
-    pub(in crate::model) fn load_s(&self, standing: Standing) -> f64 {
-        if standing == Standing::Unloaded { self.model.load_s.value } else { 0.0 }
+    pub(in crate::model) fn load_s(&self, standing: StartPosition) -> f64 {
+        if standing == StartPosition::Unloaded { self.model.load_s.value } else { 0.0 }
     }
 
     /// Seconds to rewind and to unload.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use capstan_tape::scsi::{SenseData, SenseKey};
 
-use crate::device::{Completion, DataIn, Request, Status};
+use crate::device::{CommandStatus, Completion, DataIn, Request};
 
 use super::Session;
 use crate::iscsi::faults::{Passage, WirePoint};
@@ -24,7 +24,7 @@ const TASK_ABORTED: u8 = 0x40;
 /// CHECK CONDITION with sense data in fixed format.
 fn check_condition(key: SenseKey, asc: u8) -> Completion {
     let sense = SenseData::new(key, asc, 0x00).to_bytes().to_vec();
-    Completion { status: Status::CheckCondition, sense, data_out_len: None }
+    Completion { status: CommandStatus::CheckCondition, sense, data_out_len: None }
 }
 
 /// Why a command does not even get to its logical unit: more data than a unit takes, or data both ways.
@@ -112,7 +112,7 @@ impl Session {
         }
         let aborted = self.state().lanes.answer(task.lun);
         match aborted {
-            None if completion.status == Status::Lost => self.widen(task.immediate),
+            None if completion.status == CommandStatus::Lost => self.widen(task.immediate),
             None => self.respond(task, &completion, data_in.bytes())?,
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,
             Some(Aborted::Silently) => self.widen(task.immediate),
@@ -135,7 +135,7 @@ impl Session {
         let mut sender = self.sender();
         let mut sent = 0;
         if !data.is_empty() {
-            let good = completion.status == Status::Good;
+            let good = completion.status == CommandStatus::Good;
             let end = good.then_some((status, residual_flags, residual));
             let numbers = self.numbers(if good { sender.take_status_number() } else { 0 });
             let mut pdus = segments(task, data, segment_max, burst, end).map(|(mut header, data)| {
@@ -253,7 +253,7 @@ mod tests {
         let refused = refusal(&task(WRITE, 1001), 1000, || vec![0]).unwrap();
         assert_eq!(
             (refused.status, refused.sense[2], &refused.sense[12..14]),
-            (Status::CheckCondition, 5, &[0x24, 0][..])
+            (CommandStatus::CheckCondition, 5, &[0x24, 0][..])
         );
         assert!(refusal(&task(READ | WRITE, 1), 1000, || vec![0]).is_some());
         assert_eq!(refusal(&task(READ, 1 << 30), 1000, || vec![0]), None);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::registry::Registry;
 use crate::device::DeviceServer;
-use crate::events::{Event, Events};
+use crate::events::{TargetEvent, TargetEvents};
 use crate::iscsi::config::TargetConfig;
 use crate::iscsi::faults::{Passage, WireFaults, WirePoint};
 
@@ -13,7 +13,7 @@ pub(crate) struct Target {
     pub(crate) config: TargetConfig,
     pub(crate) device: Arc<dyn DeviceServer>,
     pub(crate) faults: Arc<WireFaults>,
-    pub(crate) events: Events,
+    pub(crate) events: TargetEvents,
     pub(crate) sessions: Registry,
 }
 
@@ -22,7 +22,7 @@ impl Target {
     pub(crate) fn pass(&self, point: WirePoint) -> Passage {
         let passage = self.faults.pass(point);
         if passage == Passage::Cut {
-            (self.events)(Event::FaultHappened { unit: "wire".to_owned(), fault: point.to_string() });
+            (self.events)(TargetEvent::FaultHappened { unit: "wire".to_owned(), fault: point.to_string() });
         }
         passage
     }

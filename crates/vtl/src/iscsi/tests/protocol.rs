@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::config::Limits;
+use super::super::config::TargetLimits;
 use super::super::pdu::{
     CONTINUE, Command, DataIn, DataOut, FINAL, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, ReadyToTransfer,
     RejectReason, STATUS, Snack, TextRequest, TextResponse, WRITE,
@@ -150,7 +150,7 @@ fn wrong_checksums_are_noticed() {
 
 #[test]
 fn commands_outside_the_window_are_as_if_they_had_not_come() {
-    let (device, server) = serve_with(Limits { commands: 4, ..Limits::default() });
+    let (device, server) = serve_with(TargetLimits { commands: 4, ..TargetLimits::default() });
     let mut raw = Raw::log_in(&server, 1, &[]);
     for _ in 0..5 {
         raw.command(0, WAIT);
@@ -227,7 +227,7 @@ fn every_unit_has_a_thread_when_all_are_busy() {
 
 #[test]
 fn an_initiator_that_says_nothing_is_asked_and_then_given_up() {
-    let (_device, server) = serve_with(Limits { idle: Duration::from_millis(200), ..Limits::default() });
+    let (_device, server) = serve_with(TargetLimits { idle: Duration::from_millis(200), ..TargetLimits::default() });
     let mut raw = Raw::log_in(&server, 1, &[]);
     for _ in 0..3 {
         let (header, _) = raw.receive();

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::super::config::{Limits, TargetConfig};
+use super::super::config::{TargetConfig, TargetLimits};
 use super::super::pdu::{
     Command, FINAL, Header, LoginRequest, LoginResponse, NO_TAG, NopIn, NopOut, READ, Reject, Response, TaskManagement,
     TaskManagementResponse, WRITE,
@@ -95,10 +95,10 @@ impl DeviceServer for Gates {
 }
 
 pub(super) fn serve() -> (Arc<Gates>, Server) {
-    serve_with(Limits::default())
+    serve_with(TargetLimits::default())
 }
 
-pub(super) fn serve_with(limits: Limits) -> (Arc<Gates>, Server) {
+pub(super) fn serve_with(limits: TargetLimits) -> (Arc<Gates>, Server) {
     let portal = "127.0.0.1:0".parse().unwrap();
     let device = Arc::new(Gates::default());
     let config = TargetConfig { portal, limits, ..TargetConfig::new(TARGET) };

@@ -4,7 +4,7 @@
 //! to be all of their mean length, which for a tape that was written in one block size they nearly are.
 
 use capstan_tape::Drive;
-use capstan_tape::model::{Afterwards, Extent, Restore, Standing, plan_restore};
+use capstan_tape::model::{Afterwards, Restore, StartPosition, TapeExtent, plan_restore};
 use capstan_tape::scsi::access_order::{BEST_ORDER, Segment, segments_of, to_limits, to_receive};
 
 use super::CommandContext;
@@ -37,12 +37,12 @@ impl CommandContext<'_> {
         }
         let mean = used as f64 / end.max(1) as f64;
         let bytes = |lbn: u64| (lbn as f64 * mean) as u64;
-        let extent = |segment: &Segment| Extent {
+        let extent = |segment: &Segment| TapeExtent {
             begin: bytes(segment.first),
             len: bytes(segment.last - segment.first + 1).max(1),
         };
-        let extents: Vec<Extent> = segments.iter().map(extent).collect();
-        let (standing, afterwards) = (Standing::At(bytes(at)), Afterwards::Stay);
+        let extents: Vec<TapeExtent> = segments.iter().map(extent).collect();
+        let (standing, afterwards) = (StartPosition::At(bytes(at)), Afterwards::Stay);
         let restore = Restore { extents: &extents, ratio: 1.0, target_mb_per_s: None, standing, afterwards };
         let plan = plan_restore(&self.unit.model, &restore);
         let order = plan.steps.iter().filter_map(|step| segments.get(step.extent).copied()).collect();

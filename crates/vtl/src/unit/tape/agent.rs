@@ -18,7 +18,7 @@ use super::failure::{sense_of, sense_of_agent};
 use super::security::{Purpose, needed};
 use super::{CommandContext, Loaded, State};
 use crate::agent::KeyAgentError;
-use crate::events::{Event, VolumeKeyState};
+use crate::events::{TargetEvent, VolumeKeyState};
 use crate::layout::Encryption;
 use crate::unit::answer::{Answer, Refusal, check};
 
@@ -50,7 +50,7 @@ impl State {
     fn key_trouble(&self, reason: String) {
         let Some(bay) = &self.bay else { return };
         let (drive, barcode) = (self.voice.drive, bay.volser.to_string());
-        self.voice.tell(Event::KeyTrouble { drive, barcode, reason });
+        self.voice.tell(TargetEvent::KeyTrouble { drive, barcode, reason });
     }
 
     /// The same, and what the host is told.
@@ -112,7 +112,7 @@ impl CommandContext<'_> {
             (EncryptionState::Encrypted { .. }, AgentKey::Missing(_)) => VolumeKeyState::Missing,
             (EncryptionState::Encrypted { .. }, _) => VolumeKeyState::Held,
         });
-        voice.tell(Event::Mounted { drive: voice.drive, barcode: bay.volser.to_string(), key });
+        voice.tell(TargetEvent::Mounted { drive: voice.drive, barcode: bay.volser.to_string(), key });
     }
 
     /// Sees that the drive below has the key that this command needs.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use capstan_format::{KeyTag, MediumSerial};
 use capstan_tape::scsi::SenseKey;
-use capstan_tape::scsi::attribute::{self, Attribute, Kind, decode, encode, id};
+use capstan_tape::scsi::attribute::{self, AttributeFormat, MediumAttribute, decode, encode, id};
 use capstan_tape::scsi::encryption::KeyData;
 use capstan_tape::{Drive, Rewritability};
 
@@ -34,7 +34,7 @@ const TAG_LEN: usize = 16;
 /// What hosts wrote into a cartridge's memory.
 pub(super) struct CartridgeMemory {
     path: PathBuf,
-    attributes: Vec<Attribute>,
+    attributes: Vec<MediumAttribute>,
 }
 
 impl CartridgeMemory {
@@ -46,7 +46,7 @@ impl CartridgeMemory {
         Self { path, attributes }
     }
 
-    fn set(&mut self, attribute: Attribute) {
+    fn set(&mut self, attribute: MediumAttribute) {
         self.attributes.retain(|known| known.id != attribute.id);
         if !attribute.value.is_empty() {
             self.attributes.push(attribute);
@@ -54,7 +54,7 @@ impl CartridgeMemory {
         }
     }
 
-    fn get(&self, id: u16) -> Option<&Attribute> {
+    fn get(&self, id: u16) -> Option<&MediumAttribute> {
         self.attributes.iter().find(|known| known.id == id)
     }
 
@@ -67,13 +67,13 @@ impl CartridgeMemory {
     }
 
     fn lives(&self) -> u64 {
-        self.get(LIVES).and_then(Attribute::as_number).unwrap_or(0)
+        self.get(LIVES).and_then(MediumAttribute::as_number).unwrap_or(0)
     }
 
     /// Writing began at the beginning of tape: the volume change reference counts it. It is a service to hosts; a file
     /// that cannot be written must not make the cartridge unwritable.
     pub(super) fn began_anew(&mut self) {
-        self.set(Attribute::number(LIVES, (self.lives() + 1).to_be_bytes()));
+        self.set(MediumAttribute::number(LIVES, (self.lives() + 1).to_be_bytes()));
         let _ = self.save();
     }
 
@@ -105,7 +105,7 @@ impl CartridgeMemory {
         let Some(id) = KEY_DATA.step_by(2).find(|id| self.get(*id).is_none()) else { return };
         for (id, data) in [(id, &data.unauthenticated), (id + 1, &data.authenticated)] {
             let value = [&tag.0[..], data].concat();
-            self.set(Attribute { id, read_only: true, kind: Kind::Binary, value });
+            self.set(MediumAttribute { id, read_only: true, kind: AttributeFormat::Binary, value });
         }
         let _ = self.save();
     }
@@ -119,19 +119,19 @@ impl CartridgeMemory {
 }
 
 /// Attributes that hosts may write: number, kind, length.
-const WRITABLE: [(u16, Kind, usize); 8] = [
-    (id::APPLICATION_VENDOR, Kind::Ascii, 8),
-    (id::APPLICATION_NAME, Kind::Ascii, 32),
-    (id::APPLICATION_VERSION, Kind::Ascii, 8),
-    (id::USER_LABEL, Kind::Text, 160),
-    (id::BARCODE, Kind::Ascii, 32),
-    (id::MEDIA_POOL, Kind::Text, 160),
-    (id::FORMAT_VERSION, Kind::Ascii, 16),
-    (id::COHERENCY, Kind::Binary, 1024),
+const WRITABLE: [(u16, AttributeFormat, usize); 8] = [
+    (id::APPLICATION_VENDOR, AttributeFormat::Ascii, 8),
+    (id::APPLICATION_NAME, AttributeFormat::Ascii, 32),
+    (id::APPLICATION_VERSION, AttributeFormat::Ascii, 8),
+    (id::USER_LABEL, AttributeFormat::Text, 160),
+    (id::BARCODE, AttributeFormat::Ascii, 32),
+    (id::MEDIA_POOL, AttributeFormat::Text, 160),
+    (id::FORMAT_VERSION, AttributeFormat::Ascii, 16),
+    (id::COHERENCY, AttributeFormat::Binary, 1024),
 ];
 
 impl CommandContext<'_> {
-    fn attributes(&mut self) -> Result<Vec<Attribute>, crate::unit::answer::Refusal> {
+    fn attributes(&mut self) -> Result<Vec<MediumAttribute>, crate::unit::answer::Refusal> {
         let medium = self.state.on_drive(|bay, _| bay.drive.medium())?;
         let density = self.unit.model.density_code.as_ref().map_or(0, |code| code.value);
         let medium_type = match medium.rewritability {
@@ -142,20 +142,20 @@ impl CommandContext<'_> {
         let lives = (bay.memory.lives() as u32).to_be_bytes();
         // One that an older program made has none.
         let serial = medium.serial.as_ref().map_or(bay.volser.as_str(), MediumSerial::as_str);
-        let ascii = |id, text: &str, len| Attribute { read_only: true, ..Attribute::ascii(id, text, len) };
+        let ascii = |id, text: &str, len| MediumAttribute { read_only: true, ..MediumAttribute::ascii(id, text, len) };
         let mut all = vec![
-            Attribute::number(id::REMAINING, (medium.remaining_bytes >> 20).to_be_bytes()),
-            Attribute::number(id::MAXIMUM, (medium.capacity_bytes >> 20).to_be_bytes()),
-            Attribute::number(id::MEMORY_SPACE, (HOST_BYTES_MAX as u64).to_be_bytes()),
+            MediumAttribute::number(id::REMAINING, (medium.remaining_bytes >> 20).to_be_bytes()),
+            MediumAttribute::number(id::MAXIMUM, (medium.capacity_bytes >> 20).to_be_bytes()),
+            MediumAttribute::number(id::MEMORY_SPACE, (HOST_BYTES_MAX as u64).to_be_bytes()),
             ascii(id::ASSIGNING_ORGANIZATION, "CAPSTAN", 8),
-            Attribute::number(id::FORMATTED_DENSITY, [density]),
-            Attribute::number(id::VOLUME_CHANGE_REFERENCE, lives),
+            MediumAttribute::number(id::FORMATTED_DENSITY, [density]),
+            MediumAttribute::number(id::VOLUME_CHANGE_REFERENCE, lives),
             ascii(id::MEDIUM_MANUFACTURER, "CAPSTAN", 8),
             ascii(id::MEDIUM_SERIAL, serial, 32),
-            Attribute::number(id::MEDIUM_TYPE, [medium_type]),
+            MediumAttribute::number(id::MEDIUM_TYPE, [medium_type]),
         ];
         if bay.memory.get(id::BARCODE).is_none() {
-            all.push(Attribute::ascii(id::BARCODE, bay.volser.as_str(), 32));
+            all.push(MediumAttribute::ascii(id::BARCODE, bay.volser.as_str(), 32));
         }
         // What is ours stays out of sight.
         all.extend(bay.memory.attributes.iter().filter(|attribute| attribute.id < 0x1400).cloned());
@@ -242,7 +242,7 @@ impl CommandContext<'_> {
         }
         let before = bay.memory.attributes.clone();
         for attribute in attributes {
-            bay.memory.set(Attribute { read_only: false, ..attribute });
+            bay.memory.set(MediumAttribute { read_only: false, ..attribute });
         }
         if encode(&bay.memory.attributes).len() > HOST_BYTES_MAX {
             bay.memory.attributes = before;

@@ -4,7 +4,7 @@ use capstan_tape::Rewritability;
 use capstan_tape::scsi::SenseKey;
 use capstan_tape::scsi::attribute::LTO_WRITE_ONCE;
 use capstan_tape::scsi::command::{Form, PageControl};
-use capstan_tape::scsi::protection::{self, Protection};
+use capstan_tape::scsi::protection::{self, LogicalBlockProtection};
 
 use super::CommandContext;
 use crate::device::DataIn;
@@ -27,7 +27,7 @@ pub(super) struct Modes {
     /// MiB in front of early warning at which the programmable one is told; 0 for none.
     pub(super) programmable_early_warning_mb: u16,
     /// Checksums behind blocks on their way.
-    pub(super) protection: Protection,
+    pub(super) protection: LogicalBlockProtection,
 }
 
 impl Default for Modes {
@@ -37,7 +37,7 @@ impl Default for Modes {
             buffered: 1,
             compression: true,
             programmable_early_warning_mb: 0,
-            protection: Protection::NONE,
+            protection: LogicalBlockProtection::NONE,
         }
     }
 }
@@ -176,8 +176,8 @@ impl CommandContext<'_> {
                 (0x10, 0) => modes.compression = page[14] != 0,
                 (0x10, 1) => modes.programmable_early_warning_mb = u16::from_be_bytes([page[6], page[7]]),
                 (protection::PAGE, protection::SUBPAGE) => {
-                    modes.protection =
-                        Protection::of_page(page).map_err(|byte| invalid_parameter_field(at as u16 + byte))?;
+                    modes.protection = LogicalBlockProtection::of_page(page)
+                        .map_err(|byte| invalid_parameter_field(at as u16 + byte))?;
                 }
                 // The others hold nothing that could be set: what differs is refused, not passed over.
                 _ if page[1..] == known[1..] => {}

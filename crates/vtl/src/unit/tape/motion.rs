@@ -11,7 +11,7 @@ use super::failure::sense_of;
 use super::filemarks::Filemarks;
 use super::{CommandContext, Loaded, MediumSlot, State};
 use crate::device::DataIn;
-use crate::events::Event;
+use crate::events::TargetEvent;
 use crate::unit::answer::{Answer, Refusal, check, invalid_command_field};
 
 /// Where a SPACE ends, and why, if it is not where it was to.
@@ -43,7 +43,7 @@ impl CommandContext<'_> {
                     // CANNOT READ MEDIUM - INCOMPATIBLE FORMAT
                     let _ = bay.drive.unload();
                     let reason = format!("a {} drive cannot read its generation", self.unit.model.name);
-                    self.state.voice.tell(Event::NotMounted { drive, barcode, reason });
+                    self.state.voice.tell(TargetEvent::NotMounted { drive, barcode, reason });
                     SenseData::new(SenseKey::MediumError, 0x30, 0x02)
                 } else {
                     bay.trouble = None;
@@ -63,7 +63,7 @@ impl CommandContext<'_> {
             }
             Err(error) => {
                 let reason = with_causes(&error);
-                self.state.voice.tell(Event::NotMounted { drive, barcode, reason });
+                self.state.voice.tell(TargetEvent::NotMounted { drive, barcode, reason });
                 sense_of(&error)
             }
         };
@@ -81,7 +81,7 @@ impl CommandContext<'_> {
             let mut by: Vec<String> = preventing.iter().cloned().collect();
             by.sort();
             let unit = format!("drive {}", voice.drive);
-            voice.tell(Event::RemovalPrevented { unit, barcode: bay.volser.to_string(), by });
+            voice.tell(TargetEvent::RemovalPrevented { unit, barcode: bay.volser.to_string(), by });
         }
         // MEDIUM REMOVAL PREVENTED
         Err(SenseData::new(SenseKey::IllegalRequest, 0x53, 0x02))
@@ -98,7 +98,7 @@ impl CommandContext<'_> {
         let Some(bay) = &mut self.state.bay else { return Ok(()) };
         let let_go = bay.drive.unload();
         let (drive, barcode) = (self.state.voice.drive, bay.volser.to_string());
-        self.state.voice.tell(Event::Dismounted { drive, barcode });
+        self.state.voice.tell(TargetEvent::Dismounted { drive, barcode });
         self.state.loaded = None;
         self.state.keys.demounted();
         let_go.map_err(|error| Refusal::Check(sense_of(&error)))?;
