@@ -197,7 +197,7 @@ check 'S3 the plan of such an object has bytes' silent_of '0 B to read' capstan 
 check 'S3 a source that cannot be is no interrupted backup' exits 1 sh -c 'echo x | "$0" backup --stdin a/../b' "$CAPSTAN_BIN"
 check 'S3 and status is none the worse' exits 0 capstan status
 check 'S3 an hour of retention is shown as one' sh -c '"$0" pools add brief --retention 1h >/dev/null && "$0" pools | grep -q " 1h"' "$CAPSTAN_BIN"
-check 'S3 pools add says what it did' prints 'is kept for 30d' capstan pools add later --retention 30d
+check 'S3 pools add says what it did' prints 'are kept for 30d' capstan pools add later --retention 30d
 check 'S3 a pool that nothing needs is removed' exits 0 capstan pools remove later
 check 'S3 and one with volumes is not' says 'default' 1 capstan pools remove default
 sed -i 's/^drives = .*/drives = 1/' "$CAPSTAN_STATE/capstan.toml"

@@ -7,7 +7,7 @@ use capstan_format::Volser;
 use crate::failure::Failure;
 
 pub(crate) fn volser(text: &str) -> Result<Volser, Failure> {
-    let wrong = |_| Failure::Usage(format!("{text:?} is no barcode: use 1 to 8 of A-Z and 0-9"));
+    let wrong = |_| Failure::Usage(format!("{text:?} is not a barcode: use 1 to 8 of A-Z and 0-9"));
     Volser::new(text).map_err(wrong)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage(format!("{question}\nNobody can be asked here: say --yes if that is meant")));
     }
-    eprint!("{question} Type yes to go on: ");
+    eprint!("{question} Type yes to continue: ");
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(Failure::output)?;

@@ -137,7 +137,9 @@ fn inject(
             let unit = match unit {
                 "robot" => FaultyUnit::Robot,
                 number => FaultyUnit::Drive(number.parse().map_err(|_| {
-                    Failure::Usage(format!("{number:?} is no unit: robot, wire, or the number of a drive from 0"))
+                    Failure::Usage(format!(
+                        "{number:?} is not a unit: use robot, wire, or the number of a drive from 0"
+                    ))
                 })?),
             };
             let fault: DeviceFault = fault.parse().map_err(Failure::Usage)?;

@@ -198,7 +198,7 @@ pub enum DriveError {
         reason: &'static str,
     },
     /// Medium: blocks on it have as many keys as its memory can name; nothing was written.
-    #[error("the cartridge in drive {drive} has {keys} keys and room for no other: go on with another volume")]
+    #[error("the cartridge in drive {drive} has {keys} keys and no room for another: continue on another volume")]
     KeyListFull {
         /// The drive.
         drive: String,
@@ -207,7 +207,7 @@ pub enum DriveError {
     },
     /// Keys: the block needs a key that whoever has the keys did not give; nothing was read or written, and nothing
     /// moved.
-    #[error("block {lbn} is encrypted with key {tag}, which cannot be had")]
+    #[error("block {lbn} is encrypted with key {tag}, which is not available")]
     KeyUnavailable {
         /// The block.
         lbn: u64,
@@ -224,7 +224,7 @@ pub enum DriveError {
         drive: String,
     },
     /// Medium: the beginning of tape was met before the last filemark asked for (0/00/04); the drive stands there.
-    #[error("the beginning of tape was met: there are not that many filemarks in front")]
+    #[error("the beginning of tape was reached: there are fewer filemarks before this position")]
     BeginningOfMedium,
     /// Host: someone else uses the cartridge or the drive.
     #[error("{what} is in use by {holder}: wait until it is done, or end it")]
@@ -283,7 +283,7 @@ pub enum DriveError {
     },
     /// Drive or host: the command was given up (b/xx), perhaps half done; the position is unknown until a locate
     /// succeeds.
-    #[error("drive {drive} gave {command} up ({sense}): begin again at the last flush")]
+    #[error("drive {drive} aborted {command} ({sense}): start again from the last flush")]
     Aborted {
         /// The drive.
         drive: String,

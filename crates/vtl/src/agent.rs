@@ -42,7 +42,7 @@ pub trait KeyAgent: Send + Sync {
 #[derive(Debug, Error)]
 pub enum KeyAgentError {
     /// Keys: there is none of this name, or it was destroyed (7/74/63).
-    #[error("key {tag} of volume {volser} is not there any more: what it encrypted cannot be read")]
+    #[error("key {tag} of volume {volser} no longer exists: the data that it encrypted cannot be read")]
     Gone {
         /// The volume.
         volser: Volser,
@@ -53,7 +53,7 @@ pub enum KeyAgentError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Keys: a policy forbids it, or the key is another volume's (7/74/64).
-    #[error("drive {drive} may not have the key of volume {volser}")]
+    #[error("drive {drive} is not allowed to use the key of volume {volser}")]
     Refused {
         /// The drive.
         drive: String,

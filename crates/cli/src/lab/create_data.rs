@@ -105,8 +105,9 @@ fn parse_sizes(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn parse_ratios(text: &str) -> Result<(f64, f64), String> {
-    let ratio =
-        |text: &str| text.parse().map_err(|_| format!("{text:?} is no ratio: write two of 1 to 10, as in 1-10"));
+    let ratio = |text: &str| {
+        text.parse().map_err(|_| format!("{text:?} is not a ratio: write two numbers of 1 to 10, as in 1-10"))
+    };
     parse_range(text, ratio)
 }
 

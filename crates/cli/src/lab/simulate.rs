@@ -75,7 +75,7 @@ pub(super) fn parse_mb(text: &str) -> Result<f64, String> {
         "M" => 1.0,
         "G" => 1e3,
         "T" => 1e6,
-        other => return Err(format!("{other} is no unit; there are k, M, G and T, in powers of ten")),
+        other => return Err(format!("{other} is not a unit: use k, M, G or T, in powers of ten")),
     };
     digits.parse::<f64>().map(|value| value * scale).map_err(|error| format!("{text}: {error}"))
 }

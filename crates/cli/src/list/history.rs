@@ -102,7 +102,7 @@ fn unknown(site: &Site, name: &str) -> Failure {
     let names = site.config().jobs.keys().cloned().chain(sources(site)).chain(volumes);
     let like = most_like(name, names).map(|like| format!(" (did you mean {like}?)")).unwrap_or_default();
     Failure::Other(format!(
-        "{name:?} is no run, and no job, source or volume either{like}: `capstan history` lists all runs, `capstan jobs` the jobs"
+        "{name:?} is not a run, job, source or volume{like}: `capstan history` lists all runs, `capstan jobs` the jobs"
     ))
 }
 

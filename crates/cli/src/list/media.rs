@@ -130,7 +130,7 @@ pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failu
                 None => "for ever".to_owned(),
             };
             let cipher = encryption.map_or("none", Algorithm::name);
-            println!("pool {}: encryption {cipher}; what is backed up into it from now on is kept {kept}", add.name);
+            println!("pool {}: encryption {cipher}; backups into it are kept {kept} from now on", add.name);
             if !of_copies.is_empty() {
                 println!("Pools of further copies are as they were: {}", of_copies.join(", "));
             }

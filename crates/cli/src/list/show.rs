@@ -106,7 +106,7 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
                 size,
             ]);
         }
-        sheet.table("chain: it, and what it stands on", &table)?;
+        sheet.table("chain: the object and its bases", &table)?;
     }
     // By copy and volume, in the order in which they were written.
     let mut on: BTreeMap<(u8, &Volser), (u64, u64, u64)> = BTreeMap::new();
@@ -148,8 +148,8 @@ fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Re
 fn level_text(object: &Object, chain: usize) -> String {
     match chain {
         0 | 1 => level(object).to_owned(),
-        2 => format!("{}, stands on an earlier object", level(object)),
-        _ => format!("{}, stands on {} earlier objects", level(object), chain - 1),
+        2 => format!("{}, based on an earlier object", level(object)),
+        _ => format!("{}, based on {} earlier objects", level(object), chain - 1),
     }
 }
 
@@ -274,7 +274,7 @@ fn volume_lines(
     }
     let lives = match volume.recycled {
         0 => String::new(),
-        earlier => format!(", labelled anew {}", units::counted(u64::from(earlier), "time")),
+        earlier => format!(", relabelled {}", units::counted(u64::from(earlier), "time")),
     };
     let (mounts, errors) = (units::counted(volume.mounts, "mount"), units::counted(volume.errors, "error"));
     sheet.line("used", &format!("{mounts}, {errors}{lives}"))?;

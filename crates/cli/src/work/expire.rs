@@ -148,9 +148,7 @@ fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan
         false => println!("{what} forgotten, {freed} back to scratch"),
     }
     if !args.dry_run && !plan.forget.is_empty() {
-        println!(
-            "`capstan expire --undo` takes that back, as long as none of the volumes they are on is labelled anew."
-        );
+        println!("`capstan expire --undo` undoes that, until one of their volumes is relabelled.");
         if !plan.frees.is_empty() {
             let names: Vec<_> = plan.frees.iter().map(Volser::as_str).collect();
             println!("That happens to {} when a pool needs a volume and no other scratch is left.", names.join(", "));

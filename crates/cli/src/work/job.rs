@@ -62,7 +62,7 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
         let Some(job) = jobs.remove(&name) else {
             if !jobs.is_empty() && !is_there(&name) {
                 let names = jobs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                display.warn(&format!("{name} is no path here and no job: the jobs of capstan.toml are {names}"));
+                display.warn(&format!("{name} is neither a path here nor a job: the jobs of capstan.toml are {names}"));
             }
             continue;
         };

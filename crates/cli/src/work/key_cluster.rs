@@ -113,7 +113,7 @@ pub(super) fn status(cli: &Globals) -> Result<ExitCode, Failure> {
 fn show(status: &ClusterStatus, identity: &std::path::Path) -> std::io::Result<()> {
     let certificate = &status.certificate;
     let renewed = match certificate.not_after_ns <= now_ns() {
-        true => "enrol this machine anew: `capstan keys enrol`".to_owned(),
+        true => "enrol this machine again: `capstan keys enrol`".to_owned(),
         false => format!("renewed by itself from {} on", units::time(certificate.renewal_due_ns())),
     };
     println!("keys: kept by the key cluster {}", certificate.cluster);

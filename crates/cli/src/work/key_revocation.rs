@@ -29,7 +29,7 @@ pub(super) fn revoke(
         println!("key {tag} of volume {} is {}: it encrypts nothing any more", revoked.volume, revoked.state);
     }
     if why == Revocation::Compromised {
-        println!("Copy what matters to volumes with other keys (`capstan copy`), and label these volumes anew.");
+        println!("Copy what matters to volumes with other keys (`capstan copy`), and relabel these volumes.");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -385,7 +385,7 @@ fn compromise(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure>
     }
     if !cli.json {
         println!(
-            "Copy what matters to volumes with other keys (`capstan copy`), label these volumes anew, then destroy the keys."
+            "Copy what matters to volumes with other keys (`capstan copy`), relabel these volumes, then destroy the keys."
         );
     }
     Ok(ExitCode::SUCCESS)

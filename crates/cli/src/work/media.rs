@@ -102,7 +102,7 @@ fn say_kept(display: &Display, site: &Site, objects: &[Object], pool: &str) {
     });
     if let Some(until) = first.min() {
         display.warn(&format!(
-            "copies are kept as long as their objects: {until}. The retention of pool {pool} is for what is backed up into it"
+            "copies are kept as long as their objects: {until}. The retention of pool {pool} applies to backups into it"
         ));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn repair(cli: &Globals, args: &args::Repair) -> Result<ExitCode, Fai
         let object = find_object(&site, text, None)?;
         if object.status == ObjectStatus::Open {
             return Err(Failure::Other(format!(
-                "object {} was interrupted: its backup, run again, goes on with it on all copies",
+                "object {} was interrupted: run its backup again, which continues all its copies",
                 short(&object)
             )));
         }

@@ -179,7 +179,7 @@ fn not_as_asked(plan: &RestorePlan) -> Vec<String> {
 fn older_text(older: &OlderVersion) -> String {
     let object = older.object.to_string();
     format!(
-        "{}: could not be read when it was last backed up; what is given back is the version of {} (object {})",
+        "{}: could not be read by the last backup; the restored version is of {} (object {})",
         path_text(&older.path),
         units::time(older.backed_up_ns),
         &object[object.len() - 8..]
@@ -297,7 +297,7 @@ pub(crate) fn cat(cli: &Globals, args: &args::Cat) -> Result<ExitCode, Failure> 
     match path {
         Some(path) => older = site.cat_file(object.id, &path, &mut out)?,
         None if stdout().is_terminal() => {
-            let advice = "a pax stream is no text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
+            let advice = "a pax stream is not text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
             return Err(Failure::Usage(advice.to_owned()));
         }
         None => site.cat_object(object.id, &mut out)?,
@@ -368,7 +368,7 @@ fn verify_objects(
             show_failures(display, report);
             if report.behind > 0 {
                 let paths = units::counted(report.behind, "path");
-                display.warn(&format!("copy {copy} lacks {paths} that another copy holds: `capstan repair` mends it"));
+                display.warn(&format!("copy {copy} lacks {paths} that another copy has: `capstan repair` adds them"));
             }
             let interrupted = object.status == ObjectStatus::Open;
             let what = format!("object {}, copy {copy}", short(object));
@@ -385,7 +385,7 @@ fn verify_objects(
         if chain.len() > 1 {
             let earlier = chain.len() - 1;
             display.say(&format!(
-                "it stands on {} that were not verified: --chain takes them along",
+                "it is based on {} that were not verified: --chain verifies them too",
                 if earlier == 1 { "an earlier object".to_owned() } else { format!("{earlier} earlier objects") }
             ));
         }

@@ -14,15 +14,12 @@ fn show_is_for_reading_and_json_is_asked_for() {
     bench.done(&["backup", "home", "--quiet", "--incremental", "--exclude", "*.o"], 0);
     let text = bench.done(&["show", "home"], 0);
     assert!(!text.contains(['{', '"']), "{text}");
-    for words in [
-        "source       /",
-        "level        incr, stands on an earlier object",
-        "kept until   for ever",
-        "left out     *.o",
-    ] {
+    for words in
+        ["source       /", "level        incr, based on an earlier object", "kept until   for ever", "left out     *.o"]
+    {
         assert!(text.contains(words), "no {words:?} in:\n{text}");
     }
-    assert!(text.contains("chain: it, and what it stands on") && text.contains("copies\n"), "{text}");
+    assert!(text.contains("chain: the object and its bases") && text.contains("copies\n"), "{text}");
     let row = bench.json(&["show", "home"]);
     assert_eq!((&row["left_out"][0], row["chain"].as_array().unwrap().len()), (&"*.o".into(), 2));
     let volume = row["copies"][0]["volumes"][0].as_str().unwrap().to_owned();

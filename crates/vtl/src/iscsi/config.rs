@@ -181,7 +181,7 @@ pub enum ConfigError {
         len: usize,
     },
     /// The target would prove itself to whom it does not know.
-    #[error("the target has a secret of its own and initiators have none: give them one, or take away the target's")]
+    #[error("the target has a CHAP secret and its initiators have none: give them one, or remove the target's secret")]
     MutualAlone,
     /// One secret for both directions.
     #[error("initiators and target have the same CHAP secret, so that one can answer for the other: choose two")]

@@ -46,7 +46,7 @@ pub(crate) struct Digests {
 pub(crate) enum WireError {
     #[error("the peer closed the connection")]
     Closed,
-    #[error("the peer did not go on in time")]
+    #[error("the peer did not answer in time")]
     Stalled,
     #[error("the connection failed")]
     Io(#[from] io::Error),

@@ -113,7 +113,7 @@ fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
         let Some(open) = &row.open else { continue };
         let where_to = match open.kind {
             ObjectKind::Stream => "",
-            _ => ", it goes on from its last checkpoint",
+            _ => ", it continues from its last checkpoint",
         };
         // Another policy's backup does not go on with it.
         let whose = if open.policy == MANUAL { String::new() } else { format!(" (policy {})", open.policy) };

@@ -11,7 +11,7 @@ use super::super::wire::WireError;
 #[derive(Debug, Error)]
 pub enum InitiatorError {
     /// Nobody is there.
-    #[error("cannot reach the target at {portal}: see that it runs, and that no firewall stands before its port")]
+    #[error("cannot reach the target at {portal}: check that it runs, and that no firewall blocks its port")]
     Connect {
         /// Where it should be.
         portal: SocketAddr,
