@@ -26,6 +26,9 @@ pub struct InvalidPassphrase;
 
 impl EnrolmentPassphrase {
     /// A new one.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the random generator fails.
     pub fn random() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; DIGITS]);
         random(&mut *bytes)?;

@@ -30,6 +30,9 @@ pub fn tag_of(key: &[u8; KEY_LEN]) -> KeyTag {
 }
 
 /// Wraps `key` under `wrapping`.
+///
+/// # Errors
+/// [`KeyError::Host`] if the cryptographic library fails.
 pub fn wrap(wrapping: &Secret, key: &[u8; KEY_LEN]) -> Result<WrappedKey, KeyError> {
     let failed = |error| KeyError::host("wrapping a key", error);
     // The interface wants room for the longest padding.
@@ -54,6 +57,9 @@ pub fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Option<Secret> {
 }
 
 /// HKDF-SHA-256 (RFC 5869) of a secret: one key for each purpose, so that none is used for two things.
+///
+/// # Errors
+/// [`KeyError::Host`] if the cryptographic library fails.
 pub fn derive(secret: &[u8; KEY_LEN], salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
     let failed = |error| KeyError::host("deriving a key", error);
     let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);

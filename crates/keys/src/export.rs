@@ -50,6 +50,9 @@ pub struct ExportKey(VolumeKey);
 
 impl ExportKey {
     /// A new one, for one export.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the random generator fails.
     pub fn random() -> Result<Self, KeyError> {
         Ok(Self::from(VolumeKey::random(Self::ALGORITHM)?))
     }
@@ -82,6 +85,9 @@ pub struct KeyExport<'a> {
 
 impl<'a> KeyExport<'a> {
     /// Decodes an export: pure, bounded by the bytes given, and for any bytes at all.
+    ///
+    /// # Errors
+    /// The bytes are cut short or go on behind their end, or a field has a value that no writer writes.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, FormatError> {
         if !bytes.starts_with(NAME) {
             return Err(FormatError::Magic { what: WHAT });
@@ -109,6 +115,9 @@ impl<'a> KeyExport<'a> {
     }
 
     /// [`KeyExport::decode`], with the error that tells an operator what to do.
+    ///
+    /// # Errors
+    /// [`KeyError::Version`] if a later program wrote it; [`KeyError::ExportDamaged`] if the bytes are no export.
     pub fn read(bytes: &'a [u8]) -> Result<Self, KeyError> {
         Self::decode(bytes).map_err(|error| match error {
             FormatError::Version { found, supported, .. } => {
@@ -125,14 +134,16 @@ impl<'a> KeyExport<'a> {
 
     /// The key that its keys are wrapped under, for whoever knows the passphrase.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`].
+    /// # Errors
+    /// [`KeyError::WrongExportPassphrase`].
     pub fn export_key(&self, passphrase: &Zeroizing<String>) -> Result<ExportKey, KeyError> {
         self.head.export_key(passphrase)
     }
 
     /// Opens the export: checks the MAC, unwraps every key and checks it against its tag.
     ///
-    /// Errors: [`KeyError::ExportDamaged`]; a key of another export shows as that, too.
+    /// # Errors
+    /// [`KeyError::ExportDamaged`]; a key of another export shows as that, too.
     pub fn open(self, export_key: &ExportKey) -> Result<Vec<ExportedKey>, KeyError> {
         let keys = ExportKeys::new(export_key)?;
         hmac::verify(&keys.mac, self.signed, self.mac).map_err(|_| KeyError::ExportDamaged {
@@ -194,6 +205,9 @@ impl Head {
 
 /// The part of an export that takes no passphrase: number of keys and records, wrapped under its key. A node makes it,
 /// and whoever asked puts the passphrase on it, so that neither sees what the other keeps.
+///
+/// # Errors
+/// [`KeyError::Host`] if the cryptographic library fails.
 pub fn wrap_for_export(keys: &[ExportedKey], export_key: &ExportKey) -> Result<Vec<u8>, KeyError> {
     let derived = ExportKeys::new(export_key)?;
     let count = u32::try_from(keys.len()).map_err(|error| KeyError::host("counting the keys to export", error))?;
@@ -206,6 +220,10 @@ pub fn wrap_for_export(keys: &[ExportedKey], export_key: &ExportKey) -> Result<V
 }
 
 /// An export of what [`wrap_for_export`] made: it opens with the passphrase and needs nothing else.
+///
+/// # Errors
+/// [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the passphrase or its cost is refused;
+/// [`KeyError::ExportDamaged`] if `wrapped` is no such part; else the cryptographic library fails.
 pub fn seal_export(
     wrapped: &[u8],
     export_key: &ExportKey,

@@ -61,7 +61,8 @@ pub struct SlotRecord {
 impl StoreHeader {
     /// Decodes a header: pure, bounded, and for any bytes at all.
     ///
-    /// Errors: every field that no writer writes, among them Argon2 parameters above the limits.
+    /// # Errors
+    /// Every field that no writer writes, among them Argon2 parameters above the limits.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         if !bytes.starts_with(MAGIC) {
             return Err(FormatError::Magic { what: WHAT });

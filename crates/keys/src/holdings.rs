@@ -77,6 +77,9 @@ impl Holdings {
 
     /// Issues a new key of a group for a volume that is about to be written from the beginning of tape. The older ones
     /// stay in force until it is activated.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if the rules forbid it; else what `draw` fails with.
     pub fn begin<E: From<KeyError>>(
         &mut self,
         volser: &Volser,
@@ -100,7 +103,8 @@ impl Holdings {
     /// wrapped for those who keep the records. A key that is known keeps its record; one that was destroyed stays so;
     /// one that was filling its volume goes on doing so, unless that is filled with another by now. It may be repeated.
     ///
-    /// Errors: [`KeyError::Refused`]; [`KeyError::KeyOfOtherVolume`] and [`KeyError::KeyOfOtherCipher`] where what is
+    /// # Errors
+    /// [`KeyError::Refused`]; [`KeyError::KeyOfOtherVolume`] and [`KeyError::KeyOfOtherCipher`] where what is
     /// known contradicts it.
     pub fn import(&mut self, key: StoredKey, group: &Name, now_ns: i64) -> Result<ImportOutcome, KeyError> {
         self.realm.check_import(group)?;
@@ -150,6 +154,10 @@ impl Holdings {
     ///
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that
     /// only the report was lost.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] and [`KeyError::KeyOfOtherVolume`] if `first` is no key of this volume;
+    /// [`KeyError::KeyDestroyed`]; [`KeyError::Refused`] if the rules forbid it; else what `draw` fails with.
     pub fn append<'a, E: From<KeyError>>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -188,6 +196,9 @@ impl Holdings {
 
     /// The first block of a volume was seen to name the key `first`: nothing that was said before has ended that life
     /// of it.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] and [`KeyError::KeyOfOtherVolume`] if `first` is no key of this volume.
     pub fn carried<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -217,37 +228,59 @@ impl Holdings {
 
     /// A key to read with. Whether the policy lets it be given out is asked after its envelope was opened: a record
     /// that was altered must not be what forbids it.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key.
     pub fn reading(&self, volser: &Volser, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
         self.key(tag, Some(volser))
     }
 
     /// Whether a key may be given out to read with.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if the agent may not use the group, or the cryptoperiod is over.
     pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), KeyError> {
         Ok(self.realm.check_reading(agent, record, now_ns)?)
     }
 
     /// The record of a key.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key.
     pub fn named(&self, tag: &KeyTag) -> Result<&KeyRecord, KeyError> {
         Ok(&self.key(tag, None)?.record)
     }
 
     /// What is known of the issue of a key.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key.
     pub fn issued(&self, tag: &KeyTag) -> Result<IssuedKey, KeyError> {
         Ok(self.realm.issued(self.named(tag)?))
     }
 
     /// A key, wrapped.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key.
     pub fn wrapped(&self, tag: &KeyTag) -> Result<&StoredKey, KeyError> {
         self.key(tag, None)
     }
 
     /// A key was stored where it can be had back, and was read back from there.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key, or that its state does not allow it.
     pub fn stored(&mut self, tag: &KeyTag, now_ns: i64) -> Result<(), KeyError> {
         self.advance(tag, KeyEvent::Stored, now_ns).map(drop)
     }
 
     /// The first block encrypted with a key stands on its volume: from here on that key fills the volume; its older
     /// keys only read. Gives the tags of those that this has retired.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] and [`KeyError::KeyOfOtherVolume`] if it is no key of this volume;
+    /// [`KeyError::KeyDestroyed`] and [`KeyError::KeyRetired`] if its state does not allow it.
     pub fn activate<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -273,6 +306,9 @@ impl Holdings {
     }
 
     /// A volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds nothing of them.
+    ///
+    /// # Errors
+    /// A key of the volume is in a state that does not allow it.
     pub fn ended<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) -> Result<(), KeyError> {
         let Cartridge { volser, serial } = cartridge.into();
         // Which cartridge that was says what is gone.
@@ -283,6 +319,9 @@ impl Holdings {
 
     /// The same, of the life of the volume that a key belongs to and of those before it: a volume that was begun anew
     /// since keeps its keys.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] and [`KeyError::KeyOfOtherVolume`] if `of` is no key of this volume.
     pub fn life_ended<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -330,29 +369,45 @@ impl Holdings {
     }
 
     /// An agent takes a key out of use, where its policy lets agents do that. Gives its record.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key; [`KeyError::Refused`] if the agent may not;
+    /// [`KeyError::KeyDestroyed`] if it is gone.
     pub fn revoke(&mut self, tag: &KeyTag, why: Revocation, agent: &Agent, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.realm.check_revoking(agent, self.named(tag)?)?;
         self.advance(tag, why.event(), now_ns)
     }
 
     /// A key is to encrypt no more; it reads as before. Gives its record.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key; [`KeyError::KeyDestroyed`] if it is gone.
     pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.advance(tag, KeyEvent::Retired, now_ns)
     }
 
     /// Somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives its
     /// record.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key; [`KeyError::KeyDestroyed`] if it is gone.
     pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.advance(tag, KeyEvent::Compromised, now_ns)
     }
 
     /// Destroys a key: it is gone, its record stays. Gives the record; its time of destruction is earlier if it was
     /// gone before.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key.
     pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.advance(tag, KeyEvent::Destroyed, now_ns)
     }
 
     /// Makes a policy.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if the policy contradicts itself, or one of this name stays as it is.
     pub fn put_policy(&mut self, policy: Policy, known: KnownPolicy) -> Result<(), KeyError> {
         self.realm.check_policy(&policy, known)?;
         self.put(RealmRecord::Policy(policy));
@@ -360,6 +415,9 @@ impl Holdings {
     }
 
     /// Makes a key group.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if its policy is unknown, or a group of this name has another one.
     pub fn put_group(&mut self, group: KeyGroup) -> Result<(), KeyError> {
         self.realm.check_group(&group)?;
         self.put(RealmRecord::Group(group));
@@ -367,6 +425,9 @@ impl Holdings {
     }
 
     /// Says which groups a drive may use.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if a group of it is unknown, or it may not use its own default group.
     pub fn put_agent(&mut self, agent: Agent) -> Result<(), KeyError> {
         self.realm.check_agent(&agent)?;
         self.put(RealmRecord::Agent(agent));
@@ -374,6 +435,9 @@ impl Holdings {
     }
 
     /// Gives a volume's keys out for reading until then, though their cryptoperiod be over.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] if no key was ever issued for the volume.
     pub fn extend_reading(&mut self, volser: &Volser, until_ns: i64) -> Result<(), KeyError> {
         let unit = self.realm.unit(volser).ok_or_else(|| Refusal::UnknownUnit { volser: volser.clone() })?;
         let unit = DataUnit { read_until_ns: Some(until_ns), ..unit.clone() };

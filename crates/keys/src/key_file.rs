@@ -25,7 +25,8 @@ const FILE_LEN: usize = HEADING.len() + 1 + DIGITS + 1;
 
 /// Makes a new key file that only its owner may read, on disk when this returns, and gives the secret in it.
 ///
-/// Errors: [`KeyError::AlreadyExists`]; a key file is never overwritten.
+/// # Errors
+/// [`KeyError::AlreadyExists`]; a key file is never overwritten.
 pub(crate) fn make(path: &Path) -> Result<Secret, KeyError> {
     let secret = Secret::random()?;
     let text = encode(&secret);
@@ -53,7 +54,10 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// The secret in a key file. Errors: it is missing, damaged, or others than its owner may read it.
+/// The secret in a key file.
+///
+/// # Errors
+/// [`KeyError::KeyFile`] if it is missing or damaged, or others than its owner may read it.
 pub fn read_key_file(path: &Path) -> Result<Secret, KeyError> {
     let refused = |reason: &str| KeyError::KeyFile { path: path.to_owned(), reason: reason.to_owned() };
     let host = |error: io::Error| match error.kind() {

@@ -85,6 +85,9 @@ impl KeyState {
     }
 
     /// The state after an event.
+    ///
+    /// # Errors
+    /// [`ForbiddenTransition`] if the event cannot happen in this state.
     pub fn after(self, event: KeyEvent) -> Result<Self, ForbiddenTransition> {
         use KeyState::{Compromised, Deactivated, Destroyed, Generated, ProcessOnly, ProtectAndProcess, Ready};
         let forbidden = Err(ForbiddenTransition { state: self, event });

@@ -18,10 +18,17 @@ use crate::{Agent, Cartridge, KeyError, KeyRecord, Name, Realm, SealedStore, Vol
 /// another than before is noted for people, and refuses nothing.
 pub trait KeyProvider: Send + Sync {
     /// Whether a volume of a pool could get a key at all: asked before a cartridge is made or mounted for it.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`] or [`KeyError::RefusedByCluster`] if the rules forbid it; else whoever keeps the keys
+    /// cannot be asked.
     fn check_new_volume(&self, drive: Option<&Name>, pool: &str, algorithm: Algorithm) -> Result<(), KeyError>;
 
     /// A new key for a volume that is about to be written from the beginning of tape: of the group of its pool, or,
     /// where it is of none, of the one that its drive uses unasked. The older ones stay in force until it is activated.
+    ///
+    /// # Errors
+    /// As [`KeyProvider::check_new_volume`].
     fn key_for_new_volume(
         &self,
         volser: &Volser,
@@ -33,10 +40,18 @@ pub trait KeyProvider: Send + Sync {
 
     /// The first block encrypted with a key stands on its volume, or is about to. Gives the tags of the keys that this
     /// has retired.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`] and [`KeyError::KeyOfOtherVolume`] if there is no such key;
+    /// else whoever keeps the keys cannot be asked. No block must be written then.
     fn activate(&self, cartridge: Cartridge<'_>, tag: &KeyTag, now_ns: i64) -> Result<Vec<KeyTag>, KeyError>;
 
     /// The key to append to a volume with, whose first block names the key `first`; if it is a new one, that is on
     /// record already.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`] and [`KeyError::KeyOfOtherVolume`] if there is no such key;
+    /// else as [`KeyProvider::check_new_volume`].
     fn key_for_append(
         &self,
         cartridge: Cartridge<'_>,
@@ -46,6 +61,10 @@ pub trait KeyProvider: Send + Sync {
     ) -> Result<VolumeKey, KeyError>;
 
     /// The key to read a volume with, whose tag a block of it carries.
+    ///
+    /// # Errors
+    /// As [`KeyProvider::key_for_append`]; [`KeyError::CryptoperiodOver`] or [`KeyError::Refused`] if it is no longer
+    /// given out.
     fn key_for_reading(
         &self,
         cartridge: Cartridge<'_>,
@@ -55,12 +74,21 @@ pub trait KeyProvider: Send + Sync {
     ) -> Result<VolumeKey, KeyError>;
 
     /// A volume was erased, or begun anew without encryption: its keys encrypt no more.
+    ///
+    /// # Errors
+    /// Whoever keeps the keys cannot be asked.
     fn ended(&self, cartridge: Cartridge<'_>, now_ns: i64) -> Result<(), KeyError>;
 
     /// Every key that was ever issued for a volume, those issued first in front.
+    ///
+    /// # Errors
+    /// Whoever keeps the keys cannot be asked.
     fn keys_of(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError>;
 
     /// Those of them under which something on the volume may still lie, as far as that is on record.
+    ///
+    /// # Errors
+    /// As [`KeyProvider::keys_of`].
     fn keys_held(&self, volser: &Volser) -> Result<Vec<KeyRecord>, KeyError> {
         self.keys_of(volser)
     }

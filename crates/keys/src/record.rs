@@ -46,6 +46,9 @@ impl StoredKey {
     }
 
     /// Reads what [`StoredKey::encode`] wrote.
+    ///
+    /// # Errors
+    /// The record is cut short, or a field has a value that no writer writes.
     pub fn decode(fields: &mut Cursor<'_>) -> Result<Self, FormatError> {
         let tag = KeyTag(fields.array()?);
         let code = fields.u8()?;

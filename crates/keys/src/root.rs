@@ -34,6 +34,9 @@ unsafe impl Sync for RootKey {}
 
 impl RootKey {
     /// A new root key.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if no memory can be mapped, or the random generator fails.
     pub fn random() -> Result<Self, KeyError> {
         let mut root = Self::zeroed()?;
         random(root.bytes_mut())?;
@@ -41,6 +44,9 @@ impl RootKey {
     }
 
     /// A root key written in place by `fill`.
+    ///
+    /// # Errors
+    /// No memory can be mapped, or `fill` fails.
     pub fn filled<E: From<KeyError>>(fill: impl FnOnce(&mut [u8; KEY_LEN]) -> Result<(), E>) -> Result<Self, E> {
         let mut root = Self::zeroed()?;
         fill(root.bytes_mut())?;
@@ -54,6 +60,9 @@ impl RootKey {
     }
 
     /// The root key out of a slot, if `wrapping` opens it.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if no memory can be mapped. A wrong `wrapping` is no error but `None`.
     pub fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Result<Option<Self>, KeyError> {
         let Some(secret) = unwrap(wrapping, wrapped) else { return Ok(None) };
         let mut root = Self::zeroed()?;
@@ -62,11 +71,17 @@ impl RootKey {
     }
 
     /// The root key wrapped for a slot.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the cryptographic library fails.
     pub fn wrap(&self, wrapping: &Secret) -> Result<WrappedKey, KeyError> {
         wrap(wrapping, self.bytes())
     }
 
     /// A key for one purpose, derived from the root key.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the cryptographic library fails.
     pub fn derive(&self, salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
         derive(self.bytes(), salt, purpose)
     }

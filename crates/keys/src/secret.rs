@@ -15,6 +15,9 @@ pub struct Secret(Box<[u8; KEY_LEN]>);
 
 impl Secret {
     /// A secret written in place by `fill`.
+    ///
+    /// # Errors
+    /// What `fill` fails with.
     pub fn filled<E>(fill: impl FnOnce(&mut [u8; KEY_LEN]) -> Result<(), E>) -> Result<Self, E> {
         let mut secret = Self(Box::new([0; KEY_LEN]));
         fill(&mut secret.0)?;
@@ -22,6 +25,9 @@ impl Secret {
     }
 
     /// A secret from the random generator.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the random generator fails.
     pub fn random() -> Result<Self, KeyError> {
         Self::filled(|bytes| random(bytes))
     }
@@ -39,6 +45,9 @@ impl Drop for Secret {
 }
 
 /// Fills `bytes` from the random generator of the cryptographic library, the only source of randomness here.
+///
+/// # Errors
+/// [`KeyError::Host`] if the generator fails.
 pub fn random(bytes: &mut [u8]) -> Result<(), KeyError> {
     rand::fill(bytes).map_err(|error| KeyError::host("drawing random bytes", error))
 }

@@ -41,7 +41,8 @@ pub struct SealedStore {
 impl SealedStore {
     /// Creates a store that `unlock` opens, readable by its owner only, and opens it.
     ///
-    /// Errors: [`KeyError::AlreadyExists`]; a store is never overwritten.
+    /// # Errors
+    /// [`KeyError::AlreadyExists`]; a store is never overwritten.
     pub fn create(path: &Path, unlock: &Unlock, cost: Argon2Cost) -> Result<Self, KeyError> {
         if path.symlink_metadata().is_ok() {
             return Err(KeyError::AlreadyExists { path: path.to_owned() });
@@ -57,7 +58,8 @@ impl SealedStore {
 
     /// Opens a store, and checks all of it.
     ///
-    /// Errors: [`KeyError::WrongPassphrase`] or [`KeyError::WrongKeyFile`], [`KeyError::Tampered`],
+    /// # Errors
+    /// [`KeyError::WrongPassphrase`] or [`KeyError::WrongKeyFile`], [`KeyError::Tampered`],
     /// [`KeyError::StoreMissing`], [`KeyError::Locked`].
     pub fn open(path: &Path, unlock: &Unlock) -> Result<Self, KeyError> {
         Self::open_waiting(path, unlock, LOCK_WAIT)
@@ -74,6 +76,9 @@ impl SealedStore {
     }
 
     /// The slots, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`KeyError::Tampered`] if the store was altered; else it cannot be read.
     pub fn slots(&self) -> Result<Vec<SlotRecord>, KeyError> {
         let header = decode_header(self.database.path(), &self.read()?.0)?;
         Ok(header.slots.iter().map(|slot| SlotRecord { number: slot.number, kind: slot.derivation.kind() }).collect())
@@ -86,6 +91,10 @@ impl SealedStore {
 
     /// Lets `unlock` open the store too, and gives the number of its slot. Changing a passphrase is adding the new one
     /// and removing the old one.
+    ///
+    /// # Errors
+    /// [`KeyError::SlotsFull`] if all slots are in use; [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the
+    /// way is refused; else the store cannot be written.
     pub fn add_slot(&mut self, unlock: &Unlock, cost: Argon2Cost) -> Result<u8, KeyError> {
         // Derived before the transaction, for a number that is corrected within it.
         let mut slot = Slot::new(1, &self.root, unlock, cost)?;
@@ -102,6 +111,10 @@ impl SealedStore {
     /// Takes a way to open the store away, and clears it out of the file.
     ///
     /// It does not reach copies: who has an old copy of the store and the old secret can still open the copy.
+    ///
+    /// # Errors
+    /// [`KeyError::SlotMissing`] if there is no such slot; [`KeyError::LastSlot`] if nothing else opens the store;
+    /// [`KeyError::NotCleared`] if it is gone and the file could not be rewritten; else the store cannot be written.
     pub fn remove_slot(&mut self, number: u8) -> Result<(), KeyError> {
         let path = self.database.path().to_owned();
         self.change(|contents, _| {

@@ -42,6 +42,9 @@ impl Default for Argon2Cost {
 
 impl Argon2Cost {
     /// Whether a derivation with these parameters would be refused: for those who read parameters from a file.
+    ///
+    /// # Errors
+    /// [`KeyError::Argon2`] says which limit.
     pub fn within_limits(self) -> Result<(), KeyError> {
         self.check().map(drop)
     }
@@ -113,7 +116,10 @@ impl Unlock {
         Self(Kind::Passphrase(passphrase))
     }
 
-    /// A key file, read now. Errors: it is missing, damaged, or others than its owner may read it.
+    /// A key file, read now.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyFile`] if it is missing or damaged, or others than its owner may read it.
     pub fn key_file(path: &Path) -> Result<Self, KeyError> {
         Ok(Self::key_file_secret(read_key_file(path)?))
     }
@@ -157,7 +163,8 @@ impl Unlock {
 
 /// Argon2id of a passphrase: some tenths of a second, and as much memory as `cost` says.
 ///
-/// Errors: an empty passphrase, parameters outside the limits, or too little memory.
+/// # Errors
+/// An empty passphrase, parameters outside the limits, or too little memory.
 pub fn passphrase_key(
     passphrase: &Zeroizing<String>,
     cost: Argon2Cost,
@@ -182,7 +189,8 @@ pub fn passphrase_key(
 
 /// Makes a new key file that only its owner may read, on disk when this returns, and gives what it opens with.
 ///
-/// Errors: [`KeyError::AlreadyExists`]; a key file is never overwritten.
+/// # Errors
+/// [`KeyError::AlreadyExists`]; a key file is never overwritten.
 pub fn create_key_file(path: &Path) -> Result<Unlock, KeyError> {
     key_file::make(path).map(Unlock::key_file_secret)
 }

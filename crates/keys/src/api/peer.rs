@@ -165,6 +165,9 @@ hexadecimal! {
 
 impl RequestId {
     /// A new one.
+    ///
+    /// # Errors
+    /// [`KeyError::Host`] if the random generator fails.
     pub fn random() -> Result<Self, KeyError> {
         let mut id = Self([0; 16]);
         random(&mut id.0)?;

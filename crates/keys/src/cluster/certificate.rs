@@ -34,6 +34,9 @@ pub struct PeerCertificate {
 
 impl PeerCertificate {
     /// Reads a certificate.
+    ///
+    /// # Errors
+    /// [`InvalidCertificate`]: it is no certificate of a peer of a key cluster.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, InvalidCertificate> {
         let invalid = |reason| InvalidCertificate { reason };
         let (rest, parsed) =

@@ -70,12 +70,16 @@ impl ClusterClient {
     /// Opens the cluster at whichever of `addresses` (host and port) answers, and learns its members. Nodes of `site`
     /// are preferred; an empty one prefers none.
     ///
-    /// Errors: [`ClusterError::NoAddress`], [`ClusterError::AllGone`], or what the cluster says against this identity.
+    /// # Errors
+    /// [`ClusterError::NoAddress`], [`ClusterError::AllGone`], or what the cluster says against this identity.
     pub fn open(identity: &Identity, addresses: &[String], site: &str) -> Result<Self, ClusterError> {
         Self::open_knowing(identity, addresses, site, None)
     }
 
     /// Opens it for a person: the nodes that are named are asked before any other, which answers where they are silent.
+    ///
+    /// # Errors
+    /// As [`ClusterClient::open`].
     pub fn open_at(identity: &Identity, addresses: &[String]) -> Result<Self, ClusterError> {
         Self::open_preferring(identity, addresses, Preference::Named, None)
     }
@@ -127,12 +131,19 @@ impl ClusterClient {
     }
 
     /// Asks for what is at `path`, as in `/v1/kmas`.
+    ///
+    /// # Errors
+    /// [`ClusterError::AllGone`] if no node answers; [`ClusterError::Refused`] if the cluster refuses;
+    /// [`ClusterError::Unreadable`] if the answer is not understood.
     pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClusterError> {
         self.request(&RequestId::random()?, path, None, Repeat::SameRequest)
     }
 
     /// Asks for something to be done. `request` is its id: the same one, also on another node, asks for the same thing
     /// and not for another.
+    ///
+    /// # Errors
+    /// As [`ClusterClient::get`]; [`ClusterError::Unanswered`] if it must not be repeated and no answer came.
     pub fn post<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -166,6 +177,9 @@ impl ClusterClient {
 
     /// Renews the certificate if two thirds of its time are over, and gives the new identity, which this client uses
     /// from then on and the caller is to save. A failure is none yet: a third of its time is left to try again in.
+    ///
+    /// # Errors
+    /// As [`ClusterClient::post`], or the certificate that came is not for this identity.
     pub fn renew_if_due(&self, now_ns: i64) -> Result<Option<Identity>, ClusterError> {
         if now_ns < *lock(&self.shared.renewal_due_ns) {
             return Ok(None);

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Enrols this machine at the enrolment door of the node at `address` (host and port), as `peer`, with the passphrase
 /// that a security officer was shown when the enrolment was opened.
 ///
-/// Errors: [`ClusterError::Enrolment`] where passphrase, name or kind are not those of the enrolment, or somebody
+/// # Errors
+/// [`ClusterError::Enrolment`] where passphrase, name or kind are not those of the enrolment, or somebody
 /// stands between; and [`ClusterError::Refused`] where it is over, used or locked.
 pub fn enrol(address: &str, peer: PeerId, passphrase: EnrolmentPassphrase) -> Result<Identity, ClusterError> {
     let agent = transport::agent(tls::stranger_config().map_err(ClusterError::Tls)?);

@@ -25,6 +25,9 @@ pub struct CertificateAwaited {
 
 impl EnrolmentClient {
     /// Begins, and gives what is to be sent.
+    ///
+    /// # Errors
+    /// [`ClusterError::Enrolment`] or [`ClusterError::Identity`] if the cryptographic library fails.
     pub fn begin(peer: PeerId, passphrase: EnrolmentPassphrase) -> Result<(Self, BeginEnrolment), ClusterError> {
         let (exchange, message) = PakeClient::begin(&passphrase)?;
         let first = BeginEnrolment { peer: peer.clone(), message: Base64(message) };
@@ -32,6 +35,9 @@ impl EnrolmentClient {
     }
 
     /// Checks the node's proof, and gives what is to be sent next. Nothing is sent to a node that did not prove itself.
+    ///
+    /// # Errors
+    /// [`ClusterError::Enrolment`] if the node did not prove that it knows the passphrase.
     pub fn answer(self, begun: &EnrolmentBegun) -> Result<(CertificateAwaited, FinishEnrolment), ClusterError> {
         let (message, keys) = self.exchange.finish(&self.passphrase, &self.peer, &begun.cluster, &begun.message.0)?;
         let key = CertificateKey::generate()?;
@@ -43,6 +49,10 @@ impl EnrolmentClient {
 
 impl CertificateAwaited {
     /// Opens the certificate; it must be for this key, this peer and this cluster.
+    ///
+    /// # Errors
+    /// [`ClusterError::Enrolment`] if the answer cannot be opened; [`ClusterError::Identity`] if the certificate is not
+    /// for this key and peer.
     pub fn accept(self, finished: &EnrolmentFinished) -> Result<Identity, ClusterError> {
         let plain = self.keys.open_answer(&finished.sealed_answer.0)?;
         let issued: IssuedCertificate = serde_json::from_slice(&plain).map_err(|_| PakeError::Malformed)?;

@@ -43,6 +43,9 @@ pub struct KeyRequest {
 
 impl KeyRequest {
     /// A new one, for one request.
+    ///
+    /// # Errors
+    /// [`HandOverFailed`] if the random generator fails.
     pub fn new() -> Result<Self, HandOverFailed> {
         let failed = |error| KeyError::host("drawing a key for one request", error);
         let private = PrivateKey::generate(&X25519).map_err(failed)?;
@@ -52,6 +55,9 @@ impl KeyRequest {
 
     /// One that can be had again: whoever knows `secret`, which is used for nothing else, answers for any of those who
     /// know it.
+    ///
+    /// # Errors
+    /// [`HandOverFailed`] if the cryptographic library fails.
     pub fn derived(secret: &Secret) -> Result<Self, HandOverFailed> {
         let failed = |error| KeyError::host("deriving a key for one request", error);
         let private = PrivateKey::from_private_key(&X25519, secret.expose())
@@ -66,6 +72,9 @@ impl KeyRequest {
     }
 
     /// Takes the key out of the answer, and checks that it is the one with this tag.
+    ///
+    /// # Errors
+    /// [`HandOverFailed`] if the answer cannot be opened, or holds another key.
     pub fn accept(
         &self,
         answer: &HandOver,
@@ -87,6 +96,9 @@ impl KeyRequest {
 }
 
 /// Wraps `key` for the agent and the request that sent `agent_public`.
+///
+/// # Errors
+/// [`HandOverFailed`] if `agent_public` is no public key, or the cryptographic library fails.
 pub fn hand_over(
     key: &VolumeKey,
     agent_public: &Base64,

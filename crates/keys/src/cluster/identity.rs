@@ -69,6 +69,9 @@ pub struct CertificateKey {
 
 impl CertificateKey {
     /// A new ECDSA key on P-256 and a signing request for it, which names nobody: the authority knows who asks.
+    ///
+    /// # Errors
+    /// [`IdentityError::Key`] if no key can be made.
     pub fn generate() -> Result<Self, IdentityError> {
         let pair = Zeroizing::new(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IdentityError::Key)?);
         let mut parameters = CertificateParams::default();
@@ -87,6 +90,9 @@ impl CertificateKey {
     }
 
     /// Joins the key and its certificate, if it is its certificate.
+    ///
+    /// # Errors
+    /// [`IdentityError::OtherKey`] if the certificate is for another key; [`IdentityError::Certificate`] if it is none.
     pub fn certified(self, issued: &IssuedCertificate) -> Result<Identity, IdentityError> {
         let certificate = CertificateDer::from(issued.certificate.0.clone());
         if public_key(&certificate).as_ref() != Some(&self.public) {
@@ -135,6 +141,10 @@ impl Identity {
     }
 
     /// Reads the file. It must be ours or the administrator's, and nobody else's to read or write.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`] if the file cannot be read; [`IdentityError::Unfit`] if others can read or write it, or it
+    /// is no identity.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let text = read_secret(path)?;
         let unfit = |reason| IdentityError::Unfit { path: path.to_owned(), reason };
@@ -142,6 +152,9 @@ impl Identity {
     }
 
     /// Reads `cert.pem`, `key.pem` and `ca.pem`, as [`Identity::save_split`] wrote them; all three must be ours alone.
+    ///
+    /// # Errors
+    /// As [`Identity::load`].
     pub fn load_split(folder: &Path) -> Result<Self, IdentityError> {
         let [key, certificate, authority] =
             ["key.pem", "cert.pem", "ca.pem"].map(|file| read_secret(&folder.join(file)));
@@ -178,11 +191,17 @@ impl Identity {
     }
 
     /// Writes the file, in place of an older one; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`] if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
         write_pem(path, &[self.key_section(), self.certificate_section(), self.authority_section()])
     }
 
     /// Writes `cert.pem`, `key.pem` and `ca.pem` into a new folder, for programs that are not ours.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`] if the folder exists or cannot be written.
     pub fn save_split(&self, folder: &Path) -> Result<(), IdentityError> {
         let host = |source| IdentityError::Io { path: folder.to_owned(), source };
         std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(host)?;
@@ -206,6 +225,9 @@ impl Identity {
 }
 
 /// Whether an identity can be written there. Asked before an enrolment, which is used up by its answer.
+///
+/// # Errors
+/// [`IdentityError::Unfit`] says why not.
 pub fn check_place(path: &Path) -> Result<(), IdentityError> {
     let beside = beside(path);
     let unfit = |source: io::Error| unwritable(path, &source);
@@ -220,6 +242,9 @@ pub fn check_place(path: &Path) -> Result<(), IdentityError> {
 }
 
 /// The same of a folder for three files.
+///
+/// # Errors
+/// [`IdentityError::Unfit`] if the folder exists or cannot be made.
 pub fn check_split_place(folder: &Path) -> Result<(), IdentityError> {
     let unfit = |source: io::Error| unwritable(folder, &source);
     std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(unfit)?;

@@ -22,6 +22,9 @@ pub struct NodeClient {
 
 impl NodeClient {
     /// The node at `address` (host and port), which is given `answer` to answer; nothing is asked yet.
+    ///
+    /// # Errors
+    /// [`ClusterError::Tls`] if the identity cannot be used.
     pub fn new(identity: &Identity, address: &str, answer: Duration) -> Result<Self, ClusterError> {
         let agent = transport::agent(tls::member_config(identity).map_err(ClusterError::Tls)?);
         let patience = Patience { connect: answer.min(Duration::from_secs(2)), answer };
@@ -29,11 +32,18 @@ impl NodeClient {
     }
 
     /// Asks for what is at `path`.
+    ///
+    /// # Errors
+    /// [`ClusterError::Unanswered`] if the node does not answer; [`ClusterError::Refused`] if it refuses;
+    /// [`ClusterError::Unreadable`] if the answer is not understood.
     pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClusterError> {
         self.request(path, None)
     }
 
     /// Asks for something to be done, once.
+    ///
+    /// # Errors
+    /// As [`NodeClient::get`]. After [`ClusterError::Unanswered`] it may have been done.
     pub fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClusterError> {
         let unreadable =
             |error: serde_json::Error| ClusterError::Unreadable { address: "here".to_owned(), what: error.to_string() };

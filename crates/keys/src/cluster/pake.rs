@@ -125,6 +125,9 @@ pub struct PakeVerifier {
 
 impl PakeVerifier {
     /// The verifier of a passphrase for one peer of one cluster.
+    ///
+    /// # Errors
+    /// [`PakeError::Host`] if the cryptographic library fails.
     pub fn new(passphrase: &EnrolmentPassphrase, peer: &PeerId, cluster: &ClusterId) -> Result<Self, PakeError> {
         // Both sides of a registration, in one place.
         let parties = Parties::new(peer, cluster);
@@ -149,6 +152,9 @@ impl PakeVerifier {
     }
 
     /// Takes back what [`PakeVerifier::expose`] gave.
+    ///
+    /// # Errors
+    /// [`PakeError::Malformed`] if the bytes are no verifier.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PakeError> {
         let verifier = Self { bytes: Zeroizing::new(bytes.to_vec()) };
         verifier.parts().map(|_| verifier)
@@ -171,6 +177,9 @@ pub struct PakeServer {
 impl PakeServer {
     /// Answers message 1 with message 2. Each answer allows the other side one guess, so a try must have been taken off
     /// before.
+    ///
+    /// # Errors
+    /// [`PakeError::Malformed`] if the message is none.
     pub fn begin(
         verifier: &PakeVerifier,
         peer: &PeerId,
@@ -187,6 +196,10 @@ impl PakeServer {
     }
 
     /// Checks the client's proof in message 3, and gives the keys.
+    ///
+    /// # Errors
+    /// [`PakeError::NotProved`] if the client does not know the passphrase; [`PakeError::Malformed`] if the message is
+    /// none.
     pub fn finish(self, message: &[u8]) -> Result<PakeKeys, PakeError> {
         let message = CredentialFinalization::deserialize(message).map_err(|_| PakeError::Malformed)?;
         let agreed = self.state.finish(message, self.parties.parameters()).map_err(|_| PakeError::NotProved)?;
@@ -251,11 +264,17 @@ impl PakeKeys {
     }
 
     /// Opens what message 3 carries.
+    ///
+    /// # Errors
+    /// [`PakeError::NotProved`] if it was sealed with other keys or altered.
     pub fn open_request(&self, sealed: &[u8]) -> Result<Vec<u8>, PakeError> {
         open(&self.request, &self.peer, sealed)
     }
 
     /// Seals message 4, the last one: so the keys are used up.
+    ///
+    /// # Errors
+    /// [`PakeError::Host`] if the cryptographic library fails.
     pub fn seal_answer(self, plain: &[u8]) -> Result<Vec<u8>, PakeError> {
         seal(&self.answer, &self.peer, plain)
     }

@@ -66,6 +66,10 @@ impl KeyCluster {
     }
 
     /// How the cluster looks from here. Every node is asked, and the certificate renewed if it is time to.
+    ///
+    /// # Errors
+    /// [`IdentityError`] if the identity file cannot be read or, renewed, be written. A node that does not answer is no
+    /// error.
     pub fn status(&self) -> Result<ClusterStatus, IdentityError> {
         // Who does not answer is told below, each by itself.
         let _ = self.connected();
@@ -73,6 +77,9 @@ impl KeyCluster {
     }
 
     /// What the cluster lets this machine know of the keys of a volume.
+    ///
+    /// # Errors
+    /// [`KeyError::Cluster`] if no node answers; [`KeyError::RefusedByCluster`] if this machine may not know.
     pub fn keys_of_volume(&self, volser: &Volser) -> Result<Vec<KeyOfVolume>, KeyError> {
         let path = format!("/v1/units/{volser}/keys");
         self.ask(|connected| connected.client.get(&path))
@@ -80,12 +87,16 @@ impl KeyCluster {
 
     /// Takes a key out of use, where its policy lets agents do that.
     ///
-    /// Errors: [`KeyError::RefusedByCluster`], in whose words the policy stands.
+    /// # Errors
+    /// [`KeyError::RefusedByCluster`], in whose words the policy stands.
     pub fn revoke(&self, tag: &KeyTag, why: Revocation) -> Result<KeyRevoked, KeyError> {
         self.post("/v1/keys/revoke", &RevokeKey { key: *tag, why })
     }
 
     /// What the cluster lets this machine know of the cartridges that a volume's barcode was seen on.
+    ///
+    /// # Errors
+    /// As [`KeyCluster::keys_of_volume`].
     pub fn cartridges_of_volume(&self, volser: &Volser) -> Result<Vec<CartridgeListed>, KeyError> {
         let path = format!("/v1/units/{volser}/cartridges");
         self.ask(|connected| connected.client.get(&path))

@@ -38,6 +38,10 @@ pub struct ExportWriter<F> {
 
 impl<F: Read + Write + Seek> ExportWriter<F> {
     /// Begins one in an empty file that can be read as well.
+    ///
+    /// # Errors
+    /// [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the passphrase or its cost is refused; else the file
+    /// cannot be written.
     pub fn begin(
         mut file: F,
         export_key: &ExportKey,
@@ -51,6 +55,9 @@ impl<F: Read + Write + Seek> ExportWriter<F> {
     }
 
     /// Writes what [`crate::wrap_for_export`] made under the same key. Says how many keys that was.
+    ///
+    /// # Errors
+    /// [`KeyError::ExportDamaged`] if `wrapped` is no such part; else the file cannot be written.
     pub fn add(&mut self, wrapped: &[u8]) -> Result<usize, KeyError> {
         let (count, records) = wrapped.split_first_chunk::<4>().ok_or_else(|| damaged("a part of it is cut short"))?;
         let count = u32::from_le_bytes(*count);
@@ -61,6 +68,9 @@ impl<F: Read + Write + Seek> ExportWriter<F> {
     }
 
     /// Puts number and seal on it. Gives the file and how many keys are in it.
+    ///
+    /// # Errors
+    /// The file cannot be read back or written.
     pub fn finish(mut self) -> Result<(F, usize), KeyError> {
         let failed = host("writing the export");
         self.file.seek(SeekFrom::Start(COUNT_AT)).map_err(&failed)?;
@@ -90,6 +100,9 @@ pub struct ExportPart {
 }
 
 /// The records in a part of an export, without the file's beginning and end.
+///
+/// # Errors
+/// [`KeyError::ExportDamaged`] if the part is cut short or goes on behind its end.
 pub fn records_of(bytes: &[u8], at: u64, is_last: bool) -> Result<&[u8], KeyError> {
     let from = if at == 0 { HEAD_LEN } else { 0 };
     let behind = if is_last { MAC_LEN + CHECKSUM_LEN as usize } else { 0 };
@@ -117,6 +130,9 @@ pub struct ExportReader<F> {
 
 impl<F: Read + Seek> ExportReader<F> {
     /// Reads the beginning, and the checksum of all.
+    ///
+    /// # Errors
+    /// [`KeyError::ExportDamaged`] if it is no export or its checksum is wrong; else the file cannot be read.
     pub fn open(mut file: F) -> Result<Self, KeyError> {
         let len = file.seek(SeekFrom::End(0)).map_err(host("reading the export"))?;
         file.rewind().map_err(host("reading the export"))?;
@@ -147,13 +163,18 @@ impl<F: Read + Seek> ExportReader<F> {
 
     /// The key that its keys are wrapped under, for whoever knows the passphrase.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`].
+    /// # Errors
+    /// [`KeyError::WrongExportPassphrase`].
     pub fn export_key(&self, passphrase: &Zeroizing<String>) -> Result<ExportKey, KeyError> {
         self.head.export_key(passphrase)
     }
 
     /// Checks the seal of all of it, and that its records are as many as it says. Then it is read from the first key
     /// on.
+    ///
+    /// # Errors
+    /// [`KeyError::ExportDamaged`] if the seal is wrong, or there are more or fewer records; else the file cannot be
+    /// read.
     pub fn check(&mut self, export_key: &ExportKey) -> Result<(), KeyError> {
         self.rewind()?;
         let mut signed = HEAD_LEN as u64;
@@ -179,6 +200,9 @@ impl<F: Read + Seek> ExportReader<F> {
     }
 
     /// The records of the next keys as they lie there, so many at most; nothing at the end.
+    ///
+    /// # Errors
+    /// [`KeyError::ExportDamaged`] if a record is cut short; else the file cannot be read.
     pub fn records(&mut self, keys_max: usize) -> Result<Vec<u8>, KeyError> {
         let wanted = self.left.min(u32::try_from(keys_max).unwrap_or(u32::MAX));
         let mut records = Vec::new();
@@ -203,6 +227,9 @@ impl<F: Read + Seek> ExportReader<F> {
 
     /// The next part of the file with so many keys at most; none at its end. Begins anew after
     /// [`ExportReader::rewind`].
+    ///
+    /// # Errors
+    /// As [`ExportReader::records`].
     pub fn part(&mut self, keys_max: usize) -> Result<Option<ExportPart>, KeyError> {
         let at = self.at;
         if at > 0 && self.left == 0 {
@@ -224,6 +251,9 @@ impl<F: Read + Seek> ExportReader<F> {
     }
 
     /// Goes back to the first key.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn rewind(&mut self) -> Result<(), KeyError> {
         self.file.seek(SeekFrom::Start(HEAD_LEN as u64)).map_err(host("reading the export"))?;
         self.buffer.clear();
@@ -235,6 +265,9 @@ impl<F: Read + Seek> ExportReader<F> {
 }
 
 /// Opens records as they lie in an export: unwraps each key and checks it against its tag.
+///
+/// # Errors
+/// [`KeyError::ExportDamaged`] if a record is damaged or wrapped under another key.
 pub fn open_records(records: &[u8], export_key: &ExportKey) -> Result<Vec<ExportedKey>, KeyError> {
     let keys = ExportKeys::new(export_key)?;
     let (mut rest, mut opened) = (records, Vec::new());

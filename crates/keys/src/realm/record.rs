@@ -189,6 +189,9 @@ impl RealmRecord {
     }
 
     /// Reads what [`RealmRecord::encode`] wrote.
+    ///
+    /// # Errors
+    /// The record is cut short or goes on behind its end, or a field has a value that no writer writes.
     pub fn decode(kind: RecordKind, bytes: &[u8]) -> Result<Self, FormatError> {
         let what = kind.name();
         let mut fields = Cursor::new(what, bytes);

@@ -195,6 +195,9 @@ impl Realm {
     }
 
     /// The policy of a group.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownGroup`] and [`Refusal::UnknownPolicy`].
     pub fn policy_of(&self, group: &Name) -> Result<&Policy, Refusal> {
         let unknown = || Refusal::UnknownGroup { group: group.clone() };
         let KeyGroup { policy, .. } = self.groups.get(group).ok_or_else(unknown)?;
@@ -202,6 +205,10 @@ impl Realm {
     }
 
     /// The key for a volume that is to be written from the beginning of tape. It is always a new one.
+    ///
+    /// # Errors
+    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::OtherCipher`] if its policy asks for
+    /// another cipher; else as [`Realm::policy_of`].
     pub fn key_to_begin(&self, agent: &Agent, group: &Name, asked: Algorithm) -> Result<NewKey, Refusal> {
         let policy = self.usable(agent, group)?;
         match policy.algorithm {
@@ -214,6 +221,10 @@ impl Realm {
 
     /// The key for an append to a volume that was last written with `carried`: that one while its encryption period
     /// lasts and nothing else took it out of use, else a new one of its group on the same data unit.
+    ///
+    /// # Errors
+    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::KeysUsedUp`] if the volume takes no
+    /// further key; else as [`Realm::policy_of`].
     pub fn key_to_append(&self, agent: &Agent, carried: &KeyRecord, now_ns: i64) -> Result<AppendKey, Refusal> {
         let issued = self.issued(carried);
         self.usable(agent, &issued.group)?;
@@ -246,6 +257,10 @@ impl Realm {
     }
 
     /// Whether a key may be given out to read with. A compromised one may: its data is to be moved under another.
+    ///
+    /// # Errors
+    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::CryptoperiodOver`]; else as
+    /// [`Realm::policy_of`].
     pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), Refusal> {
         let issued = self.issued(record);
         let policy = self.usable(agent, &issued.group)?;
@@ -264,6 +279,10 @@ impl Realm {
     }
 
     /// Whether an agent may take a key out of use.
+    ///
+    /// # Errors
+    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::RevokingForbidden`] if its policy
+    /// says so; else as [`Realm::policy_of`].
     pub fn check_revoking(&self, agent: &Agent, record: &KeyRecord) -> Result<(), Refusal> {
         let policy = self.usable(agent, &self.issued(record).group)?;
         match policy.agents_revoke {
@@ -278,6 +297,9 @@ impl Realm {
     }
 
     /// Whether a key may leave the store.
+    ///
+    /// # Errors
+    /// [`Refusal::ExportForbidden`] if its policy says so; else as [`Realm::policy_of`].
     pub fn check_export(&self, record: &KeyRecord) -> Result<(), Refusal> {
         let policy = self.policy_of(&self.issued(record).group)?;
         match policy.export {
@@ -289,6 +311,9 @@ impl Realm {
     }
 
     /// Whether keys of other stores may join a group.
+    ///
+    /// # Errors
+    /// [`Refusal::ImportForbidden`] if its policy says so; else as [`Realm::policy_of`].
     pub fn check_import(&self, group: &Name) -> Result<(), Refusal> {
         let policy = self.policy_of(group)?;
         match policy.import {
@@ -300,6 +325,9 @@ impl Realm {
     }
 
     /// The state of a key as it is now, its policy's periods considered.
+    ///
+    /// # Errors
+    /// As [`Realm::policy_of`].
     pub fn state_of(&self, record: &KeyRecord, now_ns: i64) -> Result<KeyState, Refusal> {
         let issued = self.issued(record);
         Ok(self.policy_of(&issued.group)?.effective_state(record.state, issued.issued_ns, now_ns))

@@ -20,6 +20,9 @@ pub enum Destruction {
 
 impl SealedStore {
     /// Every key the store ever had, in the order in which it came to know them.
+    ///
+    /// # Errors
+    /// [`KeyError::Tampered`] if the store was altered; else it cannot be read.
     pub fn list(&self) -> Result<Vec<KeyRecord>, KeyError> {
         Ok(self.read()?.0.rows.into_iter().map(|row| row.key.record).collect())
     }
@@ -31,7 +34,8 @@ impl SealedStore {
     /// compared with its tag. It is `ready`: the volume's older key stays in force until [`SealedStore::activate`] says
     /// that the volume was begun anew, so that a label that fails costs nothing.
     ///
-    /// Errors: [`KeyError::Refused`].
+    /// # Errors
+    /// [`KeyError::Refused`].
     pub fn key_for_new_volume(
         &mut self,
         volser: &Volser,
@@ -49,6 +53,11 @@ impl SealedStore {
 
     /// Reports that the first block encrypted with a key stands on its volume, flushed. From here on that key fills the
     /// volume; the volume's older keys only read. Gives the tags of those that this has retired.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] and [`KeyError::KeyOfOtherVolume`] if it is no key of this volume;
+    /// [`KeyError::KeyDestroyed`] and [`KeyError::KeyRetired`] if its state does not allow it; else the store cannot be
+    /// written.
     pub fn activate<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -61,6 +70,9 @@ impl SealedStore {
 
     /// Reports that a volume was erased, or begun anew without encryption: its keys encrypt no more, and it holds
     /// nothing of them.
+    ///
+    /// # Errors
+    /// The store cannot be written, or was altered.
     pub fn ended<'a>(&mut self, cartridge: impl Into<Cartridge<'a>>, now_ns: i64) -> Result<(), KeyError> {
         let cartridge = cartridge.into();
         self.operate(Some(cartridge.volser), None, |holdings, _| holdings.ended(cartridge, now_ns))
@@ -72,8 +84,10 @@ impl SealedStore {
     /// seems to be unused.
     ///
     /// A first key that is still `ready` is activated by this: the volume proves that it was begun with it, and that
-    /// only the report was lost. Errors: [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of
-    /// [`SealedStore::key_for_reading`].
+    /// only the report was lost.
+    ///
+    /// # Errors
+    /// [`KeyError::Refused`], [`KeyError::KeyOfOtherVolume`], and those of [`SealedStore::key_for_reading`].
     pub fn key_for_append<'a>(
         &mut self,
         cartridge: impl Into<Cartridge<'a>>,
@@ -101,7 +115,8 @@ impl SealedStore {
 
     /// The key to read a volume with, whose tag the volume carries. `volser` is that volume, for the error.
     ///
-    /// Errors: [`KeyError::Refused`], [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
+    /// # Errors
+    /// [`KeyError::Refused`], [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`], [`KeyError::Tampered`].
     pub fn key_for_reading(
         &self,
         volser: &Volser,
@@ -128,12 +143,17 @@ impl SealedStore {
     /// Notes that somebody else may know a key: it encrypts no more, and reads what is to be moved under another. Gives
     /// its record.
     ///
-    /// Errors: [`KeyError::KeyDestroyed`], which nobody can know any more.
+    /// # Errors
+    /// [`KeyError::KeyDestroyed`], which nobody can know any more.
     pub fn compromise(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.operate(None, Some(tag), |holdings, _| holdings.compromise(tag, now_ns))
     }
 
     /// Says that a key is to encrypt no more: what is appended to its volume gets another. Gives its record.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`] if there is no such key; [`KeyError::KeyDestroyed`] if it is gone; else the store
+    /// cannot be written.
     pub fn retire(&mut self, tag: &KeyTag, now_ns: i64) -> Result<KeyRecord, KeyError> {
         self.operate(None, Some(tag), |holdings, _| holdings.retire(tag, now_ns))
     }
@@ -141,7 +161,8 @@ impl SealedStore {
     /// Destroys a key: its wrapped bytes are overwritten and cleared out of the file, its record stays. The data that
     /// was encrypted with it is gone for good, unless an export or a copy of the store elsewhere still holds the key.
     ///
-    /// Errors: [`KeyError::NotCleared`] if the key is destroyed and the file could not be rewritten; repeat it then.
+    /// # Errors
+    /// [`KeyError::NotCleared`] if the key is destroyed and the file could not be rewritten; repeat it then.
     pub fn destroy(&mut self, tag: &KeyTag, now_ns: i64) -> Result<Destruction, KeyError> {
         let destruction = self.operate(None, Some(tag), |holdings, _| {
             let gone = holdings.named(tag)?.state == KeyState::Destroyed;

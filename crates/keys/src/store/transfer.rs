@@ -21,6 +21,11 @@ pub enum ExportSelection {
 
 impl SealedStore {
     /// Seals keys into an export that its own passphrase opens and that needs nothing else.
+    ///
+    /// # Errors
+    /// [`KeyError::KeyMissing`], [`KeyError::KeyDestroyed`] and [`KeyError::Refused`] for a key that is named and may
+    /// or can not leave; [`KeyError::EmptyPassphrase`] and [`KeyError::Argon2`] if the passphrase or its cost is
+    /// refused; else the store cannot be read.
     pub fn export(
         &self,
         selection: &ExportSelection,
@@ -65,7 +70,8 @@ impl SealedStore {
     /// repeated. A key that this store has keeps its record; one that was destroyed here stays destroyed. A key that
     /// was filling its volume goes on doing so, unless this store fills that volume with another.
     ///
-    /// Errors: [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], those of
+    /// # Errors
+    /// [`KeyError::WrongExportPassphrase`], [`KeyError::ExportDamaged`], those of
     /// [`Holdings::import`](crate::Holdings::import).
     pub fn import(
         &mut self,
