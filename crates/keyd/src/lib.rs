@@ -1,8 +1,8 @@
 //! A node of the key-management cluster (KMA).
 //!
 //! ```text
-//!  door/       agents and people (HTTP), KMIP, metrics: mutual TLS             identity/  CA, enrolment, certificates
-//!  authority/  roles, quorum queue: who may do what                            audit/     hash-chained log
+//!  authority/  roles, quorum queue: who may do what                            identity/  CA, enrolment, certificates
+//!  service/    the process: routes, KMIP, metrics, what runs beside them       audit/     hash-chained log
 //!  desk/       key lifecycle: the rules of `capstan_keys` over the ledger      journal/   what a node that is cut off has issued
 //!  replica/    the sealed local copy that agents are always answered from      root/      root key: PKCS#11 or a quorum
 //!  kmip/       objects of KMIP clients
@@ -14,7 +14,6 @@ pub mod authority;
 pub mod backup;
 pub mod desk;
 pub mod destruction;
-pub mod door;
 pub mod exposure;
 pub mod family;
 pub mod identity;

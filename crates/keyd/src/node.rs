@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{Name, Period, VolumeKey};
+use capstan_service::clock::WallClock;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -177,9 +178,6 @@ impl From<SealError> for NodeError {
         Self::Desk(error.into())
     }
 }
-
-/// What tells the time: nanoseconds since 1970.
-pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// An unlocked node.
 pub struct Node {

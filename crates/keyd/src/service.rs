@@ -31,7 +31,6 @@ mod last_heard;
 mod low_water;
 mod members;
 mod metrics;
-mod openapi;
 mod peers;
 mod people;
 mod person;
@@ -56,11 +55,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, Serial};
+use capstan_service::clock::WallClock;
+use capstan_service::identity::{Peer, Revocations};
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::Refusal;
 
 use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
-use crate::door::{CameFrom, Refusal};
-use crate::identity::{Peer, Revoked};
-use crate::node::{Node, NodeError, WallClock};
+use crate::node::{Node, NodeError};
 use crate::replica::Judge;
 use crate::root::SealedRoot;
 use crate::state::View;
@@ -168,11 +169,11 @@ fn who(PeerId { kind, name }: &PeerId) -> Who {
     }
 }
 
-fn entry(peer: &Peer, from: CameFrom, deed: crate::audit::Deed) -> Entry {
+fn entry(peer: &Peer, from: RemoteAddress, deed: crate::audit::Deed) -> Entry {
     Entry::new(who(&peer.id), Origin::Address(from.0), deed)
 }
 
-impl Revoked for Service {
+impl Revocations for Service {
     /// A node that is locked cannot read what is revoked; it answers nothing then that a revoked certificate could be
     /// of use for.
     fn is_revoked(&self, serial: &Serial) -> bool {

@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 13] = [
+const ROOMS: [Room; 14] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -48,8 +48,18 @@ const ROOMS: [Room; 13] = [
     Room { name: "capstan-vtl", below: &["capstan-format", "capstan-tape", "capstan-keys"], banned: &TERMINAL },
     // A protocol: what lies behind it is for whoever serves it to say.
     Room { name: "capstan-kmip", below: &[], banned: &["anyhow", "clap", "indicatif", "tokio", "rusqlite", "rustls"] },
+    // Peers and requests, whatever is asked for: no store and no ledger.
+    Room {
+        name: "capstan-service",
+        below: &["capstan-format", "capstan-keys"],
+        banned: &["anyhow", "clap", "indicatif", "rusqlite", "etcd", "kmip"],
+    },
     // A node gives out keys and links no tape code.
-    Room { name: "capstan-keyd", below: &["capstan-format", "capstan-keys", "capstan-kmip"], banned: &["indicatif"] },
+    Room {
+        name: "capstan-keyd",
+        below: &["capstan-format", "capstan-keys", "capstan-kmip", "capstan-service"],
+        banned: &["indicatif"],
+    },
     Room {
         name: "capstan-cli",
         // It acts through the first three, and shows what they say in the words of the rooms below them.

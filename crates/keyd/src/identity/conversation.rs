@@ -9,9 +9,10 @@ use capstan_keys::api::{
     IssuedCertificate, PeerId, Problem,
 };
 use capstan_keys::cluster::{PakeError, PakeKeys, PakeServer};
+use capstan_service::identity::Peer;
 use futures_util::future::BoxFuture;
 
-use super::{Enrolment, EnrolmentId, Peer};
+use super::{Enrolment, EnrolmentId};
 use crate::audit::Origin;
 
 /// A client sends the third message at once; a person has typed before the first.

@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use capstan_keyd::authority::QuorumRule;
-use capstan_keyd::identity::OldestTls;
 use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
 use capstan_keyd::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
 use capstan_keyd::service::{
@@ -15,6 +14,7 @@ use capstan_keyd::service::{
 use capstan_keys::Argon2Cost;
 use capstan_keys::api::{Base64, ClusterId, KmaMember, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
+use capstan_service::identity::OldestTls;
 use serde::Deserialize;
 
 use super::arguments::{Found, Join, Place, Root};

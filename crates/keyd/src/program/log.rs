@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::IsTerminal;
 
 use capstan_keys::Name;
+use capstan_service::listener::ACCESS_LOG;
 use clap::ValueEnum;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -24,7 +25,7 @@ pub(crate) enum LogForm {
 /// what is in it.
 pub(super) fn begin(form: Option<LogForm>, node: &Name) {
     let filter =
-        EnvFilter::try_from_env("KEYD_LOG").unwrap_or_else(|_| EnvFilter::new("info,capstan_keyd::access=warn"));
+        EnvFilter::try_from_env("KEYD_LOG").unwrap_or_else(|_| EnvFilter::new(format!("info,{ACCESS_LOG}=warn")));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let by_itself = if std::io::stderr().is_terminal() { LogForm::Text } else { LogForm::Json };
     let node = node.clone();

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 
 use anyhow::Context;
-use capstan_keyd::door::ShutdownTrigger;
 use capstan_keyd::root::keep_memory_private;
 use capstan_keyd::service::{self, Ended, StateDirectory};
+use capstan_service::shutdown::ShutdownTrigger;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::Run;

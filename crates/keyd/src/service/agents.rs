@@ -11,23 +11,24 @@ use capstan_keys::api::{
     KeyOfVolume, KeyRevoked, KeyTagText, PeerKind, Problem, ReadVolume, RequestId, RevokeKey,
 };
 use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::{Input, Refusal};
 use jiff::Timestamp;
 
-use super::openapi::{Paths, Who};
+use super::access::{NodeRoutes, RouteAccess};
 use super::person::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Outcome};
 use crate::desk::{Answer, DeskError, Operation, recovered};
-use crate::door::{CameFrom, Input, Refusal};
-use crate::identity::Peer;
 use crate::node::{Node, NodeError, Standing};
 use crate::record::{IssuedRecord, unconfirmed_group};
 
 /// The routes of agents.
-pub(super) fn routes() -> Paths {
-    let agent = |words| (Who::Agent, words);
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    let agent = |words| (RouteAccess::Agent, words);
+    NodeRoutes::new()
         .post("/v1/keys/begin", agent("get a key to write a volume with from the beginning of tape"), begin)
         .post("/v1/keys/append", agent("get the key to append to a volume with"), append)
         .post("/v1/keys/read", agent("get a key to read a volume with"), read)
@@ -43,7 +44,7 @@ struct Asking {
     service: Arc<Service>,
     node: Arc<Node>,
     peer: Peer,
-    from: CameFrom,
+    from: RemoteAddress,
     request: RequestId,
 }
 
@@ -68,7 +69,7 @@ struct Drive {
     another: Option<Another>,
 }
 
-type Whence = (Extension<Peer>, Extension<CameFrom>, Extension<RequestId>);
+type Whence = (Extension<Peer>, Extension<RemoteAddress>, Extension<RequestId>);
 
 impl Asking {
     fn new(

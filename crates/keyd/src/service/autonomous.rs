@@ -24,13 +24,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_keys::Name;
+use capstan_service::problem::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::request_id::id_of;
 use super::{Service, StateDirectory};
 use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::PendingId;
-use crate::door::Refusal;
 use crate::node::Node;
 use crate::path::Path;
 use crate::root::{ClusterKeys, OnMachine, OwnUnlock, Pin, RootError};

@@ -27,17 +27,17 @@ use axum::extract::Path as InPath;
 use axum::{Extension, Json};
 use capstan_keys::Name;
 use capstan_keys::api::{Base64, JobSeen, JobStarted, Problem, RequestId};
+use capstan_service::problem::{Input, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::access::NodeRoutes;
 use super::jobs::Progress;
-use super::openapi::Paths;
 use super::person::Person;
 use super::{Service, entry};
 use crate::authority::Act;
 use crate::backup::{BackupError, ClusterRecords, HoldsKeys, Knowledge, Known, check, write_database};
 use crate::desk::Decided;
-use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError, Standing};
 
 pub(super) use self::core::make as make_core;
@@ -83,8 +83,8 @@ pub struct BackupKept {
     pub place: String,
 }
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/backups", Act::ListBackups, list)
         .post("/v1/backups", Act::CreateBackup, make)
         .get("/v1/backups/jobs/{job}", Act::CreateBackup, making)

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use capstan_keys::Name;
 use capstan_keys::api::ClusterId;
 use capstan_keys::cluster::{Identity, IdentityError};
+use capstan_service::identity::OldestTls;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::identity::OldestTls;
 use crate::ledger::{EtcdFiles, EtcdMembers};
 
 /// Who a node is and where: `keyd.toml`.

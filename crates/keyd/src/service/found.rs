@@ -3,6 +3,7 @@
 use capstan_keys::api::{ClusterId, IssuedCertificate, PeerId, PeerKind};
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity, IdentityError, PakeError};
 use capstan_keys::{KeyError, KeyGroup, Name, random};
+use capstan_service::identity::OldestTls;
 use serde_json::Error as JsonError;
 use thiserror::Error;
 
@@ -10,7 +11,7 @@ use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory
 use super::registrar::{CertificateRecord, authority_path, certificate_path, enrolment_path, host_of};
 use super::site_record::SiteRecord;
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
-use crate::identity::{Authority, AuthorityError, AuthorityRecord, Enrolment, OldestTls, random_serial};
+use crate::identity::{Authority, AuthorityError, AuthorityRecord, Enrolment, random_serial};
 use crate::ledger::{Ledger, LedgerError, Outcome, Transaction};
 use crate::path::Path;
 use crate::record::{GroupRecord, KmaRecord};

@@ -19,17 +19,18 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::KeyTagText;
 use capstan_keys::cluster::{ClusterError, Identity, NodeClient, Silence};
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::Refusal;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::openapi::{Paths, Who};
+use super::access::{NodeRoutes, RouteAccess};
 use super::{Service, entry, peers};
 use crate::audit::{Deed, log_files};
-use crate::door::{CameFrom, Refusal};
 use crate::exposure::{Handed, Lack, Unread};
-use crate::identity::Peer;
 use crate::node::Node;
 
 /// Keys of one answer: some megabytes at most.
@@ -41,8 +42,12 @@ const PATIENCE_IN_ALL: Duration = Duration::from_secs(7);
 const SEARCHED: Deed = Deed::named("log-searched");
 
 /// The routes of nodes among themselves.
-pub(super) fn routes() -> Paths {
-    Paths::new().get("/v1/handed", (Who::Kma, "get which keys were handed out, by this node's audit log"), told)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().get(
+        "/v1/handed",
+        (RouteAccess::Kma, "get which keys were handed out, by this node's audit log"),
+        told,
+    )
 }
 
 /// Which keys are asked for: those of an agent, or all.
@@ -93,7 +98,7 @@ struct Told {
 async fn told(
     State(service): State<Arc<Service>>,
     Extension(peer): Extension<Peer>,
-    Extension(from): Extension<CameFrom>,
+    Extension(from): Extension<RemoteAddress>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Told>, Refusal> {
     peers::asked_by_node(&service, &peer)?;

@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::{JobSeen, JobStarted, Problem, RequestId};
+use capstan_service::problem::Refusal;
 use tracing::Instrument;
-
-use crate::door::Refusal;
 
 /// One kind of job.
 pub(super) struct Jobs<T> {

@@ -6,8 +6,8 @@
 //!                                        '---- decided anew <-------' conflict, or the answer was lost
 //! ```
 //! What was decided is committed before it is noted, and noted before it is answered. A node that is cut off answers
-//! what changes nothing. Every message must be whole so many seconds after its first byte ([`Limits::request`]), and
-//! its answer be taken in so many more.
+//! what changes nothing. Every message must be whole so many seconds after its first byte
+//! ([`ListenerLimits::request`]), and its answer be taken in so many more.
 
 mod audit;
 mod desk;
@@ -17,6 +17,9 @@ use std::io;
 use std::sync::Arc;
 
 use capstan_kmip::{HEADER_LEN, message_len};
+use capstan_service::identity::Gate;
+use capstan_service::listener::{ConnectionState, ListenerLimits, PeerConnection, serve_streams};
+use capstan_service::shutdown::Shutdown;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -25,8 +28,6 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::Service;
-use crate::door::{Limits, Shutdown, Standing, Visit, serve_streams};
-use crate::identity::Gate;
 
 pub(super) use quota::Quotas;
 
@@ -50,23 +51,26 @@ pub(super) async fn serve(
     gate: Gate,
     shutdown: Shutdown,
 ) {
-    let limits =
-        Limits { connections_max: CONNECTIONS_MAX, peer_connections_max: PEER_CONNECTIONS_MAX, ..Limits::default() };
-    let tally = service.metrics.door("kmip");
+    let limits = ListenerLimits {
+        connections_max: CONNECTIONS_MAX,
+        peer_connections_max: PEER_CONNECTIONS_MAX,
+        ..ListenerLimits::default()
+    };
+    let counts = service.metrics.connections.of("kmip");
     let room = Arc::new(Semaphore::new(LARGE_BYTES / UNIT));
     let handle = {
         let gate = gate.clone();
-        move |visit: Visit, shutdown: Shutdown| {
+        move |connection: PeerConnection, shutdown: Shutdown| {
             let (service, gate, room) = (service.clone(), gate.clone(), room.clone());
             async move {
-                let from = visit.from;
-                if let Err(error) = converse(&service, &gate, limits, &room, visit, shutdown).await {
+                let from = connection.from;
+                if let Err(error) = converse(&service, &gate, limits, &room, connection, shutdown).await {
                     tracing::debug!(%from, %error, "a KMIP connection ended");
                 }
             }
         }
     };
-    serve_streams(listener, tls, gate, limits, tally, shutdown, handle).await;
+    serve_streams(listener, tls, gate, limits, counts, shutdown, handle).await;
 }
 
 /// What comes after an answer.
@@ -81,24 +85,24 @@ enum Then {
 async fn converse(
     service: &Arc<Service>,
     gate: &Gate,
-    limits: Limits,
+    limits: ListenerLimits,
     room: &Semaphore,
-    visit: Visit,
+    connection: PeerConnection,
     mut shutdown: Shutdown,
 ) -> io::Result<()> {
-    let Visit { peer, from, mut stream, place } = visit;
+    let PeerConnection { peer, from, mut stream, permit } = connection;
     loop {
         let mut header = [0; HEADER_LEN];
         let first = tokio::select! {
             biased;
-            () = place.shown_out() => return Ok(()),
+            () = permit.evicted() => return Ok(()),
             () = shutdown.begun() => return Ok(()),
             read = timeout(limits.idle, stream.read(&mut header)) => read??,
         };
         if first == 0 {
             return Ok(());
         }
-        place.stands(Standing::Busy);
+        permit.set_state(ConnectionState::Busy);
         let request = timeout(limits.request, receive(&mut stream, room, header, first)).await??;
         let (request, whole) = match &request {
             Received::Message { message: request, .. } => (request.as_slice(), Then::GoOn),
@@ -119,7 +123,7 @@ async fn converse(
             return Ok(());
         }
         service.commit_notes(&peer.id.name, said.notes).await;
-        place.stands(Standing::Idle);
+        permit.set_state(ConnectionState::Idle);
     }
 }
 

@@ -6,28 +6,30 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use capstan_keys::Name;
 use capstan_keys::api::{AutonomousUnlock, KmaListed, KmaMember, KmaState, PeerKind, Problem};
+use capstan_service::health::Readiness;
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::{Input, Refusal};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::access::{NodeRoutes, RouteAccess};
 use super::autonomous::AutonomousRecord;
-use super::openapi::{Paths, Who};
 use super::shares::Unlock;
 use super::unlock::{UNLOCK, said};
 use super::{KmaSettings, Service, entry};
 use crate::authority::Act;
-use crate::door::{CameFrom, Input, Readiness, Refusal};
-use crate::identity::Peer;
 use crate::node::{Removal, Standing};
 use crate::record::KmaRecord;
 use crate::state::View;
 
 /// The routes that are there while the node is locked as well.
-pub(super) fn routes() -> Paths {
-    Paths::new()
-        .get("/v1/kmas", (Who::AgentKmaOr(Act::ListKmas), "list the nodes of the cluster"), kmas)
-        .get("/v1/status", (Who::KmaOr(Act::ReadStatus), "ask how this node is"), status)
-        .post("/v1/unlock", (Who::User, "give a holder's share of the root key to this node"), unlock)
-        .get("/v1/root", (Who::Kma, "get the sealed root key, to join"), root)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
+        .get("/v1/kmas", (RouteAccess::AgentKmaOr(Act::ListKmas), "list the nodes of the cluster"), kmas)
+        .get("/v1/status", (RouteAccess::KmaOr(Act::ReadStatus), "ask how this node is"), status)
+        .post("/v1/unlock", (RouteAccess::User, "give a holder's share of the root key to this node"), unlock)
+        .get("/v1/root", (RouteAccess::Kma, "get the sealed root key, to join"), root)
 }
 
 async fn kmas(State(service): State<Arc<Service>>) -> Json<Vec<KmaListed>> {
@@ -120,7 +122,7 @@ fn moved(record: &KmaRecord, address: &str, site: &str) -> Option<String> {
 /// the shares are what counts.
 async fn unlock(
     State(service): State<Arc<Service>>,
-    (Extension(peer), Extension(from)): (Extension<Peer>, Extension<CameFrom>),
+    (Extension(peer), Extension(from)): (Extension<Peer>, Extension<RemoteAddress>),
     Input(asked): Input<Unlock>,
 ) -> Result<Json<Value>, Refusal> {
     if peer.id.kind != PeerKind::User {

@@ -18,59 +18,31 @@
 //! unless `metrics_listen` says where, and belongs on loopback or on a network of watchers.
 
 mod look;
-mod requests;
-mod serve;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use capstan_service::metrics::{ConnectionMetrics, MetricsSource, RequestMetrics, register};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
-use super::KmaSettings;
-use crate::door::Tally;
+use super::{KmaSettings, Service};
 
 pub(super) use look::look_now_and_then;
-pub(super) use requests::counted;
-pub(super) use serve::serve;
-
-/// Bounds of the latency histograms, in seconds: 5 ms is what a get is promised in, 15 s is what a request may take.
-const LATENCY_SECONDS: [f64; 13] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0];
 
 /// Seconds, with fractions.
 type Seconds = Gauge<f64, AtomicU64>;
-
-/// A request, by where it went and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    method: String,
-    route: String,
-    /// The HTTP status, or `unfinished`.
-    result: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
-    method: String,
-    route: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KmipOperation {
     operation: &'static str,
     /// `Success`, or the standard's reason.
     result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Door {
-    door: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -91,13 +63,9 @@ struct OfKma {
 /// Everything that is counted and measured.
 pub(super) struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
-    latency: Family<Route, Histogram>,
+    pub(super) requests: RequestMetrics,
+    pub(super) connections: ConnectionMetrics,
     kmip: Family<KmipOperation, Counter>,
-    open: Family<Door, Gauge>,
-    accepted: Family<Door, Counter>,
-    refused: Family<Door, Counter>,
-    shown_out: Family<Door, Counter>,
     gauges: Gauges,
 }
 
@@ -136,16 +104,11 @@ struct Gauges {
 
 impl Metrics {
     pub(super) fn new(settings: &KmaSettings) -> Arc<Self> {
-        let latency = || Histogram::new(LATENCY_SECONDS);
         let mut metrics = Self {
             registry: Registry::with_prefix("keyd"),
-            requests: Family::default(),
-            latency: Family::new_with_constructor(latency),
+            requests: RequestMetrics::default(),
+            connections: ConnectionMetrics::default(),
             kmip: Family::default(),
-            open: Family::default(),
-            accepted: Family::default(),
-            refused: Family::default(),
-            shown_out: Family::default(),
             gauges: Gauges::default(),
         };
         let info = vec![
@@ -157,28 +120,11 @@ impl Metrics {
         ];
         let registry = &mut metrics.registry;
         registry.register("node", "The node that speaks", Info::new(info));
-        registered(registry, "requests", "Requests, by route and what came of them", &metrics.requests);
-        registered(registry, "request_seconds", "How long requests took, by route", &metrics.latency);
-        registered(registry, "kmip_operations", "Items of KMIP requests, by operation and result", &metrics.kmip);
-        registered(registry, "connections_open", "Connections that are open, by door", &metrics.open);
-        registered(registry, "connections", "Connections that were given a place, by door", &metrics.accepted);
-        let help = "Connections that were dropped because every place was taken by a request, by door";
-        registered(registry, "connections_refused", help, &metrics.refused);
-        let help = "Connections that gave way to others while they were idle, by door";
-        registered(registry, "connections_shown_out", help, &metrics.shown_out);
+        metrics.requests.register(registry);
+        register(registry, "kmip_operations", "Items of KMIP requests, by operation and result", &metrics.kmip);
+        metrics.connections.register(registry);
         metrics.gauges.register(registry);
         Arc::new(metrics)
-    }
-
-    /// The counts of a door.
-    pub(super) fn door(&self, door: &'static str) -> Tally {
-        let door = Door { door };
-        Tally {
-            open: self.open.get_or_create(&door).clone(),
-            accepted: self.accepted.get_or_create(&door).clone(),
-            refused: self.refused.get_or_create(&door).clone(),
-            shown_out: self.shown_out.get_or_create(&door).clone(),
-        }
     }
 
     /// An item of a KMIP request came to this.
@@ -197,10 +143,13 @@ impl Metrics {
     pub(super) fn own_certificate(&self, not_after_ns: i64) {
         self.gauges.own_certificate.set(seconds(not_after_ns));
     }
+}
 
-    fn text(&self) -> Result<String, std::fmt::Error> {
+impl MetricsSource for Service {
+    fn metrics_text(&self) -> Result<String, std::fmt::Error> {
+        self.look_at_standing();
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode(&mut text, &self.metrics.registry)?;
         Ok(text)
     }
 }
@@ -208,22 +157,22 @@ impl Metrics {
 impl Gauges {
     fn register(&self, registry: &mut Registry) {
         let of = "Keys of this node's pool: ready, reserve (for when it is cut off), waiting to be stored twice";
-        registered(registry, "pool_keys", of, &self.pool);
+        register(registry, "pool_keys", of, &self.pool);
         let of = "Keys that were issued, by the state on record; time may have moved them on";
-        registered(registry, "keys", of, &self.keys);
-        registered(
+        register(registry, "keys", of, &self.keys);
+        register(
             registry,
             "peer_held_revision",
             "How far another node says its disk holds the ledger",
             &self.peer_held,
         );
         let of = "For how long the oldest key of this node's pool has waited to be held by that node";
-        registered(registry, "peer_held_waiting_seconds", of, &self.peer_waits);
+        register(registry, "peer_held_waiting_seconds", of, &self.peer_waits);
         let of = "When the first certificate ends whose peer has no later one, by kind of peer; 0 if there is none";
-        registered(registry, "certificate_end_timestamp_seconds", of, &self.certificate);
+        register(registry, "certificate_end_timestamp_seconds", of, &self.certificate);
         let of = "Agents, people, KMIP clients and nodes whose last certificate has ended";
-        registered(registry, "peers_without_certificate", of, &self.ended);
-        registered(
+        register(registry, "peers_without_certificate", of, &self.ended);
+        register(
             registry,
             "majority_heard_timestamp_seconds",
             "When the ledger's majority was heard last",
@@ -264,13 +213,9 @@ impl Gauges {
             ("ledger_quota_bytes", "How much a member of etcd takes at most", &self.ledger_quota),
             ("ledger_full", "1 if etcd has met its quota and takes no change any more", &self.ledger_full),
         ] {
-            registered(registry, name, help, gauge);
+            register(registry, name, help, gauge);
         }
     }
-}
-
-fn registered<M: Metric + Clone>(registry: &mut Registry, name: &'static str, help: &'static str, metric: &M) {
-    registry.register(name, help, metric.clone());
 }
 
 /// Whole seconds since 1970.

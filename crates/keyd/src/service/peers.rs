@@ -15,14 +15,14 @@ use axum::{Extension, Json};
 use capstan_keys::api::{Base64, PeerKind, Problem, Serial};
 use capstan_keys::cluster::{ClusterError, Identity, NodeClient};
 use capstan_keys::{Name, Secret};
+use capstan_service::identity::{Peer, REVOKED};
+use capstan_service::problem::{Input, Refusal};
 use futures_util::future::{BoxFuture, join_all};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Service;
-use super::openapi::{Paths, Who};
-use crate::door::{Input, REVOKED, Refusal};
-use crate::identity::Peer;
+use super::access::{NodeRoutes, RouteAccess};
 use crate::journal::{JournalCopy, JournalError};
 use crate::node::{self, Noted, Peers, read_notes};
 use crate::root::ClusterKeys;
@@ -102,10 +102,10 @@ pub(super) struct HeldCopy {
 }
 
 /// The routes of nodes among themselves.
-pub(super) fn routes() -> Paths {
-    Paths::new()
-        .post("/v1/journals", (Who::Kma, "leave the newest part of one's own journal with this node"), keep)
-        .get("/v1/journals/{after}", (Who::Kma, "get back what this node has of one's own journal"), give_back)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
+        .post("/v1/journals", (RouteAccess::Kma, "leave the newest part of one's own journal with this node"), keep)
+        .get("/v1/journals/{after}", (RouteAccess::Kma, "get back what this node has of one's own journal"), give_back)
 }
 
 /// Holds whoever asks to being a node of the cluster.

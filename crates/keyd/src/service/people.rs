@@ -38,10 +38,11 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use capstan_keys::Name;
+use capstan_service::openapi::RequestPart;
+use capstan_service::problem::Refusal;
 
-use super::openapi::{Asked, Paths};
+use super::access::NodeRoutes;
 use super::person::{Person, broken, rule_of, users_of};
-use crate::door::Refusal;
 use crate::time::time;
 
 pub(super) use anchors::keep_anchors;
@@ -49,8 +50,8 @@ pub(super) use arriving::Arriving;
 pub(super) use renewal::renew_own;
 
 /// The routes of people.
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .merge(peers::routes())
         .merge(kmas::routes())
         .merge(material::routes())
@@ -71,7 +72,7 @@ pub(super) fn routes() -> Paths {
 /// The only part of a path that varies.
 struct Of<T>(T);
 
-impl<T> Asked for Of<T> {}
+impl<T> RequestPart for Of<T> {}
 
 impl<T: FromStr, S: Send + Sync> FromRequestParts<S> for Of<T> {
     type Rejection = Refusal;

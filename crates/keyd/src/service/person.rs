@@ -5,14 +5,15 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use capstan_keys::api::{PeerKind, Problem, RequestId};
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::Refusal;
 
-use super::access::Who;
+use super::access::RouteAccess;
 use super::{Service, entry};
 use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::{Act, CertificateSerial, Denied, Permission, QuorumRule, Refused, Unworkable, User, Users, may};
 use crate::desk::Decided;
-use crate::door::{CameFrom, Refusal};
-use crate::identity::Peer;
 use crate::node::Node;
 use crate::state::View;
 
@@ -24,7 +25,7 @@ pub(super) struct Person {
     pub(super) node: Arc<Node>,
     pub(super) user: User,
     pub(super) peer: Peer,
-    pub(super) from: CameFrom,
+    pub(super) from: RemoteAddress,
     pub(super) request: RequestId,
 }
 
@@ -34,7 +35,7 @@ impl FromRequestParts<Arc<Service>> for Person {
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Refusal> {
         let known = &parts.extensions;
         let (Some(peer), Some(&from), Some(&request)) =
-            (known.get::<Peer>().cloned(), known.get::<CameFrom>(), known.get::<RequestId>())
+            (known.get::<Peer>().cloned(), known.get::<RemoteAddress>(), known.get::<RequestId>())
         else {
             return Err(Refusal::failed());
         };
@@ -48,7 +49,7 @@ impl FromRequestParts<Arc<Service>> for Person {
 }
 
 /// The user that a person is. A stranger is noted.
-async fn identified(service: &Service, node: &Node, peer: &Peer, from: CameFrom) -> Result<User, Refusal> {
+async fn identified(service: &Service, node: &Node, peer: &Peer, from: RemoteAddress) -> Result<User, Refusal> {
     let users = node.view(users_of)?;
     match users.identify(&CertificateSerial::from(peer.serial)).cloned() {
         Ok(user) if user.name == peer.id.name => Ok(user),
@@ -61,25 +62,25 @@ async fn identified(service: &Service, node: &Node, peer: &Peer, from: CameFrom)
     }
 }
 
-/// Holds whoever asks to what a route was said to be for. A node that is locked knows nobody: what it answers then, it
+/// Holds whoever asks to what a route is for. A node that is locked knows nobody: what it answers then, it
 /// answers whoever is of the kind.
-pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who: Who) -> Result<(), Refusal> {
-    match who {
-        Who::Person(act) => {
+pub(super) async fn authorize(parts: &mut Parts, service: &Arc<Service>, access: RouteAccess) -> Result<(), Refusal> {
+    match access {
+        RouteAccess::Person(act) => {
             Person::from_request_parts(parts, service).await?.permitted(act).await?;
         }
-        Who::PersonOr(act, other) => {
+        RouteAccess::PersonOr(act, other) => {
             let person = Person::from_request_parts(parts, service).await?;
             let either = if may(&person.user, act).is_ok() { act } else { other };
             person.permitted(either).await?;
         }
-        Who::AgentKmaOr(act) | Who::KmaOr(act) => {
+        RouteAccess::AgentKmaOr(act) | RouteAccess::KmaOr(act) => {
             let known = &parts.extensions;
-            let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<CameFrom>()) else {
+            let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<RemoteAddress>()) else {
                 return Err(Refusal::failed());
             };
-            match (peer.id.kind, who) {
-                (PeerKind::Kma, _) | (PeerKind::Agent, Who::AgentKmaOr(_)) => return Ok(()),
+            match (peer.id.kind, access) {
+                (PeerKind::Kma, _) | (PeerKind::Agent, RouteAccess::AgentKmaOr(_)) => return Ok(()),
                 (PeerKind::User, _) => {}
                 _ => return Err(Refusal::forbidden(format!("{} does not need that: it is not told.", peer.id))),
             }
@@ -92,7 +93,7 @@ pub(super) async fn held_to_table(parts: &mut Parts, service: &Arc<Service>, who
             }
         }
         // Their handlers know them by their certificates.
-        Who::Member | Who::Agent | Who::Kma | Who::User | Who::Stranger => {}
+        RouteAccess::Member | RouteAccess::Agent | RouteAccess::Kma | RouteAccess::User | RouteAccess::Stranger => {}
     }
     Ok(())
 }

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Secret;
+use capstan_service::clock::WallClock;
 
 use super::Service;
 use super::backups::{is_of_backup, tell_what_is_backed_up};
 use super::peers::{Copies, OtherNodes};
 use crate::journal::Journal;
 use crate::ledger::{Change, Changes, Entry, Ledger};
-use crate::node::{DoubtKind, LastHeard, Node, NodeSettings, SealedJournal, WallClock};
+use crate::node::{DoubtKind, LastHeard, Node, NodeSettings, SealedJournal};
 use crate::replica::{Delivery, PackedRecords};
 use crate::root::ClusterKeys;
 

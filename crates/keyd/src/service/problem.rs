@@ -2,9 +2,9 @@
 
 use capstan_keys::api::Problem;
 use capstan_keys::{KeyError, Name};
+use capstan_service::problem::Refusal;
 
 use crate::desk::DeskError;
-use crate::door::Refusal;
 use crate::node::NodeError;
 
 /// The kind of what is refused since the ledger takes no more.

@@ -20,18 +20,18 @@ use axum::Json;
 use axum::extract::{Extension, Path as InPath};
 use capstan_keys::Name;
 use capstan_keys::api::{JobSeen, JobStarted, RequestId};
+use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::access::NodeRoutes;
 use super::jobs::Progress;
-use super::openapi::Paths;
 use super::person::Person;
 use super::{Service, entry};
 use crate::audit::Entry;
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::door::Refusal;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::state::View;
@@ -113,8 +113,12 @@ pub struct Unproved {
     pub why: String,
 }
 
-pub(super) fn routes() -> Paths {
-    Paths::new().post("/v1/proof", Act::ProveRetrieval, prove).get("/v1/proof/jobs/{job}", Act::ProveRetrieval, proving)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().post("/v1/proof", Act::ProveRetrieval, prove).get(
+        "/v1/proof/jobs/{job}",
+        Act::ProveRetrieval,
+        proving,
+    )
 }
 
 /// Proves this node's copy now and then, as long as it runs.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use capstan_keys::Name;
 use capstan_keys::api::{EnrolmentOpened, PeerId, PeerKind, Problem, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,6 @@ use super::shares::{TokenPin, Unlock};
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::authority::{Standing, User};
 use crate::desk::Decided;
-use crate::door::Refusal;
 use crate::identity::Enrolment;
 use crate::path::Path;
 use crate::root::{Opens, Pin, Token, Unlocking, UnlockingStage};

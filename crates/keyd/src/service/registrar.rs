@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
 use capstan_keys::cluster::PeerCertificate;
+use capstan_service::identity::Peer;
+use capstan_service::problem::Refusal;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +24,9 @@ use super::{Service, who};
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
 use crate::authority::{CertificateSerial, Standing, User};
 use crate::desk::Decided;
-use crate::door::Refusal;
 use crate::identity::{
     Authority, AuthorityError, AuthorityKey, AuthorityRecord, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued,
-    Peer, Registrar, random_serial,
+    Registrar, random_serial,
 };
 use crate::node::{Node, NodeError};
 use crate::path::Path;

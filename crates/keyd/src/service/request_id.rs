@@ -1,7 +1,8 @@
 //! Requests by their ids and digests, as people type them.
 
+use capstan_service::problem::Refusal;
+
 use crate::authority::{PendingId, RequestDigest};
-use crate::door::Refusal;
 
 pub(super) fn id_of(text: &str) -> Result<PendingId, Refusal> {
     bytes_of(text).map(PendingId)

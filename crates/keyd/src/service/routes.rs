@@ -6,14 +6,34 @@ use axum::Json;
 use capstan_keys::api::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
 };
+use capstan_service::openapi::{ApiInfo, ApiMethod, document};
+use capstan_service::problem::{Input, Refusal};
 use serde_json::Value;
 
-use super::openapi::{Method, Paths, Who, document};
+use super::access::{NodeRoutes, RouteAccess};
 use super::{agents, backups, handed, members, peers, people, proof};
-use crate::door::{Input, Refusal};
+
+const INFO: ApiInfo = ApiInfo {
+    title: "Capstan key cluster",
+    version: "1",
+    description: "Keys for tape drives, and what people do about them. All of it over mutual TLS 1.3: the certificate says who asks \
+        (a drive, a person, a node), and the table of roles what they may. What takes a quorum is answered with a request that waits for \
+        approvals. Errors are problems (RFC 9457); their kinds, listed in docs/KEYS.md, never change. Times are RFC 3339, identifiers and tags \
+        hexadecimal, other bytes base64. A field that is not known is to be passed over.",
+    server: "localhost:7443",
+    server_description: "Any node of the cluster",
+    tags: &[
+        ("agents", "For drives"),
+        ("people", "For people, by their roles"),
+        ("nodes", "For nodes among themselves"),
+        ("members", "For whoever has a certificate of the cluster"),
+        ("strangers", "For whoever has a one-time passphrase: on a port of its own"),
+    ],
+    certificate: "A certificate that the cluster's own authority made out at enrolment (`keyd enrol`)",
+};
 
 /// All that this service answers to members.
-pub(super) fn paths() -> Paths {
+pub(super) fn routes() -> NodeRoutes {
     agents::routes()
         .merge(members::routes())
         .merge(peers::routes())
@@ -21,13 +41,13 @@ pub(super) fn paths() -> Paths {
         .merge(people::routes())
         .merge(backups::routes())
         .merge(proof::routes())
-        .get("/v1/openapi.json", (Who::Member, "read this document"), async || Json(openapi()))
+        .get("/v1/openapi.json", (RouteAccess::Member, "read this document"), async || Json(openapi()))
 }
 
 /// The document: every route of a node, what it takes and gives, and who may ask.
 pub fn openapi() -> Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    let made = || document(&doors(paths()).operations);
+    let made = || document(&INFO, &with_listeners(routes()));
     DOCUMENT.get_or_init(made).clone()
 }
 
@@ -36,17 +56,22 @@ type Begin = fn(Input<BeginEnrolment>) -> std::future::Ready<Result<Json<Enrolme
 type Finish = fn(Input<FinishEnrolment>) -> std::future::Ready<Result<Json<EnrolmentFinished>, Refusal>>;
 type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
 
-/// What the doors answer by themselves: [`crate::door::renewal_routes`], [`crate::door::health_routes`],
-/// [`crate::door::enrolment_routes`].
-fn doors(paths: Paths) -> Paths {
+/// What the listeners answer by themselves: [`crate::identity::renewal_routes`],
+/// [`capstan_service::health::health_routes`], [`crate::identity::enrolment_routes`].
+fn with_listeners(routes: NodeRoutes) -> NodeRoutes {
     let health: Health = || unreachable!("it is asked for its type alone");
     let renew: Renew = |_| unreachable!("it is asked for its type alone");
     let begin: Begin = |_| unreachable!("it is asked for its type alone");
     let finish: Finish = |_| unreachable!("it is asked for its type alone");
-    paths
-        .said_by_door(Method::Get, "/healthz", (Who::Member, "ask whether the node lives"), health)
-        .said_by_door(Method::Get, "/readyz", (Who::Member, "ask whether the node can serve agents"), health)
-        .said_by_door(Method::Post, "/v1/certificates/renew", (Who::Member, "renew one's own certificate"), renew)
-        .said_by_door(Method::Post, "/v1/enrolments/begin", (Who::Stranger, "begin to enrol"), begin)
-        .said_by_door(Method::Post, "/v1/enrolments/finish", (Who::Stranger, "finish to enrol"), finish)
+    routes
+        .documented(ApiMethod::Get, "/healthz", (RouteAccess::Member, "ask whether the node lives"), health)
+        .documented(ApiMethod::Get, "/readyz", (RouteAccess::Member, "ask whether the node can serve agents"), health)
+        .documented(
+            ApiMethod::Post,
+            "/v1/certificates/renew",
+            (RouteAccess::Member, "renew one's own certificate"),
+            renew,
+        )
+        .documented(ApiMethod::Post, "/v1/enrolments/begin", (RouteAccess::Stranger, "begin to enrol"), begin)
+        .documented(ApiMethod::Post, "/v1/enrolments/finish", (RouteAccess::Stranger, "finish to enrol"), finish)
 }

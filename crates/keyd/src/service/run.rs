@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::http::HeaderValue;
@@ -11,6 +11,12 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use capstan_keys::api::EPOCH_HEADER;
 use capstan_keys::cluster::Identity;
+use capstan_service::clock::system_clock;
+use capstan_service::health::health_routes;
+use capstan_service::identity::{Gate, PresentedCertificate, enrolment_tls, member_tls, member_tls_from};
+use capstan_service::listener::{ListenerLimits, serve_enrolment, serve_members};
+use capstan_service::metrics::serve_metrics;
+use capstan_service::shutdown::Shutdown;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -22,10 +28,9 @@ use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
 use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, people, proof, room, routes};
 use crate::audit::AuditLog;
-use crate::door::{Limits, Shutdown, enrolment_routes, health_routes, renewal_routes, serve_members, serve_strangers};
-use crate::identity::{Gate, PresentedCertificate, SystemClock, kmip_tls, member_tls, stranger_tls};
+use crate::identity::{enrolment_routes, renewal_routes};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger, QUOTA_BYTES};
-use crate::node::{NodeSettings, Standing, WallClock};
+use crate::node::{NodeSettings, Standing};
 use crate::replica::{Delivery, Freshness, PackedRecords, Replica, follow};
 use crate::root::SealedRoot;
 
@@ -53,7 +58,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         "the backup that a restore has made of a replica cannot be overwritten: a key that is destroyed would outlive it in \
          replica.backup or replica.backup.partial of the state directory. Destroy them (`shred -u`) and start the node again",
     )?;
-    let clock: WallClock = Arc::new(now_ns);
+    let clock = system_clock();
     let ledger =
         EtcdLedger::new(&settings.cluster.to_string(), &settings.etcd.members()?, EtcdTiming::default()).await?;
     let ledger: Arc<dyn Ledger> = Arc::new(ledger.with_quota(settings.etcd.quota_bytes.unwrap_or(QUOTA_BYTES)));
@@ -65,7 +70,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     records.close(replica.applied().unwrap_or(0));
     let sealed_root = SealedRoot::read(&directory.root())?;
     let identity = Identity::load(&directory.identity())?;
-    let audit = AuditLog::open(&directory.audit(), &settings.name, now_ns())?;
+    let audit = AuditLog::open(&directory.audit(), &settings.name, clock())?;
     let noted = last_heard::Noted::of(directory.last_heard(), &settings.cluster, &settings.name);
     let opening = Opening {
         ledger: ledger.clone(),
@@ -111,7 +116,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         metrics: metrics.clone(),
         room: room::RoomSeen::default(),
         quotas,
-        clock,
+        clock: clock.clone(),
     });
     if let Err(error) = service.backups.sweep() {
         tracing::warn!(%error, "a backup that nobody can fetch any more is still in the state directory");
@@ -121,17 +126,16 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let settings = &service.settings;
     let listener = listen(&settings.listen)?;
     let presented = PresentedCertificate::new(&identity)?;
-    let clock = Arc::new(SystemClock);
     let tls = member_tls(presented.clone(), identity.authority_der().clone(), clock.clone())?;
     let oldest = settings.kmip_tls_oldest;
-    let kmip_tls = kmip_tls(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
+    let kmip_tls = member_tls_from(presented.clone(), identity.authority_der().clone(), clock.clone(), oldest)?;
     let gate = Gate::new(settings.cluster, service.clone(), clock);
     let registrar = Arc::new(Registry::of(Arc::downgrade(&service)));
-    let routes = routes::paths()
+    let routes = routes::routes()
         .served_by(service.clone())
         .merge(renewal_routes(registrar.clone()))
         .merge(health_routes(service.clone()));
-    let routes = metrics::counted(routes, metrics.clone());
+    let routes = metrics.requests.count(routes);
     // An agent that has heard of a newer epoch takes nothing from this node.
     let epoch = HeaderValue::from(settings.epoch);
     let routes = routes.layer(map_response(move |mut answer: Response| {
@@ -148,17 +152,17 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
     let watched_at = settings.metrics_listen.as_deref().map(listen).transpose()?;
     let watchers = async {
         let Some(listener) = watched_at else { return std::future::pending().await };
-        metrics::serve(service.clone(), listener, shutdown.clone()).await;
+        serve_metrics(service.clone(), listener, shutdown.clone()).await;
     };
-    let tally = metrics.door("members");
+    let counts = metrics.connections.of("members");
     let members =
-        serve_members(listener, tls.clone(), gate.clone(), routes, Limits::default(), tally, shutdown.clone());
+        serve_members(listener, tls.clone(), gate.clone(), routes, ListenerLimits::default(), counts, shutdown.clone());
     let strangers = async {
         let Some(address) = &settings.enrol_listen else { return std::future::pending().await };
         let listener = listen(address)?;
-        let routes = metrics::counted(enrolment_routes(registrar.clone(), settings.cluster), metrics.clone());
-        let (tls, tally) = (stranger_tls(presented.clone())?, metrics.door("strangers"));
-        serve_strangers(listener, tls, routes, Limits::strangers(), tally, shutdown.clone()).await;
+        let routes = metrics.requests.count(enrolment_routes(registrar.clone(), settings.cluster));
+        let (tls, counts) = (enrolment_tls(presented.clone())?, metrics.connections.of("strangers"));
+        serve_enrolment(listener, tls, routes, ListenerLimits::enrolment(), counts, shutdown.clone()).await;
         anyhow::Ok(())
     };
 
@@ -217,7 +221,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
 fn listen(address: &str) -> anyhow::Result<TcpListener> {
     let refused = || format!("cannot listen at {address}: name another address in keyd.toml");
     let address: SocketAddr = address.parse().with_context(refused)?;
-    crate::door::listen(address).with_context(refused)
+    capstan_service::listener::listen(address).with_context(refused)
 }
 
 /// Passes on when the majority was heard. It never ends: a ledger that is not followed any more says nothing more, and
@@ -280,9 +284,4 @@ async fn tend(service: &Service) {
             tokio::time::sleep(pause).await;
         }
     }
-}
-
-fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
+use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -25,7 +26,6 @@ use super::phase::Phase;
 use super::reenrol::Reenrol;
 use super::shares::{TokenPin, Unlock};
 use crate::audit::{Deed, Entry, Origin, Outcome, Who};
-use crate::door::Refusal;
 use crate::node::Node;
 use crate::replica::PackedRecords;
 use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Token, UnlockingStage};

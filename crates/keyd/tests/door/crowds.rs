@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_keyd::door::Limits;
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::ClusterClient;
+use capstan_service::listener::ListenerLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::node::{Node, Site};
@@ -92,7 +92,7 @@ fn slowest(client: &ClusterClient) -> Duration {
 #[test]
 fn ten_thousand_idle_connections_keep_nobody_out() {
     let site = Site::new();
-    let limits = Limits { handshake: Duration::from_secs(120), ..Limits::default() };
+    let limits = ListenerLimits { handshake: Duration::from_secs(120), ..ListenerLimits::default() };
     let node = Node::start(&site, "KMA1", limits);
     let addresses = [node.address.to_string()];
     let client = ClusterClient::open(&site.identity("agent/GOOD"), &addresses, "").unwrap();
@@ -124,7 +124,7 @@ fn ten_thousand_idle_connections_keep_nobody_out() {
 #[test]
 fn a_full_door_shows_the_quiet_out() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits { connections_max: 50, ..Limits::default() });
+    let node = Node::start(&site, "KMA1", ListenerLimits { connections_max: 50, ..ListenerLimits::default() });
     let addresses = [node.address.to_string()];
     let client = ClusterClient::open(&site.identity("agent/GOOD"), &addresses, "").unwrap();
     let mut strangers: Vec<_> = (0..200).map(|_| TcpStream::connect(node.address).unwrap()).collect();

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_keyd::door::Limits;
-use capstan_keyd::identity::{PresentedCertificate, stranger_tls};
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::{ClusterClient, ClusterError, EnrolmentPassphrase, PakeError, enrol, provider};
+use capstan_service::identity::{PresentedCertificate, enrolment_tls};
+use capstan_service::listener::ListenerLimits;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -33,7 +33,7 @@ fn problem(result: Result<capstan_keys::cluster::Identity, ClusterError>) -> Str
 #[test]
 fn an_agent_enrols_once_and_is_served() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
     let identity = enrol(&node.strangers.to_string(), drive(), again(&passphrase)).unwrap();
     assert_eq!(identity.certificate().peer, drive());
@@ -46,7 +46,7 @@ fn an_agent_enrols_once_and_is_served() {
 #[test]
 fn a_passphrase_is_not_locked_by_those_who_do_not_know_it() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let right = site.open_enrolment("agent/DRIVE1");
     for _ in 0..8 {
         let wrong = EnrolmentPassphrase::random().unwrap();
@@ -65,7 +65,7 @@ fn a_passphrase_is_not_locked_by_those_who_do_not_know_it() {
 #[test]
 fn an_enrolment_expires() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
     site.clock.advance(crate::node::DAY_NS);
     let expired = problem(enrol(&node.strangers.to_string(), drive(), passphrase));
@@ -79,7 +79,7 @@ fn an_impostor_is_found_out() {
     let (ours, his) = (Site::new(), Site::new());
     let passphrase = ours.open_enrolment("agent/DRIVE1");
     his.open_enrolment("agent/DRIVE1");
-    let impostor = Node::start(&his, "KMA1", Limits::default());
+    let impostor = Node::start(&his, "KMA1", ListenerLimits::default());
     let tried = enrol(&impostor.strangers.to_string(), drive(), passphrase);
     assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
 }
@@ -89,7 +89,7 @@ fn an_impostor_is_found_out() {
 #[test]
 fn a_man_in_the_middle_sees_nothing_of_use() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
     let shown = passphrase.expose();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -111,7 +111,7 @@ fn a_man_in_the_middle_sees_nothing_of_use() {
 async fn relay(listener: TcpListener, node: std::net::SocketAddr, seen: Arc<Mutex<Vec<u8>>>) {
     let his = Site::new();
     let presented = PresentedCertificate::new(&his.identity("kma/KMA1")).unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(stranger_tls(presented).unwrap());
+    let acceptor = tokio_rustls::TlsAcceptor::from(enrolment_tls(presented).unwrap());
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -3,9 +3,9 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use capstan_keyd::door::Limits;
 use capstan_keys::api::{PeerId, RequestId};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Repeat};
+use capstan_service::listener::ListenerLimits;
 
 use crate::node::{Node, Site};
 
@@ -26,7 +26,7 @@ fn timed<T>(what: &str, ask: impl FnOnce() -> T) -> (T, Duration) {
 #[test]
 fn a_silent_and_a_closed_address_cost_less_than_a_second() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     // The kernel takes connections for it and nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let addresses = [silent.local_addr().unwrap().to_string(), closed_port(), node.address.to_string()];
@@ -44,7 +44,8 @@ fn a_silent_and_a_closed_address_cost_less_than_a_second() {
 #[test]
 fn a_stopped_node_is_left_and_found_again() {
     let site = Site::new();
-    let (one, two) = (Node::start(&site, "KMA1", Limits::default()), Node::start(&site, "KMA2", Limits::default()));
+    let (one, two) =
+        (Node::start(&site, "KMA1", ListenerLimits::default()), Node::start(&site, "KMA2", ListenerLimits::default()));
     *site.members.lock().unwrap() = vec![one.member("KMA1", "here"), two.member("KMA2", "there")];
     let client = ClusterClient::open(&site.identity("agent/DRIVE1"), &[two.address.to_string()], "here").unwrap();
     client.get::<PeerId>("/v1/whoami").unwrap();
@@ -70,7 +71,8 @@ fn a_stopped_node_is_left_and_found_again() {
 #[test]
 fn a_request_sent_again_keeps_its_id_and_one_that_must_not_be_is_not() {
     let site = Site::new();
-    let (one, two) = (Node::start(&site, "KMA1", Limits::default()), Node::start(&site, "KMA2", Limits::default()));
+    let (one, two) =
+        (Node::start(&site, "KMA1", ListenerLimits::default()), Node::start(&site, "KMA2", ListenerLimits::default()));
     *site.members.lock().unwrap() = vec![one.member("KMA1", "here"), two.member("KMA2", "there")];
     let client = ClusterClient::open(&site.identity("agent/DRIVE1"), &[one.address.to_string()], "here").unwrap();
     let (never, again) = (RequestId::random().unwrap(), RequestId::random().unwrap());
@@ -95,7 +97,8 @@ fn a_request_sent_again_keeps_its_id_and_one_that_must_not_be_is_not() {
 #[test]
 fn when_all_are_gone_each_is_named() {
     let site = Site::new();
-    let (one, two) = (Node::start(&site, "KMA1", Limits::default()), Node::start(&site, "KMA2", Limits::default()));
+    let (one, two) =
+        (Node::start(&site, "KMA1", ListenerLimits::default()), Node::start(&site, "KMA2", ListenerLimits::default()));
     *site.members.lock().unwrap() = vec![one.member("KMA1", ""), two.member("KMA2", "")];
     let client = ClusterClient::open(&site.identity("agent/DRIVE1"), &[one.address.to_string()], "").unwrap();
     drop((one, two));

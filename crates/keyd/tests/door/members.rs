@@ -2,10 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use capstan_keyd::door::Limits;
-use capstan_keyd::identity::Clock;
 use capstan_keys::api::{PeerId, RequestId};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, IdentityError, Repeat};
+use capstan_service::listener::ListenerLimits;
 
 use crate::node::{DAY_NS, Node, Site};
 
@@ -27,7 +26,7 @@ fn kind(error: &ClusterError) -> (&str, u16) {
 #[test]
 fn a_revocation_acts_at_the_next_request() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let (identity, other) = (site.identity("agent/DRIVE1"), site.identity("agent/DRIVE1"));
     let (client, of_other) = (open(&node, &identity), open(&node, &other));
     whoami(&client).unwrap();
@@ -44,7 +43,7 @@ fn a_revocation_acts_at_the_next_request() {
 #[test]
 fn a_certificate_that_expires_ends_with_its_time() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let identity = site.identity("agent/DRIVE1");
     let client = open(&node, &identity);
     site.clock.advance(91 * DAY_NS);
@@ -60,7 +59,7 @@ fn a_certificate_that_expires_ends_with_its_time() {
 #[test]
 fn a_certificate_is_renewed_when_two_thirds_are_over() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let identity = site.identity("agent/DRIVE1");
     let client = open(&node, &identity);
     let now_ns = site.clock.now_ns();
@@ -79,7 +78,7 @@ fn a_certificate_is_renewed_when_two_thirds_are_over() {
 #[test]
 fn an_agent_cannot_pose_as_a_node() {
     let site = Site::new();
-    let impostor = Node::show(&site, &site.identity("agent/DRIVE2"), Limits::default());
+    let impostor = Node::show(&site, &site.identity("agent/DRIVE2"), ListenerLimits::default());
     match ClusterClient::open(&site.identity("agent/DRIVE1"), &[impostor.address.to_string()], "") {
         Err(ClusterError::AllGone(gone)) => assert!(gone[0].to_string().contains("certificate"), "{}", gone[0]),
         _ => panic!("an agent was taken for a node"),
@@ -89,7 +88,7 @@ fn an_agent_cannot_pose_as_a_node() {
 #[test]
 fn what_is_not_there_or_too_large_is_a_problem() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits { body_bytes_max: 1000, ..Limits::default() });
+    let node = Node::start(&site, "KMA1", ListenerLimits { body_bytes_max: 1000, ..ListenerLimits::default() });
     let client = open(&node, &site.identity("user/alice"));
     let missing = client.get::<PeerId>("/v1/nothing").unwrap_err();
     assert_eq!(kind(&missing), ("capstan:problem/not-found", 404));
@@ -105,7 +104,7 @@ fn what_is_not_there_or_too_large_is_a_problem() {
 #[test]
 fn a_node_ends_when_its_requests_have() {
     let site = Site::new();
-    let mut node = Node::start(&site, "KMA1", Limits::default());
+    let mut node = Node::start(&site, "KMA1", ListenerLimits::default());
     let client = open(&node, &site.identity("agent/DRIVE1"));
     whoami(&client).unwrap();
     node.trigger().begin();

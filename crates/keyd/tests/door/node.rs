@@ -9,18 +9,18 @@ use std::time::Duration;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use capstan_keyd::audit::Origin;
-use capstan_keyd::door::{
-    Limits, Readiness, Shutdown, ShutdownTrigger, Tally, enrolment_routes, health_routes, listen, renewal_routes,
-    serve_members, serve_strangers,
-};
 use capstan_keyd::identity::{
-    Authority, Clock, Enrolment, EnrolmentId, Gate, Peer, PresentedCertificate, Registrar, Revoked, SystemClock,
-    member_tls, random_serial, stranger_tls,
+    Authority, Enrolment, EnrolmentId, Registrar, enrolment_routes, random_serial, renewal_routes,
 };
 use capstan_keys::api::{
     Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, PeerId, Problem, RequestId, Serial,
 };
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity};
+use capstan_service::clock::{WallClock, system_clock};
+use capstan_service::health::{Readiness, health_routes};
+use capstan_service::identity::{Gate, Peer, PresentedCertificate, Revocations, enrolment_tls, member_tls};
+use capstan_service::listener::{ConnectionCounts, ListenerLimits, listen, serve_enrolment, serve_members};
+use capstan_service::shutdown::{Shutdown, ShutdownTrigger};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Runtime;
@@ -28,7 +28,7 @@ use tokio::runtime::Runtime;
 pub(crate) const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// The machine's clock, moved.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct MovedClock(AtomicI64);
 
 impl MovedClock {
@@ -37,9 +37,9 @@ impl MovedClock {
     }
 }
 
-impl Clock for MovedClock {
-    fn now_ns(&self) -> i64 {
-        SystemClock.now_ns() + self.0.load(Ordering::Relaxed)
+impl MovedClock {
+    pub(crate) fn now_ns(&self) -> i64 {
+        system_clock()() + self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new() -> Arc<Self> {
         let cluster = ClusterId(random_serial().unwrap().0);
-        let (authority, _) = Authority::create(cluster, SystemClock.now_ns()).unwrap();
+        let (authority, _) = Authority::create(cluster, system_clock()()).unwrap();
         let (clock, enrolments, revoked) = (Arc::default(), Mutex::default(), Mutex::default());
         let (members, requests, tries) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self { authority, cluster, clock, enrolments, revoked, members, requests, tries })
@@ -148,7 +148,7 @@ impl Registrar for Site {
     }
 }
 
-impl Revoked for Site {
+impl Revocations for Site {
     fn is_revoked(&self, serial: &Serial) -> bool {
         self.revoked.lock().unwrap().contains(serial)
     }
@@ -174,24 +174,39 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn start(site: &Arc<Site>, name: &str, limits: Limits) -> Self {
+    pub(crate) fn start(site: &Arc<Site>, name: &str, limits: ListenerLimits) -> Self {
         Self::show(site, &site.identity(&format!("kma/{name}")), limits)
     }
 
     /// A node that shows `identity`, whosever it is.
-    pub(crate) fn show(site: &Arc<Site>, identity: &Identity, limits: Limits) -> Self {
+    pub(crate) fn show(site: &Arc<Site>, identity: &Identity, limits: ListenerLimits) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let presented = PresentedCertificate::new(identity).unwrap();
         let (trigger, shutdown) = ShutdownTrigger::new();
         let bind = || runtime.block_on(async { listen("127.0.0.1:0".parse().unwrap()) }).unwrap();
         let (members, strangers) = (bind(), bind());
         let addresses = (members.local_addr().unwrap(), strangers.local_addr().unwrap());
-        let tls = member_tls(presented.clone(), site.authority.certificate().clone(), site.clock.clone()).unwrap();
+        let tls = member_tls(presented.clone(), site.authority.certificate().clone(), clock(site)).unwrap();
         let routes = routes(site);
-        runtime.spawn(serve_members(members, tls, gate(site), routes, limits, Tally::default(), shutdown.clone()));
+        runtime.spawn(serve_members(
+            members,
+            tls,
+            gate(site),
+            routes,
+            limits,
+            ConnectionCounts::default(),
+            shutdown.clone(),
+        ));
         let enrolment = enrolment_routes(site.clone(), site.cluster);
-        let tls = stranger_tls(presented).unwrap();
-        runtime.spawn(serve_strangers(strangers, tls, enrolment, Limits::strangers(), Tally::default(), shutdown));
+        let tls = enrolment_tls(presented).unwrap();
+        runtime.spawn(serve_enrolment(
+            strangers,
+            tls,
+            enrolment,
+            ListenerLimits::enrolment(),
+            ConnectionCounts::default(),
+            shutdown,
+        ));
         let (frozen, trigger, runtime) = (Arc::default(), Some(trigger), Some(runtime));
         Self { address: addresses.0, strangers: addresses.1, frozen, trigger, runtime }
     }
@@ -231,7 +246,12 @@ impl Drop for Node {
 }
 
 pub(crate) fn gate(site: &Arc<Site>) -> Gate {
-    Gate::new(site.cluster, site.clone(), site.clock.clone())
+    Gate::new(site.cluster, site.clone(), clock(site))
+}
+
+pub(crate) fn clock(site: &Arc<Site>) -> WallClock {
+    let clock = site.clock.clone();
+    Arc::new(move || clock.now_ns())
 }
 
 fn routes(site: &Arc<Site>) -> Router {
@@ -255,7 +275,7 @@ fn routes(site: &Arc<Site>) -> Router {
 }
 
 /// A door for streams that says who is there and then says again what it is told, until the end.
-pub(crate) async fn echo(visit: capstan_keyd::door::Visit, _: Shutdown) {
+pub(crate) async fn echo(visit: capstan_service::listener::PeerConnection, _: Shutdown) {
     let (mut reader, mut writer) = tokio::io::split(visit.stream);
     let greeting = format!("you are {}\n", visit.peer.id);
     tokio::io::AsyncWriteExt::write_all(&mut writer, greeting.as_bytes()).await.unwrap();

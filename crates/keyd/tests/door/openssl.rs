@@ -4,13 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use capstan_keyd::door::{Limits, ShutdownTrigger, Tally, serve_streams};
-use capstan_keyd::identity::{PresentedCertificate, member_tls};
 use capstan_keys::cluster::Identity;
+use capstan_service::identity::{PresentedCertificate, member_tls};
+use capstan_service::listener::{ConnectionCounts, ListenerLimits, serve_streams};
+use capstan_service::shutdown::ShutdownTrigger;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use crate::node::{Node, Site, echo, gate};
+use crate::node::{Node, Site, clock, echo, gate};
 
 const QUESTION: &str = "GET /v1/whoami HTTP/1.1\r\nHost: kma\r\nConnection: close\r\n\r\n";
 
@@ -60,7 +61,7 @@ impl Peer {
 #[test]
 fn only_who_has_a_certificate_is_served() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let peer = Peer::new(&site.identity("agent/DRIVE1"));
     let said = peer.with_certificate(node.address, &[], QUESTION);
     assert!(said.contains("200 OK") && said.contains(r#""agent/DRIVE1""#), "{said}");
@@ -77,7 +78,7 @@ fn only_who_has_a_certificate_is_served() {
 #[test]
 fn nothing_older_than_tls_1_3_is_spoken() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let peer = Peer::new(&site.identity("agent/DRIVE1"));
     let identity = peer.file("identity.pem");
     let identity = identity.to_str().unwrap();
@@ -91,7 +92,7 @@ fn nothing_older_than_tls_1_3_is_spoken() {
 #[test]
 fn sessions_are_resumed_and_do_not_outlive_a_revocation() {
     let site = Site::new();
-    let node = Node::start(&site, "KMA1", Limits::default());
+    let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let identity = site.identity("agent/DRIVE1");
     let peer = Peer::new(&identity);
     let session = peer.file("session");
@@ -112,10 +113,17 @@ fn a_door_for_streams_knows_its_peers() {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let presented = PresentedCertificate::new(&site.identity("kma/KMA1")).unwrap();
-    let tls = member_tls(presented, site.authority.certificate().clone(), site.clock.clone()).unwrap();
+    let tls = member_tls(presented, site.authority.certificate().clone(), clock(&site)).unwrap();
     let (trigger, shutdown) = ShutdownTrigger::new();
-    let served =
-        runtime.spawn(serve_streams(listener, tls, gate(&site), Limits::default(), Tally::default(), shutdown, echo));
+    let served = runtime.spawn(serve_streams(
+        listener,
+        tls,
+        gate(&site),
+        ListenerLimits::default(),
+        ConnectionCounts::default(),
+        shutdown,
+        echo,
+    ));
     let peer = Peer::new(&site.identity("kmip/LIBRARY1"));
     // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the door's half of the talk is ended by
     // ours.

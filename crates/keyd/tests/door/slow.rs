@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use capstan_keyd::door::Limits;
 use capstan_keys::cluster::{Identity, provider};
+use capstan_service::listener::ListenerLimits;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -40,13 +40,13 @@ pub(crate) fn config(identity: &Identity) -> Arc<ClientConfig> {
 
 fn setting() -> (Arc<Site>, Node, Arc<ClientConfig>) {
     let ms = Duration::from_millis;
-    let limits = Limits {
+    let limits = ListenerLimits {
         handshake: ms(400),
         idle: ms(800),
         head: ms(400),
         request: ms(400),
         write: ms(400),
-        ..Limits::default()
+        ..ListenerLimits::default()
     };
     let site = Site::new();
     let node = Node::start(&site, "KMA1", limits);

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use capstan_keys::api::Base64;
 use capstan_keys::{Argon2Cost, Name};
+use capstan_service::problem::Refusal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -11,7 +12,6 @@ use super::spool::hex;
 use super::{refused, time};
 use crate::authority::PendingId;
 use crate::backup::{BackupError, CoreBackup};
-use crate::door::Refusal;
 use crate::node::Node;
 use crate::root::{ClusterKeys, Holder, Quorum, RootError};
 use crate::service::backup_record::CoreBackupRecord;

@@ -5,13 +5,13 @@ use axum::extract::Path as InPath;
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
+use capstan_service::problem::Refusal;
 
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::destruction::{
     Certificate, Declared, Destroyed, KeptBackup, LeftDisk, Missing, Reached, Whereabouts, certify,
 };
-use crate::door::Refusal;
 use crate::node::NodeError;
 use crate::path::Path;
 use crate::service::backup_record::{BackupState, backups};

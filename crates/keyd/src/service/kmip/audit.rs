@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use capstan_format::KeyTag;
 use capstan_kmip::{Act, Decided, Operation, ResultReason};
+use capstan_service::identity::Peer;
+use capstan_service::problem::Refusal;
 use futures_util::future::try_join_all;
 
 use crate::audit::{Deed, Entry, Fact, Origin, Outcome};
-use crate::door::Refusal;
-use crate::identity::Peer;
 use crate::node::Standing;
 use crate::service::{Service, who};
 

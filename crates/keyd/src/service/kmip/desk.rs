@@ -6,14 +6,14 @@ use std::sync::Arc;
 use capstan_keys::api::PeerKind;
 use capstan_keys::{KeyError, Name};
 use capstan_kmip::{Change, Decided, Permitted, Requester, ResultReason, answer, refuse};
+use capstan_service::identity::{Gate, Peer};
+use capstan_service::problem::Refusal;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::Then;
 use super::quota::{Allowance, Exceeded, Kind, Wanted};
 use crate::desk::Decided as Records;
-use crate::door::Refusal;
-use crate::identity::{Gate, Peer};
 use crate::kmip::{Attempt, ClientRecord, ObjectError};
 use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX};
 use crate::node::{Node, NodeError, Standing};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capstan_keys::Name;
+use capstan_service::problem::Refusal;
 
 use super::super::Service;
 use super::queue::removable;
 use crate::audit::{Anchor, Entry, Head};
 use crate::desk::Decided;
-use crate::door::Refusal;
 use crate::node::{DoubtKind, Node, Standing};
 use crate::path::Path;
 

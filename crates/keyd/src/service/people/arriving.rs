@@ -15,9 +15,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use capstan_keys::api::KeyTaken;
+use capstan_service::problem::Refusal;
 
 use crate::authority::PendingId;
-use crate::door::Refusal;
 
 /// Files that are arriving at a time; the oldest makes room.
 const FILES_MAX: usize = 8;

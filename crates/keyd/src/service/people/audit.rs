@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::Query;
+use capstan_service::problem::Refusal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,16 +11,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::{Person, broken};
 use crate::audit::{Anchor, log_files};
 use crate::authority::Act;
-use crate::door::Refusal;
 
 const LAST_MAX: usize = 1000;
 
-pub(super) fn routes() -> Paths {
-    Paths::new().get("/v1/audit", Act::ReadAudit, show).get("/v1/audit/anchors", Act::VerifyAudit, anchors)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().get("/v1/audit", Act::ReadAudit, show).get("/v1/audit/anchors", Act::VerifyAudit, anchors)
 }
 
 #[derive(Deserialize, JsonSchema)]

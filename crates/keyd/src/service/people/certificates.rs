@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
+use capstan_service::problem::Refusal;
 
+use super::super::access::NodeRoutes;
 use super::super::backups::disks_of;
-use super::super::openapi::Paths;
 use super::{Person, broken};
 use crate::authority::Act;
 use crate::destruction::Certificate;
-use crate::door::Refusal;
 
-pub(super) fn routes() -> Paths {
-    Paths::new().get("/v1/destructions", Act::ListCertificates, list)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().get("/v1/destructions", Act::ListCertificates, list)
 }
 
 async fn list(person: Person) -> Result<Json<Vec<Certificate>>, Refusal> {

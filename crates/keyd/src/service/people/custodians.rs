@@ -17,26 +17,26 @@
 use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::Requested;
+use capstan_service::problem::{Input, Refusal};
 
+use super::super::access::NodeRoutes;
 use super::super::backups::{
     AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup, core_backups, core_path, make_core,
 };
-use super::super::openapi::Paths;
 use super::super::request_id::id_of;
 use super::proposal::Proposal;
 use super::queue::{self, execute_own};
 use super::{Of, Person, broken, rule_of};
 use crate::authority::{Act, PendingId, QuorumRule};
 use crate::desk::Decided;
-use crate::door::{Input, Refusal};
 use crate::root::{Opens, Quorum};
 use crate::state::View;
 
 /// Where an act takes the word of several others, nobody alone has the keys.
 const NOBODY_ALONE: u8 = 2;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .post("/v1/core-backups", Act::BackUpCoreSecurity, ask)
         .get("/v1/core-backups/{id}", Act::BackUpCoreSecurity, approved)
         .post("/v1/core-backups/{id}", Act::BackUpCoreSecurity, make)

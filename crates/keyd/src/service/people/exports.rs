@@ -2,21 +2,21 @@
 
 use axum::Json;
 use capstan_keys::api::{ExportListed, ExportWhat};
+use capstan_service::problem::Refusal;
 
+use super::super::access::NodeRoutes;
 use super::super::export_record::{ExportRecord, export_path, record_of};
-use super::super::openapi::Paths;
 use super::super::request_id::id_of;
 use super::leaving;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::destruction::CLOCK_SKEW_NS;
-use crate::door::Refusal;
 use crate::record::IssuedRecord;
 use crate::state::View;
 
-pub(super) fn routes() -> Paths {
-    Paths::new().get("/v1/exports", Act::ListBackups, list).post(
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().get("/v1/exports", Act::ListBackups, list).post(
         "/v1/exports/{id}/destroyed",
         Act::NoteBackupDestroyed,
         note_destroyed,

@@ -5,14 +5,15 @@ use axum::extract::Query;
 use capstan_format::KeyTag;
 use capstan_keys::api::PeerKind;
 use capstan_keys::{KeyRecord, Name};
+use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::access::NodeRoutes;
 use super::super::handed::{self, Logs, Wanted};
-use super::super::openapi::Paths;
 use super::super::registrar::CertificateRecord;
 use super::super::request_id::id_of;
 use super::exports::Known as Exports;
@@ -20,14 +21,13 @@ use super::material::state_of;
 use super::{Person, broken};
 use crate::authority::Act;
 use crate::desk::recovered;
-use crate::door::Refusal;
 use crate::exposure::{Exported, Handed, Lack, RekeyPlan, Suspect, Unread, View as Known, exports_of, exposure};
 use crate::node::{Node, Standing};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
-pub(super) fn routes() -> Paths {
-    Paths::new().get("/v1/exposure", Act::ReadExposure, exposed).get("/v1/rekey-plan", Act::PlanRekey, plan)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().get("/v1/exposure", Act::ReadExposure, exposed).get("/v1/rekey-plan", Act::PlanRekey, plan)
 }
 
 /// Who or what is suspected: one of the four.

@@ -5,26 +5,29 @@ use axum::extract::Query;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{ConfirmKey, KeyListed, NamedKey, Outcome, Page, RecoveredKey};
 use capstan_keys::{KeyState, KeyUse, Name};
+use capstan_service::problem::{Input, Refusal};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::openapi::Paths;
+use super::super::access::{NodeRoutes, RouteAccess};
 use super::material::{After, PAGE_LEN, ask, key_of_volume, page, state_of};
 use super::peers::asked;
 use super::proposal::{KeyTold, Proposal};
 use super::{Of, Person, queue, time};
 use crate::authority::{Act, Permission, may};
 use crate::desk::{Operation, decide, recovered};
-use crate::door::{Input, Refusal};
 use crate::node::NodeError;
 use crate::record::IssuedRecord;
 use crate::state::View;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+/// Which of the two it is shows in what is asked.
+const DESTROY: RouteAccess = RouteAccess::PersonOr(Act::DestroyKeys, Act::DestroyExpiredKeys);
+
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/keys", Act::ListKeys, list)
         .post("/v1/keys/compromise", Act::CompromiseKeys, compromise)
-        .post("/v1/keys/destroy", (Act::DestroyKeys, Act::DestroyExpiredKeys), destroy)
+        .post("/v1/keys/destroy", (DESTROY, Act::DestroyKeys.words()), destroy)
         .post("/v1/keys/confirm", Act::ConfirmKeys, confirm)
         .get("/v1/keys/recovered", Act::ListKeys, recovered_keys)
         .get("/v1/keys/of/{tag}", Act::ListKeys, show)

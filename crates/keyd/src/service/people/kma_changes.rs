@@ -2,6 +2,7 @@
 
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, Problem};
+use capstan_service::problem::Refusal;
 
 use super::super::autonomous::AutonomousRecord;
 use super::super::proof::{proof_path, proved_up_to};
@@ -11,7 +12,6 @@ use super::carrying::Carrying;
 use super::peers::{REVOKED_AT_ONCE, revoking, valid_certificates};
 use super::{broken, sites, time};
 use crate::desk::Decided;
-use crate::door::Refusal;
 use crate::path::Path;
 use crate::record::{KmaRecord, RemovedKma};
 use crate::state::View;

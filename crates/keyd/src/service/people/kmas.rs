@@ -11,9 +11,10 @@
 use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{AddKma, JournalOfRemoved, MoveKma, PeerId, PeerKind, RemovedListed, Requested};
+use capstan_service::problem::{Input, Refusal};
 
+use super::super::access::NodeRoutes;
 use super::super::autonomous::AutonomousRecord;
-use super::super::openapi::Paths;
 use super::super::registrar::{enrolment_path, joining_path};
 use super::kma_changes::{checked_host, described, known};
 use super::peers::new_enrolment;
@@ -21,15 +22,14 @@ use super::proposal::Proposal;
 use super::{Of, Person, broken, queue, time};
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::door::{Input, Refusal};
 use crate::node::journals_said;
 use crate::path::Path;
 use crate::record::KmaRecord;
 use crate::root::Opens;
 use crate::state::View;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .post("/v1/kmas/add", Act::AddKma, add)
         .get("/v1/kmas/removed", Act::ListKmas, list_removed)
         .post("/v1/kmas/{name}/remove", Act::RemoveKma, remove)

@@ -8,9 +8,9 @@
 use capstan_format::KeyTag;
 use capstan_keys::api::{ExportAt, ExportWhat, Problem, UnconfirmedKey};
 use capstan_keys::{DataUnit, ExportedKey, KeyState, Permission};
+use capstan_service::problem::Refusal;
 
 use crate::desk::DeskError;
-use crate::door::Refusal;
 use crate::node::{LOOKED_AT_ONCE, Node, NodeError};
 use crate::record::{IssuedRecord, is_unconfirmed};
 use crate::state::View;

@@ -7,14 +7,14 @@
 
 use axum::Json;
 use capstan_keys::api::{NodeLocked, Problem};
+use capstan_service::problem::Refusal;
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::Person;
 use crate::authority::Act;
-use crate::door::Refusal;
 
-pub(super) fn routes() -> Paths {
-    Paths::new().post("/v1/lock", Act::LockKma, lock)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().post("/v1/lock", Act::LockKma, lock)
 }
 
 async fn lock(person: Person) -> Result<Json<NodeLocked>, Refusal> {

@@ -5,23 +5,23 @@ use axum::extract::Query;
 use capstan_format::{Algorithm, Volser};
 use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Outcome, Page, PolicySaid, UnitListed};
 use capstan_keys::{DataUnit, KeyGroup, KeyState, KnownPolicy, Period, Permission, Policy};
+use capstan_service::problem::{Input, Refusal};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::super::access::NodeRoutes;
 use super::super::agents::cartridges_listed;
-use super::super::openapi::Paths;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::Operation;
-use crate::door::{Input, Refusal};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
 /// Entries of one part of a list.
 pub(super) const PAGE_LEN: usize = 1000;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/policies", Act::ListPolicies, policies)
         .post("/v1/policies", Act::AddPolicy, add_policy)
         .get("/v1/groups", Act::ListGroups, groups)

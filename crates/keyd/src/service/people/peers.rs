@@ -11,14 +11,14 @@ use capstan_keys::api::{
 };
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::{Agent, Name};
+use capstan_service::problem::{Input, Refusal};
 use std::collections::BTreeMap;
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::super::registrar::{CertificateRecord, enrolment_path};
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::{Asked, Decided, Operation, decide};
-use crate::door::{Input, Refusal};
 use crate::identity::{Enrolment, EnrolmentState};
 use crate::kmip::{ClientRecord, Usage};
 use crate::path::Path;
@@ -29,8 +29,8 @@ const ENROLMENT_TIME_NS: i64 = 7 * 86_400 * 1_000_000_000;
 /// Certificates that one transaction revokes.
 pub(super) const REVOKED_AT_ONCE: usize = 40;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/agents", Act::ListAgents, agents)
         .post("/v1/agents", Act::AddAgent, add_agent)
         .post("/v1/agents/{name}/revoke", Act::RevokeAgent, revoke_agent)

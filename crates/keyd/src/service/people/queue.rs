@@ -4,15 +4,15 @@ use axum::Json;
 use capstan_keys::api::{Decide, PendingListed, Requested, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::random;
+use capstan_service::problem::{Input, Refusal};
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::super::request_id::{digest_of, id_of};
 use super::carrying::Carrying;
 use super::proposal::{CarriedOut, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
 use crate::authority::{Act, Mandate, Pending, PendingId, Stage, Users, Verdict};
 use crate::desk::Decided;
-use crate::door::{Input, Refusal};
 use crate::identity::Enrolment;
 use crate::path::Path;
 use crate::state::View;
@@ -20,8 +20,8 @@ use crate::state::View;
 /// Removed in one transaction, with what waits for them.
 const REMOVED_AT_ONCE: usize = 40;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/pending", Act::ListPending, list)
         .get("/v1/pending/{id}", Act::ListPending, show)
         .post("/v1/pending/{id}/approve", Act::ApprovePending, approve)

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use capstan_keys::cluster::{CertificateKey, Identity};
+use capstan_service::identity::{Peer, PresentedCertificate};
 
 use super::super::Service;
 use super::super::registrar::moved_from;
 use crate::audit::Origin;
-use crate::identity::{Peer, PresentedCertificate, Registrar};
+use crate::identity::Registrar;
 use crate::node::Standing;
 
 /// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was

@@ -6,16 +6,16 @@
 
 use axum::Json;
 use capstan_keys::api::{Requested, SplitRoot};
+use capstan_service::problem::{Input, Refusal};
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::proposal::{Proposal, fingerprint};
 use super::{Person, queue};
 use crate::authority::Act;
-use crate::door::{Input, Refusal};
 use crate::root::{Opens, SealedRoot};
 
-pub(super) fn routes() -> Paths {
-    Paths::new().post("/v1/root/split", Act::ChangeCredentials, split)
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new().post("/v1/root/split", Act::ChangeCredentials, split)
 }
 
 async fn split(person: Person, Input(asked): Input<SplitRoot>) -> Result<Json<Requested>, Refusal> {

@@ -10,15 +10,14 @@ use std::collections::BTreeMap;
 use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{AddSite, DescribeSite, SiteListed};
+use capstan_service::problem::{Input, Refusal};
 use jiff::Timestamp;
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::super::site_record::SiteRecord;
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::Decided;
-use crate::door::Input;
-use crate::door::Refusal;
 use crate::path::Path;
 use crate::record::KmaRecord;
 use crate::state::View;
@@ -26,8 +25,8 @@ use crate::state::View;
 /// Longest description: a line that a list can show.
 const DESCRIPTION_LEN_MAX: usize = 200;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/sites", Act::ListSites, list)
         .post("/v1/sites", Act::ChangeSites, add)
         .post("/v1/sites/{name}/describe", Act::ChangeSites, describe)

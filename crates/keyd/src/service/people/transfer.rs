@@ -19,10 +19,11 @@ use capstan_keys::{
     ExportKey, ExportedKey, ImportOutcome, ImportedKey, Name, StoredKey, VolumeKey, open_records, records_of,
     wrap_for_export,
 };
+use capstan_service::problem::{Input, Refusal};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::super::access::NodeRoutes;
 use super::super::export_record::{ExportRecord, export_path, record_of};
-use super::super::openapi::Paths;
 use super::super::request_id::id_of;
 use super::arriving::Approved;
 use super::leaving::{Part, count, left_out, part, refused};
@@ -31,7 +32,6 @@ use super::queue::{self, execute_own};
 use super::{Of, Person, broken, time};
 use crate::authority::{Act, PendingId};
 use crate::desk::{Answer, Asked, Decided, Operation, decide};
-use crate::door::{Input, Refusal};
 use crate::node::{Node, NodeError};
 use crate::state::View;
 
@@ -48,8 +48,8 @@ const AT_A_TIME: usize = 16;
 /// Each request for an import has a key of its own.
 const IMPORT_PURPOSE: &str = "capstan keyd import v1";
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .post("/v1/exports", Act::ExportKeys, ask_export)
         .post("/v1/exports/{id}", Act::ExportKeys, export)
         .post("/v1/imports", Act::ImportKeys, ask_import)

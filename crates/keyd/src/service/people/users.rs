@@ -3,19 +3,19 @@
 use axum::Json;
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, QuorumSaid, Requested, UserListed, UserRoles};
+use capstan_service::problem::{Input, Refusal};
 
-use super::super::openapi::Paths;
+use super::super::access::NodeRoutes;
 use super::super::registrar::enrolment_path;
 use super::peers::new_enrolment;
 use super::proposal::{Proposal, users_changed};
 use super::{Of, Person, queue, rule_of, user_path, users_of};
 use crate::authority::{Act, Role, Roles, Standing, User};
 use crate::desk::Decided;
-use crate::door::{Input, Refusal};
 use crate::state::View;
 
-pub(super) fn routes() -> Paths {
-    Paths::new()
+pub(super) fn routes() -> NodeRoutes {
+    NodeRoutes::new()
         .get("/v1/users", Act::ListUsers, list)
         .post("/v1/users", Act::ChangeUsers, add)
         .post("/v1/users/{name}/roles", Act::ChangeUsers, change_roles)

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Limits;
+use super::ListenerLimits;
 
 /// What a connection is waited for with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,13 +23,13 @@ enum Waiting {
 }
 
 /// Where a connection stands, shared with who serves its requests.
-pub(super) struct Pace {
+pub(super) struct RequestTimer {
     waiting: Mutex<Waiting>,
-    limits: Limits,
+    limits: ListenerLimits,
 }
 
-impl Pace {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
+impl RequestTimer {
+    pub(super) fn new(limits: ListenerLimits) -> Arc<Self> {
         Arc::new(Self { waiting: Mutex::new(Waiting::Request(Instant::now() + limits.idle)), limits })
     }
 
@@ -65,18 +65,18 @@ impl Pace {
 }
 
 /// A stream that ends with [`io::ErrorKind::TimedOut`] when its peer is too slow.
-pub(super) struct Paced<S> {
+pub(super) struct TimedStream<S> {
     stream: S,
-    pace: Arc<Pace>,
+    timer: Arc<RequestTimer>,
     reading: Pin<Box<Sleep>>,
     /// While the peer takes nothing.
     writing: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Paced<S> {
-    pub(super) fn new(stream: S, pace: Arc<Pace>) -> Self {
-        let until = Instant::now() + pace.limits.idle;
-        Self { stream, pace, reading: Box::pin(sleep_until(until)), writing: None }
+impl<S> TimedStream<S> {
+    pub(super) fn new(stream: S, timer: Arc<RequestTimer>) -> Self {
+        let until = Instant::now() + timer.limits.idle;
+        Self { stream, timer, reading: Box::pin(sleep_until(until)), writing: None }
     }
 
     fn or_stalled<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -84,7 +84,7 @@ impl<S> Paced<S> {
             self.writing = None;
             return written;
         }
-        let until = Instant::now() + self.pace.limits.write;
+        let until = Instant::now() + self.timer.limits.write;
         let writing = self.writing.get_or_insert_with(|| Box::pin(sleep_until(until)));
         writing.as_mut().poll(context).map(|()| Err(too_slow()))
     }
@@ -94,7 +94,7 @@ fn too_slow() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the peer is too slow")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -103,10 +103,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.pace.bytes_came();
+            self.timer.bytes_came();
         }
         // A peer that sends without a pause is held to the time as well.
-        let Some(deadline) = self.pace.deadline() else { return read };
+        let Some(deadline) = self.timer.deadline() else { return read };
         if deadline != self.reading.deadline() {
             self.reading.as_mut().reset(deadline);
         }
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.or_stalled(context, written)

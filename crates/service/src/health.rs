@@ -1,4 +1,4 @@
-//! Whether the node lives, and whether it can serve.
+//! Whether the process lives, and whether it can serve.
 
 use std::sync::Arc;
 
@@ -7,11 +7,14 @@ use axum::{Json, Router};
 use capstan_keys::api::Problem;
 use serde_json::{Value, json};
 
-use super::Refusal;
+use crate::problem::Refusal;
 
-/// Whether the node can serve agents: unlocked, with a replica that is loaded.
+/// Whether the process can serve its clients.
 pub trait Readiness: Send + Sync + 'static {
-    /// Nothing, or why it cannot.
+    /// Whether it can.
+    ///
+    /// # Errors
+    /// It cannot, and why.
     fn ready(&self) -> Result<(), Problem>;
 }
 

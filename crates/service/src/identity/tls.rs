@@ -1,31 +1,54 @@
-//! TLS as a node speaks it: 1.3 alone, but for KMIP clients where an operator allows 1.2; aws-lc-rs alone.
+//! TLS as a listener speaks it: 1.3 alone, or 1.2 too where an operator allows it to old clients; aws-lc-rs alone.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use capstan_keys::cluster::{Identity, provider};
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
 use rustls::{Error, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use serde::{Deserialize, Serialize};
 
-use super::Clock;
-use super::gate::TlsClock;
+use crate::clock::WallClock;
 
-/// The certificate that a node shows: replaced when it is renewed, without a connection being closed.
+/// A clock of ours, as TLS asks for one.
+struct TlsClock(WallClock);
+
+impl fmt::Debug for TlsClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsClock")
+    }
+}
+
+impl TimeProvider for TlsClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = u64::try_from((self.0)()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(now)))
+    }
+}
+
+/// The certificate that this process shows: replaced when it is renewed, without a connection being closed.
 pub struct PresentedCertificate {
     current: RwLock<Arc<CertifiedKey>>,
 }
 
 impl PresentedCertificate {
     /// Shows this identity.
+    ///
+    /// # Errors
+    /// Its key is not one that TLS can sign with.
     pub fn new(identity: &Identity) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self { current: RwLock::new(certified(identity)?) }))
     }
 
     /// Shows this one from the next connection on.
+    ///
+    /// # Errors
+    /// Its key is not one that TLS can sign with.
     pub fn replace(&self, identity: &Identity) -> Result<(), Error> {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = certified(identity)?;
         Ok(())
@@ -49,10 +72,10 @@ impl ResolvesServerCert for PresentedCertificate {
     }
 }
 
-/// The oldest TLS that the door of KMIP clients takes.
+/// The oldest TLS that a listener takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OldestTls {
-    /// What every other door takes too.
+    /// What every other listener takes too.
     #[default]
     #[serde(rename = "1.3")]
     V1_3,
@@ -67,7 +90,7 @@ pub enum OldestTls {
 pub fn member_tls(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,
-    clock: Arc<dyn Clock>,
+    clock: WallClock,
 ) -> Result<Arc<ServerConfig>, Error> {
     let mut config = for_members(presented, authority, clock, &[&version::TLS13])?;
     config.ticketer = Ticketer::new()?;
@@ -76,15 +99,18 @@ pub fn member_tls(
     Ok(Arc::new(config))
 }
 
-/// For KMIP clients: as for members, and for libraries and arrays that have nothing newer, TLS 1.2 where an operator
-/// allows it.
+/// For clients that others have made: as for members, and for libraries and arrays that have nothing newer, TLS 1.2
+/// where an operator allows it.
 ///
 /// Nothing is resumed then. A session of 1.2 that is resumed is bound to its first handshake by an extension (RFC 7627)
 /// that just those old clients do not have; and one configuration has one rule for both versions.
-pub fn kmip_tls(
+///
+/// # Errors
+/// What rustls says, of the authority's certificate above all.
+pub fn member_tls_from(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,
-    clock: Arc<dyn Clock>,
+    clock: WallClock,
     oldest: OldestTls,
 ) -> Result<Arc<ServerConfig>, Error> {
     match oldest {
@@ -101,7 +127,7 @@ pub fn kmip_tls(
 fn for_members(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,
-    clock: Arc<dyn Clock>,
+    clock: WallClock,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<ServerConfig, Error> {
     let mut roots = RootCertStore::empty();
@@ -115,8 +141,11 @@ fn for_members(
         .with_cert_resolver(presented))
 }
 
-/// For strangers who enrol: no certificate is asked for, nothing is resumed.
-pub fn stranger_tls(presented: Arc<PresentedCertificate>) -> Result<Arc<ServerConfig>, Error> {
+/// For whoever enrols: no certificate is asked for, nothing is resumed.
+///
+/// # Errors
+/// What rustls says.
+pub fn enrolment_tls(presented: Arc<PresentedCertificate>) -> Result<Arc<ServerConfig>, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])?
         .with_no_client_auth()

@@ -1,6 +1,7 @@
 //! The listener of those who watch: plain HTTP, few connections, one request each.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use super::super::Service;
-use crate::door::{Refusal, Shutdown, health_routes};
+use crate::health::{Readiness, health_routes};
+use crate::problem::Refusal;
+use crate::shutdown::Shutdown;
 
 /// Connections at a time: a scraper has one, and a second to be sure.
 const CONNECTIONS_MAX: usize = 16;
@@ -29,17 +31,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves `/metrics`, `/healthz` and `/readyz` until the end begins.
-pub(in super::super) async fn serve(service: Arc<Service>, listener: TcpListener, mut shutdown: Shutdown) {
+/// What a scrape reads.
+pub trait MetricsSource: Readiness {
+    /// All metrics in the text form of OpenMetrics.
+    ///
+    /// # Errors
+    /// They cannot be written down.
+    fn metrics_text(&self) -> Result<String, fmt::Error>;
+}
+
+/// Serves `/metrics`, `/healthz` and `/readyz` until the end begins, in plain HTTP to whoever reaches it: scrapers have
+/// no certificate of the cluster.
+pub async fn serve_metrics<M: MetricsSource>(source: Arc<M>, listener: TcpListener, mut shutdown: Shutdown) {
     if listener.local_addr().is_ok_and(|address| !address.ip().is_loopback()) {
         tracing::warn!(
             "metrics are there for everybody who reaches metrics_listen: keep it on loopback or behind a firewall"
         );
     }
     let routes: Router = Router::new()
-        .route("/metrics", get(metrics))
-        .with_state(service.clone())
-        .merge(health_routes(service))
+        .route("/metrics", get(metrics::<M>))
+        .with_state(source.clone())
+        .merge(health_routes(source))
         .fallback(async || Refusal::not_found("There are /metrics, /healthz and /readyz here."));
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -74,8 +86,7 @@ pub(in super::super) async fn serve(service: Arc<Service>, listener: TcpListener
     }
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    service.look_at_standing();
-    let text = service.metrics.text().map_err(|_| Refusal::failed())?;
+async fn metrics<M: MetricsSource>(State(source): State<Arc<M>>) -> Result<impl IntoResponse, Refusal> {
+    let text = source.metrics_text().map_err(|_| Refusal::failed())?;
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text))
 }

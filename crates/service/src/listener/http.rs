@@ -1,4 +1,4 @@
-//! HTTP over the doors.
+//! HTTP over a listener.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,10 +21,15 @@ use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
 use tracing::{Instrument, debug, info, info_span};
 
-use super::accept::{Arrival, accept, known_peer};
-use super::pace::{Pace, Paced};
-use super::{Limits, REVOKED, Refusal, Shutdown, Standing, Tally};
-use crate::identity::{Gate, Peer, TurnedAway};
+use super::accept::{EstablishedConnection, accept, known_peer};
+use super::request_timer::{RequestTimer, TimedStream};
+use super::{ConnectionCounts, ConnectionState, ListenerLimits};
+use crate::identity::{Gate, Peer, REVOKED, TurnedAway};
+use crate::problem::Refusal;
+use crate::shutdown::Shutdown;
+
+/// Requests in the log, by target: a program may want fewer of them than of the rest.
+pub const ACCESS_LOG: &str = "capstan_service::access";
 
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -34,46 +39,49 @@ const AWAITED_BYTES: u64 = 64 << 10;
 
 /// Where a request comes from: among its extensions, for the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CameFrom(pub SocketAddr);
+pub struct RemoteAddress(pub SocketAddr);
 
-/// Serves `routes` to members of the cluster until the end begins. Each request has a [`Peer`], a [`CameFrom`] and a
-/// [`RequestId`] among its extensions, and each was let in by `gate`.
+/// Serves `routes` to members of the cluster until the end begins. Each request has a [`Peer`], a [`RemoteAddress`] and
+/// a [`RequestId`] among its extensions, and each was let in by `gate`.
 pub async fn serve_members(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     gate: Gate,
     routes: Router,
-    limits: Limits,
-    tally: Tally,
+    limits: ListenerLimits,
+    counts: ConnectionCounts,
     shutdown: Shutdown,
 ) {
     let routes = finished(routes, limits);
-    let serve = move |arrival: Arrival, shutdown| {
+    let serve = move |established: EstablishedConnection, shutdown| {
         let (routes, gate) = (routes.clone(), gate.clone());
         async move {
-            let Some(peer) = known_peer(&arrival.stream, &gate, arrival.from) else { return };
-            serve_connection(arrival, Some((peer, gate)), routes, limits, shutdown).await;
+            let Some(peer) = known_peer(&established.stream, &gate, established.from) else { return };
+            serve_connection(established, Some((peer, gate)), routes, limits, shutdown).await;
         }
     };
-    accept(listener, tls, limits, tally, shutdown, serve).await;
+    accept(listener, tls, limits, counts, shutdown, serve).await;
 }
 
-/// Serves `routes` to anybody: enrolment and nothing else. There is no [`Peer`] among the extensions.
-pub async fn serve_strangers(
+/// Serves `routes` to anybody, without a certificate: enrolment and nothing else. There is no [`Peer`] among the
+/// extensions.
+pub async fn serve_enrolment(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     routes: Router,
-    limits: Limits,
-    tally: Tally,
+    limits: ListenerLimits,
+    counts: ConnectionCounts,
     shutdown: Shutdown,
 ) {
     let routes = finished(routes, limits);
-    let serve = move |arrival: Arrival, shutdown| serve_connection(arrival, None, routes.clone(), limits, shutdown);
-    accept(listener, tls, limits, tally, shutdown, serve).await;
+    let serve = move |established: EstablishedConnection, shutdown| {
+        serve_connection(established, None, routes.clone(), limits, shutdown)
+    };
+    accept(listener, tls, limits, counts, shutdown, serve).await;
 }
 
-/// Routes with what every door adds: the limit of bodies, and problems for what is not there.
-fn finished(routes: Router, limits: Limits) -> Router {
+/// Routes with what every listener adds: the limit of bodies, and problems for what is not there.
+fn finished(routes: Router, limits: ListenerLimits) -> Router {
     let nothing_here = async || Refusal::not_found("There is nothing at this path.");
     let other_method =
         async || -> Refusal { Problem::new(405, "method", "Not this method", "The path takes another method.").into() };
@@ -84,22 +92,22 @@ fn finished(routes: Router, limits: Limits) -> Router {
 }
 
 async fn serve_connection(
-    arrival: Arrival,
+    established: EstablishedConnection,
     member: Option<(Peer, Gate)>,
     routes: Router,
-    limits: Limits,
+    limits: ListenerLimits,
     mut shutdown: Shutdown,
 ) {
-    let Arrival { from, stream, place } = arrival;
-    let pace = Pace::new(limits);
-    let stream = TokioIo::new(Paced::new(stream, pace.clone()));
-    let visitor = Visitor { member, from, routes, limits };
+    let EstablishedConnection { from, stream, permit } = established;
+    let timer = RequestTimer::new(limits);
+    let stream = TokioIo::new(TimedStream::new(stream, timer.clone()));
+    let requester = Requester { member, from, routes, limits };
     let service = service_fn(async |request: Request<Incoming>| {
-        pace.request_begun();
-        place.stands(Standing::Busy);
-        let answer = visitor.answer(request).await;
-        place.stands(Standing::Idle);
-        pace.request_ended();
+        timer.request_begun();
+        permit.set_state(ConnectionState::Busy);
+        let answer = requester.answer(request).await;
+        permit.set_state(ConnectionState::Idle);
+        timer.request_ended();
         Ok::<_, Infallible>(answer)
     });
     let connection =
@@ -107,8 +115,8 @@ async fn serve_connection(
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = place.shown_out() => {
-            debug!(%from, "shown out: others wait");
+        () = permit.evicted() => {
+            debug!(%from, "evicted: others wait");
             return;
         }
         () = shutdown.begun() => {
@@ -122,14 +130,14 @@ async fn serve_connection(
 }
 
 /// Whom a connection's requests come from, and what they may ask for.
-struct Visitor {
+struct Requester {
     member: Option<(Peer, Gate)>,
     from: SocketAddr,
     routes: Router,
-    limits: Limits,
+    limits: ListenerLimits,
 }
 
-impl Visitor {
+impl Requester {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let begun = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -146,7 +154,7 @@ impl Visitor {
         let request = id.map(|id| id.to_string());
         // Queries, headers and bodies are not logged: they may name what is not for everybody who reads logs.
         info!(
-            target: "capstan_keyd::access", from = %self.from, peer = peer.as_deref().unwrap_or("-"), %method, path, status, ms,
+            target: ACCESS_LOG, from = %self.from, peer = peer.as_deref().unwrap_or("-"), %method, path, status, ms,
             request = request.as_deref().unwrap_or("-")
         );
         answer
@@ -169,7 +177,7 @@ impl Visitor {
             let detail = format!("A request may have {} bytes.", self.limits.body_bytes_max);
             return closed(Problem::new(413, "too-large", "The request is too large", detail).into());
         }
-        request.extensions_mut().insert(CameFrom(self.from));
+        request.extensions_mut().insert(RemoteAddress(self.from));
         request.extensions_mut().insert(id);
         let routed = async {
             let request = self.arrived(request, announced).await?;

@@ -1,13 +1,16 @@
 //! The peer of a connection, and whether it is still let in: asked on every request.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use capstan_keys::api::{ClusterId, PeerId, Serial};
 use capstan_keys::cluster::{InvalidCertificate, PeerCertificate};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use thiserror::Error;
+
+use crate::clock::WallClock;
+
+/// The kind of the problem that a peer with a revoked certificate is answered with.
+pub const REVOKED: &str = "revoked";
 
 /// Who is at the other end: proved by TLS, and what every handler decides by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,40 +25,12 @@ pub struct Peer {
 
 /// The serial numbers that are revoked, as the cluster's state has them at this moment. It is asked on every request,
 /// so it answers from memory.
-pub trait Revoked: Send + Sync + 'static {
+pub trait Revocations: Send + Sync + 'static {
     /// Whether this one is.
     fn is_revoked(&self, serial: &Serial) -> bool;
 
     /// Hears of a peer that is turned away because its certificate is.
     fn was_met(&self, peer: &PeerId);
-}
-
-/// The time, as an argument.
-pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Nanoseconds since 1970.
-    fn now_ns(&self) -> i64;
-}
-
-/// The clock of the machine.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now_ns(&self) -> i64 {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    }
-}
-
-/// A clock of ours, as TLS asks for one.
-#[derive(Debug)]
-pub(super) struct TlsClock(pub(super) Arc<dyn Clock>);
-
-impl rustls::time_provider::TimeProvider for TlsClock {
-    fn current_time(&self) -> Option<UnixTime> {
-        let now = u64::try_from(self.0.now_ns()).ok()?;
-        Some(UnixTime::since_unix_epoch(std::time::Duration::from_nanos(now)))
-    }
 }
 
 /// Why a peer that TLS let in is turned away.
@@ -73,29 +48,35 @@ pub enum TurnedAway {
 #[derive(Clone)]
 pub struct Gate {
     cluster: ClusterId,
-    revoked: Arc<dyn Revoked>,
-    clock: Arc<dyn Clock>,
+    revoked: Arc<dyn Revocations>,
+    clock: WallClock,
 }
 
 impl Gate {
     /// Lets the peers of `cluster` in.
-    pub fn new(cluster: ClusterId, revoked: Arc<dyn Revoked>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(cluster: ClusterId, revoked: Arc<dyn Revocations>, clock: WallClock) -> Self {
         Self { cluster, revoked, clock }
     }
 
-    /// The peer of a certificate that TLS has verified.
+    /// The peer of a certificate that TLS has verified; none if it is of another cluster.
+    ///
+    /// # Errors
+    /// The certificate says nothing of a peer.
     pub fn peer(&self, certificate: &CertificateDer<'_>) -> Result<Option<Peer>, InvalidCertificate> {
         let PeerCertificate { peer, cluster, serial, not_after_ns, .. } = PeerCertificate::read(certificate)?;
         Ok((cluster == self.cluster).then_some(Peer { id: peer, serial, not_after_ns }))
     }
 
     /// Whether a peer is still let in: to be asked on each request, not only on each connection.
+    ///
+    /// # Errors
+    /// It is not, and why.
     pub fn admits(&self, peer: &Peer) -> Result<(), TurnedAway> {
         if self.revoked.is_revoked(&peer.serial) {
             self.revoked.was_met(&peer.id);
             return Err(TurnedAway::Revoked);
         }
-        if self.clock.now_ns() >= peer.not_after_ns {
+        if (self.clock)() >= peer.not_after_ns {
             return Err(TurnedAway::Expired);
         }
         Ok(())

@@ -13,9 +13,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, info, warn};
 
-use super::crowd::Crowd;
-use super::{Limits, Place, Shutdown, Standing, Tally};
+use super::connection_limiter::ConnectionLimiter;
+use super::{ConnectionCounts, ConnectionState, ListenerLimits, Permit};
 use crate::identity::{Gate, Peer};
+use crate::shutdown::Shutdown;
 
 /// Out of file descriptors, or of memory for sockets: it gets no better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -24,26 +25,29 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// second, until his first packet is sent again. The kernel's own limit (`net.core.somaxconn`) is 4096.
 const BACKLOG: u32 = 4096;
 
-/// Opens a port for a door.
+/// Opens a port.
+///
+/// # Errors
+/// What the system says: the address is not ours, or in use.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // So that a node that was stopped can start again at once.
+    // So that a process that was stopped can start again at once.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
 /// A connection whose peer is known.
-pub struct Visit {
+pub struct PeerConnection {
     /// Who it is. Handlers of streams ask [`Gate::admits`] on each request.
     pub peer: Peer,
     /// Where it comes from.
     pub from: SocketAddr,
     /// What it says and is told.
     pub stream: TlsStream<TcpStream>,
-    /// Its place in the crowd: handlers say on each request that it is [`Standing::Busy`] and afterwards that it is
-    /// idle, and leave when they are shown out.
-    pub place: Place,
+    /// Its permit: handlers say on each request that it is [`ConnectionState::Busy`] and afterwards that it is idle,
+    /// and return when it is evicted.
+    pub permit: Permit,
 }
 
 /// Serves streams of bytes over mutual TLS until the end begins: `handle` is run for each connection and sees to limits
@@ -52,35 +56,35 @@ pub async fn serve_streams<H, F>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
     gate: Gate,
-    limits: Limits,
-    tally: Tally,
+    limits: ListenerLimits,
+    counts: ConnectionCounts,
     shutdown: Shutdown,
     handle: H,
 ) where
-    H: Fn(Visit, Shutdown) -> F + Clone + Send + Sync + 'static,
+    H: Fn(PeerConnection, Shutdown) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let serve = move |arrival: Arrival, shutdown: Shutdown| {
+    let serve = move |established: EstablishedConnection, shutdown: Shutdown| {
         let (handle, gate) = (handle.clone(), gate.clone());
         async move {
-            let Arrival { from, stream, place } = arrival;
+            let EstablishedConnection { from, stream, permit } = established;
             if let Some(peer) = known_peer(&stream, &gate, from) {
-                if !place.is_of(&peer.id.to_string(), limits.peer_connections_max) {
+                if !permit.assign_to(&peer.id.to_string(), limits.peer_connections_max) {
                     warn!(%from, %peer.id, "dropped: this peer has its share of connections, and all of them are busy");
                     return;
                 }
-                handle(Visit { peer, from, stream, place }, shutdown).await;
+                handle(PeerConnection { peer, from, stream, permit }, shutdown).await;
             }
         }
     };
-    accept(listener, tls, limits, tally, shutdown, serve).await;
+    accept(listener, tls, limits, counts, shutdown, serve).await;
 }
 
 /// A connection whose TLS is established.
-pub(super) struct Arrival {
+pub(super) struct EstablishedConnection {
     pub(super) from: SocketAddr,
     pub(super) stream: TlsStream<TcpStream>,
-    pub(super) place: Place,
+    pub(super) permit: Permit,
 }
 
 /// The peer of a connection, if its certificate is one of the cluster.
@@ -102,15 +106,15 @@ pub(super) fn known_peer(stream: &TlsStream<TcpStream>, gate: &Gate, from: Socke
 pub(super) async fn accept<H, F>(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
-    limits: Limits,
-    tally: Tally,
+    limits: ListenerLimits,
+    counts: ConnectionCounts,
     mut shutdown: Shutdown,
     serve: H,
 ) where
-    H: Fn(Arrival, Shutdown) -> F + Clone + Send + Sync + 'static,
+    H: Fn(EstablishedConnection, Shutdown) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let crowd = Crowd::new(limits.connections_max, tally);
+    let limiter = ConnectionLimiter::new(limits.connections_max, counts);
     let acceptor = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {
@@ -134,21 +138,21 @@ pub(super) async fn accept<H, F>(
                 continue;
             }
         };
-        let Some(place) = crowd.enter() else {
-            warn!(%from, "dropped: every place is taken by a request");
+        let Some(permit) = limiter.acquire() else {
+            warn!(%from, "dropped: every permit is held by a request");
             continue;
         };
         let (acceptor, serve, shutdown) = (acceptor.clone(), serve.clone(), shutdown.clone());
         connections.spawn(async move {
             let established = tokio::select! {
-                () = place.shown_out() => None,
+                () = permit.evicted() => None,
                 established = timeout(limits.handshake, establish(&acceptor, stream)) => established.ok(),
             };
             match established {
                 Some(Ok(stream)) => {
-                    place.stands(Standing::Idle);
-                    // On the heap, as is TLS: what waits to be somebody takes no room for what only members need.
-                    Box::pin(serve(Arrival { from, stream, place }, shutdown)).await;
+                    permit.set_state(ConnectionState::Idle);
+                    // On the heap, as is TLS: a connection without TLS takes no room for what only members need.
+                    Box::pin(serve(EstablishedConnection { from, stream, permit }, shutdown)).await;
                 }
                 Some(Err(error)) => info!(%from, %error, "no TLS"),
                 None => debug!(%from, "dropped before TLS was established"),

@@ -1,11 +1,11 @@
-//! What a door allows.
+//! What a listener allows.
 
 use std::time::Duration;
 
-/// The limits of a door. The defaults fit a node on two cores; a test shortens the times.
+/// The limits of a listener. The defaults fit a node on two cores; a test shortens the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at a time, of all standings. Each may need a file descriptor: raise `LimitNOFILE` with it.
+pub struct ListenerLimits {
+    /// Connections at a time, in every state. Each may need a file descriptor: raise `LimitNOFILE` with it.
     pub connections_max: usize,
     /// Those of them that one peer may have: else one that says nothing on each of its connections had all of them.
     pub peer_connections_max: usize,
@@ -25,7 +25,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             connections_max: 16_384,
@@ -41,9 +41,9 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// For strangers: few, brief, and small.
-    pub fn strangers() -> Self {
+impl ListenerLimits {
+    /// For whoever enrols: few, brief, and small.
+    pub fn enrolment() -> Self {
         let second = Duration::from_secs(1);
         Self { connections_max: 256, idle: 10 * second, body_bytes_max: 16 << 10, ..Self::default() }
     }

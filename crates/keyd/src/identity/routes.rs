@@ -11,11 +11,13 @@ use capstan_keys::api::{
     PeerId, Problem, RenewCertificate,
 };
 use capstan_keys::cluster::PakeError;
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
+use capstan_service::problem::{Input, Refusal};
 use tracing::{info, warn};
 
-use super::{CameFrom, Input, Refusal};
+use super::{Conversation, Conversations, Registrar};
 use crate::audit::Origin;
-use crate::identity::{Conversation, Conversations, Peer, Registrar};
 
 struct Desk {
     registrar: Arc<dyn Registrar>,
@@ -23,7 +25,7 @@ struct Desk {
     conversations: Mutex<Conversations>,
 }
 
-/// `POST /v1/enrolments/begin` and `/finish`, for the strangers' door.
+/// `POST /v1/enrolments/begin` and `/finish`, for the enrolment listener.
 pub fn enrolment_routes(registrar: Arc<dyn Registrar>, cluster: ClusterId) -> Router {
     let desk = Desk { registrar, cluster, conversations: Mutex::default() };
     Router::new()
@@ -32,14 +34,14 @@ pub fn enrolment_routes(registrar: Arc<dyn Registrar>, cluster: ClusterId) -> Ro
         .with_state(Arc::new(desk))
 }
 
-/// `POST /v1/certificates/renew`, for the members' door.
+/// `POST /v1/certificates/renew`, for the members' listener.
 pub fn renewal_routes<S: Clone + Send + Sync + 'static>(registrar: Arc<dyn Registrar>) -> Router<S> {
     Router::new().route("/v1/certificates/renew", post(renew)).with_state(registrar)
 }
 
 async fn begin(
     State(desk): State<Arc<Desk>>,
-    Extension(CameFrom(from)): Extension<CameFrom>,
+    Extension(RemoteAddress(from)): Extension<RemoteAddress>,
     Input(question): Input<BeginEnrolment>,
 ) -> Result<Json<EnrolmentBegun>, Refusal> {
     let from = Origin::Address(from);
@@ -57,7 +59,7 @@ async fn begin(
 
 async fn finish(
     State(desk): State<Arc<Desk>>,
-    Extension(CameFrom(from)): Extension<CameFrom>,
+    Extension(RemoteAddress(from)): Extension<RemoteAddress>,
     Input(question): Input<FinishEnrolment>,
 ) -> Result<Json<EnrolmentFinished>, Refusal> {
     let conversation = {
@@ -94,7 +96,7 @@ fn not_proved() -> Refusal {
 
 async fn renew(
     State(registrar): State<Arc<dyn Registrar>>,
-    (Extension(peer), Extension(CameFrom(from))): (Extension<Peer>, Extension<CameFrom>),
+    (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(question): Input<RenewCertificate>,
 ) -> Result<Json<IssuedCertificate>, Refusal> {
     Ok(Json(registrar.renew(&peer, &question.request.0, Origin::Address(from)).await?))
