@@ -1,11 +1,12 @@
 //! What strangers send to a node's enrolment door, and what somebody in between sends to who enrols.
 
-use capstan_keyd::identity::{Authority, Conversation, ENROLMENT_TRIES, Enrolment, random_serial};
 use capstan_keys::api::{
     Base64, BeginEnrolment, ClusterId, ConversationId, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, HandOver,
     IssuedCertificate, KmaMember, PeerId, Problem, RenewCertificate,
 };
 use capstan_keys::cluster::{EnrolmentClient, EnrolmentPassphrase, PeerCertificate};
+use capstan_service::enrolment::{Conversation, ENROLMENT_TRIES, Enrolment};
+use capstan_service::identity::{Authority, random_serial};
 use rustls::pki_types::CertificateDer;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId([7; 16]);

@@ -44,6 +44,7 @@ mod certificate_serial;
 mod denied;
 mod pending;
 mod permission;
+mod public_texts;
 mod quorum;
 mod role;
 mod user;

@@ -1,26 +1,24 @@
 //! A node of the key-management cluster (KMA).
 //!
 //! ```text
-//!  authority/  roles, quorum queue: who may do what                            identity/  CA, enrolment, certificates
-//!  service/    the process: routes, KMIP, metrics, what runs beside them       audit/     hash-chained log
+//!  authority/  roles, quorum queue: who may do what                            authority_record  the CA's certificate and wrapped key
+//!  service/    the process: routes, KMIP, metrics, what runs beside them
 //!  desk/       key lifecycle: the rules of `capstan_keys` over the ledger      journal/   what a node that is cut off has issued
 //!  replica/    the sealed local copy that agents are always answered from      root/      root key: PKCS#11 or a quorum
 //!  kmip/       objects of KMIP clients
 //!  ledger/     sealed records by path, compare-and-set: etcd
 //! ```
 
-pub mod audit;
 pub mod authority;
+pub mod authority_record;
 pub mod backup;
 pub mod desk;
 pub mod destruction;
 pub mod exposure;
 pub mod family;
-pub mod identity;
 pub mod journal;
 pub mod kmip;
 pub mod ledger;
-mod lock;
 mod mark;
 pub mod node;
 pub mod path;
@@ -31,4 +29,3 @@ pub mod seal;
 mod seeded;
 pub mod service;
 pub mod state;
-mod time;

@@ -46,8 +46,6 @@ mod routes;
 mod run;
 mod shares;
 mod site_record;
-mod sparing;
-mod strangers;
 mod unlock;
 mod wiped;
 
@@ -55,12 +53,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind, Serial};
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditError, AuditLog, AuditOrigin};
 use capstan_service::clock::WallClock;
 use capstan_service::identity::{Peer, Revocations};
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::Refusal;
+use capstan_service::rate_limit::KeyedRateLimiter;
 
-use crate::audit::{AuditError, AuditLog, Entry, Origin, Who};
 use crate::node::{Node, NodeError};
 use crate::replica::Judge;
 use crate::root::SealedRoot;
@@ -80,6 +79,9 @@ pub use unlock::Opener;
 
 use phase::Phase;
 pub use proof::{OwnProof, RetrievalProof, Unproved};
+
+/// How many refusals are noted in a minute: of each agent, and of enrolments.
+const REFUSALS_NOTED_MAX: u32 = 30;
 
 /// A node that runs.
 pub struct Service {
@@ -111,7 +113,7 @@ pub struct Service {
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,
     /// Of agents, as far as they are noted.
-    refusals: sparing::Refusals,
+    refusals: KeyedRateLimiter<Name>,
     /// Keys of other stores, part by part.
     arriving: people::Arriving,
     metrics: Arc<metrics::Metrics>,
@@ -150,7 +152,7 @@ impl Service {
     }
 
     /// Notes an act before it is answered. One that cannot be noted is not done.
-    async fn note(&self, entry: Entry) -> Result<(), Refusal> {
+    async fn note(&self, entry: AuditEntry) -> Result<(), Refusal> {
         self.audit.note(entry, (self.clock)()).await.map(drop).map_err(|error: AuditError| {
             tracing::error!(%error, "an act cannot be noted");
             Refusal::unready(error.to_string())
@@ -159,18 +161,16 @@ impl Service {
 }
 
 /// Who somebody is, in the words of the audit log.
-fn who(PeerId { kind, name }: &PeerId) -> Who {
-    let name = name.clone();
-    match kind {
-        PeerKind::Kma => Who::Kma(name),
-        PeerKind::Agent => Who::Agent(name),
-        PeerKind::User => Who::User(name),
-        PeerKind::KmipClient => Who::KmipClient(name),
-    }
+fn who(PeerId { kind, name }: &PeerId) -> AuditActor {
+    let kind = match kind {
+        PeerKind::KmipClient => "kmip-client",
+        PeerKind::Kma | PeerKind::Agent | PeerKind::User => kind.as_str(),
+    };
+    AuditActor::peer(kind, name.clone())
 }
 
-fn entry(peer: &Peer, from: RemoteAddress, deed: crate::audit::Deed) -> Entry {
-    Entry::new(who(&peer.id), Origin::Address(from.0), deed)
+fn entry(peer: &Peer, from: RemoteAddress, action: AuditAction) -> AuditEntry {
+    AuditEntry::new(who(&peer.id), AuditOrigin::Address(from.0), action)
 }
 
 impl Revocations for Service {

@@ -7,10 +7,12 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::Command;
 
-use capstan_keyd::audit::{Anchor, AuditError, AuditLog, Deed, Entry, Origin, RESERVE_LEN, Who, log_files, verify};
 use capstan_keyd::authority::Act;
 use capstan_keyd::journal::{Journal, JournalEntry, JournalError};
 use capstan_keys::{Name, Secret};
+use capstan_service::audit::{
+    Anchor, AuditAction, AuditActor, AuditEntry, AuditError, AuditLog, AuditOrigin, RESERVE_LEN, log_files, verify,
+};
 
 const DIRECTORY: &str = "CAPSTAN_TEST_SMALL_DISK";
 
@@ -18,12 +20,13 @@ fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn change() -> Entry {
-    Entry::new(Who::User(name("anna")), Origin::Here, Act::AddPolicy)
+fn change() -> AuditEntry {
+    AuditEntry::new(AuditActor::peer("user", name("anna")), AuditOrigin::Here, Act::AddPolicy)
 }
 
-fn reading() -> Entry {
-    Entry::new(Who::Agent(name("d1")), Origin::Here, Deed::named("key-for-reading")).reading()
+fn reading() -> AuditEntry {
+    AuditEntry::new(AuditActor::peer("agent", name("d1")), AuditOrigin::Here, AuditAction::named("key-for-reading"))
+        .reading()
 }
 
 fn assigned() -> JournalEntry {

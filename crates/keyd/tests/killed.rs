@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use capstan_keyd::audit::{Anchor, AuditLog, Deed, Entry, log_files, verify};
 use capstan_keyd::journal::{Journal, JournalEntry};
 use capstan_keys::{Name, Secret};
+use capstan_service::audit::{Anchor, AuditAction, AuditEntry, AuditLog, log_files, verify};
 
 const DIRECTORY: &str = "CAPSTAN_TEST_KILLED";
 const WRITERS: usize = 4;
@@ -42,7 +42,7 @@ fn child_that_writes_until_it_is_killed() {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 loop {
-                    let head = log.note_blocking(Entry::own(Deed::named("pool-filled")), 1).unwrap();
+                    let head = log.note_blocking(AuditEntry::own(AuditAction::named("pool-filled")), 1).unwrap();
                     say(&format!("audit {} {}", head.sequence, head.hash));
                 }
             });

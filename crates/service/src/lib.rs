@@ -4,7 +4,9 @@
 //! ```text
 //!  listener   accept, limits, TLS --> who it is --> HTTP --> routes                    metrics   requests, connections
 //!  identity   certificates of a cluster's authority, asked again on each request       health    /healthz, /readyz
+//!  enrolment  a passphrase is exchanged for a certificate; renewal                     rate_limit
 //!  openapi    routes, who may call them, and the document of both                      problem   errors as problem+json
+//!  audit      who did what, in a chain that shows what was done to it                  time, clock, file_lock, shutdown
 //! ```
 //! The room knows peers and requests. It does not know what is asked for: the program gives it an [`axum::Router`], a
 //! rule of access and the metrics of its own. Rejected: `tower-http`, which limits a request and not a connection, so
@@ -21,11 +23,16 @@
 //! assert_eq!(answer.headers()["content-type"], "application/problem+json");
 //! ```
 
+pub mod audit;
 pub mod clock;
+pub mod enrolment;
+pub mod file_lock;
 pub mod health;
 pub mod identity;
 pub mod listener;
 pub mod metrics;
 pub mod openapi;
 pub mod problem;
+pub mod rate_limit;
 pub mod shutdown;
+pub mod time;

@@ -1,8 +1,9 @@
 //! Messages, records and requests of an honest enrolment.
 
-use capstan_keyd::identity::{Conversation, random_serial};
 use capstan_keys::api::{ConversationId, Problem};
 use capstan_keys::cluster::CertificateKey;
+use capstan_service::enrolment::Conversation;
+use capstan_service::identity::random_serial;
 
 use super::Seeds;
 use crate::enrolment::{CLUSTER, NOW_NS, Site};

@@ -87,6 +87,7 @@ const ROOMS: [Room; 14] = [
             "capstan-director",
             "capstan-vtl",
             "capstan-kmip",
+            "capstan-service",
             "capstan-keyd",
         ],
         banned: &TERMINAL,

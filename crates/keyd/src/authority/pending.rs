@@ -5,7 +5,7 @@ use std::fmt;
 use capstan_keys::Name;
 
 use super::{Act, Arguments, Permission, QuorumRule, Role, User, Users, may};
-use crate::time::rfc3339;
+use capstan_service::time::rfc3339;
 
 mod record;
 mod refused;

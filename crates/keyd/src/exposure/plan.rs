@@ -8,7 +8,7 @@ use capstan_keys::KeyState;
 use serde_json::{Value, json};
 
 use super::{Exported, ExposedUnit, Suspect, Why};
-use crate::time::rfc3339;
+use capstan_service::time::rfc3339;
 
 /// What is to be done with a data unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::medium::{Disk, Medium, Old, ReplaceError, is_full};
 use super::places::Places;
 use super::record::Body;
 use super::{JournalEntry, JournalError, Recorded};
-use crate::lock::lock;
+use capstan_service::file_lock::lock;
 
 pub use copy::JournalCopy;
 

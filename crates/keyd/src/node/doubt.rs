@@ -1,8 +1,9 @@
 //! What a node does not believe of what the ledger says, and what it goes on with.
 
+use capstan_service::audit::Anchor;
+
 use super::doubts::{Doubt, DoubtKind};
 use super::{Memory, Node, Standing};
-use crate::audit::Anchor;
 use crate::family::{Ending, ending_of};
 use crate::path::Path;
 use crate::state::State;

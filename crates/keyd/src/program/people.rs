@@ -214,7 +214,7 @@ impl Ask {
 /// The state directory's own name and log, for a check without a node.
 fn log_of(state: &std::path::Path) -> anyhow::Result<(capstan_keys::Name, Vec<std::path::PathBuf>)> {
     let (directory, settings) = StateDirectory::open(state)?;
-    Ok((settings.name, capstan_keyd::audit::log_files(&directory.audit())?))
+    Ok((settings.name, capstan_service::audit::log_files(&directory.audit())?))
 }
 
 /// Who asks, as keys are handed over to them.

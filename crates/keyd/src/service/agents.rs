@@ -11,6 +11,7 @@ use capstan_keys::api::{
     KeyOfVolume, KeyRevoked, KeyTagText, PeerKind, Problem, ReadVolume, RequestId, RevokeKey,
 };
 use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
+use capstan_service::audit::{AuditAction, AuditEntry, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::{Input, Refusal};
@@ -20,7 +21,6 @@ use super::access::{NodeRoutes, RouteAccess};
 use super::person::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
-use crate::audit::{Deed, Entry, Outcome};
 use crate::desk::{Answer, DeskError, Operation, recovered};
 use crate::node::{Node, NodeError, Standing};
 use crate::record::{IssuedRecord, unconfirmed_group};
@@ -56,7 +56,7 @@ struct Another {
 }
 
 impl Another {
-    fn noted(self, entry: Entry, warning: &'static str) -> Entry {
+    fn noted(self, entry: AuditEntry, warning: &'static str) -> AuditEntry {
         entry.with("warning", warning).with("cartridge", &self.found).with("known-cartridge", &self.own)
     }
 }
@@ -95,11 +95,11 @@ impl Asking {
     }
 
     /// A refusal is noted, up to some a minute: whoever has a stolen drive tries what it opens.
-    async fn noting<T>(&self, noted: Entry, deed: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    async fn noting<T>(&self, noted: AuditEntry, deed: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
         let done = deed.await;
         let Err(Refusal(problem)) = &done else { return done };
         let outcome = came_to_nothing(problem);
-        if let Outcome::Refused { .. } = outcome
+        if let AuditOutcome::Refused { .. } = outcome
             && let Some(left_out) = self.service.refusals.next(self.name(), Instant::now())
         {
             let noted = noted.came_to(outcome);
@@ -110,8 +110,8 @@ impl Asking {
         done
     }
 
-    fn entry(&self, deed: Deed) -> Entry {
-        entry(&self.peer, self.from, deed)
+    fn entry(&self, action: AuditAction) -> AuditEntry {
+        entry(&self.peer, self.from, action)
     }
 
     /// Who reports something of a volume may use its keys: of one that is named, or of all that it holds.
@@ -138,19 +138,19 @@ impl Asking {
     /// Gives a key that was committed, or noted in the journal: once the audit log has it as well.
     async fn give(
         &self,
-        deed: Deed,
+        action: AuditAction,
         drive: &Drive,
         record: &IssuedRecord,
         key: &VolumeKey,
         standing: Standing,
     ) -> Result<Json<KeyGiven>, Refusal> {
-        let mut noted = entry(&self.peer, self.from, deed)
+        let mut noted = entry(&self.peer, self.from, action)
             .of("key", record.stored.record.tag)
             .with("volume", record.volser())
             .with("drive", &drive.name);
         match drive.another {
             Some(another) => noted = another.noted(noted, "another cartridge has the barcode of this volume"),
-            None if deed == READ => noted = noted.reading(),
+            None if action == READ => noted = noted.reading(),
             None => {}
         }
         if standing != Standing::Current {
@@ -185,21 +185,26 @@ impl Asking {
         self.service.note(noted).await
     }
 
-    async fn issued(&self, deed: Deed, drive: &Drive, operation: Operation) -> Result<Json<KeyGiven>, Refusal> {
+    async fn issued(
+        &self,
+        action: AuditAction,
+        drive: &Drive,
+        operation: Operation,
+    ) -> Result<Json<KeyGiven>, Refusal> {
         let answered = self.node.ask(operation, self.name(), self.request.0).await?;
         let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
         let key = self.node.open(&record)?;
-        self.give(deed, drive, &record, &key, answered.standing).await
+        self.give(action, drive, &record, &key, answered.standing).await
     }
 }
 
-const BEGIN: Deed = Deed::named("key-to-begin");
-const APPEND: Deed = Deed::named("key-to-append");
-const CLAIM: Deed = Deed::named("key-of-lost-node-on-record");
-const READ: Deed = Deed::named("key-to-read");
-const ACTIVATE: Deed = Deed::named("key-activated");
-const REVOKE: Deed = Deed::named("key-revoked-by-agent");
-const END: Deed = Deed::named("volume-ended");
+const BEGIN: AuditAction = AuditAction::named("key-to-begin");
+const APPEND: AuditAction = AuditAction::named("key-to-append");
+const CLAIM: AuditAction = AuditAction::named("key-of-lost-node-on-record");
+const READ: AuditAction = AuditAction::named("key-to-read");
+const ACTIVATE: AuditAction = AuditAction::named("key-activated");
+const REVOKE: AuditAction = AuditAction::named("key-revoked-by-agent");
+const END: AuditAction = AuditAction::named("volume-ended");
 
 async fn begin(
     State(service): State<Arc<Service>>,
@@ -295,11 +300,11 @@ async fn revoke(
     let asking = Asking::new(service, whence)?;
     let noted = entry(&asking.peer, asking.from, REVOKE).of("key", tag).with("why", why.name());
     // Noted before it begins, as what people do: whoever takes keys out of use without need stops backups.
-    asking.service.note(noted.clone().came_to(Outcome::Begun)).await?;
+    asking.service.note(noted.clone().came_to(AuditOutcome::Begun)).await?;
     let operation = Operation::Revoke { tag, why };
     let answered = asking.node.ask(operation, asking.name(), asking.request.0).await.map_err(Refusal::from);
     let outcome = match &answered {
-        Ok(_) => Outcome::Done,
+        Ok(_) => AuditOutcome::Done,
         Err(Refusal(problem)) => came_to_nothing(problem),
     };
     asking.service.note(noted.came_to(outcome)).await?;
@@ -383,7 +388,7 @@ pub(super) fn cartridges_listed(unit: &DataUnit) -> Vec<CartridgeListed> {
 }
 
 /// A report that changed nothing, because the volume was begun anew since, is noted as such.
-fn said_late(noted: Entry, answer: &Answer) -> Entry {
+fn said_late(noted: AuditEntry, answer: &Answer) -> AuditEntry {
     match answer {
         Answer::Late => noted.with("late", "the volume was begun anew since, or had no key: nothing was changed"),
         Answer::Key(_) | Answer::Retired(_) | Answer::Record(_) | Answer::Imported(_) | Answer::Done => noted,

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_keys::Name;
+use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOutcome};
 use capstan_service::problem::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::request_id::id_of;
 use super::{Service, StateDirectory};
-use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::PendingId;
 use crate::node::Node;
 use crate::path::Path;
@@ -37,9 +37,9 @@ use crate::root::{ClusterKeys, OnMachine, OwnUnlock, Pin, RootError};
 use crate::seal::Content;
 use crate::state::View;
 
-const UNLOCKED: Deed = Deed::named("unlock-by-itself");
-const MADE: Deed = Deed::named("autonomous-unlock-made");
-const DESTROYED: Deed = Deed::named("autonomous-unlock-destroyed");
+const UNLOCKED: AuditAction = AuditAction::named("unlock-by-itself");
+const MADE: AuditAction = AuditAction::named("autonomous-unlock-made");
+const DESTROYED: AuditAction = AuditAction::named("autonomous-unlock-destroyed");
 /// How often it looks whether the majority was heard.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it waits after the files could not be made or destroyed: somebody has to plug a stick in.
@@ -176,12 +176,12 @@ impl Service {
         }
         if !matches!(found, Ok(None)) {
             let destroyed = files.destroy(found.as_ref().ok().and_then(Option::as_ref));
-            self.note_done(Entry::own(DESTROYED).of("kma", self.name()), destroyed, failure).await?;
+            self.note_done(AuditEntry::own(DESTROYED).of("kma", self.name()), destroyed, failure).await?;
             tracing::info!("what this node unlocked itself with is destroyed");
         }
         let Some(request) = wanted.and_then(|request| id_of(request).ok()) else { return Ok(()) };
         let on = OnMachine::here(self.name().clone());
-        let noted = Entry::own(MADE).of("kma", self.name()).with("pending", request);
+        let noted = AuditEntry::own(MADE).of("kma", self.name()).with("pending", request);
         let own = match OwnUnlock::make(keys, self.settings.epoch, request, &on, &files.key) {
             Ok(own) => own,
             Err(error) => return self.note_done(noted, Err(error), failure).await,
@@ -199,11 +199,11 @@ impl Service {
     }
 
     /// Notes what came of it, of its failures the first alone.
-    async fn note_done(&self, noted: Entry, done: Result<(), RootError>, failure: Failed) -> Result<(), Refusal> {
+    async fn note_done(&self, noted: AuditEntry, done: Result<(), RootError>, failure: Failed) -> Result<(), Refusal> {
         let Err(error) = done else { return self.note(noted).await };
         if failure == Failed::First {
-            let why = Fact::from("its files could not be written: the log of the node says why");
-            self.note(noted.came_to(Outcome::Failed { why })).await?;
+            let why = AuditFact::from("its files could not be written: the log of the node says why");
+            self.note(noted.came_to(AuditOutcome::Failed { why })).await?;
         }
         Err(Refusal::unready(error.to_string()))
     }
@@ -255,7 +255,7 @@ impl Service {
             let approved = own.approved();
             tokio::task::spawn_blocking(move || service.allowed_by_record(&own).map(|keys| (keys, approved))).await
         };
-        let noted = Entry::own(UNLOCKED);
+        let noted = AuditEntry::own(UNLOCKED);
         let result = match opened {
             Ok(Ok((keys, approved))) => match self.note(noted.with("pending", approved)).await {
                 Ok(()) => self.admit(keys).await,
@@ -267,12 +267,12 @@ impl Service {
                 if let Err(error) = self.own_files.destroy(found.as_ref()) {
                     tracing::error!(%error, "what this node unlocked itself with is still on its disk: destroy it");
                 }
-                self.note(noted.came_to(Outcome::Refused { why: Fact::from(why) })).await
+                self.note(noted.came_to(AuditOutcome::Refused { why: AuditFact::from(why) })).await
             }
             Ok(Err(NotByItself::Root(error))) => {
                 tracing::error!(%error, "this node does not unlock itself: its holders do (`keyd unlock`)");
                 let why = "what is on its disk does not open here";
-                self.note(noted.came_to(Outcome::Refused { why: Fact::from(why) })).await
+                self.note(noted.came_to(AuditOutcome::Refused { why: AuditFact::from(why) })).await
             }
             Err(_) => Err(Refusal::failed()),
         };

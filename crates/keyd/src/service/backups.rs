@@ -45,7 +45,7 @@ pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
 use super::backup_record::backup_path;
 pub use super::backup_record::{BackupRecord, BackupState, CoreBackupRecord};
 pub(super) use super::backup_record::{backups, core_backups, core_path, is_of_backup, newest_kept};
-use crate::time::time;
+use capstan_service::time::time;
 pub(super) use destruction::disks_of;
 pub(super) use restore::sweep_copy;
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};

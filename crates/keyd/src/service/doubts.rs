@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::Service;
-use crate::audit::{Deed, Entry, Origin, Who};
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 
-const DOUBTED: Deed = Deed::named("ledger-doubted");
+use super::Service;
+
+const DOUBTED: AuditAction = AuditAction::named("ledger-doubted");
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Notes each new doubt for as long as the node runs.
@@ -17,7 +18,8 @@ pub(super) async fn note_doubts(service: &Service) {
             // Some may have been taken back.
             noted = noted.min(doubts);
             if doubts > noted {
-                let said = Entry::new(Who::Nobody, Origin::Here, DOUBTED).with("doubts", doubts as u64);
+                let said =
+                    AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, DOUBTED).with("doubts", doubts as u64);
                 // One that cannot be noted now is noted with the next.
                 if service.note(said).await.is_ok() {
                     noted = doubts;

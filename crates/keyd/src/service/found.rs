@@ -3,7 +3,9 @@
 use capstan_keys::api::{ClusterId, IssuedCertificate, PeerId, PeerKind};
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity, IdentityError, PakeError};
 use capstan_keys::{KeyError, KeyGroup, Name, random};
+use capstan_service::enrolment::Enrolment;
 use capstan_service::identity::OldestTls;
+use capstan_service::identity::{Authority, AuthorityError, random_serial};
 use serde_json::Error as JsonError;
 use thiserror::Error;
 
@@ -11,7 +13,7 @@ use super::directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory
 use super::registrar::{CertificateRecord, authority_path, certificate_path, enrolment_path, host_of};
 use super::site_record::SiteRecord;
 use crate::authority::{QuorumRule, Roles, Unworkable, User, Users};
-use crate::identity::{Authority, AuthorityError, AuthorityRecord, Enrolment, random_serial};
+use crate::authority_record::AuthorityRecord;
 use crate::ledger::{Ledger, LedgerError, Outcome, Transaction};
 use crate::path::Path;
 use crate::record::{GroupRecord, KmaRecord};

@@ -19,6 +19,7 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::KeyTagText;
 use capstan_keys::cluster::{ClusterError, Identity, NodeClient, Silence};
+use capstan_service::audit::{AuditAction, log_files};
 use capstan_service::identity::Peer;
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::Refusal;
@@ -29,7 +30,6 @@ use serde::{Deserialize, Serialize};
 
 use super::access::{NodeRoutes, RouteAccess};
 use super::{Service, entry, peers};
-use crate::audit::{Deed, log_files};
 use crate::exposure::{Handed, Lack, Unread};
 use crate::node::Node;
 
@@ -39,7 +39,7 @@ const KEYS_AT_ONCE: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(4);
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(7);
 
-const SEARCHED: Deed = Deed::named("log-searched");
+const SEARCHED: AuditAction = AuditAction::named("log-searched");
 
 /// The routes of nodes among themselves.
 pub(super) fn routes() -> NodeRoutes {

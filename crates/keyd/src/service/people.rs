@@ -43,7 +43,7 @@ use capstan_service::problem::Refusal;
 
 use super::access::NodeRoutes;
 use super::person::{Person, broken, rule_of, users_of};
-use crate::time::time;
+use capstan_service::time::time;
 
 pub(super) use anchors::keep_anchors;
 pub(super) use arriving::Arriving;

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use capstan_keys::api::{PeerKind, Problem, RequestId};
+use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::Refusal;
 
 use super::access::RouteAccess;
 use super::{Service, entry};
-use crate::audit::{Deed, Entry, Fact, Outcome};
 use crate::authority::{Act, CertificateSerial, Denied, Permission, QuorumRule, Refused, Unworkable, User, Users, may};
 use crate::desk::Decided;
 use crate::node::Node;
 use crate::state::View;
 
-const TURNED_AWAY: Deed = Deed::named("person-turned-away");
+const TURNED_AWAY: AuditAction = AuditAction::named("person-turned-away");
 
 /// A person who asks something.
 pub(super) struct Person {
@@ -55,7 +55,7 @@ async fn identified(service: &Service, node: &Node, peer: &Peer, from: RemoteAdd
         Ok(user) if user.name == peer.id.name => Ok(user),
         Ok(_) => Err(Refusal::forbidden("The certificate names somebody else than its record.")),
         Err(denied) => {
-            let refused = Outcome::Refused { why: Fact::from(&denied) };
+            let refused = AuditOutcome::Refused { why: AuditFact::from(&denied) };
             service.note(entry(peer, from, TURNED_AWAY).came_to(refused)).await?;
             Err(denied.into())
         }
@@ -87,8 +87,8 @@ pub(super) async fn authorize(parts: &mut Parts, service: &Arc<Service>, access:
             let Some(node) = service.open_node() else { return Ok(()) };
             let user = identified(service, &node, peer, from).await?;
             if let Err(denied) = may(&user, act) {
-                let refused = Outcome::Refused { why: Fact::from(&denied) };
-                service.note(entry(peer, from, Deed::from(act)).came_to(refused)).await?;
+                let refused = AuditOutcome::Refused { why: AuditFact::from(&denied) };
+                service.note(entry(peer, from, AuditAction::from(act)).came_to(refused)).await?;
                 return Err(denied.into());
             }
         }
@@ -99,8 +99,8 @@ pub(super) async fn authorize(parts: &mut Parts, service: &Arc<Service>, access:
 }
 
 impl Person {
-    pub(super) fn entry(&self, act: Act) -> Entry {
-        entry(&self.peer, self.from, Deed::from(act))
+    pub(super) fn entry(&self, act: Act) -> AuditEntry {
+        entry(&self.peer, self.from, AuditAction::from(act))
     }
 
     /// Whether the act is theirs, and how. A no is noted.
@@ -108,7 +108,7 @@ impl Person {
         match may(&self.user, act) {
             Ok(permission) => Ok(permission),
             Err(denied) => {
-                let refused = Outcome::Refused { why: Fact::from(&denied) };
+                let refused = AuditOutcome::Refused { why: AuditFact::from(&denied) };
                 self.service.note(self.entry(act).came_to(refused)).await?;
                 Err(denied.into())
             }
@@ -141,13 +141,13 @@ impl Person {
     /// became of it.
     pub(super) async fn does<T>(
         &self,
-        noted: Entry,
+        noted: AuditEntry,
         deed: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        self.service.note(noted.clone().came_to(Outcome::Begun)).await?;
+        self.service.note(noted.clone().came_to(AuditOutcome::Begun)).await?;
         let done = deed.await;
         let outcome = match &done {
-            Ok(_) => Outcome::Done,
+            Ok(_) => AuditOutcome::Done,
             Err(Refusal(problem)) => came_to_nothing(problem),
         };
         self.service.note(noted.came_to(outcome)).await?;
@@ -176,14 +176,14 @@ impl Person {
     }
 }
 
-pub(super) fn came_to_nothing(problem: &Problem) -> Outcome {
+pub(super) fn came_to_nothing(problem: &Problem) -> AuditOutcome {
     match problem.status {
-        400 => Outcome::Refused { why: Fact::from("what was asked makes no sense") },
-        403 => Outcome::Refused { why: Fact::from("the rules forbid it") },
-        404 => Outcome::Refused { why: Fact::from("there is no such thing") },
-        409 | 410 => Outcome::Refused { why: Fact::from("it does not go with what is there") },
-        503 => Outcome::Failed { why: Fact::from("the majority was not reached: it may have been done") },
-        _ => Outcome::Failed { why: Fact::from("this node failed") },
+        400 => AuditOutcome::Refused { why: AuditFact::from("what was asked makes no sense") },
+        403 => AuditOutcome::Refused { why: AuditFact::from("the rules forbid it") },
+        404 => AuditOutcome::Refused { why: AuditFact::from("there is no such thing") },
+        409 | 410 => AuditOutcome::Refused { why: AuditFact::from("it does not go with what is there") },
+        503 => AuditOutcome::Failed { why: AuditFact::from("the majority was not reached: it may have been done") },
+        _ => AuditOutcome::Failed { why: AuditFact::from("this node failed") },
     }
 }
 

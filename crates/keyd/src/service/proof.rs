@@ -20,6 +20,7 @@ use axum::Json;
 use axum::extract::{Extension, Path as InPath};
 use capstan_keys::Name;
 use capstan_keys::api::{JobSeen, JobStarted, RequestId};
+use capstan_service::audit::AuditEntry;
 use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -29,13 +30,12 @@ use super::access::NodeRoutes;
 use super::jobs::Progress;
 use super::person::Person;
 use super::{Service, entry};
-use crate::audit::Entry;
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::state::View;
-use crate::time::time;
+use capstan_service::time::time;
 
 use opened::Opened;
 
@@ -166,7 +166,7 @@ async fn proving(person: Person, InPath(job): InPath<RequestId>) -> Result<Json<
 async fn proved(
     service: Arc<Service>,
     node: Arc<Node>,
-    noted: Entry,
+    noted: AuditEntry,
     progress: Arc<Progress>,
 ) -> Result<RetrievalProof, Refusal> {
     let epoch = service.settings.epoch;

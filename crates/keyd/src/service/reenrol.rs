@@ -9,6 +9,8 @@ use std::sync::Arc;
 use capstan_keys::Name;
 use capstan_keys::api::{EnrolmentOpened, PeerId, PeerKind, Problem, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin, AuditOutcome};
+use capstan_service::enrolment::Enrolment;
 use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,17 +18,15 @@ use serde::{Deserialize, Serialize};
 use super::Service;
 use super::registrar::enrolment_path;
 use super::shares::{TokenPin, Unlock};
-use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::authority::{Standing, User};
 use crate::desk::Decided;
-use crate::identity::Enrolment;
 use crate::path::Path;
 use crate::root::{Opens, Pin, Token, Unlocking, UnlockingStage};
 
 /// A passphrase is handed on within days, or asked for anew.
 const ENROLMENT_TIME_NS: i64 = 7 * 86_400 * 1_000_000_000;
 
-const REENROLLED: Deed = Deed::named("enrolment-opened-by-holders");
+const REENROLLED: AuditAction = AuditAction::named("enrolment-opened-by-holders");
 
 /// Who is to enrol anew, and what opens the root key.
 #[derive(Serialize, Deserialize)]
@@ -44,7 +44,7 @@ impl Service {
     /// Opens an enrolment for a user, on the word of the holders.
     pub(super) async fn reenrol(self: &Arc<Self>, asked: Reenrol) -> Result<EnrolmentOpened, Refusal> {
         let node = self.node()?;
-        let noted = Entry::new(Who::Nobody, Origin::Here, REENROLLED).of("user", &asked.reenrol);
+        let noted = AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, REENROLLED).of("user", &asked.reenrol);
         // One guess at a time, as at unlocking.
         let turn = self.unlocking.lock().await;
         let service = self.clone();
@@ -53,7 +53,7 @@ impl Service {
         let opened = opened.await.map_err(|_| Refusal::failed())?;
         drop(turn);
         if let Err(detail) = opened {
-            self.note(noted.came_to(Outcome::Refused { why: "the root key did not open".into() })).await?;
+            self.note(noted.came_to(AuditOutcome::Refused { why: "the root key did not open".into() })).await?;
             return Err(Problem::new(403, "not-unlocked", "The root key does not open", detail).into());
         }
         let peer = PeerId { kind: PeerKind::User, name: name.clone() };

@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId, PeerKind, Problem, Serial};
 use capstan_keys::cluster::PeerCertificate;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
+use capstan_service::enrolment::{Enrolment, EnrolmentId, Registrar};
 use capstan_service::identity::Peer;
+use capstan_service::identity::{
+    Authority, AuthorityError, AuthorityKey, CERTIFICATE_LIFETIME_NS, Issued, random_serial,
+};
 use capstan_service::problem::Refusal;
+use capstan_service::rate_limit::{AddressRateLimiter, Burst, RateLimiter};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::sparing::Sparing;
-use super::strangers::Strangers;
-use super::{Service, who};
-use crate::audit::{Deed, Entry, Fact, Origin, Outcome, Who};
+use super::{REFUSALS_NOTED_MAX, Service, who};
 use crate::authority::{CertificateSerial, Standing, User};
+use crate::authority_record::AuthorityRecord;
 use crate::desk::Decided;
-use crate::identity::{
-    Authority, AuthorityError, AuthorityKey, AuthorityRecord, CERTIFICATE_LIFETIME_NS, Enrolment, EnrolmentId, Issued,
-    Registrar, random_serial,
-};
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::record::KmaRecord;
@@ -81,13 +81,19 @@ pub(super) fn revoked_path(serial: &Serial) -> String {
     format!("revoked/{serial}")
 }
 
+/// Tries from one place at once that come to nothing, and how long each further one waits: a whole rack may enrol from
+/// behind one address.
+const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) };
+/// Tries from all places.
+const TRIES_OF_ALL: Burst = Burst { at_once: 100, every: Duration::from_millis(50) };
+
 /// The registrar of a node that runs.
 pub(super) struct Registry {
     service: Weak<Service>,
     /// Tries of enrolments that were refused, of all names together.
-    refused: Mutex<Sparing>,
+    refused: Mutex<RateLimiter>,
     /// How often they are tried, and from where.
-    strangers: Mutex<Strangers>,
+    tries: Mutex<AddressRateLimiter>,
 }
 
 /// What stands in the way, as the peer is told it.
@@ -145,17 +151,21 @@ fn enrolment(view: View<'_>, peer: &PeerId) -> Result<Enrolment, Stopped> {
 
 impl Registry {
     pub(super) fn of(service: Weak<Service>) -> Self {
-        Self { service, refused: Mutex::default(), strangers: Mutex::default() }
+        Self {
+            service,
+            refused: Mutex::new(RateLimiter::new(REFUSALS_NOTED_MAX)),
+            tries: Mutex::new(AddressRateLimiter::new(TRIES_OF_ONE, TRIES_OF_ALL)),
+        }
     }
 
     /// How long whoever comes from there is to wait before they try again.
-    fn wait(&self, from: Origin) -> Option<Duration> {
-        let Origin::Address(address) = from else { return None };
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner).next(address.ip(), Instant::now()).err()
+    fn wait(&self, from: AuditOrigin) -> Option<Duration> {
+        let AuditOrigin::Address(address) = from else { return None };
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).next(address.ip(), Instant::now()).err()
     }
 
     /// Notes what a stranger may do as often as he likes.
-    async fn note_sparingly(&self, service: &Service, entry: Entry) -> Result<(), Problem> {
+    async fn note_sparingly(&self, service: &Service, entry: AuditEntry) -> Result<(), Problem> {
         let noted = self.refused.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now());
         let entry = match noted {
             None => return Ok(()),
@@ -172,13 +182,13 @@ impl Registry {
     }
 }
 
-const ENROLMENT_TRIED: Deed = Deed::named("enrolment-tried");
-const ENROLLED: Deed = Deed::named("enrolled");
-const RENEWED: Deed = Deed::named("certificate-renewed");
-const ENROLMENT_REFUSED: Deed = Deed::named("enrolment-refused");
+const ENROLMENT_TRIED: AuditAction = AuditAction::named("enrolment-tried");
+const ENROLLED: AuditAction = AuditAction::named("enrolled");
+const RENEWED: AuditAction = AuditAction::named("certificate-renewed");
+const ENROLMENT_REFUSED: AuditAction = AuditAction::named("enrolment-refused");
 
 impl Registrar for Registry {
-    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
             let (mut taken, mut counted) = (None, false);
@@ -212,12 +222,12 @@ impl Registrar for Registry {
                     429 => "it was tried too often from there",
                     _ => "the try could not be put on record",
                 };
-                self.note_sparingly(&service, refused(peer, from, Fact::from(why))).await?;
+                self.note_sparingly(&service, refused(peer, from, AuditFact::from(why))).await?;
                 return Err(*problem);
             }
             // A client that guessed wrong goes away: a try that no enrolment follows came to nothing.
-            let tried = Entry::new(Who::Nobody, from, ENROLMENT_TRIED).of(peer.kind.as_str(), &peer.name);
-            let tried = tried.came_to(Outcome::Begun);
+            let tried = AuditEntry::new(AuditActor::Nobody, from, ENROLMENT_TRIED).of(peer.kind.as_str(), &peer.name);
+            let tried = tried.came_to(AuditOutcome::Begun);
             match counted {
                 true => service.note(tried).await.map_err(|refusal| *refusal.0)?,
                 false => self.note_sparingly(&service, tried).await?,
@@ -226,10 +236,10 @@ impl Registrar for Registry {
         })
     }
 
-    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<(), Problem>> {
+    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>> {
         Box::pin(async move {
             let (service, _) = self.node().map_err(|refusal| *refusal.0)?;
-            let noted = refused(peer, from, Fact::from("the passphrase was not proved"));
+            let noted = refused(peer, from, AuditFact::from("the passphrase was not proved"));
             service.note(noted).await.map_err(|refusal| *refusal.0)
         })
     }
@@ -239,7 +249,7 @@ impl Registrar for Registry {
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
-        from: Origin,
+        from: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
@@ -267,10 +277,10 @@ impl Registrar for Registry {
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;
-            if let Origin::Address(address) = from {
-                self.strangers.lock().unwrap_or_else(PoisonError::into_inner).proved(address.ip());
+            if let AuditOrigin::Address(address) = from {
+                self.tries.lock().unwrap_or_else(PoisonError::into_inner).succeeded(address.ip());
             }
-            let noted = Entry::new(who(peer), from, ENROLLED).of("certificate", &CertificateSerial::from(serial));
+            let noted = AuditEntry::new(who(peer), from, ENROLLED).of("certificate", &CertificateSerial::from(serial));
             service.note(noted).await.map_err(|refusal| *refusal.0)?;
             answer.ok_or_else(|| *Refusal::failed().0)
         })
@@ -280,7 +290,7 @@ impl Registrar for Registry {
         &'a self,
         peer: &'a Peer,
         request: &'a [u8],
-        from: Origin,
+        from: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         Box::pin(async move {
             let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
@@ -320,7 +330,8 @@ impl Registrar for Registry {
                 })
                 .await;
             result.map_err(|Stopped(problem)| *problem)?;
-            let noted = Entry::new(who(&peer.id), from, RENEWED).of("certificate", &CertificateSerial::from(serial));
+            let noted =
+                AuditEntry::new(who(&peer.id), from, RENEWED).of("certificate", &CertificateSerial::from(serial));
             service.note(noted).await.map_err(|refusal| *refusal.0)?;
             answer.ok_or_else(|| *Refusal::failed().0)
         })
@@ -337,9 +348,9 @@ fn too_often(wait: Duration) -> Refusal {
 }
 
 /// Somebody came with the name of a peer, who it was nobody knows.
-fn refused(peer: &PeerId, from: Origin, why: Fact) -> Entry {
-    let entry = Entry::new(Who::Nobody, from, ENROLMENT_REFUSED);
-    entry.of(peer.kind.as_str(), &peer.name).came_to(Outcome::Refused { why })
+fn refused(peer: &PeerId, from: AuditOrigin, why: AuditFact) -> AuditEntry {
+    let entry = AuditEntry::new(AuditActor::Nobody, from, ENROLMENT_REFUSED);
+    entry.of(peer.kind.as_str(), &peer.name).came_to(AuditOutcome::Refused { why })
 }
 
 /// The records of a certificate that is made out: itself, and for a person that it is theirs, beside the one it renews.

@@ -12,16 +12,16 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_keys::Name;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 
 use super::Service;
 use super::peers::HeldCopy;
-use crate::audit::{Deed, Entry, Origin, Who};
 use crate::desk::Decided;
 use crate::node::{DoubtKind, JournalSaid, Node, NodeError, Removal, Standing};
 use crate::path::Path;
 
-const RECONCILED: Deed = Deed::named("journal-of-removed-node-reconciled");
-const MET: Deed = Deed::named("removed-node-met");
+const RECONCILED: AuditAction = AuditAction::named("journal-of-removed-node-reconciled");
+const MET: AuditAction = AuditAction::named("removed-node-met");
 /// How often a node that is cut off asks those that it reaches whether they still know it.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// After how long a copy of a journal that could not be read is looked at again.
@@ -110,7 +110,8 @@ impl Service {
     async fn settle_met(&self, node: &Node) -> Result<(), NodeError> {
         let met = self.met().clone();
         for kma in met {
-            let entry = Entry::new(Who::Kma(self.settings.name.clone()), Origin::Here, MET).of("kma", &kma);
+            let entry = AuditEntry::new(AuditActor::peer("kma", self.settings.name.clone()), AuditOrigin::Here, MET)
+                .of("kma", &kma);
             node.change(|view| {
                 let record = view.ledger().removed(&kma).and_then(|record| record.that_was_met(node.now_ns()));
                 let record = record.and_then(|record| serde_json::to_vec(&record).ok());
@@ -150,7 +151,8 @@ impl Service {
         }
         let reconciled = node.reconcile_copy(kma, &noted).await?;
         tracing::info!(%kma, ?reconciled, "the ledger has what a removed node gave out cut off, as far as it is known here");
-        let entry = Entry::new(Who::Kma(self.settings.name.clone()), Origin::Here, RECONCILED).of("kma", kma);
+        let entry = AuditEntry::new(AuditActor::peer("kma", self.settings.name.clone()), AuditOrigin::Here, RECONCILED)
+            .of("kma", kma);
         let noted = entry.with("taken", reconciled.taken as u64).with("void", reconciled.void.len() as u64);
         node.put_journal_said(kma, &JournalSaid::new(sequence, end, reconciled)).await?;
         // It is done; that it is not noted shows in the log of the system.

@@ -56,8 +56,8 @@ type Begin = fn(Input<BeginEnrolment>) -> std::future::Ready<Result<Json<Enrolme
 type Finish = fn(Input<FinishEnrolment>) -> std::future::Ready<Result<Json<EnrolmentFinished>, Refusal>>;
 type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
 
-/// What the listeners answer by themselves: [`crate::identity::renewal_routes`],
-/// [`capstan_service::health::health_routes`], [`crate::identity::enrolment_routes`].
+/// What the listeners answer by themselves: [`capstan_service::enrolment::renewal_routes`],
+/// [`capstan_service::health::health_routes`], [`capstan_service::enrolment::enrolment_routes`].
 fn with_listeners(routes: NodeRoutes) -> NodeRoutes {
     let health: Health = || unreachable!("it is asked for its type alone");
     let renew: Renew = |_| unreachable!("it is asked for its type alone");

@@ -11,11 +11,14 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use capstan_keys::api::EPOCH_HEADER;
 use capstan_keys::cluster::Identity;
+use capstan_service::audit::AuditLog;
 use capstan_service::clock::system_clock;
+use capstan_service::enrolment::{enrolment_routes, renewal_routes};
 use capstan_service::health::health_routes;
 use capstan_service::identity::{Gate, PresentedCertificate, enrolment_tls, member_tls, member_tls_from};
 use capstan_service::listener::{ListenerLimits, serve_enrolment, serve_members};
 use capstan_service::metrics::serve_metrics;
+use capstan_service::rate_limit::KeyedRateLimiter;
 use capstan_service::shutdown::Shutdown;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -26,9 +29,10 @@ use super::registrar::Registry;
 use super::removed::Removed;
 use super::unlock::{listen_here, serve_here};
 use super::wiped::Wiped;
-use super::{Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, people, proof, room, routes};
-use crate::audit::AuditLog;
-use crate::identity::{enrolment_routes, renewal_routes};
+use super::{
+    REFUSALS_NOTED_MAX, Service, autonomous, backups, doubts, kmip, last_heard, low_water, metrics, people, proof,
+    room, routes,
+};
 use crate::ledger::{EtcdLedger, EtcdTiming, Ledger, QUOTA_BYTES};
 use crate::node::{NodeSettings, Standing};
 use crate::replica::{Delivery, Freshness, PackedRecords, Replica, follow};
@@ -111,7 +115,7 @@ pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: S
         backups: backups::Spool::new(directory.backups()),
         making_backups: super::jobs::Jobs::new("a backup"),
         proving: super::jobs::Jobs::new("a proof"),
-        refusals: super::sparing::Refusals::default(),
+        refusals: KeyedRateLimiter::new(REFUSALS_NOTED_MAX),
         arriving: people::Arriving::default(),
         metrics: metrics.clone(),
         room: room::RoomSeen::default(),

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 
 use capstan_keys::Name;
 use capstan_keys::api::Problem;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -25,12 +26,11 @@ use super::Service;
 use super::phase::Phase;
 use super::reenrol::Reenrol;
 use super::shares::{TokenPin, Unlock};
-use crate::audit::{Deed, Entry, Origin, Outcome, Who};
 use crate::node::Node;
 use crate::replica::PackedRecords;
 use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Token, UnlockingStage};
 
-pub(super) const UNLOCK: Deed = Deed::named("unlock");
+pub(super) const UNLOCK: AuditAction = AuditAction::named("unlock");
 /// Longest line: names and passphrases of as many holders as there can be.
 const LINE_LEN_MAX: u64 = 64 << 10;
 
@@ -62,7 +62,7 @@ impl Service {
             service.sealed_root().open_with_token(&token).map_err(|error| error.to_string())
         });
         let keys = opened.await.map_err(|_| Refusal::failed())?.map_err(refused)?;
-        self.note(Entry::new(Who::Nobody, Origin::Here, UNLOCK).of("holder", "token")).await?;
+        self.note(AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, UNLOCK).of("holder", "token")).await?;
         self.admit(keys).await?;
         self.unlocked_by_holders();
         Ok(said(self.gate.lock().await.status()))
@@ -82,7 +82,7 @@ impl Service {
     ///
     /// It gives nothing out from here on, whatever its disk is like: where that does not take note, the node stays
     /// locked as it is, and an error says that it is for now alone.
-    pub(super) async fn lock_at_once(&self, by: &Name, noted: Entry) -> io::Result<()> {
+    pub(super) async fn lock_at_once(&self, by: &Name, noted: AuditEntry) -> io::Result<()> {
         let unlocking = self.unlocking.lock().await;
         self.gate.lock().await.lock();
         *self.phase.write().unwrap_or_else(PoisonError::into_inner) = Phase::Locked(PackedRecords::default());
@@ -142,7 +142,7 @@ impl Service {
     }
 
     /// Takes a holder's share, and opens the node with the last one.
-    pub(super) async fn give_share(self: &Arc<Self>, noted: Entry, asked: Unlock) -> Result<Value, Refusal> {
+    pub(super) async fn give_share(self: &Arc<Self>, noted: AuditEntry, asked: Unlock) -> Result<Value, Refusal> {
         // One guess at a time, wherever it comes from: each costs the memory of its derivation.
         let _turn = self.unlocking.lock().await;
         let noted = noted.of("holder", &asked.holder);
@@ -157,7 +157,7 @@ impl Service {
         let share = match opened.map_err(|_| Refusal::failed())? {
             Ok(share) => share,
             Err(error) => {
-                self.note(noted.came_to(Outcome::Refused { why: "the share did not open".into() })).await?;
+                self.note(noted.came_to(AuditOutcome::Refused { why: "the share did not open".into() })).await?;
                 return Err(refused(error).into());
             }
         };
@@ -229,7 +229,9 @@ async fn converse(service: &Arc<Service>, stream: UnixStream) -> io::Result<()> 
     BufReader::new(read.take(LINE_LEN_MAX)).read_until(b'\n', &mut line).await?;
     let answer = match serde_json::from_slice::<Opener>(&line) {
         Ok(Opener::Reenrol(asked)) => service.reenrol(asked).await.map(|opened| json!(opened)),
-        Ok(Opener::Share(asked)) => service.give_share(Entry::new(Who::Nobody, Origin::Here, UNLOCK), asked).await,
+        Ok(Opener::Share(asked)) => {
+            service.give_share(AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, UNLOCK), asked).await
+        }
         Ok(Opener::Token(TokenPin { pin })) => service.give_pin(Pin::new(&pin)).await,
         Err(error) => Err(Refusal::malformed(error.to_string())),
     };

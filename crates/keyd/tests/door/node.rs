@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use capstan_keyd::audit::Origin;
-use capstan_keyd::identity::{
-    Authority, Enrolment, EnrolmentId, Registrar, enrolment_routes, random_serial, renewal_routes,
-};
 use capstan_keys::api::{
     Base64, ClusterId, IssuedCertificate, KmaMember, KmaState, PeerId, Problem, RequestId, Serial,
 };
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity};
+use capstan_service::audit::AuditOrigin;
 use capstan_service::clock::{WallClock, system_clock};
+use capstan_service::enrolment::{Enrolment, EnrolmentId, Registrar, enrolment_routes, renewal_routes};
 use capstan_service::health::{Readiness, health_routes};
+use capstan_service::identity::{Authority, random_serial};
 use capstan_service::identity::{Gate, Peer, PresentedCertificate, Revocations, enrolment_tls, member_tls};
 use capstan_service::listener::{ConnectionCounts, ListenerLimits, listen, serve_enrolment, serve_members};
 use capstan_service::shutdown::{Shutdown, ShutdownTrigger};
@@ -110,17 +109,17 @@ impl Site {
     }
 }
 
-fn over(error: capstan_keyd::identity::EnrolmentRefusal) -> Problem {
+fn over(error: capstan_service::enrolment::EnrolmentRefusal) -> Problem {
     Problem::new(403, "no-enrolment", "There is no enrolment", error.to_string())
 }
 
 impl Registrar for Site {
-    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<Enrolment, Problem>> {
         self.tries.lock().unwrap().push((peer.clone(), from.to_string()));
         async { self.change(peer, |enrolment| enrolment.take_try(self.clock.now_ns()).map_err(over)) }.boxed()
     }
 
-    fn not_proved<'a>(&'a self, _: &'a PeerId, _: Origin) -> BoxFuture<'a, Result<(), Problem>> {
+    fn not_proved<'a>(&'a self, _: &'a PeerId, _: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>> {
         async { Ok(()) }.boxed()
     }
 
@@ -129,7 +128,7 @@ impl Registrar for Site {
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
-        _: Origin,
+        _: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         async move {
             self.change(peer, |enrolment| enrolment.use_up(begun, self.clock.now_ns()).map_err(over))?;
@@ -142,7 +141,7 @@ impl Registrar for Site {
         &'a self,
         peer: &'a Peer,
         request: &'a [u8],
-        _: Origin,
+        _: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
         async { self.issue(&peer.id, request) }.boxed()
     }

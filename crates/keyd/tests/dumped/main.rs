@@ -13,7 +13,7 @@ mod node;
 
 use std::io::Write;
 
-use capstan_keyd::identity::AuthorityRecord;
+use capstan_keyd::authority_record::AuthorityRecord;
 use capstan_keys::api::Base64;
 use capstan_keys::cluster::ClusterClient;
 use serde_json::Value;

@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{EtcdLedger, EtcdMembers, EtcdTiming, Ledger, Outcome, Transaction};
 use capstan_keyd::path::Path;
 use capstan_keyd::record::{GroupRecord, KmaRecord};
@@ -19,6 +18,7 @@ use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, Identity, enrol};
 use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord};
+use capstan_service::enrolment::Enrolment;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 

@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use capstan_keyd::audit::{log_files, verify};
 use capstan_keys::cluster::Identity;
+use capstan_service::audit::{log_files, verify};
 
 use agents::{Agent, Seen, Yard, is_at_both_sites, read_again};
 use cluster::{Cluster, name, node_name, now_ns, retried};
@@ -209,7 +209,7 @@ fn look(cluster: &Cluster, identity: &Identity, addresses: &[String], seen: &See
         let files = log_files(&cluster.state(place).join("audit")).unwrap();
         let report = verify(&name(&node_name(place)), &files, &[]).unwrap();
         assert_eq!(report.finding, None, "the audit log of node {place}");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/audit.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../service/tests/audit.py");
         let python = Command::new("python3").args([script, "--kma", &node_name(place)]).args(&files).output().unwrap();
         assert!(python.status.success(), "audit.py: {}", String::from_utf8_lossy(&python.stdout));
         files.iter().for_each(|file| noted.push_str(&fs::read_to_string(file).unwrap()));

@@ -7,12 +7,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use capstan_keyd::identity::{AuthorityRecord, Enrolment, random_serial};
+use capstan_keyd::authority_record::AuthorityRecord;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{ClusterKeys, SealedRoot, Unlocking};
 use capstan_keyd::service::{KmaSettings, StateDirectory};
 use capstan_keys::api::{Base64, IssuedCertificate, PeerId};
 use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase};
+use capstan_service::enrolment::Enrolment;
+use capstan_service::identity::random_serial;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 

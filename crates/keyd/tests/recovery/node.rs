@@ -9,7 +9,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use capstan_format::{Algorithm, KeyTag};
-use capstan_keyd::identity::Enrolment;
 use capstan_keyd::ledger::{Expected, Ledger, Outcome, Transaction};
 use capstan_keyd::root::{ClusterKeys, SealedRoot};
 use capstan_keyd::service::StateDirectory;
@@ -18,6 +17,7 @@ use capstan_keys::api::{BeginVolume, KeyGiven, PeerId, ReadVolume, RequestId};
 use capstan_keys::cluster::{
     ClusterClient, ClusterError, EnrolmentPassphrase, Identity, KeyRequest, NodeClient, Repeat,
 };
+use capstan_service::enrolment::Enrolment;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

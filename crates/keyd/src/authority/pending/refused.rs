@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::super::{Act, Denied};
 use super::PendingId;
-use crate::time::rfc3339;
+use capstan_service::time::rfc3339;
 
 /// Why the queue did not take somebody's word.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -13,11 +13,11 @@ use capstan_keys::{
     Agent, DataUnit, IssuedKey, KeyGroup, KeyRecord, KeyState, KeyUse, Name, Period, Policy, RealmRecord, Secret,
     SeenAs, SeenCartridge, SeenCartridges, StoredKey,
 };
+use capstan_service::audit::{Anchor, LineHash, LogHead};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 
 use super::super::{Node, NodeError, NodeSettings, SealedJournal, Standing};
-use crate::audit::{Anchor, Head, LineHash};
 use crate::desk::{Answer, Asked, Decided, Operation, decide};
 use crate::family::{Ending, FAMILIES, Family};
 use crate::journal::Journal;
@@ -428,7 +428,7 @@ async fn clocks_that_are_far_apart_are_a_doubt() {
         if current {
             house.node.heard(Instant::now());
         }
-        let head = Head { sequence: 1, hash: LineHash([0; 32]) };
+        let head = LogHead { sequence: 1, hash: LineHash([0; 32]) };
         let path = format!("anchor/{kma}");
         let anchor = Anchor { kma: name(kma), head, at_ns };
         house.put(&path, house.sealed(&path, 1, 1, &anchor.encode()), 10);

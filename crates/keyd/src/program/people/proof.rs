@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use capstan_format::KeyTag;
-use capstan_keyd::audit::{Anchor, verify};
 use capstan_keys::Name;
+use capstan_service::audit::{Anchor, verify};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -22,6 +22,7 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_service::identity::{Authority, AuthorityKey};
 use jiff::Timestamp;
 use serde_json::json;
 use thiserror::Error;
@@ -29,11 +30,11 @@ use thiserror::Error;
 use super::left::LeftBehind;
 use super::time;
 use crate::authority::User;
+use crate::authority_record::AuthorityRecord;
 use crate::backup::{
     BackupError, ClusterRecords, Knowledge, Known, Manifest, OpenCore, read_manifest, restore as restore_records,
     write_database,
 };
-use crate::identity::{Authority, AuthorityKey, AuthorityRecord};
 use crate::journal::wipe;
 use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction};
 use crate::path::Path;

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 
 use capstan_format::KeyTag;
 use capstan_kmip::{Act, Decided, Operation, ResultReason};
+use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::problem::Refusal;
 use futures_util::future::try_join_all;
 
-use crate::audit::{Deed, Entry, Fact, Origin, Outcome};
 use crate::node::Standing;
 use crate::service::{Service, who};
 
-const KMIP: Deed = Deed::named("kmip");
+const KMIP: AuditAction = AuditAction::named("kmip");
 
 impl Service {
     /// Notes what a request came to. All of it goes out with one write.
@@ -29,7 +29,7 @@ impl Service {
         }
         let changes_nothing = decided.changes.is_empty();
         let entries = decided.acts.iter().map(|act| {
-            let mut noted = entry(act, Entry::new(who(&peer.id), Origin::Address(from), KMIP));
+            let mut noted = entry(act, AuditEntry::new(who(&peer.id), AuditOrigin::Address(from), KMIP));
             if changes_nothing {
                 noted = noted.reading();
             }
@@ -42,11 +42,11 @@ impl Service {
     }
 }
 
-fn entry(act: &Act, noted: Entry) -> Entry {
+fn entry(act: &Act, noted: AuditEntry) -> AuditEntry {
     let mut noted = noted.with("operation", act.operation.map_or("unknown", |operation| operation.name()));
     // A Unique Identifier of ours is 16 random bytes in hexadecimal, as a key's tag is; what a client made up is not
     // noted.
-    let mut uids = act.uids.iter().filter_map(|uid| uid.parse::<KeyTag>().ok()).map(Fact::from);
+    let mut uids = act.uids.iter().filter_map(|uid| uid.parse::<KeyTag>().ok()).map(AuditFact::from);
     if let Some(uid) = uids.next() {
         noted = noted.of("kmip", uid);
     }
@@ -55,6 +55,6 @@ fn entry(act: &Act, noted: Entry) -> Entry {
     }
     match act.outcome {
         Ok(()) => noted,
-        Err(reason) => noted.came_to(Outcome::Refused { why: reason.name().into() }),
+        Err(reason) => noted.came_to(AuditOutcome::Refused { why: reason.name().into() }),
     }
 }

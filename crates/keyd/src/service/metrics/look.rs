@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::{KeyState, Name};
+use capstan_service::audit::Anchor;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -14,7 +15,6 @@ use super::super::backups::{backups, core_backups, newest_kept};
 use super::super::proof::own_proof;
 use super::super::registrar::CertificateRecord;
 use super::{Gauges, InState, OfKind, OfKma, seconds};
-use crate::audit::Anchor;
 use crate::authority::{Standing, User};
 use crate::node::{self, Node};
 use crate::replica::Freshness;

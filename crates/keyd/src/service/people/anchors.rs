@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capstan_keys::Name;
+use capstan_service::audit::{Anchor, AuditEntry, LogHead};
 use capstan_service::problem::Refusal;
 
 use super::super::Service;
 use super::queue::removable;
-use crate::audit::{Anchor, Entry, Head};
 use crate::desk::Decided;
 use crate::node::{DoubtKind, Node, Standing};
 use crate::path::Path;
@@ -40,7 +40,7 @@ struct Keeper {
     /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each
     /// other's anchors would never come to rest.
     settled: u64,
-    witnessed: BTreeMap<Name, Head>,
+    witnessed: BTreeMap<Name, LogHead>,
 }
 
 impl Keeper {
@@ -72,7 +72,7 @@ impl Keeper {
                 continue;
             }
             let before = service.audit.head().sequence;
-            let noted = service.audit.note(Entry::witnessed(&anchor), node.now_ns()).await;
+            let noted = service.audit.note(AuditEntry::witnessed(&anchor), node.now_ns()).await;
             let noted = noted.map_err(|error| Refusal::unready(error.to_string()))?;
             if before == self.settled && noted.sequence == before + 1 {
                 self.settled = noted.sequence;
@@ -82,7 +82,7 @@ impl Keeper {
         node.change(|view| Ok::<_, Refusal>(Decided::records(Vec::new(), removable(view, node.now_ns())))).await
     }
 
-    async fn anchor(&self, service: &Service, node: &Node, head: Head) -> Result<(), Refusal> {
+    async fn anchor(&self, service: &Service, node: &Node, head: LogHead) -> Result<(), Refusal> {
         let anchor = Anchor { kma: service.name().clone(), head, at_ns: node.now_ns() };
         let path = Path::Other(format!("anchor/{}", anchor.kma));
         node.change(|view| {

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::Query;
+use capstan_service::audit::{Anchor, log_files};
 use capstan_service::problem::Refusal;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,7 +14,6 @@ use std::path::Path;
 
 use super::super::access::NodeRoutes;
 use super::{Person, broken};
-use crate::audit::{Anchor, log_files};
 use crate::authority::Act;
 
 const LAST_MAX: usize = 1000;

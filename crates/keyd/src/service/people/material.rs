@@ -99,7 +99,7 @@ async fn extend(
 /// Asks the desk for something that is done on one person's word.
 pub(super) async fn ask(
     person: &Person,
-    noted: crate::audit::Entry,
+    noted: capstan_service::audit::AuditEntry,
     operation: Operation,
 ) -> Result<Json<Outcome>, Refusal> {
     let asking = async { Ok(person.node.ask(operation, &person.user.name, person.request.0).await?) };

@@ -11,6 +11,7 @@ use capstan_keys::api::{
 };
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::{Agent, Name};
+use capstan_service::enrolment::{Enrolment, EnrolmentState};
 use capstan_service::problem::{Input, Refusal};
 use std::collections::BTreeMap;
 
@@ -19,7 +20,6 @@ use super::super::registrar::{CertificateRecord, enrolment_path};
 use super::{Of, Person, broken, time};
 use crate::authority::Act;
 use crate::desk::{Asked, Decided, Operation, decide};
-use crate::identity::{Enrolment, EnrolmentState};
 use crate::kmip::{ClientRecord, Usage};
 use crate::path::Path;
 use crate::state::View;

@@ -10,6 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 use capstan_keys::api::{ExportWhat, PeerId, PeerKind};
+use capstan_service::enrolment::Enrolment;
 use capstan_service::problem::Refusal;
 
 use super::super::registrar::{enrolment_path, joining_path};
@@ -21,7 +22,6 @@ use crate::authority::{
     Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
 };
 use crate::desk::{Asked, Decided, DeskError, Operation, decide};
-use crate::identity::Enrolment;
 use crate::node::NodeError;
 use crate::path::Path;
 use crate::record::KmaRecord;

@@ -4,6 +4,7 @@ use axum::Json;
 use capstan_keys::api::{Decide, PendingListed, Requested, ShownOnce};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_keys::random;
+use capstan_service::enrolment::Enrolment;
 use capstan_service::problem::{Input, Refusal};
 
 use super::super::access::NodeRoutes;
@@ -13,7 +14,6 @@ use super::proposal::{CarriedOut, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
 use crate::authority::{Act, Mandate, Pending, PendingId, Stage, Users, Verdict};
 use crate::desk::Decided;
-use crate::identity::Enrolment;
 use crate::path::Path;
 use crate::state::View;
 

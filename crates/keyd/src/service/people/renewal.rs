@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use capstan_keys::cluster::{CertificateKey, Identity};
+use capstan_service::audit::AuditOrigin;
+use capstan_service::enrolment::Registrar;
 use capstan_service::identity::{Peer, PresentedCertificate};
 
 use super::super::Service;
 use super::super::registrar::moved_from;
-use crate::audit::Origin;
-use crate::identity::Registrar;
 use crate::node::Standing;
 
 /// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was
@@ -93,7 +93,7 @@ async fn renewed(
     identity.save(path)?;
     let key = CertificateKey::generate()?;
     let peer = Peer { id: own.peer.clone(), serial: own.serial, not_after_ns: own.not_after_ns };
-    let issued = registrar.renew(&peer, key.request(), Origin::Here).await;
+    let issued = registrar.renew(&peer, key.request(), AuditOrigin::Here).await;
     let issued = issued.map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let identity = key.certified(&issued)?;
     identity.save(path)?;

@@ -11,7 +11,7 @@ use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
 use crate::service::backup_record::{BackupRecord, newest_kept};
 use crate::state::View;
-use crate::time::time;
+use capstan_service::time::time;
 
 /// What is named of all that is not proved.
 const NAMED_MAX: usize = 1000;

@@ -5,7 +5,7 @@ use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Head, LineHash};
+use super::{LineHash, LogHead};
 
 const WHAT: &str = "anchor of an audit log";
 const VERSION: u8 = 1;
@@ -21,7 +21,7 @@ pub struct Anchor {
     /// The node whose log it is.
     pub kma: Name,
     /// Where the log stood.
-    pub head: Head,
+    pub head: LogHead,
     /// When that was, in nanoseconds since 1970.
     pub at_ns: i64,
 }
@@ -80,7 +80,7 @@ impl Anchor {
         let len = usize::from(fields.u8()?);
         let kma = str::from_utf8(fields.take(len)?).ok().and_then(|text| text.parse().ok());
         let kma = kma.ok_or_else(|| fields.field("name", &"no name of a node"))?;
-        let head = Head { sequence: u64::from_le_bytes(fields.array()?), hash: LineHash(fields.array()?) };
+        let head = LogHead { sequence: u64::from_le_bytes(fields.array()?), hash: LineHash(fields.array()?) };
         let at_ns = fields.i64()?;
         fields.end()?;
         Ok(Self { kma, head, at_ns })
@@ -97,7 +97,7 @@ impl Anchor {
     /// What [`Anchor::to_json`] wrote; none if it is anything else.
     pub fn from_json(line: &str) -> Option<Self> {
         let line: Line = serde_json::from_str(line).ok()?;
-        let head = Head { sequence: line.sequence, hash: line.hash.parse().ok()? };
+        let head = LogHead { sequence: line.sequence, hash: line.hash.parse().ok()? };
         Some(Self { kma: line.kma.parse().ok()?, head, at_ns: line.at_ns })
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn anchor(sequence: u64, hash: u8) -> Anchor {
-        let head = Head { sequence, hash: LineHash([hash; 32]) };
+        let head = LogHead { sequence, hash: LineHash([hash; 32]) };
         Anchor { kma: "kma1".parse().unwrap(), head, at_ns: 5 }
     }
 

@@ -1,7 +1,7 @@
 //! The cluster's own certificate authority.
 //!
 //! ECDSA on P-256 throughout: a handshake costs a node a fifth of what P-384 costs, and what the authority signs lives
-//! 90 days. There are no intermediate authorities: whoever has a node's cluster key has the authority anyway, so they
+//! 90 days. There are no intermediate authorities: whoever has the cluster's keys has the authority anyway, so they
 //! would protect nothing.
 
 use capstan_keys::api::{ClusterId, PeerId, PeerKind, Serial};
@@ -16,10 +16,6 @@ use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivatePkc
 use thiserror::Error;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
-
-mod record;
-
-pub use record::AuthorityRecord;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const DAY_NS: i64 = 24 * 60 * 60 * SECOND_NS;
@@ -70,8 +66,7 @@ pub enum AuthorityError {
     Certificate(#[from] InvalidCertificate),
 }
 
-/// The authority's private key (PKCS#8): it must only be kept wrapped, as in [`AuthorityRecord`], or sealed in a core
-/// security backup. No `Debug`; zeroised.
+/// The authority's private key (PKCS#8): it must only be kept wrapped or sealed. No `Debug`; zeroised.
 pub struct AuthorityKey(Zeroizing<Vec<u8>>);
 
 impl AuthorityKey {

@@ -51,14 +51,14 @@ pub struct NoHash;
 
 /// The last record of a chain: a log that holds this line holds all before it, unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct LogHead {
     /// Its number; 0 before the first.
     pub sequence: u64,
     /// The hash of its line; zeros before the first.
     pub hash: LineHash,
 }
 
-impl Head {
+impl LogHead {
     /// The head of an empty log.
     pub(super) const NONE: Self = Self { sequence: 0, hash: LineHash([0; 32]) };
 }

@@ -11,7 +11,10 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes the lock of a path, for as long as the file is open; none if another process has it.
-pub(crate) fn lock(path: &Path) -> io::Result<Option<File>> {
+///
+/// # Errors
+/// The file cannot be made or locked.
+pub fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = File::create(path)?;
     for _ in 0..TRIES {
         match file.try_lock() {

@@ -5,7 +5,8 @@
 use capstan_keys::cluster::{ClusterError, EnrolmentClient, EnrolmentPassphrase};
 
 use super::*;
-use crate::identity::{Authority, ENROLMENT_TRIES, EnrolmentRefusal, random_serial};
+use crate::enrolment::{ENROLMENT_TRIES, EnrolmentRefusal};
+use crate::identity::{Authority, random_serial};
 
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
 const CLUSTER: ClusterId = ClusterId([7; 16]);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chain::{Link, read_line};
-use super::{AuditError, Head, LineHash};
-use crate::lock::lock;
+use super::{AuditError, LineHash, LogHead};
+use crate::file_lock::lock;
 
 /// Room that is given up for readings once the disk is full: some ten thousand records.
 pub const RESERVE_LEN: u64 = 4 << 20;
@@ -47,7 +47,7 @@ pub(super) struct Found {
     /// The length of its last file.
     pub(super) len: u64,
     /// The last record.
-    pub(super) head: Head,
+    pub(super) head: LogHead,
     /// What was torn off behind it: how many bytes, and their hash.
     pub(super) torn: Option<(u64, LineHash)>,
 }
@@ -78,7 +78,7 @@ impl Folder {
         let anchored = anchored(directory)?;
         let Some((last, earlier)) = files.split_last() else {
             // Numbers that were anchored are not given again, where the files were put away.
-            let head = Head { sequence: anchored, ..Head::NONE };
+            let head = LogHead { sequence: anchored, ..LogHead::NONE };
             let file = create(directory, anchored + 1).map_err(unusable)?;
             let folder = Self { directory: directory.to_owned(), file, _lock: lock };
             return Ok(Found { folder, len: 0, head, torn: None });
@@ -113,7 +113,7 @@ impl Folder {
             file.set_len(end.len).and_then(|()| file.sync_all()).map_err(unusable)?;
         }
         let folder = Self { directory: directory.to_owned(), file, _lock: lock };
-        Ok(Found { folder, len: end.len, head: end.head.unwrap_or(Head::NONE), torn: end.torn })
+        Ok(Found { folder, len: end.len, head: end.head.unwrap_or(LogHead::NONE), torn: end.torn })
     }
 }
 
@@ -197,7 +197,7 @@ fn create(directory: &Path, first_sequence: u64) -> io::Result<File> {
 struct End {
     /// The length of its whole records.
     len: u64,
-    head: Option<Head>,
+    head: Option<LogHead>,
     torn: Option<(u64, LineHash)>,
     broken: Option<String>,
 }
@@ -220,7 +220,7 @@ impl End {
             });
             if let (Some(link), true) = (link, follows) {
                 end.len += line.len() as u64;
-                end.head = Some(Head { sequence: link.sequence, hash: LineHash::of(&line) });
+                end.head = Some(LogHead { sequence: link.sequence, hash: LineHash::of(&line) });
                 continue;
             }
             match torn(&line, &mut file)? {

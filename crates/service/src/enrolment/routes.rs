@@ -11,15 +11,15 @@ use capstan_keys::api::{
     PeerId, Problem, RenewCertificate,
 };
 use capstan_keys::cluster::PakeError;
-use capstan_service::identity::Peer;
-use capstan_service::listener::RemoteAddress;
-use capstan_service::problem::{Input, Refusal};
 use tracing::{info, warn};
 
 use super::{Conversation, Conversations, Registrar};
-use crate::audit::Origin;
+use crate::audit::AuditOrigin;
+use crate::identity::Peer;
+use crate::listener::RemoteAddress;
+use crate::problem::{Input, Refusal};
 
-struct Desk {
+struct EnrolmentService {
     registrar: Arc<dyn Registrar>,
     cluster: ClusterId,
     conversations: Mutex<Conversations>,
@@ -27,11 +27,11 @@ struct Desk {
 
 /// `POST /v1/enrolments/begin` and `/finish`, for the enrolment listener.
 pub fn enrolment_routes(registrar: Arc<dyn Registrar>, cluster: ClusterId) -> Router {
-    let desk = Desk { registrar, cluster, conversations: Mutex::default() };
+    let service = EnrolmentService { registrar, cluster, conversations: Mutex::default() };
     Router::new()
         .route("/v1/enrolments/begin", post(begin))
         .route("/v1/enrolments/finish", post(finish))
-        .with_state(Arc::new(desk))
+        .with_state(Arc::new(service))
 }
 
 /// `POST /v1/certificates/renew`, for the members' listener.
@@ -40,46 +40,46 @@ pub fn renewal_routes<S: Clone + Send + Sync + 'static>(registrar: Arc<dyn Regis
 }
 
 async fn begin(
-    State(desk): State<Arc<Desk>>,
+    State(service): State<Arc<EnrolmentService>>,
     Extension(RemoteAddress(from)): Extension<RemoteAddress>,
     Input(question): Input<BeginEnrolment>,
 ) -> Result<Json<EnrolmentBegun>, Refusal> {
-    let from = Origin::Address(from);
-    let enrolment = desk.registrar.take_try(&question.peer, from).await?;
+    let from = AuditOrigin::Address(from);
+    let enrolment = service.registrar.take_try(&question.peer, from).await?;
     let mut id = ConversationId([0; 16]);
     capstan_keys::random(&mut id.0).map_err(|_| Refusal::failed())?;
-    let (conversation, begun) = match Conversation::begin(&enrolment, desk.cluster, id, &question) {
+    let (conversation, begun) = match Conversation::begin(&enrolment, service.cluster, id, &question) {
         Ok(begun) => begun,
-        Err(error) => return Err(desk.not_proved(&question.peer, from, &error).await),
+        Err(error) => return Err(service.not_proved(&question.peer, from, &error).await),
     };
-    let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut conversations = service.conversations.lock().unwrap_or_else(PoisonError::into_inner);
     conversations.keep(id, conversation, Instant::now());
     Ok(Json(begun))
 }
 
 async fn finish(
-    State(desk): State<Arc<Desk>>,
+    State(service): State<Arc<EnrolmentService>>,
     Extension(RemoteAddress(from)): Extension<RemoteAddress>,
     Input(question): Input<FinishEnrolment>,
 ) -> Result<Json<EnrolmentFinished>, Refusal> {
     let conversation = {
-        let mut conversations = desk.conversations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conversations = service.conversations.lock().unwrap_or_else(PoisonError::into_inner);
         conversations.take(&question.conversation, Instant::now())
     };
-    let (conversation, from) = (conversation.ok_or_else(not_proved)?, Origin::Address(from));
+    let (conversation, from) = (conversation.ok_or_else(not_proved)?, AuditOrigin::Address(from));
     let peer = conversation.peer().clone();
     let proved = match conversation.finish(&question) {
         Ok(proved) => proved,
-        Err(error) => return Err(desk.not_proved(&peer, from, &error).await),
+        Err(error) => return Err(service.not_proved(&peer, from, &error).await),
     };
-    let issued = desk.registrar.admit(&proved.peer, proved.enrolment, &proved.request, from).await?;
+    let issued = service.registrar.admit(&proved.peer, proved.enrolment, &proved.request, from).await?;
     info!(peer = %proved.peer, "enrolled");
     Ok(Json(proved.answer(&issued).map_err(|_| Refusal::failed())?))
 }
 
-impl Desk {
+impl EnrolmentService {
     /// A try that came to nothing, on record before anybody hears of it.
-    async fn not_proved(&self, peer: &PeerId, from: Origin, error: &PakeError) -> Refusal {
+    async fn not_proved(&self, peer: &PeerId, from: AuditOrigin, error: &PakeError) -> Refusal {
         warn!(%peer, %from, %error, "an enrolment was not proved");
         match self.registrar.not_proved(peer, from).await {
             Ok(()) => not_proved(),
@@ -99,5 +99,5 @@ async fn renew(
     (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(question): Input<RenewCertificate>,
 ) -> Result<Json<IssuedCertificate>, Refusal> {
-    Ok(Json(registrar.renew(&peer, &question.request.0, Origin::Address(from)).await?))
+    Ok(Json(registrar.renew(&peer, &question.request.0, AuditOrigin::Address(from)).await?))
 }

@@ -5,22 +5,21 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::super::{Anchor, Deed, Finding, Origin, Outcome, Who, log_files, verify};
+use super::super::{Anchor, AuditAction, AuditActor, AuditFinding, AuditOrigin, AuditOutcome, log_files, verify};
 use super::*;
-use crate::authority::Act;
 
 fn kma() -> Name {
     "kma1".parse().unwrap()
 }
 
-fn entry(number: u64) -> Entry {
-    let from = Origin::Address("192.0.2.7:5123".parse().unwrap());
-    Entry::new(Who::User("anna".parse().unwrap()), from, Act::AddPolicy)
+fn entry(number: u64) -> AuditEntry {
+    let from = AuditOrigin::Address("192.0.2.7:5123".parse().unwrap());
+    AuditEntry::new(AuditActor::peer("user", "anna".parse().unwrap()), from, AuditAction::named("add-policy"))
         .of("policy", &"yearly".parse::<Name>().unwrap())
         .with("number", number)
 }
 
-fn check(directory: &Path, anchors: &[Anchor]) -> super::super::Report {
+fn check(directory: &Path, anchors: &[Anchor]) -> super::super::AuditReport {
     verify(&kma(), &log_files(directory).unwrap(), anchors).unwrap()
 }
 
@@ -28,7 +27,7 @@ fn check(directory: &Path, anchors: &[Anchor]) -> super::super::Report {
 fn lines_are_as_documented() {
     let directory = tempfile::tempdir().unwrap();
     let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
-    log.note_blocking(entry(7).came_to(Outcome::Refused { why: "no".into() }), 1_790_000_000_000_000_000).unwrap();
+    log.note_blocking(entry(7).came_to(AuditOutcome::Refused { why: "no".into() }), 1_790_000_000_000_000_000).unwrap();
     log.close();
     let text = fs::read_to_string(directory.path().join("000000000001.jsonl")).unwrap();
     let lines: Vec<_> = text.lines().collect();
@@ -169,13 +168,13 @@ fn an_empty_last_file_goes_on_where_the_one_before_ended() {
 fn nodes_bear_witness_of_each_other() {
     let directory = tempfile::tempdir().unwrap();
     let log = AuditLog::open(directory.path(), &kma(), 0).unwrap();
-    let head = Head { sequence: 12, hash: super::super::LineHash([0xab; 32]) };
+    let head = LogHead { sequence: 12, hash: super::super::LineHash([0xab; 32]) };
     let seen = Anchor { kma: "kma2".parse().unwrap(), head, at_ns: 0 };
-    log.note_blocking(Entry::witnessed(&seen), 1).unwrap();
-    log.note_blocking(Entry::own(Deed::named("pool-filled")), 1).unwrap();
+    log.note_blocking(AuditEntry::witnessed(&seen), 1).unwrap();
+    log.note_blocking(AuditEntry::own(AuditAction::named("pool-filled")), 1).unwrap();
     log.close();
     let report = check(directory.path(), std::slice::from_ref(&seen));
-    assert_eq!((report.finding, report.witnessed), (None::<Finding>, vec![seen]));
+    assert_eq!((report.finding, report.witnessed), (None::<AuditFinding>, vec![seen]));
 }
 
 /// A log that was cut below its anchor was a warning, and its numbers were given again. It is as grave as a byte that

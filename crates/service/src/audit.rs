@@ -1,4 +1,5 @@
-//! The audit log of a node: every act with who, what, from where and result, in a chain that shows what was done to it.
+//! The audit log of a process: every act with who, what, from where and result, in a chain that shows what was done to
+//! it.
 //!
 //! ```text
 //! audit/000000000001.jsonl   {"sequence":1,...,"before":"000..."}\n        a record is a line; it names the SHA-256 of the line before it,
@@ -12,10 +13,11 @@
 //! log with what Python brings along. A keyed chain was rejected: the auditor would need the key, and who holds the key
 //! could rewrite the log; anchors that other nodes hold bind this node, too.
 //!
-//! **Nothing secret goes in.** An [`Entry`] is made of [`Fact`]s, and a fact is made of names, tags, numbers and texts
-//! of the program itself; there is no way to make one from a string that came from somewhere.
+//! **Nothing secret goes in.** An [`AuditEntry`] is made of [`AuditFact`]s, and a fact is made of names, tags, numbers
+//! and texts of the program itself ([`PublicText`]); there is no way to make one from a string that came from somewhere.
 //!
-//! **An act that cannot be noted does not happen**: the door notes it first and acts then, and notes what became of it.
+//! **An act that cannot be noted does not happen**: whoever acts notes it first and acts then, and notes what became of
+//! it.
 //! When the disk is full, everything that changes something is refused, by name ([`AuditError::DiskFull`]). Keys for
 //! *reading* are still given: a restore is what all of this is for, and a full disk must not be a way to stop it. But
 //! not unnoted: a reserve of [`RESERVE_LEN`] is given up for them, and when that is used up, they are refused, too.
@@ -26,7 +28,7 @@
 //! followed by others, is no crash: the log is not opened ([`AuditError::Altered`]).
 //!
 //! What it cannot show: records after the last anchor that were cut off together with it, or a last record that was
-//! changed. So anchors are set often, and nodes note each other's anchors ([`Entry::witnessed`]).
+//! changed. So anchors are set often, and nodes note each other's anchors ([`AuditEntry::witnessed`]).
 //!
 //! One thread writes; callers hand entries over and wait. What gathers while a flush is under way goes out with the
 //! next one, in one write and one flush.
@@ -42,9 +44,9 @@ mod verify;
 mod writer;
 
 pub use anchor::{Anchor, AnchorGoesBack};
-pub use entry::{Deed, Entry, Fact, Origin, Outcome, Weight, Who};
+pub use entry::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome, AuditWeight, PublicText};
 pub use error::AuditError;
 pub use folder::{RESERVE_LEN, log_files};
-pub use head::{Head, LineHash};
+pub use head::{LineHash, LogHead};
 pub use log::AuditLog;
-pub use verify::{Finding, Place, Report, verify};
+pub use verify::{AuditFinding, AuditReport, LinePosition, verify};

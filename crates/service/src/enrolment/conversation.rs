@@ -1,4 +1,4 @@
-//! The node's side of an enrolment, as a state machine over messages: no sockets and no ledger, so that tests and
+//! The cluster's side of an enrolment, as a state machine over messages: no sockets and no store, so that tests and
 //! fuzzers can be the other side.
 
 use std::collections::HashMap;
@@ -9,43 +9,55 @@ use capstan_keys::api::{
     IssuedCertificate, PeerId, Problem,
 };
 use capstan_keys::cluster::{PakeError, PakeKeys, PakeServer};
-use capstan_service::identity::Peer;
 use futures_util::future::BoxFuture;
 
 use super::{Enrolment, EnrolmentId};
-use crate::audit::Origin;
+use crate::audit::AuditOrigin;
+use crate::identity::Peer;
 
 /// A client sends the third message at once; a person has typed before the first.
 const AGE_MAX: Duration = Duration::from_secs(30);
 /// Conversations that may be under way at a time, at some hundred bytes each.
 const CONVERSATIONS_MAX: usize = 1024;
 
-/// What enrolment and renewal need of the cluster's state. The desk keeps it; nothing is answered before it says so.
-/// What it does, and for whom from where, it notes in the audit log.
+/// What enrolment and renewal need of the cluster's state. The program keeps it; nothing is answered before it says
+/// so. What it does, and for whom from where, it notes in the audit log.
 pub trait Registrar: Send + Sync + 'static {
     /// Finds the enrolment of `peer` and takes a try off it ([`Enrolment::take_try`]); the majority has that on disk
     /// when this returns.
-    fn take_try<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<Enrolment, Problem>>;
+    ///
+    /// # Errors
+    /// There is no such enrolment, it is over, or it is tried too often.
+    fn take_try<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<Enrolment, Problem>>;
 
     /// Puts on record that a try came to nothing: whoever made it did not know the passphrase of `peer`.
-    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: Origin) -> BoxFuture<'a, Result<(), Problem>>;
+    ///
+    /// # Errors
+    /// It cannot be put on record.
+    fn not_proved<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>>;
 
     /// Uses the enrolment `begun` of `peer` up ([`Enrolment::use_up`]), unless it was replaced meanwhile, and makes out
     /// a certificate over the key of `request`, in one transaction.
+    ///
+    /// # Errors
+    /// The enrolment is over or was replaced, or nothing can be put on record.
     fn admit<'a>(
         &'a self,
         peer: &'a PeerId,
         begun: EnrolmentId,
         request: &'a [u8],
-        from: Origin,
+        from: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
 
     /// Makes out another certificate for a peer that has one.
+    ///
+    /// # Errors
+    /// The certificate was revoked or holds for long enough, or nothing can be put on record.
     fn renew<'a>(
         &'a self,
         peer: &'a Peer,
         request: &'a [u8],
-        from: Origin,
+        from: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>>;
 }
 
@@ -74,6 +86,9 @@ impl Conversation {
     }
 
     /// Answers the first message, over an enrolment that a try was taken off.
+    ///
+    /// # Errors
+    /// The message is not one of a client.
     pub fn begin(
         enrolment: &Enrolment,
         cluster: ClusterId,
@@ -90,6 +105,9 @@ impl Conversation {
 
     /// Checks the client's proof and opens what it wants to have certified. There is no second go: a proof that fails
     /// ends the conversation.
+    ///
+    /// # Errors
+    /// The client does not know the passphrase, or its request was altered.
     pub fn finish(self, question: &FinishEnrolment) -> Result<Proved, PakeError> {
         let keys = self.exchange.finish(&question.message.0)?;
         let request = keys.open_request(&question.sealed_request.0)?;
@@ -99,13 +117,16 @@ impl Conversation {
 
 impl Proved {
     /// Seals the certificate for the client that has proved itself.
+    ///
+    /// # Errors
+    /// The cryptographic library failed.
     pub fn answer(self, issued: &IssuedCertificate) -> Result<EnrolmentFinished, PakeError> {
         let plain = serde_json::to_vec(issued).map_err(|_| PakeError::Malformed)?;
         Ok(EnrolmentFinished { sealed_answer: Base64(self.keys.seal_answer(&plain)?) })
     }
 }
 
-/// The conversations under way at this node: so many and no more, each for a short time, each taken once.
+/// The conversations under way in this process: so many and no more, each for a short time, each taken once.
 #[derive(Default)]
 pub struct Conversations {
     open: HashMap<ConversationId, (Instant, Conversation)>,

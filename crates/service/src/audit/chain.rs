@@ -6,20 +6,20 @@ use std::io::{self, BufRead, Read};
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 
-use super::{AuditError, Entry, Head, LineHash, Outcome};
+use super::{AuditEntry, AuditError, AuditOutcome, LineHash, LogHead};
 use crate::time::rfc3339;
 
 /// Longest line: names and texts of the program, some dozens of them.
 pub(super) const LINE_LEN_MAX: usize = 16 << 10;
 
-impl Head {
+impl LogHead {
     /// The next line, and the head that it makes.
-    pub(super) fn next_line(&self, kma: &Name, entry: &Entry, at_ns: i64) -> Result<(Vec<u8>, Self), AuditError> {
+    pub(super) fn next_line(&self, kma: &Name, entry: &AuditEntry, at_ns: i64) -> Result<(Vec<u8>, Self), AuditError> {
         let (result, why) = match &entry.outcome {
-            Outcome::Begun => ("begun", None),
-            Outcome::Done => ("done", None),
-            Outcome::Refused { why } => ("refused", Some(why)),
-            Outcome::Failed { why } => ("failed", Some(why)),
+            AuditOutcome::Begun => ("begun", None),
+            AuditOutcome::Done => ("done", None),
+            AuditOutcome::Refused { why } => ("refused", Some(why)),
+            AuditOutcome::Failed { why } => ("failed", Some(why)),
         };
         let record = Record {
             sequence: self.sequence + 1,
@@ -27,10 +27,10 @@ impl Head {
             kma: kma.as_str(),
             who: entry.who.to_string(),
             from: entry.from.to_string(),
-            act: entry.deed.name(),
+            act: entry.action.name(),
             object: entry.object.as_ref().map(|(kind, name)| format!("{kind}/{}", name.as_str())),
             result,
-            why: why.map(super::Fact::as_str),
+            why: why.map(super::AuditFact::as_str),
             facts: entry.facts.iter().map(|(name, fact)| (*name, fact.as_str())).collect(),
             before: self.hash.to_string(),
         };

@@ -2,13 +2,13 @@
 
 /// A time in nanoseconds since 1970 in RFC 3339, in UTC and always with nine digits of a second, so that texts sort as
 /// times do.
-pub(crate) fn rfc3339(time_ns: i64) -> String {
+pub fn rfc3339(time_ns: i64) -> String {
     // Every number of nanoseconds in 64 bits is within what the library knows: years 1677 to 2262.
     jiff::Timestamp::from_nanosecond(time_ns.into()).map(|time| format!("{time:.9}")).unwrap_or_default()
 }
 
 /// The same for whoever reads answers as types.
-pub(crate) fn time(ns: i64) -> jiff::Timestamp {
+pub fn time(ns: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
 }
 

@@ -11,18 +11,18 @@ use thiserror::Error;
 use super::chain::{Link, read_line};
 use super::entry::WITNESSED;
 use super::folder::torn;
-use super::{Anchor, Head, LineHash};
+use super::{Anchor, LineHash, LogHead};
 
 /// Where a line stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// The file.
     pub file: PathBuf,
     /// The line in it, from 1.
     pub line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, line {}", self.file.display(), self.line)
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Place {
 
 /// The first thing that is wrong with a log; what stands behind it proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Finding {
+pub enum AuditFinding {
     /// Records are gone.
     #[error("record {first} is missing, up to record {last} ({place})")]
     Missing {
@@ -39,7 +39,7 @@ pub enum Finding {
         /// The last that is missing.
         last: u64,
         /// Where the next one stands.
-        place: Place,
+        place: LinePosition,
     },
     /// A record is not as it was written.
     #[error("record {sequence} was altered ({place})")]
@@ -47,7 +47,7 @@ pub enum Finding {
         /// The record.
         sequence: u64,
         /// Where it stands.
-        place: Place,
+        place: LinePosition,
     },
     /// A record stands where another one belongs, and the other stands elsewhere.
     #[error("record {found} stands where record {sequence} belongs ({place})")]
@@ -57,7 +57,7 @@ pub enum Finding {
         /// What stands there.
         found: u64,
         /// Where.
-        place: Place,
+        place: LinePosition,
     },
     /// The log is a chain, but not the one that was anchored: it was written anew.
     #[error(
@@ -81,11 +81,11 @@ pub enum Finding {
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct AuditReport {
     /// The first record that is there: 1, or later where old files were put away.
     pub first: u64,
     /// The last record that is good.
-    pub last: Head,
+    pub last: LogHead,
     /// Up to which record an anchor vouches; what stands behind could have been changed by whoever can write the file.
     /// 0 for none.
     pub anchored_to: u64,
@@ -94,21 +94,27 @@ pub struct Report {
     /// What this node saw of other nodes' logs.
     pub witnessed: Vec<Anchor>,
     /// The first thing that is wrong, if anything is.
-    pub finding: Option<Finding>,
+    pub finding: Option<AuditFinding>,
 }
 
 /// Checks the files of a node's log, in the order of their records, against its anchors; those of other nodes are
 /// passed over.
-pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<Report> {
-    let mut report =
-        Report { first: 0, last: Head::NONE, anchored_to: 0, torn_bytes: 0, witnessed: Vec::new(), finding: None };
+pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<AuditReport> {
+    let mut report = AuditReport {
+        first: 0,
+        last: LogHead::NONE,
+        anchored_to: 0,
+        torn_bytes: 0,
+        witnessed: Vec::new(),
+        finding: None,
+    };
     let mut lines = Lines::new(files);
     let mut last_place = None;
     while let Some((line, place)) = lines.next()? {
         let Some(link) = Link::read(&line) else {
             match lines.torn(&line)? {
                 Some(bytes) => report.torn_bytes = bytes,
-                None => report.finding = Some(Finding::Altered { sequence: report.last.sequence + 1, place }),
+                None => report.finding = Some(AuditFinding::Altered { sequence: report.last.sequence + 1, place }),
             }
             break;
         };
@@ -123,14 +129,14 @@ pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<R
         // Of files that were put away nothing is known, but that they are not checked here.
         let known = report.first == 1 || link.sequence > report.first;
         if link.kma != kma.as_str() {
-            report.finding = Some(Finding::Altered { sequence: link.sequence, place });
+            report.finding = Some(AuditFinding::Altered { sequence: link.sequence, place });
             break;
         }
         if known && link.before != report.last.hash.to_string() {
             report.finding = Some(altered(&report, &line, place, last_place, &mut lines)?);
             break;
         }
-        report.last = Head { sequence: link.sequence, hash: LineHash::of(&line) };
+        report.last = LogHead { sequence: link.sequence, hash: LineHash::of(&line) };
         report.witnessed.extend(witnessed(&link));
         last_place = Some(place);
 
@@ -140,7 +146,7 @@ pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<R
                 report.anchored_to = link.sequence;
             } else {
                 let whole_to = report.anchored_to.min(link.sequence - 1);
-                report.finding = Some(Finding::Rewritten { sequence: link.sequence, whole_to });
+                report.finding = Some(AuditFinding::Rewritten { sequence: link.sequence, whole_to });
             }
         }
         if report.finding.is_some() {
@@ -152,43 +158,48 @@ pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<R
         && anchored > report.last.sequence
         && report.finding.is_none()
     {
-        report.finding = Some(Finding::Shorter { last: report.last.sequence, anchored });
+        report.finding = Some(AuditFinding::Shorter { last: report.last.sequence, anchored });
     }
     Ok(report)
 }
 
 /// A record with another number than the next one: is that one gone, or does it stand elsewhere?
-fn misplaced(report: &Report, link: &Link, place: Place, lines: &mut Lines<'_>) -> io::Result<Finding> {
+fn misplaced(
+    report: &AuditReport,
+    link: &Link,
+    place: LinePosition,
+    lines: &mut Lines<'_>,
+) -> io::Result<AuditFinding> {
     let sequence = report.last.sequence + 1;
     let found = link.sequence;
     if found < sequence {
-        return Ok(Finding::Reordered { sequence, found, place });
+        return Ok(AuditFinding::Reordered { sequence, found, place });
     }
     while let Some((line, _)) = lines.next()? {
         if Link::read(&line).is_some_and(|link| link.sequence == sequence) {
-            return Ok(Finding::Reordered { sequence, found, place });
+            return Ok(AuditFinding::Reordered { sequence, found, place });
         }
     }
-    Ok(Finding::Missing { first: sequence, last: found - 1, place })
+    Ok(AuditFinding::Missing { first: sequence, last: found - 1, place })
 }
 
 /// A record that was chained to another one than stands before it. Which of the two was altered is for the one after it
 /// to say.
 fn altered(
-    report: &Report,
+    report: &AuditReport,
     line: &[u8],
-    place: Place,
-    place_before: Option<Place>,
+    place: LinePosition,
+    place_before: Option<LinePosition>,
     lines: &mut Lines<'_>,
-) -> io::Result<Finding> {
+) -> io::Result<AuditFinding> {
     let sequence = report.last.sequence;
     let vouched = match lines.next()? {
         Some((next, _)) => Link::read(&next).is_none_or(|next| next.before == LineHash::of(line).to_string()),
         None => true,
     };
     Ok(match (vouched, place_before) {
-        (true, Some(place)) => Finding::Altered { sequence, place },
-        _ => Finding::Altered { sequence: sequence + 1, place },
+        (true, Some(place)) => AuditFinding::Altered { sequence, place },
+        _ => AuditFinding::Altered { sequence: sequence + 1, place },
     })
 }
 
@@ -198,7 +209,7 @@ fn witnessed(link: &Link) -> Option<Anchor> {
     }
     let kma = link.object.strip_prefix("kma/")?.parse().ok()?;
     let head =
-        Head { sequence: link.facts.get("sequence")?.parse().ok()?, hash: link.facts.get("hash")?.parse().ok()? };
+        LogHead { sequence: link.facts.get("sequence")?.parse().ok()?, hash: link.facts.get("hash")?.parse().ok()? };
     Some(Anchor { kma, head, at_ns: 0 })
 }
 
@@ -213,14 +224,14 @@ impl<'a> Lines<'a> {
         Self { files: files.iter(), open: None }
     }
 
-    fn next(&mut self) -> io::Result<Option<(Vec<u8>, Place)>> {
+    fn next(&mut self) -> io::Result<Option<(Vec<u8>, LinePosition)>> {
         loop {
             if let Some((path, file, number)) = &mut self.open {
                 let mut line = Vec::new();
                 read_line(file, &mut line)?;
                 if !line.is_empty() {
                     *number += 1;
-                    return Ok(Some((line, Place { file: path.to_path_buf(), line: *number })));
+                    return Ok(Some((line, LinePosition { file: path.to_path_buf(), line: *number })));
                 }
             }
             let Some(path) = self.files.next() else { return Ok(None) };

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use super::super::chain::Link;
-use super::super::{Origin, Who};
+use super::super::{AuditActor, AuditOrigin};
 use super::*;
 
 /// A disk with so much room, of which the reserve takes a part.
@@ -67,16 +67,31 @@ impl Disk for Small {
 fn writer(room: u64, fails_in: Option<u32>) -> Writer<Small> {
     let disk = Small { room, reserve_len: 1500, reserve: 0, files: vec![Vec::new()], fails_in };
     let (directory, kma) = (PathBuf::from("/audit"), "kma1".parse().unwrap());
-    let (head, state) = (Head::NONE, State::Good);
+    let (head, state) = (LogHead::NONE, State::Good);
     Writer { disk, directory, kma, head, len: 0, file_len_max: 1 << 20, state, refused: 0 }
 }
 
 fn change() -> Timed {
-    (Entry::new(Who::User("anna".parse().unwrap()), Origin::Here, crate::authority::Act::AddPolicy), 1)
+    (
+        AuditEntry::new(
+            AuditActor::peer("user", "anna".parse().unwrap()),
+            AuditOrigin::Here,
+            AuditAction::named("add-policy"),
+        ),
+        1,
+    )
 }
 
 fn reading() -> Timed {
-    (Entry::new(Who::Agent("d1".parse().unwrap()), Origin::Here, Deed::named("key-for-reading")).reading(), 1)
+    (
+        AuditEntry::new(
+            AuditActor::peer("agent", "d1".parse().unwrap()),
+            AuditOrigin::Here,
+            AuditAction::named("key-for-reading"),
+        )
+        .reading(),
+        1,
+    )
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! The record of the authority: its certificate, and its private key under a key of its own.
+//! The record of the cluster's certificate authority: its certificate, and its private key under a key of its own.
 //!
 //! Records are sealed in the ledger, and open in the memory of a node that is unlocked. With this key whoever reads
 //! that memory makes out certificates for anybody, so it is open only while something is signed.
 
 use aws_lc_rs::key_wrap::{AES_256, AesKek, KeyWrapPadded};
 use capstan_keys::api::Base64;
+use capstan_service::identity::{Authority, AuthorityError, AuthorityKey};
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::{Authority, AuthorityError, AuthorityKey};
 use crate::root::ClusterKeys;
 
 /// What a wrap adds at most: its check value and the padding of the last 8 bytes.

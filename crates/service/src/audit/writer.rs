@@ -7,17 +7,17 @@ use std::sync::Arc;
 use capstan_keys::Name;
 
 use super::folder::{Disk, Found};
-use super::{AuditError, Deed, Entry, Head, LineHash, Weight};
+use super::{AuditAction, AuditEntry, AuditError, AuditWeight, LineHash, LogHead};
 
 /// Written at every start.
-const OPENED: Deed = Deed::named("log-opened");
+const OPENED: AuditAction = AuditAction::named("log-opened");
 /// Written once there is room again.
-const WAS_FULL: Deed = Deed::named("log-was-full");
+const WAS_FULL: AuditAction = AuditAction::named("log-was-full");
 
 /// An entry, and when.
-pub(super) type Timed = (Entry, i64);
+pub(super) type Timed = (AuditEntry, i64);
 /// What became of each entry of a batch, in order.
-type Noted = Vec<Result<Head, AuditError>>;
+type Noted = Vec<Result<LogHead, AuditError>>;
 
 enum State {
     Good,
@@ -30,7 +30,7 @@ pub(super) struct Writer<D> {
     disk: D,
     directory: PathBuf,
     kma: Name,
-    head: Head,
+    head: LogHead,
     len: u64,
     file_len_max: u64,
     state: State,
@@ -46,19 +46,19 @@ impl Writer<super::folder::Folder> {
 }
 
 impl<D: Disk> Writer<D> {
-    pub(super) fn head(&self) -> Head {
+    pub(super) fn head(&self) -> LogHead {
         self.head
     }
 
     /// Notes that the log was opened, and what was torn off its end.
-    pub(super) fn note_start(&mut self, torn: Option<(u64, LineHash)>, now_ns: i64) -> Result<Head, AuditError> {
+    pub(super) fn note_start(&mut self, torn: Option<(u64, LineHash)>, now_ns: i64) -> Result<LogHead, AuditError> {
         // Without the reserve the log is as it is on a full disk.
         if self.disk.lay_reserve_in().is_err() {
             self.state = State::Full;
         }
         let entry = match torn {
-            Some((len, hash)) => Entry::own(OPENED).with("torn-bytes", len).with_hash("torn-hash", hash),
-            None => Entry::own(OPENED),
+            Some((len, hash)) => AuditEntry::own(OPENED).with("torn-bytes", len).with_hash("torn-hash", hash),
+            None => AuditEntry::own(OPENED),
         };
         // A node that has just room enough to give keys for reading must come up.
         let noted = self.commit(&[(entry.reading(), now_ns)]);
@@ -86,7 +86,7 @@ impl<D: Disk> Writer<D> {
 
     /// On a full disk: readings into what the reserve took up, and nothing else.
     fn commit_readings(&mut self, batch: &[Timed]) -> Noted {
-        let is_reading = |entry: &Entry| entry.weight == Weight::Reading;
+        let is_reading = |entry: &AuditEntry| entry.weight == AuditWeight::Reading;
         if !batch.iter().any(|(entry, _)| is_reading(entry)) {
             return self.refuse_all(batch);
         }
@@ -103,13 +103,13 @@ impl<D: Disk> Writer<D> {
 
     /// Appends those that `takes` takes, and refuses the others. After an error the file is as it was, or given up by
     /// the caller.
-    fn append(&mut self, batch: &[Timed], takes: impl Fn(&Entry) -> bool) -> io::Result<Noted> {
+    fn append(&mut self, batch: &[Timed], takes: impl Fn(&AuditEntry) -> bool) -> io::Result<Noted> {
         if self.len >= self.file_len_max {
             self.disk.begin_file(self.head.sequence + 1)?;
             self.len = 0;
         }
         let (mut bytes, mut head, mut refused) = (Vec::new(), self.head, 0);
-        let was_full = Entry::own(WAS_FULL).with("refused", self.refused);
+        let was_full = AuditEntry::own(WAS_FULL).with("refused", self.refused);
         let told = self.refused > 0 && matches!(self.state, State::Good);
         if let (true, Some((_, at_ns))) = (told, batch.first())
             && let Ok((line, next)) = head.next_line(&self.kma, &was_full, *at_ns)

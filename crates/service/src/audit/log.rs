@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::folder::{Disk, Folder, note_anchored};
 use super::writer::Writer;
-use super::{AuditError, Entry, Head};
+use super::{AuditEntry, AuditError, LogHead};
 
 /// Entries that wait for the thread; whoever brings more waits, too.
 const QUEUE_LEN: usize = 1024;
@@ -19,15 +19,15 @@ const BATCH_MAX: usize = 512;
 const FILE_LEN_MAX: u64 = 64 << 20;
 
 struct Request {
-    entry: Entry,
+    entry: AuditEntry,
     at_ns: i64,
-    reply: oneshot::Sender<Result<Head, AuditError>>,
+    reply: oneshot::Sender<Result<LogHead, AuditError>>,
 }
 
 /// The audit log of this node. Shared by everything that acts.
 pub struct AuditLog {
     requests: mpsc::Sender<Request>,
-    head: Arc<Mutex<Head>>,
+    head: Arc<Mutex<LogHead>>,
     directory: PathBuf,
     thread: JoinHandle<()>,
 }
@@ -54,21 +54,21 @@ impl AuditLog {
     }
 
     /// Notes an act; when this returns, the record is on disk. After an error it is not noted, and must not be done.
-    pub async fn note(&self, entry: Entry, at_ns: i64) -> Result<Head, AuditError> {
+    pub async fn note(&self, entry: AuditEntry, at_ns: i64) -> Result<LogHead, AuditError> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(Request { entry, at_ns, reply }).await.map_err(|_| AuditError::Closed)?;
         answer.await.unwrap_or(Err(AuditError::Closed))
     }
 
     /// The same for a thread that is none of the runtime's.
-    pub fn note_blocking(&self, entry: Entry, at_ns: i64) -> Result<Head, AuditError> {
+    pub fn note_blocking(&self, entry: AuditEntry, at_ns: i64) -> Result<LogHead, AuditError> {
         let (reply, answer) = oneshot::channel();
         self.requests.blocking_send(Request { entry, at_ns, reply }).map_err(|_| AuditError::Closed)?;
         answer.blocking_recv().unwrap_or(Err(AuditError::Closed))
     }
 
     /// The last record that is on disk: what an anchor says.
-    pub fn head(&self) -> Head {
+    pub fn head(&self) -> LogHead {
         *self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,7 @@ impl AuditLog {
     }
 
     /// Notes what still waits and closes the log.
-    pub fn close(self) -> Head {
+    pub fn close(self) -> LogHead {
         drop(self.requests);
         // A writer that panicked has answered nobody whose record is not on disk.
         let _ = self.thread.join();
@@ -87,7 +87,7 @@ impl AuditLog {
     }
 }
 
-fn write_all<D: Disk>(mut writer: Writer<D>, mut queue: mpsc::Receiver<Request>, head: &Mutex<Head>) {
+fn write_all<D: Disk>(mut writer: Writer<D>, mut queue: mpsc::Receiver<Request>, head: &Mutex<LogHead>) {
     while let Some(first) = queue.blocking_recv() {
         let (mut batch, mut replies) = (vec![(first.entry, first.at_ns)], vec![first.reply]);
         while batch.len() < BATCH_MAX

@@ -9,7 +9,7 @@
 //! ```
 //! That no try is left of those that are counted locks nothing: a passphrase of 100 bits is not guessed, and whoever
 //! could reach the door and knew a name held its enrolment up for good by five tries. Whoever tries on waits, by where
-//! he comes from ([`crate::service`]), and others do not.
+//! he comes from ([`crate::rate_limit::AddressRateLimiter`]), and others do not.
 //!
 //! **Bytes** (before sealing; integers little-endian):
 //! ```text
@@ -29,7 +29,7 @@ use capstan_keys::cluster::{EnrolmentPassphrase, PakeError, PakeVerifier};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// How many tries of a passphrase are counted in the ledger.
+/// How many tries of a passphrase are put on record.
 pub const ENROLMENT_TRIES: u8 = 5;
 const VERSION: u8 = 1;
 
@@ -80,6 +80,9 @@ pub enum EnrolmentRefusal {
 
 impl Enrolment {
     /// A new one.
+    ///
+    /// # Errors
+    /// The key exchange cannot be prepared.
     pub fn open(
         peer: PeerId,
         hosts: Vec<String>,
@@ -93,6 +96,9 @@ impl Enrolment {
 
     /// Takes one try off, as long as they are counted. What is counted must be on record before the other side gets an
     /// answer.
+    ///
+    /// # Errors
+    /// It is used or over.
     pub fn take_try(&mut self, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
         self.tries_left = self.tries_left.saturating_sub(1);
@@ -108,6 +114,9 @@ impl Enrolment {
 
     /// Uses it up, for a peer that has proved itself to the enrolment `begun`. It must be on record, in one transaction
     /// with the certificate, before the certificate is given out.
+    ///
+    /// # Errors
+    /// It is used, over, or not the one that was begun.
     pub fn use_up(&mut self, begun: EnrolmentId, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         self.check(now_ns)?;
         if begun != self.id() {
@@ -146,6 +155,9 @@ impl Enrolment {
     }
 
     /// Reads a record.
+    ///
+    /// # Errors
+    /// The bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("enrolment", bytes);
         match cursor.u8()? {
