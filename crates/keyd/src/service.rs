@@ -28,6 +28,7 @@ mod handed;
 mod jobs;
 mod kmip;
 mod last_heard;
+mod listeners;
 mod low_water;
 mod members;
 mod metrics;
@@ -46,6 +47,7 @@ mod routes;
 mod run;
 mod shares;
 mod site_record;
+mod tend;
 mod unlock;
 mod wiped;
 

@@ -4,7 +4,7 @@
 //! ```text
 //!  listener   accept, limits, TLS --> who it is --> HTTP --> routes                    metrics   requests, connections
 //!  identity   certificates of a cluster's authority, asked again on each request       health    /healthz, /readyz
-//!  enrolment  a passphrase is exchanged for a certificate; renewal                     rate_limit
+//!  enrolment  a passphrase is exchanged for a certificate; renewal                     rate_limit, housekeeping
 //!  openapi    routes, who may call them, and the document of both                      problem   errors as problem+json
 //!  audit      who did what, in a chain that shows what was done to it                  time, clock, file_lock, shutdown
 //! ```
@@ -28,6 +28,7 @@ pub mod clock;
 pub mod enrolment;
 pub mod file_lock;
 pub mod health;
+pub mod housekeeping;
 pub mod identity;
 pub mod listener;
 pub mod metrics;

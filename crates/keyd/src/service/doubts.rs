@@ -3,29 +3,32 @@
 use std::time::Duration;
 
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
+use capstan_service::housekeeping::NextCheck;
 
 use super::Service;
 
 const DOUBTED: AuditAction = AuditAction::named("ledger-doubted");
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Notes each new doubt for as long as the node runs.
-pub(super) async fn note_doubts(service: &Service) {
-    let mut noted = 0;
-    loop {
+/// How many doubts are noted.
+#[derive(Debug, Default)]
+pub(super) struct NotedDoubts(usize);
+
+impl NotedDoubts {
+    /// Notes doubts that are new.
+    pub(super) async fn check(&mut self, service: &Service) -> NextCheck<'static> {
         if let Some(node) = service.open_node() {
             let doubts = node.doubt_count();
             // Some may have been taken back.
-            noted = noted.min(doubts);
-            if doubts > noted {
-                let said =
-                    AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, DOUBTED).with("doubts", doubts as u64);
+            self.0 = self.0.min(doubts);
+            if doubts > self.0 {
+                let said = AuditEntry::new(AuditActor::Nobody, AuditOrigin::Here, DOUBTED);
                 // One that cannot be noted now is noted with the next.
-                if service.note(said).await.is_ok() {
-                    noted = doubts;
+                if service.note(said.with("doubts", doubts as u64)).await.is_ok() {
+                    self.0 = doubts;
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        NextCheck::after(LOOK_EVERY)
     }
 }

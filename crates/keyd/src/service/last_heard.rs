@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use capstan_format::{crc32c, crc32c_append};
 use capstan_keys::Name;
 use capstan_keys::api::ClusterId;
+use capstan_service::housekeeping::NextCheck;
 
 use super::Service;
 use crate::node::LastHeard;
@@ -112,20 +113,29 @@ impl Service {
     }
 }
 
-/// Notes it now and then, for as long as the node runs.
-pub(super) async fn note_last_heard(service: &Service, noted: Noted) {
-    let noted = Arc::new(noted);
-    let mut fails = false;
-    loop {
+/// Notes it now and then.
+pub(super) struct LastHeardNotes {
+    noted: Arc<Noted>,
+    /// The last one could not be noted.
+    fails: bool,
+}
+
+impl LastHeardNotes {
+    pub(super) fn new(noted: Noted) -> Self {
+        Self { noted: Arc::new(noted), fails: false }
+    }
+
+    /// Notes when the majority was heard last.
+    pub(super) async fn check(&mut self, service: &Service) -> NextCheck<'static> {
         let last = service.last_heard();
         // Where nobody knows there is nothing to note.
         if last.since_ns() != 0 {
-            let noted = noted.clone();
+            let noted = self.noted.clone();
             let written = tokio::task::spawn_blocking(move || noted.write(&last, Instant::now())).await;
             match written.map_err(io::Error::other).flatten() {
-                Ok(()) => fails = false,
-                Err(error) if !fails => {
-                    fails = true;
+                Ok(()) => self.fails = false,
+                Err(error) if !self.fails => {
+                    self.fails = true;
                     tracing::warn!(
                         %error,
                         "it cannot be noted that this node is in touch: started again while it is cut off, it goes on for less long than \
@@ -135,7 +145,7 @@ pub(super) async fn note_last_heard(service: &Service, noted: Noted) {
                 Err(_) => {}
             }
         }
-        tokio::time::sleep(NOTED_EVERY).await;
+        NextCheck::after(NOTED_EVERY)
     }
 }
 

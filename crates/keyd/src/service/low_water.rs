@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use capstan_service::housekeeping::NextCheck;
+
 use super::Service;
 use crate::desk::Pool;
 
@@ -10,7 +12,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// On which side of its mark a pool was when it was looked at last.
 #[derive(Debug, Default)]
-struct LowWater {
+pub(super) struct LowWater {
     is_low: bool,
 }
 
@@ -32,14 +34,13 @@ impl LowWater {
     }
 }
 
-/// Looks for as long as the node runs.
-pub(super) async fn watch_low_water(service: &Service) {
-    let mut mark = LowWater::default();
-    loop {
+impl LowWater {
+    /// Says in the log when the mark was passed.
+    pub(super) fn check(&mut self, service: &Service) -> NextCheck<'static> {
         if let Some(node) = service.open_node() {
             let (pool, low) = (node.pool(), node.settings().pool_low);
             let Pool { ready, reserve, waiting } = pool;
-            match mark.look(&pool, low) {
+            match self.look(&pool, low) {
                 Some(Passed::FellBelow) => tracing::warn!(
                     ready,
                     reserve,
@@ -54,7 +55,7 @@ pub(super) async fn watch_low_water(service: &Service) {
                 None => {}
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        NextCheck::after(LOOK_EVERY)
     }
 }
 

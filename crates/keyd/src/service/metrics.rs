@@ -33,7 +33,7 @@ use prometheus_client::registry::Registry;
 
 use super::{KmaSettings, Service};
 
-pub(super) use look::look_now_and_then;
+pub(super) use look::look;
 
 /// Seconds, with fractions.
 type Seconds = Gauge<f64, AtomicU64>;

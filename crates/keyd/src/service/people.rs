@@ -45,9 +45,9 @@ use super::access::NodeRoutes;
 use super::person::{Person, broken, rule_of, users_of};
 use capstan_service::time::time;
 
-pub(super) use anchors::keep_anchors;
+pub(super) use anchors::AnchorKeeper;
 pub(super) use arriving::Arriving;
-pub(super) use renewal::renew_own;
+pub(super) use renewal::OwnRenewal;
 
 /// The routes of people.
 pub(super) fn routes() -> NodeRoutes {

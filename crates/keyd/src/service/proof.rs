@@ -35,6 +35,7 @@ use crate::desk::Decided;
 use crate::node::{Node, NodeError};
 use crate::path::Path;
 use crate::state::View;
+use capstan_service::housekeeping::NextCheck;
 use capstan_service::time::time;
 
 use opened::Opened;
@@ -121,31 +122,41 @@ pub(super) fn routes() -> NodeRoutes {
     )
 }
 
-/// Proves this node's copy now and then, as long as it runs.
-pub(super) async fn prove_now_and_then(service: &Service) {
-    loop {
-        let opened = service.opened.notified();
-        let Some(node) = service.open_node() else {
-            let _ = tokio::time::timeout(EVERY, opened).await;
-            continue;
-        };
-        let began = Instant::now();
-        match say_own(&node).await {
-            Ok(proved) => until_due(&node, proved, began.elapsed()).await,
-            Err(error) => {
-                tracing::debug!(%error, "this node's copy was proved, and the others do not hear of it yet");
-                tokio::time::sleep(SOON).await;
-            }
-        }
-    }
+/// Proves this node's copy now and then.
+#[derive(Default)]
+pub(super) struct OwnProofs {
+    last: Option<LastProof>,
 }
 
-/// Waits until another proof is due after one up to that commit: some key was changed since, or it is long ago.
-async fn until_due(node: &Node, proved: i64, took: Duration) {
-    tokio::time::sleep((took * REST).clamp(SOON, EVERY)).await;
-    let due = Instant::now() + EVERY;
-    while Instant::now() < due && node.view(|view| view.ledger().keys_changed()) <= proved {
-        tokio::time::sleep(LOOK).await;
+/// Which commit the last proof goes up to, and when another is due though no key was changed since.
+struct LastProof {
+    proved: i64,
+    due: Instant,
+}
+
+impl OwnProofs {
+    /// Proves the copy, if some key was changed since the last proof, or it is long ago.
+    pub(super) async fn check<'a>(&mut self, service: &'a Service) -> NextCheck<'a> {
+        let opened = service.opened.notified();
+        let Some(node) = service.open_node() else { return NextCheck::after(EVERY).or_when(opened) };
+        if let Some(LastProof { proved, due }) = &self.last
+            && Instant::now() < *due
+            && node.view(|view| view.ledger().keys_changed()) <= *proved
+        {
+            return NextCheck::after(LOOK);
+        }
+        let began = Instant::now();
+        match say_own(&node).await {
+            Ok(proved) => {
+                let pause = (began.elapsed() * REST).clamp(SOON, EVERY);
+                self.last = Some(LastProof { proved, due: Instant::now() + pause + EVERY });
+                NextCheck::after(pause)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "this node's copy was proved, and the others do not hear of it yet");
+                NextCheck::after(SOON)
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use capstan_keys::api::Problem;
+use capstan_service::housekeeping::NextCheck;
 use serde_json::{Value, json};
 
 use super::{Service, problem};
@@ -98,20 +99,30 @@ impl RoomSeen {
     }
 }
 
-/// Looks for as long as the node runs, and says in its log when a level is passed.
-pub(super) async fn watch_room(service: &Service) {
-    let seen = &service.room;
-    let mut told = Level::Plenty;
-    loop {
+/// Which level was said in the log last.
+pub(super) struct RoomWatch {
+    told: Level,
+}
+
+impl Default for RoomWatch {
+    fn default() -> Self {
+        Self { told: Level::Plenty }
+    }
+}
+
+impl RoomWatch {
+    /// Looks, and says in the log when a level is passed.
+    pub(super) async fn check(&mut self, service: &Service) -> NextCheck<'static> {
+        let seen = &service.room;
         let counted = seen.since_bytes.load(Ordering::Relaxed);
         match service.opening.ledger.room().await {
             Ok(Some(room)) => seen.saw(room, counted),
             // A ledger without a bound.
-            Ok(None) => return std::future::pending().await,
+            Ok(None) => return NextCheck::never(),
             Err(error) => tracing::debug!(%error, "no member of etcd says how much room it has"),
         }
         let level = seen.level();
-        if level != told
+        if level != self.told
             && let Some(room) = seen.last()
         {
             let words = said(room, level);
@@ -120,9 +131,9 @@ pub(super) async fn watch_room(service: &Service) {
                 Level::Low => tracing::warn!("{words}"),
                 Level::Reserved | Level::Closed | Level::Full => tracing::error!("{words}"),
             }
-            told = level;
+            self.told = level;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        NextCheck::after(LOOK_EVERY)
     }
 }
 

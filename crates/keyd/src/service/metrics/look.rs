@@ -7,6 +7,7 @@ use std::time::Duration;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::{KeyState, Name};
 use capstan_service::audit::Anchor;
+use capstan_service::housekeeping::NextCheck;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -27,23 +28,21 @@ const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
 /// A prefix of paths with nothing behind it: to read it is to ask for the ledger's last commit.
 const NOTHING: &str = "nothing/";
 
-/// Looks for as long as the node runs.
-pub(in super::super) async fn look_now_and_then(service: &Arc<Service>, fresh: watch::Receiver<Freshness>) {
-    loop {
-        let opened = service.opened.notified();
-        service.look_at_standing();
-        service.look_at_ledger(&fresh).await;
-        if let Some(node) = service.open_node() {
-            service.metrics.gauges.journal.set(count(node.journal_pending().await.unwrap_or_default()));
-            let at_work = service.clone();
-            // The certificates of a large cluster are some thousand records of JSON.
-            let looked = tokio::task::spawn_blocking(move || at_work.metrics.gauges.look_at(&at_work, &node));
-            if let Err(error) = looked.await {
-                tracing::error!(%error, "the numbers for those who watch could not be looked for");
-            }
+/// Looks for what is not counted as it happens.
+pub(in super::super) async fn look<'a>(service: &'a Arc<Service>, fresh: &watch::Receiver<Freshness>) -> NextCheck<'a> {
+    let opened = service.opened.notified();
+    service.look_at_standing();
+    service.look_at_ledger(fresh).await;
+    if let Some(node) = service.open_node() {
+        service.metrics.gauges.journal.set(count(node.journal_pending().await.unwrap_or_default()));
+        let at_work = service.clone();
+        // The certificates of a large cluster are some thousand records of JSON.
+        let looked = tokio::task::spawn_blocking(move || at_work.metrics.gauges.look_at(&at_work, &node));
+        if let Err(error) = looked.await {
+            tracing::error!(%error, "the numbers for those who watch could not be looked for");
         }
-        let _ = tokio::time::timeout(EVERY, opened).await;
     }
+    NextCheck::after(EVERY).or_when(opened)
 }
 
 impl Service {

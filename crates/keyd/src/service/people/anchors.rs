@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use capstan_keys::Name;
 use capstan_service::audit::{Anchor, AuditEntry, LogHead};
+use capstan_service::housekeeping::NextCheck;
 use capstan_service::problem::Refusal;
 
 use super::super::Service;
@@ -17,12 +18,20 @@ const ANCHOR_EVERY: Duration = Duration::from_secs(60);
 /// How soon it is tried again while the majority is not reached.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// Sets anchors for as long as the node runs.
-pub(in super::super) async fn keep_anchors(service: &Service) {
-    let mut keeper = Keeper::default();
-    loop {
+/// Sets this node's anchors and notes those of others.
+#[derive(Default)]
+pub(in super::super) struct AnchorKeeper {
+    /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each
+    /// other's anchors would never come to rest.
+    settled: u64,
+    witnessed: BTreeMap<Name, LogHead>,
+}
+
+impl AnchorKeeper {
+    /// Sets an anchor, where something was noted since the last one.
+    pub(in super::super) async fn check<'a>(&mut self, service: &'a Service) -> NextCheck<'a> {
         let pause = match service.open_node() {
-            Some(node) if node.standing() == Standing::Current => match keeper.keep(service, &node).await {
+            Some(node) if node.standing() == Standing::Current => match self.keep(service, &node).await {
                 Ok(()) => ANCHOR_EVERY,
                 Err(Refusal(problem)) => {
                     tracing::warn!(%problem, "the audit log has no new anchor");
@@ -31,19 +40,9 @@ pub(in super::super) async fn keep_anchors(service: &Service) {
             },
             _ => TRY_AGAIN,
         };
-        let _ = tokio::time::timeout(pause, service.anchoring.notified()).await;
+        NextCheck::after(pause).or_when(service.anchoring.notified())
     }
-}
 
-#[derive(Default)]
-struct Keeper {
-    /// The last record that is anchored, or that says nothing but what others' anchors were: two nodes that note each
-    /// other's anchors would never come to rest.
-    settled: u64,
-    witnessed: BTreeMap<Name, LogHead>,
-}
-
-impl Keeper {
     async fn keep(&mut self, service: &Service, node: &Node) -> Result<(), Refusal> {
         let head = service.audit.head();
         if head.sequence > self.settled {

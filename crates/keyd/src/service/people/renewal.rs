@@ -4,7 +4,7 @@
 //! takes it. And where the node was moved to another host, which KMIP clients look for in it. Until then nobody takes
 //! it for this node, so where the majority is away just then it asks again soon.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use anyhow::Context;
 use capstan_keys::cluster::{CertificateKey, Identity};
 use capstan_service::audit::AuditOrigin;
 use capstan_service::enrolment::Registrar;
+use capstan_service::housekeeping::NextCheck;
 use capstan_service::identity::{Peer, PresentedCertificate};
 
 use super::super::Service;
@@ -44,40 +45,52 @@ impl Tries {
     }
 }
 
-/// Renews the node's certificate whenever that is due, for as long as the node runs.
-pub(in super::super) async fn renew_own(
-    service: &Service,
-    registrar: &dyn Registrar,
-    mut identity: Identity,
-    path: &Path,
-    presented: &Arc<PresentedCertificate>,
-) {
-    let mut tries = Tries::default();
-    loop {
+/// The node's own certificate, which is renewed whenever that is due.
+pub(in super::super) struct OwnRenewal {
+    registrar: Arc<dyn Registrar>,
+    identity: Identity,
+    path: PathBuf,
+    presented: Arc<PresentedCertificate>,
+    tries: Tries,
+}
+
+impl OwnRenewal {
+    /// Of the identity at `path`, which the listeners present.
+    pub(in super::super) fn new(
+        registrar: Arc<dyn Registrar>,
+        identity: Identity,
+        path: PathBuf,
+        presented: Arc<PresentedCertificate>,
+    ) -> Self {
+        Self { registrar, identity, path, presented, tries: Tries::default() }
+    }
+
+    /// Renews it, if that is due.
+    pub(in super::super) async fn check(&mut self, service: &Service) -> NextCheck<'static> {
         if let Some(node) = service.open_node().filter(|node| node.standing() == Standing::Current) {
-            let (own, now_ns) = (identity.certificate(), (service.clock)());
+            let (own, now_ns) = (self.identity.certificate(), (service.clock)());
             let moved = node.view(|view| moved_from(view, &own.peer, &own.serial));
             let begins_later = now_ns < own.not_before_ns;
             let is_urgent = begins_later || moved.is_some() || now_ns >= own.not_after_ns;
-            if (is_urgent || now_ns >= own.renewal_due_ns()) && tries.may(Instant::now(), is_urgent) {
+            if (is_urgent || now_ns >= own.renewal_due_ns()) && self.tries.may(Instant::now(), is_urgent) {
                 if let Some(host) = &moved {
                     tracing::info!(%host, "this node was moved: its certificate is to name its new host");
                 }
-                match renewed(registrar, &identity, path, presented).await {
+                match renewed(&*self.registrar, &self.identity, &self.path, &self.presented).await {
                     Ok(renewed) => {
                         tracing::info!(serial = %renewed.certificate().serial, "this node has a new certificate");
                         service.metrics.own_certificate(renewed.certificate().not_after_ns);
-                        identity = renewed;
-                        tries = Tries::default();
+                        self.identity = renewed;
+                        self.tries = Tries::default();
                     }
                     Err(error) => {
                         tracing::warn!(error = format!("{error:#}"), "this node's certificate is not renewed yet");
-                        tries.fail(Instant::now());
+                        self.tries.fail(Instant::now());
                     }
                 }
             }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        NextCheck::after(LOOK_EVERY)
     }
 }
 

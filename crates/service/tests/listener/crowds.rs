@@ -122,7 +122,7 @@ fn ten_thousand_idle_connections_keep_nobody_out() {
 
 /// More of them than there are places: who asks is served, and who is quiet longest is shown out.
 #[test]
-fn a_full_door_shows_the_quiet_out() {
+fn a_full_listener_evicts_the_quiet() {
     let site = Site::new();
     let node = Node::start(&site, "KMA1", ListenerLimits { connections_max: 50, ..ListenerLimits::default() });
     let addresses = [node.address.to_string()];

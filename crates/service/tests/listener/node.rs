@@ -163,7 +163,7 @@ impl Readiness for Ready {
     }
 }
 
-/// A node: its doors, on a runtime of its own.
+/// A node: its listeners, on a runtime of its own.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     pub(crate) strangers: SocketAddr,
@@ -273,7 +273,7 @@ fn routes(site: &Arc<Site>) -> Router {
         .merge(health_routes(Arc::new(Ready)))
 }
 
-/// A door for streams that says who is there and then says again what it is told, until the end.
+/// A handler of streams that says who is there and then says again what it is told, until the end.
 pub(crate) async fn echo(visit: capstan_service::listener::PeerConnection, _: Shutdown) {
     let (mut reader, mut writer) = tokio::io::split(visit.stream);
     let greeting = format!("you are {}\n", visit.peer.id);

@@ -74,7 +74,7 @@ fn a_certificate_is_renewed_when_two_thirds_are_over() {
     assert!(whoami(&client).is_err());
 }
 
-/// An agent that was broken into, and puts up a door of its own, is not taken for a node.
+/// An agent that was broken into, and puts up a listener of its own, is not taken for a node.
 #[test]
 fn an_agent_cannot_pose_as_a_node() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! The doors of a node, over real sockets: our client, `openssl s_client`, and peers that mean no good.
+//! Listeners over real sockets: our client, `openssl s_client`, and peers that mean no good.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -107,7 +107,7 @@ fn sessions_are_resumed_and_do_not_outlive_a_revocation() {
 }
 
 #[test]
-fn a_door_for_streams_knows_its_peers() {
+fn a_listener_for_streams_knows_its_peers() {
     let site = Site::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -125,7 +125,7 @@ fn a_door_for_streams_knows_its_peers() {
         echo,
     ));
     let peer = Peer::new(&site.identity("kmip/LIBRARY1"));
-    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the door's half of the talk is ended by
+    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the listener's half of the talk is ended by
     // ours.
     let identity = peer.file("identity.pem");
     let mut child = Command::new("openssl")
