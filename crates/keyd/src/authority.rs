@@ -54,7 +54,7 @@ pub use arguments::{Arguments, InvalidArgument};
 pub use certificate_serial::CertificateSerial;
 pub use denied::Denied;
 pub use pending::{Decision, Mandate, Pending, PendingId, Refused, RequestDigest, Stage, Verdict};
-pub use permission::{Permission, may};
+pub use permission::may;
 pub use quorum::QuorumRule;
 pub use role::{Role, Roles};
 pub use user::{Standing, Unworkable, User, Users};

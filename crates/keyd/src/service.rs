@@ -1,4 +1,4 @@
-//! A node as a process: its state directory, its locks and doors, and what runs in it.
+//! A node as a process: its state directory, its locks and listeners, and what runs in it.
 //!
 //! ```text
 //!  keyd.toml     who it is, where it listens, its members of etcd          identity.pem   its certificate and key
@@ -10,7 +10,7 @@
 //! ```text
 //!  locked --- enough shares, the token, or its key file ---> open
 //!    replica follows the ledger, sealed                        Node: state, pool, journal
-//!    doors answer: locked, status, unlock                      doors answer everything
+//!    listeners answer: locked, status, unlock                  listeners answer everything
 //! ```
 //! The replica follows the ledger whether or not the node is unlocked: following takes no key. **Locks:** `phase`
 //! before everything of the node, and never held across an await.

@@ -14,7 +14,8 @@
 //! could rewrite the log; anchors that other nodes hold bind this node, too.
 //!
 //! **Nothing secret goes in.** An [`AuditEntry`] is made of [`AuditFact`]s, and a fact is made of names, tags, numbers
-//! and texts of the program itself ([`PublicText`]); there is no way to make one from a string that came from somewhere.
+//! and texts of the program itself ([`PublicText`]); there is no way to make one from a string that came from
+//! somewhere.
 //!
 //! **An act that cannot be noted does not happen**: whoever acts notes it first and acts then, and notes what became of
 //! it.

@@ -49,7 +49,7 @@ impl<'a> NextCheck<'a> {
         Self { after: None, when: None }
     }
 
-    async fn is_due(self) {
+    async fn due(self) {
         let time = async {
             match self.after {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -91,7 +91,7 @@ impl<'a> Housekeeping<'a> {
                 if took >= LONG {
                     tracing::debug!(check = name, seconds = took.as_secs_f64(), "a check took long");
                 }
-                next.is_due().await;
+                next.due().await;
             }
         }));
         self

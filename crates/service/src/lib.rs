@@ -6,6 +6,7 @@
 //!  identity   certificates of a cluster's authority, asked again on each request       health    /healthz, /readyz
 //!  enrolment  a passphrase is exchanged for a certificate; renewal                     rate_limit, housekeeping
 //!  openapi    routes, who may call them, and the document of both                      problem   errors as problem+json
+//!  roles      the table of acts and roles
 //!  audit      who did what, in a chain that shows what was done to it                  time, clock, file_lock, shutdown
 //! ```
 //! The room knows peers and requests. It does not know what is asked for: the program gives it an [`axum::Router`], a
@@ -35,5 +36,6 @@ pub mod metrics;
 pub mod openapi;
 pub mod problem;
 pub mod rate_limit;
+pub mod roles;
 pub mod shutdown;
 pub mod time;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use capstan_keys::Name;
 
-use super::{Act, Arguments, Permission, QuorumRule, Role, User, Users, may};
+use super::{Act, Arguments, QuorumRule, Role, User, Users, may};
+use capstan_service::roles::ActPermission;
 use capstan_service::time::rfc3339;
 
 mod record;
@@ -149,8 +150,8 @@ impl Pending {
         now_ns: i64,
     ) -> Result<Self, Refused> {
         match may(by, act)? {
-            Permission::AtOnce => Err(Refused::NoQuorumNeeded { act }),
-            Permission::ByQuorum => Ok(Self {
+            ActPermission::AtOnce => Err(Refused::NoQuorumNeeded { act }),
+            ActPermission::ByQuorum => Ok(Self {
                 id,
                 act,
                 arguments,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use capstan_service::roles::{RoleSet, TableRole};
+
 /// What a person is to the cluster. The numbers are bits in records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -46,10 +48,6 @@ impl Role {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
-
-    fn bit(self) -> u8 {
-        self as u8
-    }
 }
 
 impl fmt::Display for Role {
@@ -58,41 +56,17 @@ impl fmt::Display for Role {
     }
 }
 
+impl TableRole for Role {
+    const COLUMNS: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn bit(self) -> u8 {
+        self as u8
+    }
+}
+
 /// A set of roles.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Roles(u8);
-
-impl Roles {
-    /// Whether a role is among them.
-    pub fn contains(self, role: Role) -> bool {
-        self.0 & role.bit() != 0
-    }
-
-    /// The roles, in the order of [`Role::ALL`].
-    pub fn iter(self) -> impl Iterator<Item = Role> {
-        Role::ALL.into_iter().filter(move |&role| self.contains(role))
-    }
-
-    pub(super) fn bits(self) -> u8 {
-        self.0
-    }
-
-    pub(super) fn from_bits(bits: u8) -> Option<Self> {
-        let all = Role::ALL.into_iter().collect::<Self>();
-        (bits & !all.0 == 0).then_some(Self(bits))
-    }
-}
-
-impl FromIterator<Role> for Roles {
-    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
-        Self(roles.into_iter().fold(0, |bits, role| bits | role.bit()))
-    }
-}
-
-impl fmt::Display for Roles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.iter().map(Role::name).collect();
-        f.write_str(if names.is_empty() { "no role" } else { "" })?;
-        f.write_str(&names.join(", "))
-    }
-}
+pub type Roles = RoleSet<Role>;

@@ -24,7 +24,7 @@ const ENTRIES_LEN_MAX: u64 = FILE_LEN_MAX - (1 << 20);
 /// A file in which everything is reconciled begins anew, however short it is: a key of its entries may be destroyed one
 /// day.
 const TRIM_LEN: u64 = 0;
-/// Most bytes of records that one node sends to another at once: in base64 they are still below what a door takes.
+/// Most bytes of records that one node sends to another at once: in base64 they are still below what a listener takes.
 const SEGMENT_LEN_MAX: u64 = 512 << 10;
 
 /// How a journal was found.

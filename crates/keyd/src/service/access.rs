@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use capstan_keys::Name;
+use capstan_keys::api::PeerKind;
+use capstan_service::audit::{AuditAction, AuditFact, AuditOutcome};
+use capstan_service::identity::Peer;
+use capstan_service::listener::RemoteAddress;
 use capstan_service::openapi::{AccessDoc, AccessRule, ApiRoutes, OperationDoc, RequestPart};
 use capstan_service::problem::Refusal;
-use serde_json::json;
+use capstan_service::roles::TableAct;
 
-use super::Service;
-use super::person::{Person, authorize};
-use crate::authority::{Act, Permission, Role, User, may};
+use super::person::{Person, identified};
+use super::{Service, entry};
+use crate::authority::{Act, may};
 
 /// Routes of a node.
 pub(super) type NodeRoutes = ApiRoutes<Arc<Service>, RouteAccess>;
@@ -53,15 +57,14 @@ impl AccessRule<Arc<Service>> for RouteAccess {
         match self {
             Self::Person(act) | Self::AgentKmaOr(act) | Self::KmaOr(act) => {
                 doc.extensions.insert("x-act".to_owned(), act.name().into());
-                let roles = roles(act).map(|(role, how)| (role.name().to_owned(), json!(how)));
-                doc.extensions.insert("x-roles".to_owned(), roles.collect());
+                doc.extensions.insert("x-roles".to_owned(), act.roles_in_json().into());
             }
             Self::PersonOr(act, other) => {
                 doc.extensions.insert("x-act".to_owned(), act.name().into());
                 doc.extensions.insert("x-or-act".to_owned(), other.name().into());
-                let both = roles(other).chain(roles(act));
-                let both = both.map(|(role, how)| (role.name().to_owned(), json!(how)));
-                doc.extensions.insert("x-roles".to_owned(), both.collect());
+                let mut both = other.roles_in_json();
+                both.append(&mut act.roles_in_json());
+                doc.extensions.insert("x-roles".to_owned(), both.into());
             }
             Self::Stranger => doc.is_public = true,
             Self::Member | Self::Agent | Self::Kma | Self::User => {}
@@ -69,8 +72,39 @@ impl AccessRule<Arc<Service>> for RouteAccess {
         doc
     }
 
+    /// A node that is locked knows nobody: what it answers then, it answers whoever is of the kind.
     async fn authorize(self, parts: &mut Parts, service: &Arc<Service>) -> Result<(), Refusal> {
-        authorize(parts, service, self).await
+        match self {
+            Self::Person(act) => {
+                Person::from_request_parts(parts, service).await?.permitted(act).await?;
+            }
+            Self::PersonOr(act, other) => {
+                let person = Person::from_request_parts(parts, service).await?;
+                let either = if may(&person.user, act).is_ok() { act } else { other };
+                person.permitted(either).await?;
+            }
+            Self::AgentKmaOr(act) | Self::KmaOr(act) => {
+                let known = &parts.extensions;
+                let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<RemoteAddress>()) else {
+                    return Err(Refusal::failed());
+                };
+                match (peer.id.kind, self) {
+                    (PeerKind::Kma, _) | (PeerKind::Agent, Self::AgentKmaOr(_)) => return Ok(()),
+                    (PeerKind::User, _) => {}
+                    _ => return Err(Refusal::forbidden(format!("{} does not need that: it is not told.", peer.id))),
+                }
+                let Some(node) = service.open_node() else { return Ok(()) };
+                let user = identified(service, &node, peer, from).await?;
+                if let Err(denied) = may(&user, act) {
+                    let refused = AuditOutcome::Refused { why: AuditFact::from(&denied) };
+                    service.note(entry(peer, from, AuditAction::from(act)).came_to(refused)).await?;
+                    return Err(denied.into());
+                }
+            }
+            // Their handlers know them by their certificates.
+            Self::Member | Self::Agent | Self::Kma | Self::User | Self::Stranger => {}
+        }
+        Ok(())
     }
 }
 
@@ -92,33 +126,19 @@ impl RouteAccess {
             Self::Kma => "For nodes.".to_owned(),
             Self::User => "For people of every role.".to_owned(),
             Self::Stranger => "For whoever was given a one-time passphrase; no certificate is asked for.".to_owned(),
-            Self::Person(act) => format!("For people with one of these roles: {}.", named(act)),
+            Self::Person(act) => format!("For people with one of these roles: {}.", act.roles_in_words()),
             Self::PersonOr(act, other) => {
-                format!("For people with one of these roles: {}; to {}: {}.", named(act), other.words(), named(other))
+                format!(
+                    "For people with one of these roles: {}; to {}: {}.",
+                    act.roles_in_words(),
+                    other.words(),
+                    other.roles_in_words()
+                )
             }
-            Self::AgentKmaOr(act) => format!("For agents and nodes; people need one of these roles: {}.", named(act)),
-            Self::KmaOr(act) => format!("For nodes; people need one of these roles: {}.", named(act)),
+            Self::AgentKmaOr(act) => {
+                format!("For agents and nodes; people need one of these roles: {}.", act.roles_in_words())
+            }
+            Self::KmaOr(act) => format!("For nodes; people need one of these roles: {}.", act.roles_in_words()),
         }
     }
-}
-
-/// The roles of the row, in words.
-fn named(act: Act) -> String {
-    let named = |(role, how): (Role, &str)| match how {
-        "by-quorum" => format!("{} (waits for a quorum)", role.name()),
-        _ => role.name().to_owned(),
-    };
-    roles(act).map(named).collect::<Vec<_>>().join(", ")
-}
-
-/// The row of the table: the roles that may, and how.
-fn roles(act: Act) -> impl Iterator<Item = (Role, &'static str)> {
-    Role::ALL.into_iter().filter_map(move |role| {
-        let user = User::new(Name::default(), [role].into_iter().collect());
-        let how = match may(&user, act).ok()? {
-            Permission::AtOnce => "at-once",
-            Permission::ByQuorum => "by-quorum",
-        };
-        Some((role, how))
-    })
 }

@@ -1,4 +1,4 @@
-//! The door of KMIP clients: messages over mutual TLS, answered one after the other.
+//! The listener of KMIP clients: messages over mutual TLS, answered one after the other.
 //!
 //! ```text
 //!  bytes --message_len--> request --view: decide--> changes? --compare-and-set--> audit log --> response --> notes

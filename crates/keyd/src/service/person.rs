@@ -9,10 +9,10 @@ use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::Refusal;
+use capstan_service::roles::ActPermission;
 
-use super::access::RouteAccess;
 use super::{Service, entry};
-use crate::authority::{Act, CertificateSerial, Denied, Permission, QuorumRule, Refused, Unworkable, User, Users, may};
+use crate::authority::{Act, CertificateSerial, Denied, QuorumRule, Refused, Unworkable, User, Users, may};
 use crate::desk::Decided;
 use crate::node::Node;
 use crate::state::View;
@@ -49,7 +49,12 @@ impl FromRequestParts<Arc<Service>> for Person {
 }
 
 /// The user that a person is. A stranger is noted.
-async fn identified(service: &Service, node: &Node, peer: &Peer, from: RemoteAddress) -> Result<User, Refusal> {
+pub(super) async fn identified(
+    service: &Service,
+    node: &Node,
+    peer: &Peer,
+    from: RemoteAddress,
+) -> Result<User, Refusal> {
     let users = node.view(users_of)?;
     match users.identify(&CertificateSerial::from(peer.serial)).cloned() {
         Ok(user) if user.name == peer.id.name => Ok(user),
@@ -62,49 +67,13 @@ async fn identified(service: &Service, node: &Node, peer: &Peer, from: RemoteAdd
     }
 }
 
-/// Holds whoever asks to what a route is for. A node that is locked knows nobody: what it answers then, it
-/// answers whoever is of the kind.
-pub(super) async fn authorize(parts: &mut Parts, service: &Arc<Service>, access: RouteAccess) -> Result<(), Refusal> {
-    match access {
-        RouteAccess::Person(act) => {
-            Person::from_request_parts(parts, service).await?.permitted(act).await?;
-        }
-        RouteAccess::PersonOr(act, other) => {
-            let person = Person::from_request_parts(parts, service).await?;
-            let either = if may(&person.user, act).is_ok() { act } else { other };
-            person.permitted(either).await?;
-        }
-        RouteAccess::AgentKmaOr(act) | RouteAccess::KmaOr(act) => {
-            let known = &parts.extensions;
-            let (Some(peer), Some(&from)) = (known.get::<Peer>(), known.get::<RemoteAddress>()) else {
-                return Err(Refusal::failed());
-            };
-            match (peer.id.kind, access) {
-                (PeerKind::Kma, _) | (PeerKind::Agent, RouteAccess::AgentKmaOr(_)) => return Ok(()),
-                (PeerKind::User, _) => {}
-                _ => return Err(Refusal::forbidden(format!("{} does not need that: it is not told.", peer.id))),
-            }
-            let Some(node) = service.open_node() else { return Ok(()) };
-            let user = identified(service, &node, peer, from).await?;
-            if let Err(denied) = may(&user, act) {
-                let refused = AuditOutcome::Refused { why: AuditFact::from(&denied) };
-                service.note(entry(peer, from, AuditAction::from(act)).came_to(refused)).await?;
-                return Err(denied.into());
-            }
-        }
-        // Their handlers know them by their certificates.
-        RouteAccess::Member | RouteAccess::Agent | RouteAccess::Kma | RouteAccess::User | RouteAccess::Stranger => {}
-    }
-    Ok(())
-}
-
 impl Person {
     pub(super) fn entry(&self, act: Act) -> AuditEntry {
         entry(&self.peer, self.from, AuditAction::from(act))
     }
 
     /// Whether the act is theirs, and how. A no is noted.
-    pub(super) async fn permitted(&self, act: Act) -> Result<Permission, Refusal> {
+    pub(super) async fn permitted(&self, act: Act) -> Result<ActPermission, Refusal> {
         match may(&self.user, act) {
             Ok(permission) => Ok(permission),
             Err(denied) => {
@@ -118,8 +87,8 @@ impl Person {
     /// Whether the act is theirs on their own word. A no is noted.
     pub(super) async fn at_once(&self, act: Act) -> Result<(), Refusal> {
         match self.permitted(act).await? {
-            Permission::AtOnce => Ok(()),
-            Permission::ByQuorum => {
+            ActPermission::AtOnce => Ok(()),
+            ActPermission::ByQuorum => {
                 Err(Refusal::forbidden(format!("To {} takes a quorum: ask for it there.", act.words())))
             }
         }

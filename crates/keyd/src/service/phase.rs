@@ -43,7 +43,7 @@ pub(super) struct Opening {
     /// Why the ledger is not followed, while it is another than the one that was.
     pub(super) lost_ledger: Mutex<Option<String>>,
     /// Held by whoever opens it. Before `phase`, which is held only to look and to change it: it takes seconds to open
-    /// a million records, and meanwhile the doors say that the node is locked.
+    /// a million records, and meanwhile the listeners say that the node is locked.
     pub(super) turn: Mutex<()>,
 }
 

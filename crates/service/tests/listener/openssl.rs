@@ -125,8 +125,7 @@ fn a_listener_for_streams_knows_its_peers() {
         echo,
     ));
     let peer = Peer::new(&site.identity("kmip/LIBRARY1"));
-    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so the listener's half of the talk is ended by
-    // ours.
+    // `Q` on a line of its own makes s_client leave, except with -ign_eof; so our end closes the listener's half.
     let identity = peer.file("identity.pem");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address.to_string(), "-quiet", "-no_ign_eof", "-cert"])

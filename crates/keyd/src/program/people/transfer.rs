@@ -27,7 +27,7 @@ use crate::program::secrets::{new_passphrase, passphrase};
 
 /// How often an export whose answer was lost is asked for: the node knows it again.
 const TRIES: u32 = 3;
-/// Keys that are sent at a time: what carries them stays below what the node's door takes.
+/// Keys that are sent at a time: what carries them stays below what the node's listener takes.
 const SENT_AT_ONCE: usize = 4000;
 /// Keys of a file that are opened at a time.
 const OPENED_AT_ONCE: usize = 1000;

@@ -6,6 +6,7 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::api::{ConfirmKey, KeyListed, NamedKey, Outcome, Page, RecoveredKey};
 use capstan_keys::{KeyState, KeyUse, Name};
 use capstan_service::problem::{Input, Refusal};
+use capstan_service::roles::ActPermission;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -14,7 +15,7 @@ use super::material::{After, PAGE_LEN, ask, key_of_volume, page, state_of};
 use super::peers::asked;
 use super::proposal::{KeyTold, Proposal};
 use super::{Of, Person, queue, time};
-use crate::authority::{Act, Permission, may};
+use crate::authority::{Act, may};
 use crate::desk::{Operation, decide, recovered};
 use crate::node::NodeError;
 use crate::record::IssuedRecord;
@@ -119,12 +120,12 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
         ReadsStill::No | ReadsStill::Yes => Act::DestroyKeys,
     };
     match person.permitted(act).await? {
-        Permission::ByQuorum => {
+        ActPermission::ByQuorum => {
             let told = person.node.view(|view| view.key(&tag).map(|key| told(view, key, person.node.now_ns())));
             let proposal = Proposal::DestroyKey { tag, told };
             queue::request(&person, proposal, None).await.map(|asked| Json(Outcome::Waits(asked)))
         }
-        Permission::AtOnce => {
+        ActPermission::AtOnce => {
             let destroying = person.change(|view| {
                 if reads_still(view, &tag, person.node.now_ns())? == ReadsStill::Yes {
                     return Err(Refusal::conflict(format!("Key {tag} reads again: its data unit was extended.")));

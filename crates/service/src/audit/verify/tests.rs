@@ -49,10 +49,10 @@ fn finding(lines: &[String], anchors: &[Anchor]) -> Option<AuditFinding> {
     assert_eq!(output.status.success(), finding.is_none(), "{finding:?}, and the checker: {output:?}");
     match &finding {
         Some(AuditFinding::Missing { first, .. }) => {
-            assert!(said.contains(&format!("record {first} is missing")), "{said}")
+            assert!(said.contains(&format!("record {first} is missing")), "{said}");
         }
         Some(AuditFinding::Altered { sequence, .. }) => {
-            assert!(said.contains(&format!("record {sequence} ")), "{said}")
+            assert!(said.contains(&format!("record {sequence} ")), "{said}");
         }
         _ => {}
     }
