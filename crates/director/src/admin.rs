@@ -39,6 +39,12 @@ pub struct Overwritten {
 
 impl Site {
     /// Labels a volume for a pool, or for scratch; makes the cartridge if the library has none of that name.
+    ///
+    /// # Errors
+    /// [`DirectorError::VolumeHoldsData`] if objects would lose their last copy and `loss` refuses that;
+    /// [`DirectorError::WriteOnce`] if the medium keeps what is on it; [`DirectorError::UnknownPool`];
+    /// [`DirectorError::InUse`] if a job has the volume or what is on it. Otherwise the volume cannot be mounted or
+    /// written.
     pub fn label(
         &self,
         volser: &Volser,
@@ -111,6 +117,10 @@ impl Site {
 
     /// Makes a volume blank. What it held is copied anew by the next repair, where there is another copy and its
     /// promise is kept.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownVolume`]; otherwise as [`Site::label`]. The catalog may have forgotten what was on a
+    /// volume whose medium then could not be erased.
     pub fn erase(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _presence = self.presence()?;
         let mounter = Mounter::new(self);
@@ -150,6 +160,11 @@ impl Site {
 
     /// Forgets a volume that is lost or destroyed. What it held is copied anew by the next repair, where there is
     /// another copy and its promise is kept.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownVolume`]; [`DirectorError::VolumePresent`] if the library has it;
+    /// [`DirectorError::VolumeHoldsData`] if objects would lose their last copy and `loss` refuses that;
+    /// [`DirectorError::InUse`] if a job has it.
     pub fn forget(&self, volser: &Volser, loss: Loss, promise: Promise) -> Result<Overwritten, DirectorError> {
         let _presence = self.presence()?;
         let mounter = Mounter::new(self);
@@ -195,6 +210,10 @@ impl Site {
     }
 
     /// Makes a pool.
+    ///
+    /// # Errors
+    /// [`DirectorError::PoolName`] if no pool can have the name; [`DirectorError::PoolDiffers`] if there is one of
+    /// another cipher. Otherwise the catalog cannot be written.
     pub fn add_pool(
         &self,
         name: &str,
@@ -221,6 +240,10 @@ impl Site {
     }
 
     /// Removes a pool that nothing needs: no volume, no promised copy, no job.
+    ///
+    /// # Errors
+    /// [`DirectorError::PoolNeeded`] says what needs it; [`DirectorError::InUse`] if a job has it. Otherwise the
+    /// catalog does not know it or cannot be written.
     pub fn remove_pool(&self, name: &str) -> Result<(), DirectorError> {
         let needed = |reason: String| Err(DirectorError::PoolNeeded { pool: name.to_owned(), reason });
         let _presence = self.presence()?;

@@ -20,6 +20,10 @@ impl Site {
     /// Compares the state at an object with the files as they are now: kind, size, time, mode, owner and content; and
     /// names what the source has and the object lacks, but for what matches `excludes` or was left out of the backup by
     /// a pattern. A directory that it lacks is named once.
+    ///
+    /// # Errors
+    /// A pattern is not one, or the catalog or the index of the object cannot be read. What cannot be read of the
+    /// source is a difference, not an error.
     pub fn compare_with_source(&self, object: &Object, excludes: &[String]) -> Result<Vec<FailedFile>, DirectorError> {
         let mut left_out: Vec<_> = self.left_out(object.id)?.unwrap_or_default().into_iter().collect();
         left_out.extend(excludes.iter().cloned());

@@ -1,19 +1,20 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
-use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+mod options;
+mod reading;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
 use capstan_mover::{
-    Baseline, Bottleneck, CheckpointBounds, Connection, CopyHost, DeviceSource, ExtentBounds, Meters, MoverError,
-    PackOptions, Progress, RestoreWatch, Session, SessionOptions, SourceReport, StreamSource, Totals, TreeOptions,
-    TreeSource,
+    Bottleneck, CopyHost, Meters, MoverError, Progress, RestoreWatch, Session, SourceReport, SourceSpec, Totals,
+    TreeOptions,
 };
 use capstan_tape::with_causes;
+use reading::Reading;
 
 use crate::append::AppendHost;
 use crate::catch_up::{Known, catch_up_pool};
@@ -21,12 +22,10 @@ use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
-use crate::limits::ENTRY_BYTES_MAX;
 use crate::mounter::{Drives, Mounter};
 use crate::null::NullHost;
 use crate::path_filter::check_patterns;
 use crate::presence::Presence;
-use crate::producer::Producer;
 use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -114,14 +113,6 @@ pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, Di
     Ok(twin)
 }
 
-/// Bytes of the devices and images among the sources.
-fn device_bytes(jobs: &[Job]) -> u64 {
-    let devices = jobs.iter().filter(|job| job.record.kind == ObjectKind::Device).filter_map(|job| job.path.as_ref());
-    let end = |path: &PathBuf| std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-    // One that cannot be opened is reported where it is read.
-    devices.filter_map(|path| end(path).ok()).sum()
-}
-
 /// A backup that may begin: what it reads, where it writes, and what it has reserved for that.
 struct Prepared {
     mounter: Mounter,
@@ -149,6 +140,12 @@ struct SessionEnd {
 
 impl Site {
     /// Runs a backup to its end.
+    ///
+    /// # Errors
+    /// [`DirectorError::Source`] if no source is there; [`DirectorError::SourceInUse`] if another job has one;
+    /// [`DirectorError::CopiesFailed`] if no copy was written to its end; [`DirectorError::Interrupted`] if `watch`
+    /// stopped it. What was recorded until then stays, and the next run goes on from there. A source that was not read
+    /// to its end is in the report.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
         let Prepared { mounter, pools, jobs, missing, began, claims } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
@@ -186,8 +183,7 @@ impl Site {
         check_patterns(&request.tree.excludes)?;
         if let Some(stream) = &request.stream {
             // Before it is begun: what can never be backed up is no backup that was interrupted.
-            StreamSource::new(&stream.name, std::io::empty(), 0)
-                .map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
+            stream.check_name().map_err(|error| DirectorError::StreamName { reason: error.to_string() })?;
         }
         let to_pool = request.target == Target::Pool;
         let presence = match to_pool {
@@ -282,18 +278,15 @@ impl Site {
         let session = Session::start(&options, &record, &self.mounted, hosts, Arc::clone(&watch.stop))?;
         let meters = session.meters();
         let _ = watch.meters.set(Arc::clone(&meters));
-        let counted: Vec<_> =
-            jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree).filter_map(|job| job.path.clone()).collect();
-        let devices = device_bytes(&jobs);
-        if counted.is_empty() && jobs.iter().all(|job| job.record.kind == ObjectKind::Device) {
-            watch.bytes_total.store(devices, Ordering::Relaxed);
-        }
+        let specs: Vec<_> = jobs.iter().map(|job| job.spec.clone()).collect();
+        let all = |kind| specs.iter().all(|spec| spec.kind() == kind);
+        let count = all(ObjectKind::Device) || (request.count_first && !all(ObjectKind::Stream));
         let totals = Totals::default();
         let sources = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
-            let count = request.count_first && !counted.is_empty();
-            let counting = count.then(|| scope.spawn(|| Self::count_files(&counted, request, &totals, devices, watch)));
-            let sources = self.read_sources(&session, jobs, request, watch);
+            let counting = count.then(|| scope.spawn(|| Self::count_files(&specs, &totals, watch)));
+            let connections = usize::from(request.connections.max(1));
+            let sources = Reading { site: self, session: &session, connections, watch }.all(jobs);
             totals.stop();
             if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {
                 std::panic::resume_unwind(panic);
@@ -366,13 +359,10 @@ impl Site {
     }
 
     /// Counts what there is, for the display.
-    fn count_files(paths: &[PathBuf], request: &BackupRequest, totals: &Totals, devices: u64, watch: &BackupWatch) {
-        // A source that cannot be read is reported where it is read.
-        if let Ok(tree) = TreeSource::new(paths, &request.tree) {
-            tree.count(totals);
-        }
+    fn count_files(specs: &[SourceSpec], totals: &Totals, watch: &BackupWatch) {
+        specs.iter().for_each(|spec| spec.count(totals));
         if totals.is_complete() {
-            watch.bytes_total.store(totals.bytes() + devices, Ordering::Relaxed);
+            watch.bytes_total.store(totals.bytes(), Ordering::Relaxed);
             watch.files_total.store(totals.files(), Ordering::Relaxed);
         }
     }
@@ -411,153 +401,5 @@ impl Site {
             stop: Arc::clone(&watch.stop),
             writing: None,
         })
-    }
-
-    /// Options of a session that copies one object, a connection at a time.
-    pub(crate) fn session_options_for_copy(&self, chunk_len: usize) -> SessionOptions {
-        let mut options = self.options(chunk_len, self.config.data.compression_level);
-        options.connections = 1;
-        options
-    }
-
-    fn session_options(&self, request: &BackupRequest) -> SessionOptions {
-        let data = &self.config.data;
-        let level = match (request.compression, request.target) {
-            (Some(level), _) => level,
-            (None, Target::Pool) => data.compression_level,
-            // To null the source is measured, not the compressor.
-            (None, Target::Null) => 0,
-        };
-        let mut options = self.options(self.config.chunk_len(), level);
-        options.connections = usize::from(request.connections.max(1));
-        options
-    }
-
-    fn options(&self, chunk_len: usize, level: i32) -> SessionOptions {
-        let data = &self.config.data;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        SessionOptions {
-            chunk_len,
-            pool_bytes: data.buffer_mib << 20,
-            pack: if level == 0 { PackOptions::Store } else { PackOptions::Zstd(level) },
-            pack_workers: cores.saturating_sub(1).max(1),
-            connections: 1,
-            first_copy: 1,
-            extents: ExtentBounds {
-                worthwhile: data.extent_worthwhile_mib << 20,
-                longest: data.extent_longest_mib << 20,
-            },
-            checkpoints: CheckpointBounds {
-                bytes: data.checkpoint_mib << 20,
-                every: self.config.checkpoint_every(),
-                entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
-            },
-        }
-    }
-
-    /// Reads all sources, as many at a time as there are connections for them.
-    fn read_sources(
-        &self,
-        session: &Session,
-        jobs: Vec<Job>,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> Vec<SourceOutcome> {
-        let at_once = jobs.len().min(usize::from(request.connections.max(1))).max(1);
-        let each = (usize::from(request.connections.max(1)) / at_once).max(1);
-        let queue = Mutex::new(jobs.into_iter().enumerate().collect::<std::collections::VecDeque<_>>());
-        let outcomes = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..at_once {
-                scope.spawn(|| {
-                    loop {
-                        let next = locked(&queue).pop_front();
-                        let Some((number, job)) = next else { return };
-                        let outcome = self.read_source(session, job, each, request, watch);
-                        locked(&outcomes).push((number, outcome));
-                    }
-                });
-            }
-        });
-        let mut outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        outcomes.sort_by_key(|(number, _)| *number);
-        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
-    }
-
-    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store
-    /// all earlier ones.
-    fn library_below(&self, path: &std::path::Path) -> Option<String> {
-        let library = std::fs::canonicalize(self.library_dir()).ok()?;
-        let held = library.starts_with(std::fs::canonicalize(path).ok()?);
-        let pattern = held.then(|| globset::escape(&library.to_string_lossy()))?;
-        let message = format!("the library {} lies in a source, and is left out", library.display());
-        (self.events)(Event::Notice { message });
-        Some(pattern)
-    }
-
-    fn read_source(
-        &self,
-        session: &Session,
-        job: Job,
-        connections: usize,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> SourceOutcome {
-        let object = job.record.object;
-        let (source, resumed, base) = (job.source.clone(), job.resumed, job.record.base);
-        let base_gone = job.base_gone.clone();
-        (self.events)(Event::Begun { object, source: source.clone(), resumed });
-        let report = self.feed(session, job, connections, request, watch);
-        SourceOutcome { object, source, resumed, base, base_gone, report }
-    }
-
-    fn feed(
-        &self,
-        session: &Session,
-        job: Job,
-        connections: usize,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> Result<SourceReport, String> {
-        let (object, kind, started_ns) = (job.record.object, job.record.kind, job.record.started_ns);
-        session.begin_object(job.record).map_err(|error| with_causes(&error))?;
-        let connections = if kind == ObjectKind::Stream { 1 } else { connections };
-        let mut sinks: Vec<Connection> =
-            (0..connections).map(|number| session.connection(object, job.first_connection + number as u16)).collect();
-        let baseline = job.baseline.as_ref().map(|baseline| baseline as &dyn Baseline);
-        let read = match (&job.path, kind) {
-            (None, _) => {
-                let name = String::from_utf8_lossy(&job.source).into_owned();
-                let command = request.stream.as_ref().map_or(&[][..], |stream| &stream.command);
-                let input: Box<dyn Read> = match command {
-                    [] => Box::new(std::io::stdin().lock()),
-                    command => Box::new(Producer::start(command).map_err(|error| error.to_string())?),
-                };
-                let stream = StreamSource::new(&name, input, started_ns);
-                stream.and_then(|stream| stream.run(&mut sinks[0], &watch.progress))
-            }
-            (Some(path), ObjectKind::Device) => {
-                DeviceSource::open(path).and_then(|device| device.run(&mut sinks, &watch.progress))
-            }
-            (Some(path), _) => {
-                let mut options = request.tree.clone();
-                options.excludes.extend(self.library_below(path));
-                let tree = TreeSource::new(std::slice::from_ref(path), &options);
-                let events = Arc::clone(&self.events);
-                let tell = move |path: &[u8], kind| events(Event::PathProblem { object, path: path.to_vec(), kind });
-                tree.and_then(|tree| tree.on_problem(Box::new(tell)).run(&mut sinks, baseline, &watch.progress))
-            }
-        };
-        let report = read.map_err(|error| with_causes(&error))?;
-        if kind == ObjectKind::Device {
-            for problem in &report.problems {
-                (self.events)(Event::PathProblem { object, path: problem.path.clone(), kind: problem.kind });
-            }
-        }
-        for sink in sinks {
-            sink.finish().map_err(|error| with_causes(&error))?;
-        }
-        session.end_object(object, connections, self.now_ns()).map_err(|error| with_causes(&error))?;
-        Ok(report)
     }
 }

@@ -23,6 +23,9 @@ struct Checked<'o> {
 
 impl Site {
     /// Writes an object's own pax stream: every connection up to its valid length, then the end of the archive.
+    ///
+    /// # Errors
+    /// No copy gives a part of it, no key opens a volume, or `out` cannot be written.
     pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
         let present = self.present()?;
         let mut host = ReadMounter::new(Mounter::new(self));
@@ -41,6 +44,10 @@ impl Site {
 
     /// Writes the content of one file of the state at an object. Says if that is an older version, because the file
     /// could not be read at that time.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPath`]; [`DirectorError::NotAFile`]; otherwise as [`Site::cat_object`], or the content
+    /// is not what its checksum says.
     pub fn cat_file(
         &self,
         object: ObjectId,

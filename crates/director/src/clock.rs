@@ -8,11 +8,17 @@ use crate::{DirectorError, Event};
 
 impl Site {
     /// When all objects were begun, and whether the clock is believed now.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn timeline(&self) -> Result<Timeline, DirectorError> {
         Ok(locked(&self.catalog).timeline(self.now_ns())?)
     }
 
     /// Notes that the clock is right now, whatever is recorded; gives what was thought of it before.
+    ///
+    /// # Errors
+    /// The catalog cannot be written, or the state directory is read-only.
     pub fn confirm_clock(&self) -> Result<ClockReading, DirectorError> {
         let _presence = self.presence()?;
         let now_ns = self.now_ns();
@@ -32,6 +38,9 @@ impl Site {
     }
 
     /// Objects of the same source as one that may have been made by `at_ns` or not: their clock was in doubt.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn undated_at(&self, object: &Object, at_ns: i64) -> Result<Vec<(Object, Begun)>, DirectorError> {
         let catalog = locked(&self.catalog);
         let timeline = catalog.timeline(self.now_ns())?;

@@ -198,6 +198,9 @@ impl Default for DataConfig {
 
 impl Config {
     /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// [`DirectorError::Config`] says which setting is wrong, or why the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, DirectorError> {
         let wrong = |reason: String| DirectorError::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -272,6 +275,10 @@ impl Config {
 }
 
 /// The file of settings of a state directory. One that this user may not look into is not one that was never made.
+///
+/// # Errors
+/// [`DirectorError::NotInitialised`] if there is none; [`DirectorError::StateUnreadable`] if the directory cannot be
+/// looked into.
 pub fn find_settings(dir: &Path) -> Result<PathBuf, DirectorError> {
     let path = dir.join("capstan.toml");
     match std::fs::metadata(&path) {

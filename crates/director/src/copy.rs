@@ -64,6 +64,11 @@ impl Site {
     /// Writes a further copy of objects to a pool: one connection after the other, so that a restore of it reads
     /// straight on. Objects that have a copy in the pool already are refused before anything is written. One session
     /// writes what can go together, and one mounter reads: each volume is mounted once.
+    ///
+    /// # Errors
+    /// [`DirectorError::CopyInPool`] if the pool has a copy; [`DirectorError::InUse`] if a job is at an object;
+    /// [`DirectorError::NoVolume`] if the pool has no room. Otherwise an object has expired, or the new copy cannot be
+    /// written. Blocks that no copy gives are in the report.
     pub fn copy_objects(
         &self,
         objects: &[Object],
@@ -102,6 +107,9 @@ impl Site {
     }
 
     /// The copy of an object that a pool has already.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn copy_in_pool(&self, object: &Object, pool: &str) -> Result<Option<HeldCopy>, DirectorError> {
         let catalog = locked(&self.catalog);
         for copy in catalog.copies(object.id)? {

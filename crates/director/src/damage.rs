@@ -149,6 +149,9 @@ impl LostParts {
 
 impl Site {
     /// What damage on record took from objects for good. Asks the catalog only, and costs as much as there is damage.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn lost_parts(&self) -> Result<LostParts, DirectorError> {
         let catalog = locked(&self.catalog);
         let bad = BadPlaces::of(&catalog)?;

@@ -372,6 +372,9 @@ impl Concern {
 impl Site {
     /// What drives have told: all of it, or of one drive (by its name in messages, or its number in `capstan drives`),
     /// or one volume.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn drive_history(&self, drive: Option<&str>, volser: Option<&Volser>) -> Result<DriveHistory, DirectorError> {
         let mut found = history(locked(&self.catalog).drive_reports(REPORTS_MAX)?);
         let by_number = match drive.and_then(|text| text.parse::<u32>().ok()) {

@@ -131,6 +131,9 @@ impl ExpiryPlan {
     }
 
     /// The refusal as an error.
+    ///
+    /// # Errors
+    /// [`DirectorError::ClockInDoubt`] or [`DirectorError::ObjectKept`], as the plan says.
     pub fn check(&self) -> Result<(), DirectorError> {
         match self.refusal {
             None => Ok(()),
@@ -302,6 +305,9 @@ pub struct Unexpired {
 
 impl Site {
     /// What would be forgotten now.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn plan_expiry(&self, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
         Ok(plan_expiry(&self.expiry_snapshot(self.now_ns())?, request))
     }
@@ -341,6 +347,9 @@ impl Site {
     }
 
     /// The machines that have objects of a source.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn clients_of(&self, source: &[u8]) -> Result<Vec<String>, DirectorError> {
         let filter = ObjectFilter { source: Some(source.to_vec()), ..ObjectFilter::default() };
         let objects = locked(&self.catalog).objects(&filter)?;
@@ -353,6 +362,10 @@ impl Site {
     /// Carries a plan out, and what is still so of it: of what it shows nothing is forgotten that has become a base or
     /// the last of its source meanwhile. Gives what was done. Volumes that hold nothing any more go back to scratch,
     /// but for write-once ones.
+    ///
+    /// # Errors
+    /// The plan is a refusal ([`ExpiryPlan::check`]), also if it has become one since it was shown;
+    /// [`DirectorError::InUse`] if a job uses an object that was named. Otherwise the catalog cannot be written.
     pub fn expire(&self, shown: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, DirectorError> {
         shown.check()?;
         let _presence = self.presence()?;
@@ -412,6 +425,10 @@ impl Site {
 
     /// Takes back that objects were given up, and what they stand on: these, or those of the last run. What has lost a
     /// volume since cannot be taken back.
+    ///
+    /// # Errors
+    /// [`DirectorError::InUse`] if a job has one of the objects. Otherwise the catalog cannot be read or written. What
+    /// cannot be taken back is in the report.
     pub fn unexpire(&self, objects: &[ObjectId]) -> Result<Unexpired, DirectorError> {
         let _presence = self.presence()?;
         let wanted = if objects.is_empty() { locked(&self.catalog).last_expired()? } else { objects.to_vec() };

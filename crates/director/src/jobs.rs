@@ -2,11 +2,11 @@
 //! compared with.
 
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
-use capstan_mover::Metadata;
+use capstan_mover::{Metadata, SourceFound, SourceSpec};
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
@@ -16,27 +16,31 @@ use crate::catch_up::{Known, is_copy_pool};
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
 use crate::mounter::Mounter;
-use crate::request::{BackupRequest, Level, MissingSource, Retention, StreamInput, Target};
+use crate::request::{BackupRequest, Level, MissingSource, Retention, Target};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
-
-/// A source that is one file of at least this length, without holes, is read in ranges by all connections.
-const IMAGE_LEN_MIN: u64 = 256 << 20;
 
 /// How much earlier than asked a full backup may come for being due.
 const FULL_EARLY_MAX_NS: i64 = 3_600_000_000_000;
 
 /// A source, and the object that it is read into.
 pub(crate) struct Job {
-    /// `None` for standard input.
-    pub(crate) path: Option<PathBuf>,
-    pub(crate) source: Vec<u8>,
+    pub(crate) spec: SourceSpec,
+    /// Where its files are, links followed; none where that cannot be told, and for a stream.
+    pub(crate) real_path: Option<PathBuf>,
     pub(crate) record: ObjectRecord,
     pub(crate) resumed: bool,
     pub(crate) first_connection: u16,
     pub(crate) baseline: Option<StateBaseline>,
     /// What it would have stood on, and does not.
     pub(crate) base_gone: Option<BaseUnavailable>,
+}
+
+impl Job {
+    /// All of a source, read into a new object.
+    fn on_nothing(spec: SourceSpec, real_path: Option<PathBuf>, record: ObjectRecord) -> Self {
+        Self { spec, real_path, record, resumed: false, first_connection: 0, baseline: None, base_gone: None }
+    }
 }
 
 impl Site {
@@ -51,18 +55,9 @@ impl Site {
     ) -> Result<(Vec<Job>, Vec<MissingSource>), DirectorError> {
         let (mut jobs, mut missing) = (Vec::new(), Vec::new());
         let mut bases = BaseSelector::new(mounter);
-        if let Some(StreamInput { name, .. }) = &request.stream {
-            let record = self.new_record(name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
-            let source = record.source.clone();
-            jobs.push(Job {
-                path: None,
-                source,
-                record,
-                resumed: false,
-                first_connection: 0,
-                baseline: None,
-                base_gone: None,
-            });
+        if let Some(stream) = &request.stream {
+            let record = self.new_record(stream.name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
+            jobs.push(Job::on_nothing(SourceSpec::Stream(stream.clone()), None, record));
         }
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
         for (number, path) in request.sources.iter().enumerate() {
@@ -70,14 +65,17 @@ impl Site {
             if request.sources[..number].contains(path) {
                 continue;
             }
-            if let Err(source) = std::fs::symlink_metadata(path) {
-                missing.push((path.clone(), source));
-                continue;
-            }
+            let found = match SourceFound::at(path) {
+                Ok(found) => found,
+                Err(source) => {
+                    missing.push((path.clone(), source));
+                    continue;
+                }
+            };
             if path == &library || path.starts_with(&library) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
-            jobs.push(self.tree_job(path, &mut bases, request, pool, known)?);
+            jobs.push(self.path_job(path, found, &mut bases, request, pool, known)?);
         }
         self.name_objects(&mut jobs)?;
         if jobs.is_empty()
@@ -108,6 +106,9 @@ impl Site {
 
     /// Whether an incremental of a source would be a full one, as far as the catalog knows: there is none to stand on,
     /// or the last full one is as old as it may get.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn next_is_full(&self, source: &[u8], full_every_ns: Option<i64>) -> Result<bool, DirectorError> {
         let filter = ObjectFilter {
             source: Some(source.to_vec()),
@@ -175,9 +176,10 @@ impl Site {
         }
     }
 
-    fn tree_job(
+    fn path_job(
         &self,
-        path: &std::path::Path,
+        path: &Path,
+        found: SourceFound,
         bases: &mut BaseSelector<'_>,
         request: &BackupRequest,
         pool: &Pool,
@@ -187,18 +189,9 @@ impl Site {
         let source = path.as_os_str().as_bytes().to_vec();
         let filter =
             ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
-        let kind = kind_of(path);
+        let (spec, kind, real_path) = (found.spec(path, &request.tree), found.kind, found.real_path);
         if request.target == Target::Null || kind == ObjectKind::Device {
-            let record = self.new_record(source.clone(), kind, None, request, pool);
-            return Ok(Job {
-                path: Some(path.to_owned()),
-                source,
-                record,
-                resumed: false,
-                first_connection: 0,
-                baseline: None,
-                base_gone: None,
-            });
+            return Ok(Job::on_nothing(spec, real_path, self.new_record(source, kind, None, request, pool)));
         }
         let latest = locked(&self.catalog).latest(&filter)?;
         let mut wants_base = request.level == Level::Incremental;
@@ -230,8 +223,8 @@ impl Site {
                 let asked = self.new_record(source.clone(), kind, object.base, request, pool);
                 let record =
                     ObjectRecord { expires_ns: longer_kept(object.expires_ns, asked.expires_ns), ..record_of(&object) };
-                let (path, baseline) = (Some(path.to_owned()), Some(baseline));
-                return Ok(Job { path, source, record, resumed: true, first_connection, baseline, base_gone });
+                let baseline = Some(baseline);
+                return Ok(Job { spec, real_path, record, resumed: true, first_connection, baseline, base_gone });
             }
             base = None;
             wants_base = false;
@@ -250,9 +243,8 @@ impl Site {
             self.compare_left_out(&source, with, &request.tree)?;
         }
         say(base);
-        let record = self.new_record(source.clone(), kind, base, request, pool);
-        let path = Some(path.to_owned());
-        Ok(Job { path, source, record, resumed: false, first_connection: 0, baseline, base_gone })
+        let record = self.new_record(source, kind, base, request, pool);
+        Ok(Job { spec, real_path, record, resumed: false, first_connection: 0, baseline, base_gone })
     }
 
     /// The interrupted object of a source that this backup goes on with, and the first number that its streams may
@@ -421,14 +413,6 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         ended_ns: 0,
         expires_ns: object.expires_ns,
     }
-}
-
-/// A block device, or a file that is large enough to be worth reading in ranges, is read as a device.
-fn kind_of(path: &std::path::Path) -> ObjectKind {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return ObjectKind::Tree };
-    let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
-    if metadata.file_type().is_block_device() || image { ObjectKind::Device } else { ObjectKind::Tree }
 }
 
 #[cfg(test)]

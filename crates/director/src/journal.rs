@@ -69,6 +69,9 @@ pub fn subject_of_job(job: &str) -> String {
 
 impl Site {
     /// Jobs of the settings whose last run failed. One that somebody stopped goes on, and has not failed.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn failed_jobs(&self) -> Result<Vec<FailedJob>, DirectorError> {
         let mut failed = Vec::new();
         if self.config.jobs.is_empty() {
@@ -103,6 +106,9 @@ impl Site {
     }
 
     /// What runs now, the latest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn running(&self) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         let without_end = catalog.jobs_without_end()?.into_iter().map(|job| row(&catalog, job));
@@ -124,12 +130,18 @@ impl Site {
     }
 
     /// The last runs, the latest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn history(&self, limit: u32) -> Result<Vec<HistoryEntry>, DirectorError> {
         let catalog = locked(&self.catalog);
         catalog.jobs(limit)?.into_iter().map(|job| row(&catalog, job)).collect()
     }
 
     /// A run, and what it said.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownRun`] if there is none of that number. Otherwise the catalog cannot be read.
     pub fn run(&self, id: i64) -> Result<(HistoryEntry, String), DirectorError> {
         let catalog = locked(&self.catalog);
         let job = catalog.job(id)?.ok_or(DirectorError::UnknownRun { run: id })?;

@@ -31,8 +31,9 @@ pub struct DestroyedKey {
 /// Makes a new key store in place of one that is lost or damaged. A damaged one is kept beside it, and its path is
 /// given.
 ///
-/// Errors: [`DirectorError::KeyStoreWhole`] where there is one that `unlock` opens; what opening it says where it does
-/// not for another reason than damage.
+/// # Errors
+/// [`DirectorError::KeyStoreWhole`] if there is one that `unlock` opens; [`DirectorError::KeysInCluster`] if a cluster
+/// keeps the keys. Otherwise what opening it said, if that was anything but damage; or the new one cannot be written.
 pub fn create_key_store(dir: &Path, unlock: &Unlock, now_ns: i64) -> Result<Option<PathBuf>, DirectorError> {
     let config = Config::read(&find_settings(dir)?)?;
     if config.keys.is_cluster() {
@@ -85,18 +86,27 @@ pub(crate) fn note_key(catalog: &mut capstan_catalog::Catalog, volser: &Volser) 
 
 impl Site {
     /// Volumes whose keys are not in the key store. Known since [`Site::look_at_keys`].
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn volumes_without_key(&self) -> Result<Vec<Volser>, DirectorError> {
         volumes_without_key(&locked(&self.catalog))
     }
 
     /// Volumes that nobody can read, because a key of theirs is not in the key store or was destroyed. A copy that
     /// stands on one is none.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn unreadable_volumes(&self) -> Result<BTreeSet<Volser>, DirectorError> {
         unreadable_volumes(&locked(&self.catalog))
     }
 
     /// Notes which volumes have no key in the key store, which must be open: nothing on them is protected, and nothing
     /// is added to them.
+    ///
+    /// # Errors
+    /// The key store is not open or cannot be read ([`Site::keys`]), or the catalog cannot be written.
     pub fn look_at_keys(&self) -> Result<Vec<Volser>, DirectorError> {
         let keys = self.keys()?.list()?;
         let held: Vec<KeyTag> = keys.iter().map(|key| key.tag).collect();
@@ -113,6 +123,9 @@ impl Site {
 
     /// Volumes whose keys are in no export that was made here, and when they were labelled. Of a cluster none: that
     /// keeps its own backups.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn volumes_not_exported(&self) -> Result<Vec<(Volser, Option<i64>)>, DirectorError> {
         if self.config.keys.is_cluster() {
             return Ok(Vec::new());
@@ -129,6 +142,9 @@ impl Site {
     }
 
     /// Notes that an export was written: of all keys, or of those of some volumes.
+    ///
+    /// # Errors
+    /// The key store is not open or cannot be read ([`Site::keys`]), or the catalog cannot be written.
     pub fn note_exported(&self, volumes: &[String]) -> Result<(), DirectorError> {
         let keys = self.keys()?.list()?;
         let mut catalog = locked(&self.catalog);
@@ -141,6 +157,10 @@ impl Site {
     }
 
     /// Keys in a sealed file: all, or those of some volumes.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownVolume`] if a volume has no key that lives. Otherwise the key store is not open or
+    /// cannot be read ([`Site::keys`]).
     pub fn export_keys(&self, volumes: &[String], passphrase: &Zeroizing<String>) -> Result<Vec<u8>, DirectorError> {
         let keys = self.keys()?;
         let selection = if volumes.is_empty() {
@@ -162,11 +182,18 @@ impl Site {
     }
 
     /// Lets one more secret open the key store, and gives its slot.
+    ///
+    /// # Errors
+    /// The key store is not open ([`Site::keys`]) or cannot be written, or has no free slot.
     pub fn add_key_slot(&self, unlock: &Unlock) -> Result<u8, DirectorError> {
         Ok(self.keys()?.add_slot(unlock, Argon2Cost::default())?)
     }
 
     /// Destroys a key. What it encrypted is gone for good.
+    ///
+    /// # Errors
+    /// The key store is not open ([`Site::keys`]), does not have the key, or cannot be written; or the catalog cannot
+    /// be written. Then the key is destroyed, and the same call notes it.
     pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
         let now_ns = self.now_ns();
         let (destruction, realm) = {

@@ -129,6 +129,9 @@ fn count(state: &MergedState, source: &[u8], excludes: &PathPatterns) -> Result<
 
 impl Site {
     /// What the backup of an object was told to leave out; `None` where nobody noted it.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn left_out(&self, object: ObjectId) -> Result<Option<BTreeSet<String>>, DirectorError> {
         Ok(locked(&self.catalog).left_out(object)?)
     }

@@ -56,6 +56,9 @@ pub enum Whereabouts {
 
 impl Site {
     /// Where volumes are, in their order.
+    ///
+    /// # Errors
+    /// The library cannot be asked. A virtual one that is not there has nothing in it.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
         let elements = match self.devices.inventory() {
             // A library that is not there has nothing in it; `status` says why it is not there.
@@ -74,6 +77,9 @@ impl Site {
     }
 
     /// The library's drives.
+    ///
+    /// # Errors
+    /// The library cannot be asked.
     pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
         let elements = self.devices.inventory()?.elements;
         let drives = self.devices.describe_drives()?;
@@ -86,6 +92,9 @@ impl Site {
     }
 
     /// What is where.
+    ///
+    /// # Errors
+    /// The library or the catalog cannot be asked.
     pub fn inventory(&self) -> Result<Inventory, DirectorError> {
         let LibraryInventory { elements, findings } = self.devices.inventory()?;
         let mut volumes = locked(&self.catalog).volumes()?;
@@ -99,24 +108,36 @@ impl Site {
     }
 
     /// Brings a volume into a drive and leaves it there; a cleaning cartridge, too, with which the drive cleans itself.
+    ///
+    /// # Errors
+    /// The library is virtual, or the robot did not do it: the error says whether anything moved.
     pub fn load_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("load")?;
         Ok(self.devices.change(&ChangerOrder::Load { volser: volser.clone(), drive })?)
     }
 
     /// Unloads a drive and brings what was in it back to its slot.
+    ///
+    /// # Errors
+    /// As [`Site::load_drive`].
     pub fn unload_drive(&self, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("unload")?;
         Ok(self.devices.change(&ChangerOrder::Unload { drive })?)
     }
 
     /// Brings a volume into a drive in exchange for the one that is there.
+    ///
+    /// # Errors
+    /// As [`Site::load_drive`].
     pub fn exchange_in_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("exchange")?;
         self.request(ChangerRequest::Exchange { volser: volser.clone(), drive })
     }
 
     /// Brings what is in the mail slots to free slots, all or the ones named, and says how many that were.
+    ///
+    /// # Errors
+    /// The robot did not do it for one of them; those before it are in their slots.
     pub fn import(&self, mail_slots: &[u32]) -> Result<usize, DirectorError> {
         let mut mail_slots = mail_slots.to_vec();
         if mail_slots.is_empty() {
@@ -132,6 +153,9 @@ impl Site {
     }
 
     /// Brings a volume to a free mail slot, to be taken out.
+    ///
+    /// # Errors
+    /// The robot did not do it: no mail slot is free, or the volume is not there or in use.
     pub fn export(&self, volser: &Volser) -> Result<(), DirectorError> {
         self.request(ChangerRequest::Export { volser: volser.clone() })
     }
@@ -162,6 +186,9 @@ impl Site {
 
     /// Has the robot look at every element anew. The directory that the settings name becomes the library of this
     /// catalog, if it is not.
+    ///
+    /// # Errors
+    /// The robot did not do it; or, of a virtual library, its directory cannot be marked or is that of another catalog.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
         if self.config.library.is_virtual() {
             let _presence = self.presence()?;

@@ -55,6 +55,9 @@ fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>], elsewhere: Elsewher
 
 impl Site {
     /// The path in an object that is meant by what was typed.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPath`] says what was tried and where there is something of that name.
     pub fn path_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<u8>, DirectorError> {
         let state = locked(&self.catalog).state(object.id)?;
         let tried = candidates(&object.source, typed);
@@ -69,6 +72,10 @@ impl Site {
 
     /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what
     /// lies below another of them.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPath`] if neither path nor pattern finds any; [`DirectorError::Glob`] if the pattern is
+    /// not one.
     pub fn paths_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<Vec<u8>>, DirectorError> {
         let unknown = match self.path_in(object, typed) {
             Ok(path) => return Ok(vec![path]),
@@ -101,6 +108,9 @@ impl Site {
 
 impl RestorePlan {
     /// Whether all that is to be written has a name of its own once so many leading components are taken away.
+    ///
+    /// # Errors
+    /// [`DirectorError::StripsAll`] or [`DirectorError::StripsAlike`] names the paths.
     pub fn check_strip(&self, strip: usize) -> Result<(), DirectorError> {
         if strip == 0 {
             return Ok(());

@@ -14,6 +14,9 @@ pub struct PathFilter {
 
 impl PathFilter {
     /// A filter of patterns as a backup's excludes have them.
+    ///
+    /// # Errors
+    /// [`DirectorError::Glob`] names the pattern that is not one.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, DirectorError> {
         Ok(Self { include: patterns(include)?, exclude: patterns(exclude)? })
     }
@@ -49,6 +52,9 @@ pub(crate) fn patterns(patterns: &[String]) -> Result<PathPatterns, DirectorErro
 }
 
 /// Refuses a pattern that is none, such as `[a`; without one.
+///
+/// # Errors
+/// [`DirectorError::Glob`] names the pattern.
 pub fn check_patterns(globs: &[String]) -> Result<(), DirectorError> {
     if globs.iter().any(String::is_empty) {
         return Err(DirectorError::Glob {

@@ -11,6 +11,9 @@ pub fn index_path(path: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a path matches a pattern: on the whole path if the pattern has a slash, else on the last component.
+///
+/// # Errors
+/// [`DirectorError::Glob`] if the pattern is not one.
 pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted<'static>>, DirectorError> {
     let whole = glob.contains('/');
     let pattern = glob.trim_start_matches('/');

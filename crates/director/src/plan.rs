@@ -85,11 +85,18 @@ pub struct OlderVersion {
 
 impl Site {
     /// Plans a restore of these places.
+    ///
+    /// # Errors
+    /// [`DirectorError::NothingChosen`] if the filter takes nothing of what is there; [`DirectorError::UnknownPath`];
+    /// or the catalog cannot be read. What no copy has is in the plan.
     pub fn plan_restore(&self, places: &[Place]) -> Result<RestorePlan, DirectorError> {
         self.plan_restore_of(places, &PathFilter::default())
     }
 
     /// Plans a restore of what passes a filter in these places.
+    ///
+    /// # Errors
+    /// As [`Site::plan_restore`].
     pub fn plan_restore_of(&self, places: &[Place], filter: &PathFilter) -> Result<RestorePlan, DirectorError> {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut objects = Vec::new();

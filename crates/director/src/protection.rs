@@ -28,6 +28,9 @@ pub struct Protection {
 
 impl Site {
     /// Sorts all living objects by how well they are protected. Asks the catalog only; no volume is looked at.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn protection(&self) -> Result<Protection, DirectorError> {
         let catalog = locked(&self.catalog);
         let CopyAudit { lacking, whole } = look(&catalog)?;

@@ -58,6 +58,11 @@ pub struct RebuildOptions {
 type Old = Result<Catalog, CatalogError>;
 
 /// Makes the catalog of a state directory anew.
+///
+/// # Errors
+/// [`DirectorError::Busy`] if a job runs; [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked
+/// the keys. Otherwise the new catalog cannot be written. Unless the error says that it could not be put in place, the
+/// old one stands where it was. Volumes that cannot be read are in the report.
 pub fn rebuild(
     dir: &Path,
     unlock: Option<&Unlock>,

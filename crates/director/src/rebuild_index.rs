@@ -36,6 +36,10 @@ impl IndexReport {
 impl Site {
     /// Makes the index of a complete object anew: from one copy, and from the others where that one does not give all.
     /// Of each volume no more is read than the catalog parts of sessions that wrote the object.
+    ///
+    /// # Errors
+    /// [`DirectorError::InUse`] if a job is at the object; [`DirectorError::IndexOutOfReach`] if no volume that is here
+    /// gives anything of it; [`DirectorError::Interrupted`] if `stop` is set. Otherwise the catalog cannot be written.
     pub fn rebuild_index(&self, object: &Object, stop: &Arc<AtomicBool>) -> Result<IndexReport, DirectorError> {
         let _presence = self.presence()?;
         let _object = self.holds.claim(&Wish { shared: vec![Resource::Object(object.id)], ..Wish::default() })?;

@@ -127,6 +127,9 @@ pub struct RepairReport {
 
 impl Site {
     /// The copies of an object that hold all of it. Others are being written, were interrupted, or lost a volume.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn whole_copies(&self, object: &Object) -> Result<Vec<u8>, DirectorError> {
         let catalog = locked(&self.catalog);
         let mut whole = Vec::new();
@@ -147,6 +150,10 @@ impl Site {
 
     /// Copies what wanted copies lack: of these objects, or of all without any. What cannot be mended is told in the
     /// report and does not keep others from it.
+    ///
+    /// # Errors
+    /// [`DirectorError::Interrupted`] if `watch` stopped it. Otherwise the library cannot be asked, or the catalog
+    /// cannot be read or written.
     pub fn repair(
         &self,
         objects: &[ObjectId],

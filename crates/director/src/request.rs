@@ -1,9 +1,8 @@
 //! What is to be backed up, and how: a request as a person or a schedule gives it.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use capstan_mover::TreeOptions;
+use capstan_mover::{StreamInput, TreeOptions};
 
 use crate::pools::DEFAULT_POOL;
 
@@ -36,15 +35,6 @@ pub enum Retention {
     For(i64),
     /// As long as the keep rule of its policy keeps it; without the rule for ever.
     ByRule,
-}
-
-/// A stream that is backed up as one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamInput {
-    /// The file's name.
-    pub name: String,
-    /// The program whose output it is, with its arguments; none for standard input.
-    pub command: Vec<OsString>,
 }
 
 /// What is to be backed up.

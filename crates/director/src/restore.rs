@@ -97,6 +97,10 @@ impl RestoreReport {
 
 impl Site {
     /// Carries out a plan: writes below `directory`.
+    ///
+    /// # Errors
+    /// [`DirectorError::RestoreInterrupted`] if `watch` stopped it; [`DirectorError::Extract`] if nothing can be
+    /// written below the directory. Files that could not be restored are in the report.
     pub fn restore(
         &self,
         plan: &RestorePlan,

@@ -31,6 +31,9 @@ impl Site {
     /// The object that `wanted` names: a whole id, at least four digits of its beginning or end, or a source's path for
     /// the latest object of it, complete ones first; where several machines have that source, the one that this machine
     /// is, if it is one of them.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownObject`], or [`DirectorError::AmbiguousObject`] if several are meant.
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned(), like: None };

@@ -80,6 +80,11 @@ pub struct InitOptions {
 impl Site {
     /// Makes a state directory; whatever exists already is left as it is. `unlock` will open its key store; a site of a
     /// key cluster has none.
+    ///
+    /// # Errors
+    /// [`DirectorError::AlreadyInitialised`]; [`DirectorError::Config`] if a setting is wrong;
+    /// [`DirectorError::KeysLocked`] without `unlock`. Otherwise something cannot be written: the directory is not
+    /// whole then, and the same call may be made again.
     pub fn init(dir: &Path, options: &InitOptions, unlock: Option<&Unlock>) -> Result<(), DirectorError> {
         let config_path = dir.join("capstan.toml");
         if config_path.exists() {
@@ -118,6 +123,10 @@ impl Site {
 
     /// Opens a state directory. Without `unlock` everything works that needs no key; where a cluster keeps the keys it
     /// is not needed for anything, and nobody is asked before a key is wanted.
+    ///
+    /// # Errors
+    /// [`DirectorError::NotInitialised`], [`DirectorError::StateUnreadable`] or [`DirectorError::CatalogMissing`] says
+    /// what is not there; otherwise a setting is wrong, or `unlock` opens no key store.
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         find_settings(dir)?;
         let named = dir;
@@ -164,6 +173,12 @@ impl Site {
     pub fn with_devices(mut self, devices: Arc<dyn Devices>, mounted: Arc<MountedDrives>) -> Self {
         (self.devices, self.mounted) = (devices, mounted);
         self
+    }
+
+    /// What mounts this site's volumes, and the drives that its own sessions and reads take: to be served to another
+    /// process, or put behind something.
+    pub fn devices(&self) -> (Arc<dyn Devices>, Arc<MountedDrives>) {
+        (Arc::clone(&self.devices), Arc::clone(&self.mounted))
     }
 
     /// The same site with the devices of this process, over its library and keys as they are now.
@@ -265,6 +280,9 @@ impl Site {
     }
 
     /// The key store of this machine, if it was unlocked. A site whose keys a cluster keeps has none.
+    ///
+    /// # Errors
+    /// [`DirectorError::KeysInCluster`], or [`DirectorError::KeysLocked`] if nobody unlocked it.
     pub fn keys(&self) -> Result<MutexGuard<'_, SealedStore>, DirectorError> {
         if self.config.keys.is_cluster() {
             return Err(DirectorError::KeysInCluster { nodes: self.config.keys.nodes.join(", ") });
@@ -278,6 +296,9 @@ impl Site {
 }
 
 /// Refuses a state directory that cannot be written, for what is more than reading.
+///
+/// # Errors
+/// [`DirectorError::StateReadOnly`].
 pub fn check_writable(dir: &Path) -> Result<(), DirectorError> {
     match read_only::can_write(dir) {
         true => Ok(()),

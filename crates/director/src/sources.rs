@@ -72,6 +72,9 @@ impl SourceRow {
 
 impl Site {
     /// All sources, by their names, then by their machines.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
     pub fn sources(&self, protection: &Protection, running: &[HistoryEntry]) -> Result<Vec<SourceRow>, DirectorError> {
         let catalog = locked(&self.catalog);
         let mut rows = group(protection, &catalog.gone_sources()?);

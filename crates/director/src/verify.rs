@@ -27,6 +27,10 @@ impl Site {
     /// parts by themselves, data with every file's checksum. Files that go on on another volume are read from there,
     /// too. What is found is put on record, in place of what was; a volume that was set aside and is found good may be
     /// written again.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownVolume`]; the volume cannot be mounted, or no key opens it; or what was found cannot be
+    /// put on record. Damage is in the report.
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
         let (began, since_ns) = (Instant::now(), self.now_ns());
         let known = Mounter::new(self).volume(volser)?;

@@ -30,6 +30,9 @@ pub struct VerifiedCopy {
 impl Site {
     /// Reads back all copies of objects, every block and every file's checksum: the first copies one after the other,
     /// then the second ones, so that a volume is mounted once. What is found is put on record.
+    ///
+    /// # Errors
+    /// What was found cannot be put on record. Copies that cannot be read are in the report.
     pub fn verify_objects(&self, objects: &[Object], watch: &RestoreWatch) -> Result<Vec<VerifiedCopy>, DirectorError> {
         let mut copies = BTreeSet::new();
         for (number, object) in objects.iter().enumerate() {

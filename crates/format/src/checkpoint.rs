@@ -124,7 +124,7 @@ impl Checkpoint {
 }
 
 /// What kind of source an object images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ObjectKind {
     /// Files and directories.
     Tree,

@@ -77,16 +77,25 @@ impl Connection {
     }
 
     /// Hands on what is left; more of the stream may stand on the volumes already.
+    ///
+    /// # Errors
+    /// The session was stopped, or no copy is left that writes.
     pub fn finish_range(mut self) -> Result<(), Stopped> {
         self.hand_on(Edge::Run)
     }
 
     /// Hands on what is left as the connection's last block. A connection always has one, even if it is empty.
+    ///
+    /// # Errors
+    /// The session was stopped, or no copy is left that writes.
     pub fn finish(mut self) -> Result<(), Stopped> {
         self.hand_on(Edge::Connection)
     }
 
     /// Hands on a chunk that is not full, so that a slow source's data does not wait for a checkpoint.
+    ///
+    /// # Errors
+    /// The session was stopped, or no copy is left that writes.
     pub fn flush(&mut self) -> Result<(), Stopped> {
         if self.filled > 0 || !self.entries.is_empty() { self.hand_on(Edge::None) } else { Ok(()) }
     }

@@ -50,8 +50,8 @@ pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
     CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError, Problem,
-    ProblemKind, Progress, Severity, SourceError, SourceReport, StreamSource, Totals, TreeOptions, TreeSource,
-    change_fingerprint, is_cache_directory, patterns_in,
+    ProblemKind, Progress, Severity, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec, StreamInput,
+    StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint, is_cache_directory, patterns_in,
 };
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, split_at_gaps};

@@ -79,6 +79,9 @@ impl Session {
     /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so
     /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`]. `drives` are
     /// those that the hosts mount volumes in.
+    ///
+    /// # Errors
+    /// A thread cannot be started, or the compressor cannot be set up.
     pub fn start(
         options: &SessionOptions,
         record: &SessionRecord,
@@ -124,6 +127,9 @@ impl Session {
     }
 
     /// Announces an object; its connections come after.
+    ///
+    /// # Errors
+    /// [`MoverError::Stopped`] if no copy is left that writes.
     pub fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
         self.control.send(Control::Object(record)).map_err(|_| MoverError::Stopped)
     }
@@ -147,6 +153,9 @@ impl Session {
     }
 
     /// Announces that an object is whole once the last blocks of its `connections` connections are written.
+    ///
+    /// # Errors
+    /// [`MoverError::Stopped`] if no copy is left that writes.
     pub fn end_object(&self, object: ObjectId, connections: usize, ended_ns: i64) -> Result<(), MoverError> {
         self.control.send(Control::ObjectEnd { object, connections, ended_ns }).map_err(|_| MoverError::Stopped)
     }

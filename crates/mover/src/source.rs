@@ -1,8 +1,9 @@
 //! Sources: what is read into an object's streams.
 //!
 //! A tree of directories and files ([`TreeSource`]), a block device or an image ([`DeviceSource`]), or a stream of
-//! unknown length ([`StreamSource`]). Sources write pax members into [`StreamSink`](crate::StreamSink)s, one thread for
-//! each connection, and know nothing of blocks or tapes; a read lands in the chunk that becomes a block.
+//! unknown length ([`StreamSource`]). Which of them, of what, is data ([`SourceSpec`]). Sources write pax members into
+//! [`StreamSink`](crate::StreamSink)s, one thread for each connection, and know nothing of blocks or tapes; a read
+//! lands in the chunk that becomes a block.
 
 mod attributes;
 mod batch;
@@ -19,11 +20,13 @@ mod metadata;
 mod options;
 mod owners;
 mod patterns;
+mod producer;
 mod queue;
 #[cfg(test)]
 mod recorded;
 mod report;
 mod run;
+mod spec;
 mod stream;
 mod tree;
 mod walk;
@@ -44,6 +47,7 @@ pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
 pub use owners::OwnerNames;
 pub use patterns::{PathPatterns, PatternError, patterns_in};
 pub use report::{OnProblem, Problem, ProblemKind, Progress, Severity, SourceReport};
+pub use spec::{SourceFound, SourceRun, SourceSpec, StreamInput};
 pub use stream::StreamSource;
 pub use tree::TreeSource;
 
@@ -85,6 +89,15 @@ pub enum SourceError {
     Stream {
         /// Name that the stream was to be stored under.
         name: String,
+        /// What the system says.
+        #[source]
+        reason: io::Error,
+    },
+    /// The program whose output was to be read does not start.
+    #[error("cannot start {program}")]
+    Program {
+        /// The program.
+        program: String,
         /// What the system says.
         #[source]
         reason: io::Error,

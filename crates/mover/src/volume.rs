@@ -25,6 +25,9 @@ const PART_LEN_MAX: u64 = 1 << 30;
 
 /// Writes a label from the beginning of tape: every earlier life of the volume ends here. The key, if the volume is to
 /// be encrypted, must be loaded before.
+///
+/// # Errors
+/// The drive cannot rewind or write, or the flush fails: the volume may have no label then.
 pub fn write_label(drive: &mut dyn Drive, header: &VolumeHeader) -> Result<(), MoverError> {
     let at = || MoverError::drive(&header.volser);
     drive.locate(0).map_err(at())?;
@@ -35,6 +38,9 @@ pub fn write_label(drive: &mut dyn Drive, header: &VolumeHeader) -> Result<(), M
 }
 
 /// Reads the label of the volume in the drive, which the changer or the operator calls `volser`.
+///
+/// # Errors
+/// The drive cannot read, or what stands there is no label of ours or that of another volume.
 pub fn read_label(drive: &mut dyn Drive, volser: &Volser) -> Result<VolumeHeader, MoverError> {
     let mut reader = VolumeReader { drive, volser: volser.clone(), volume: None, buffer: Vec::new(), at: None };
     let not_labelled = |reason: String| MoverError::NotLabelled { volser: volser.clone(), reason };
@@ -159,6 +165,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// Reads the block at `lbn`: its header and its payload as stored.
+    ///
+    /// # Errors
+    /// The drive cannot read it, or it is damaged, is not a block, or is of another volume or life.
     pub fn read(&mut self, lbn: u64) -> Result<(BlockHeader, &[u8]), MoverError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         self.size_buffer(&mut buffer);
@@ -169,6 +178,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// What stands at `lbn`; a block is checked as by [`VolumeReader::read`].
+    ///
+    /// # Errors
+    /// The drive cannot read it, or it is damaged or is of another volume or life.
     pub fn find(&mut self, lbn: u64) -> Result<FoundBlock, MoverError> {
         match self.read_raw(lbn)? {
             Raw::Block(len) => Ok(FoundBlock::Block(self.open(lbn, &self.buffer[..len])?)),
@@ -178,11 +190,17 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// The last checkpoint on the volume, if it has any.
+    ///
+    /// # Errors
+    /// The drive cannot position or read, or what stands there is damaged.
     pub fn last_checkpoint(&mut self) -> Result<Option<FoundCheckpoint>, MoverError> {
         self.last_checkpoint_lbn()?.map(|lbn| self.checkpoint(lbn)).transpose()
     }
 
     /// Where the last checkpoint stands, by the last filemark alone.
+    ///
+    /// # Errors
+    /// The drive cannot position.
     pub fn last_checkpoint_lbn(&mut self) -> Result<Option<u64>, MoverError> {
         self.at = None;
         self.drive.space_to_end_of_data().map_err(MoverError::drive(&self.volser))?;
@@ -190,6 +208,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// Where the checkpoint before the one at `lbn` stands, by filemarks alone: the way on where one cannot be read.
+    ///
+    /// # Errors
+    /// The drive cannot position.
     pub fn checkpoint_lbn_before(&mut self, lbn: u64) -> Result<Option<u64>, MoverError> {
         self.at = None;
         self.drive.locate(lbn).map_err(MoverError::drive(&self.volser))?;
@@ -203,6 +224,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// The checkpoint at `lbn`.
+    ///
+    /// # Errors
+    /// The drive cannot read it, or it is damaged or is not a checkpoint of this life.
     pub fn checkpoint(&mut self, lbn: u64) -> Result<FoundCheckpoint, MoverError> {
         let volser = self.volser.clone();
         let (header, payload) = self.read(lbn)?;
@@ -218,6 +242,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// The catalog part of a checkpoint.
+    ///
+    /// # Errors
+    /// The drive cannot read it, or it is damaged or is not what its checkpoint says.
     pub fn catalog_part(&mut self, found: &FoundCheckpoint) -> Result<CatalogPart, MoverError> {
         let Checkpoint { part_lbn, part_blocks, part_len, .. } = found.checkpoint;
         if part_len > PART_LEN_MAX {
@@ -244,6 +271,9 @@ impl<'a> VolumeReader<'a> {
     }
 
     /// The session header at `lbn`.
+    ///
+    /// # Errors
+    /// The drive cannot read it, or it is damaged or is not a session header of this life.
     pub fn session_record(&mut self, lbn: u64) -> Result<(SessionId, SessionRecord), MoverError> {
         let volser = self.volser.clone();
         let (header, payload) = self.read(lbn)?;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use capstan_director::{
     BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, InitOptions, KeysConfig,
-    Level, MANUAL, Retention, Shortfall, Site, StreamInput, Tally, Target, subject_of_job,
+    Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
-use capstan_mover::{CacheDirectories, Mounts, Problem, ProblemKind, Severity, TreeOptions, patterns_in};
+use capstan_mover::{CacheDirectories, Mounts, Problem, ProblemKind, Severity, StreamInput, TreeOptions, patterns_in};
 
 use crate::args::{self, Device, WaitFor};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};

@@ -161,6 +161,9 @@ impl JobConfig {
 }
 
 /// A duration such as `12h`, `30d`, `12w` or `10y`, in nanoseconds; a year is 365.25 days.
+///
+/// # Errors
+/// The text is not a duration; the error says how one is written.
 pub fn parse_age(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is not a duration: write 12h, 30d, 12w or 10y");
     let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));

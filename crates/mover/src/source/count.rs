@@ -57,6 +57,12 @@ impl Totals {
         self.complete.load(Ordering::Acquire)
     }
 
+    /// Adds a device or an image, which is no file of a tree.
+    pub(crate) fn add_device(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.complete.store(!self.stopped.load(Ordering::Relaxed), Ordering::Release);
+    }
+
     /// Ends the counting early, when nobody needs it any more.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);

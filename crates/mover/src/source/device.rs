@@ -42,6 +42,9 @@ pub struct DeviceSource {
 
 impl DeviceSource {
     /// Opens a device or an image.
+    ///
+    /// # Errors
+    /// It cannot be opened, it is neither a device nor a file, or its path cannot name a member.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let error = |reason| SourceError::Open { path: path.to_owned(), reason };
         let mut file = File::open(path).map_err(error)?;
@@ -60,6 +63,10 @@ impl DeviceSource {
     }
 
     /// Reads the device on one thread for each connection and writes it into their streams as one member.
+    ///
+    /// # Errors
+    /// There is no connection, or the session was stopped. What cannot be read is in the report, and zeros stand for
+    /// it.
     pub fn run<S: StreamSink>(&self, sinks: &mut [S], progress: &Progress) -> Result<SourceReport, SourceError> {
         let Some(first) = sinks.first_mut() else { return Err(SourceError::NoConnection) };
         let (connection, offset) = (first.connection(), first.position());

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// What a walk does where another file system is mounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mounts {
     /// It goes on, except into file systems that the kernel makes up (`proc`, `sysfs`, ...), unless they are named as a
     /// source.
@@ -14,7 +16,7 @@ pub enum Mounts {
 }
 
 /// What a walk does with directories that say by a `CACHEDIR.TAG` that they hold nothing of worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum CacheDirectories {
     /// They are read as any other.
     #[default]
@@ -24,7 +26,7 @@ pub enum CacheDirectories {
 }
 
 /// What to leave out of a tree.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeOptions {
     /// Patterns of what is left out with everything below it, as [`super::PathPatterns`] takes them.
     pub excludes: Vec<String>,

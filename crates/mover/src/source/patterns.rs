@@ -65,6 +65,9 @@ pub struct PathPatterns {
 
 impl PathPatterns {
     /// A matcher of a list of patterns.
+    ///
+    /// # Errors
+    /// A pattern is not one; the error names it.
     pub fn new(patterns: &[String]) -> Result<Self, PatternError> {
         let (mut names, mut rooted, mut relative) = (Vec::new(), Vec::new(), Vec::new());
         for (number, pattern) in patterns.iter().enumerate() {

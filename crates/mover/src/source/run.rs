@@ -21,6 +21,9 @@ impl TreeSource {
     ///
     /// With a baseline only what is new or changed is written, and what is missing becomes a [`EntryKind::Deleted`]
     /// entry; what is excluded now counts as missing, what lies below a directory that could not be read does not.
+    ///
+    /// # Errors
+    /// There is no connection, or the session was stopped. What cannot be read is in the report.
     pub fn run<S: StreamSink>(
         &self,
         sinks: &mut [S],

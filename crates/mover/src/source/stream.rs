@@ -34,6 +34,9 @@ pub struct StreamSource<R> {
 
 impl<R: Read> StreamSource<R> {
     /// A stream that is stored under `name`, as of `mtime_ns` (nanoseconds since 1970).
+    ///
+    /// # Errors
+    /// The name cannot name a member.
     pub fn new(name: &str, reader: R, mtime_ns: i64) -> Result<Self, SourceError> {
         let name = super::tree::member_path(name.as_ref())?;
         Ok(Self { name, reader, mtime_ns, segment_len: SEGMENT_LEN })
@@ -41,6 +44,9 @@ impl<R: Read> StreamSource<R> {
 
     /// Reads the stream to its end. An error of the reader is an error of the source: what was read until then must not
     /// pass for the whole.
+    ///
+    /// # Errors
+    /// The reader fails, or the session was stopped.
     pub fn run<S: StreamSink>(mut self, sink: &mut S, progress: &Progress) -> Result<SourceReport, SourceError> {
         let mut writer = SegmentWriter::new(&self.name, self.mtime_ns, sink);
         let mut tally = Tally::new(progress);

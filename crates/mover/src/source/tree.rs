@@ -43,6 +43,9 @@ pub struct TreeSource {
 
 impl TreeSource {
     /// A source of these paths. One that lies below another is dropped, since the other holds it.
+    ///
+    /// # Errors
+    /// No path is given, a path cannot name members, or a pattern is not one.
     pub fn new(paths: &[PathBuf], options: &TreeOptions) -> Result<Self, SourceError> {
         let mut roots: Vec<Root> = Vec::new();
         for path in paths {

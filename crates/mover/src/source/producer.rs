@@ -3,9 +3,11 @@
 //! In `dump | capstan backup` nobody tells capstan that the dump failed half-way: the pipe ends as that of a whole one
 //! does. A program that is started here is waited for, and what it printed counts only if it ended well.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
+
+use super::SourceError;
 
 /// What a program prints, read to its end.
 pub(crate) struct Producer {
@@ -17,13 +19,12 @@ pub(crate) struct Producer {
 
 impl Producer {
     /// Starts a program, given with its arguments. It has no input; what it complains of goes where our complaints go.
-    pub(crate) fn start(command: &[OsString]) -> io::Result<Self> {
-        let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
+    pub(crate) fn start(program: &OsStr, arguments: &[OsString]) -> Result<Self, SourceError> {
         let name = program.to_string_lossy().into_owned();
-        let said = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {name}: {error}"));
-        let mut child =
-            Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(said)?;
-        let output = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        let error = |reason| SourceError::Program { program: name.clone(), reason };
+        let command = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = command.map_err(error)?;
+        let output = child.stdout.take().ok_or_else(|| error(io::Error::other("it has no output")))?;
         Ok(Self { name, child, output, ended: false })
     }
 }
@@ -56,11 +57,14 @@ impl Drop for Producer {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_tape::with_causes;
+
     use super::*;
 
     fn run(script: &str) -> io::Result<String> {
         let mut text = String::new();
-        Producer::start(&["sh".into(), "-c".into(), script.into()])?.read_to_string(&mut text).map(|_| text)
+        let mut producer = Producer::start("sh".as_ref(), &["-c".into(), script.into()]).unwrap();
+        producer.read_to_string(&mut text).map(|_| text)
     }
 
     #[test]
@@ -74,13 +78,13 @@ mod tests {
 
     #[test]
     fn one_that_does_not_exist_is_named() {
-        let reason = Producer::start(&["no-such-program".into()]).err().unwrap().to_string();
-        assert!(reason.starts_with("cannot start no-such-program"), "{reason}");
+        let error = Producer::start("no-such-program".as_ref(), &[]).err().unwrap();
+        assert_eq!(with_causes(&error), "cannot start no-such-program: No such file or directory");
     }
 
     #[test]
     fn one_that_nobody_reads_any_more_is_stopped() {
-        let mut producer = Producer::start(&["yes".into()]).unwrap();
+        let mut producer = Producer::start("yes".as_ref(), &[]).unwrap();
         producer.read_exact(&mut [0; 100]).unwrap();
         let process = std::path::PathBuf::from(format!("/proc/{}", producer.child.id()));
         assert!(process.exists());

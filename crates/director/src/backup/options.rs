@@ -1,0 +1,51 @@
+//! How a session runs, by the settings and by what was asked for.
+
+use capstan_mover::{CheckpointBounds, ExtentBounds, PackOptions, SessionOptions};
+
+use crate::limits::ENTRY_BYTES_MAX;
+use crate::request::{BackupRequest, Target};
+use crate::site::Site;
+
+impl Site {
+    /// Options of a session that copies one object, a connection at a time.
+    pub(crate) fn session_options_for_copy(&self, chunk_len: usize) -> SessionOptions {
+        let mut options = self.options(chunk_len, self.config.data.compression_level);
+        options.connections = 1;
+        options
+    }
+
+    pub(super) fn session_options(&self, request: &BackupRequest) -> SessionOptions {
+        let data = &self.config.data;
+        let level = match (request.compression, request.target) {
+            (Some(level), _) => level,
+            (None, Target::Pool) => data.compression_level,
+            // To null the source is measured, not the compressor.
+            (None, Target::Null) => 0,
+        };
+        let mut options = self.options(self.config.chunk_len(), level);
+        options.connections = usize::from(request.connections.max(1));
+        options
+    }
+
+    fn options(&self, chunk_len: usize, level: i32) -> SessionOptions {
+        let data = &self.config.data;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        SessionOptions {
+            chunk_len,
+            pool_bytes: data.buffer_mib << 20,
+            pack: if level == 0 { PackOptions::Store } else { PackOptions::Zstd(level) },
+            pack_workers: cores.saturating_sub(1).max(1),
+            connections: 1,
+            first_copy: 1,
+            extents: ExtentBounds {
+                worthwhile: data.extent_worthwhile_mib << 20,
+                longest: data.extent_longest_mib << 20,
+            },
+            checkpoints: CheckpointBounds {
+                bytes: data.checkpoint_mib << 20,
+                every: self.config.checkpoint_every(),
+                entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
+            },
+        }
+    }
+}

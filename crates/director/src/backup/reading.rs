@@ -1,0 +1,92 @@
+//! The sources of a backup, read into its session.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capstan_mover::{Baseline, Connection, Session, SourceReport, SourceRun, SourceSpec};
+use capstan_tape::with_causes;
+
+use super::{BackupWatch, SourceOutcome};
+use crate::Event;
+use crate::jobs::Job;
+use crate::site::{Site, locked};
+
+/// Reads sources into a session.
+pub(super) struct Reading<'a> {
+    pub(super) site: &'a Site,
+    pub(super) session: &'a Session,
+    /// How many streams are read at the same time.
+    pub(super) connections: usize,
+    pub(super) watch: &'a BackupWatch,
+}
+
+impl Reading<'_> {
+    /// Reads all sources, as many at a time as there are connections for them.
+    pub(super) fn all(&self, jobs: Vec<Job>) -> Vec<SourceOutcome> {
+        let at_once = jobs.len().min(self.connections).max(1);
+        let each = (self.connections / at_once).max(1);
+        let queue = Mutex::new(jobs.into_iter().enumerate().collect::<VecDeque<_>>());
+        let outcomes = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    loop {
+                        let next = locked(&queue).pop_front();
+                        let Some((number, job)) = next else { return };
+                        let outcome = self.one(job, each);
+                        locked(&outcomes).push((number, outcome));
+                    }
+                });
+            }
+        });
+        let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcomes.sort_by_key(|(number, _)| *number);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    fn one(&self, job: Job, connections: usize) -> SourceOutcome {
+        let object = job.record.object;
+        let (source, resumed, base) = (job.record.source.clone(), job.resumed, job.record.base);
+        let base_gone = job.base_gone.clone();
+        (self.site.events)(Event::Begun { object, source: source.clone(), resumed });
+        let report = self.read(job, connections);
+        SourceOutcome { object, source, resumed, base, base_gone, report }
+    }
+
+    fn read(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
+        let Job { mut spec, real_path, record, first_connection, baseline, .. } = job;
+        let (object, began_ns) = (record.object, record.started_ns);
+        self.session.begin_object(record).map_err(|error| with_causes(&error))?;
+        let connections = spec.connections(connections);
+        let mut sinks: Vec<Connection> =
+            (0..connections).map(|number| self.session.connection(object, first_connection + number as u16)).collect();
+        if let SourceSpec::Tree { options, .. } = &mut spec {
+            options.excludes.extend(real_path.and_then(|path| self.library_below(&path)));
+        }
+        let events = Arc::clone(&self.site.events);
+        let run = SourceRun {
+            began_ns,
+            baseline: baseline.as_ref().map(|baseline| baseline as &dyn Baseline),
+            progress: &self.watch.progress,
+            on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
+        };
+        let report = spec.read(&mut sinks, run).map_err(|error| with_causes(&error))?;
+        for sink in sinks {
+            sink.finish().map_err(|error| with_causes(&error))?;
+        }
+        self.session.end_object(object, connections, self.site.now_ns()).map_err(|error| with_causes(&error))?;
+        Ok(report)
+    }
+
+    /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store
+    /// all earlier ones.
+    fn library_below(&self, real_path: &Path) -> Option<String> {
+        let library = std::fs::canonicalize(self.site.library_dir()).ok()?;
+        let held = library.starts_with(real_path);
+        let pattern = held.then(|| globset::escape(&library.to_string_lossy()))?;
+        let message = format!("the library {} lies in a source, and is left out", library.display());
+        (self.site.events)(Event::Notice { message });
+        Some(pattern)
+    }
+}

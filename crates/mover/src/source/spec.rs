@@ -1,0 +1,240 @@
+//! What a source is, as data: whoever decides says what is read, and whoever has the files reads it.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use capstan_format::ObjectKind;
+use serde::{Deserialize, Serialize};
+
+use super::producer::Producer;
+use super::report::{OnProblem, Progress, SourceReport};
+use super::{DeviceSource, SourceError, StreamSource, Totals, TreeOptions, TreeSource};
+use crate::{Baseline, StreamSink};
+
+/// A file of at least this length, without holes, is read in ranges by all connections.
+const IMAGE_LEN_MIN: u64 = 256 << 20;
+
+/// What is read into one object. It can cross a socket: paths are those of the host that reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceSpec {
+    /// A file, or a directory with all that is below it.
+    Tree {
+        /// Where it is.
+        #[serde(with = "path_bytes")]
+        path: PathBuf,
+        /// What is left out of it.
+        options: TreeOptions,
+    },
+    /// A block device, or an image of one.
+    Device {
+        /// Where it is.
+        #[serde(with = "path_bytes")]
+        path: PathBuf,
+    },
+    /// A stream of unknown length.
+    Stream(StreamInput),
+}
+
+/// A stream that is backed up as one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamInput {
+    /// The file's name.
+    pub name: String,
+    /// The program whose output it is, with its arguments; none for standard input.
+    pub command: Vec<OsString>,
+}
+
+/// What was found at the path of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFound {
+    /// How it is read: as a tree or as a device.
+    pub kind: ObjectKind,
+    /// Where it is, links followed; none where that cannot be told.
+    #[serde(with = "optional_path_bytes")]
+    pub real_path: Option<PathBuf>,
+}
+
+/// What accompanies a reading.
+pub struct SourceRun<'a> {
+    /// Nanoseconds since 1970 at the beginning of the object: the time of a stream, which has none of its own.
+    pub began_ns: i64,
+    /// What an incremental compares with.
+    pub baseline: Option<&'a dyn Baseline>,
+    /// What is counted meanwhile.
+    pub progress: &'a Progress,
+    /// Told of each problem.
+    pub on_problem: OnProblem,
+}
+
+impl SourceFound {
+    /// Looks at a path. A block device, or a file that is long enough to be worth it, is read as a device; anything
+    /// else as a tree.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be looked at.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::symlink_metadata(path)?;
+        let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
+        let is_device = metadata.file_type().is_block_device() || image;
+        let kind = if is_device { ObjectKind::Device } else { ObjectKind::Tree };
+        Ok(Self { kind, real_path: std::fs::canonicalize(path).ok() })
+    }
+
+    /// What is read from the path where this was found.
+    pub fn spec(&self, path: &Path, options: &TreeOptions) -> SourceSpec {
+        let path = path.to_owned();
+        match self.kind {
+            ObjectKind::Device => SourceSpec::Device { path },
+            _ => SourceSpec::Tree { path, options: options.clone() },
+        }
+    }
+}
+
+impl SourceSpec {
+    /// How it is recorded.
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Tree { .. } => ObjectKind::Tree,
+            Self::Device { .. } => ObjectKind::Device,
+            Self::Stream(_) => ObjectKind::Stream,
+        }
+    }
+
+    /// How many of the connections that it is offered it is read over: one stream is read by one.
+    pub fn connections(&self, offered: usize) -> usize {
+        if matches!(self, Self::Stream(_)) { 1 } else { offered }
+    }
+
+    /// Counts what [`SourceSpec::read`] will pass, as far as it is there. A stream has no length before its end.
+    pub fn count(&self, totals: &Totals) {
+        match self {
+            Self::Tree { path, options } => {
+                // What cannot be read is reported where it is read.
+                if let Ok(tree) = TreeSource::new(std::slice::from_ref(path), options) {
+                    tree.count(totals);
+                }
+            }
+            Self::Device { path } => {
+                let end = std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+                totals.add_device(end.unwrap_or(0));
+            }
+            Self::Stream(_) => {}
+        }
+    }
+
+    /// Reads it to its end into as many streams as there are sinks.
+    ///
+    /// # Errors
+    /// It cannot be opened, its name cannot be stored, it broke off, or the session was stopped. What a tree's files
+    /// are about is no error: it is in the report.
+    pub fn read<S: StreamSink>(&self, sinks: &mut [S], run: SourceRun<'_>) -> Result<SourceReport, SourceError> {
+        match self {
+            Self::Tree { path, options } => TreeSource::new(std::slice::from_ref(path), options)?
+                .on_problem(run.on_problem)
+                .run(sinks, run.baseline, run.progress),
+            Self::Device { path } => {
+                let report = DeviceSource::open(path)?.run(sinks, run.progress)?;
+                for problem in &report.problems {
+                    (run.on_problem)(&problem.path, problem.kind);
+                }
+                Ok(report)
+            }
+            Self::Stream(input) => {
+                let sink = sinks.first_mut().ok_or(SourceError::NoConnection)?;
+                StreamSource::new(&input.name, input.open()?, run.began_ns)?.run(sink, run.progress)
+            }
+        }
+    }
+}
+
+impl StreamInput {
+    /// Whether a file can have this name.
+    ///
+    /// # Errors
+    /// It cannot; the error says why.
+    pub fn check_name(&self) -> Result<(), SourceError> {
+        StreamSource::new(&self.name, io::empty(), 0).map(drop)
+    }
+
+    fn open(&self) -> Result<Box<dyn Read>, SourceError> {
+        match self.command.split_first() {
+            None => Ok(Box::new(io::stdin().lock())),
+            Some((program, arguments)) => Ok(Box::new(Producer::start(program, arguments)?)),
+        }
+    }
+}
+
+/// A path as the bytes that it is: it need not be UTF-8.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        OsString::deserialize(deserializer).map(PathBuf::from)
+    }
+}
+
+/// The same, where there may be none.
+mod optional_path_bytes {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[allow(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_ref().map(|path| path.as_os_str()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+        Option::<OsString>::deserialize(deserializer).map(|path| path.map(PathBuf::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn a_source_crosses_a_socket_whatever_its_path_is() {
+        let path = PathBuf::from(OsString::from_vec(b"/srv/\xff\xfe".to_vec()));
+        let options = TreeOptions { excludes: vec!["*.o".to_owned()], ..TreeOptions::default() };
+        let command = vec!["dump".into(), OsString::from_vec(b"\x80".to_vec())];
+        for spec in [
+            SourceSpec::Tree { path: path.clone(), options },
+            SourceSpec::Device { path },
+            SourceSpec::Stream(StreamInput { name: "db".to_owned(), command }),
+        ] {
+            let text = serde_json::to_string(&spec).unwrap();
+            assert_eq!(serde_json::from_str::<SourceSpec>(&text).unwrap(), spec, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_file_without_holes_is_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (short, sparse) = (folder.path().join("short"), folder.path().join("sparse"));
+        std::fs::write(&short, "short").unwrap();
+        std::fs::File::create(&sparse).unwrap().set_len(IMAGE_LEN_MIN).unwrap();
+        let found = |path: &Path| SourceFound::at(path).unwrap();
+        assert_eq!(found(&short).kind, ObjectKind::Tree);
+        assert_eq!(found(&sparse).kind, ObjectKind::Tree);
+        assert_eq!(found(folder.path()).kind, ObjectKind::Tree);
+        assert_eq!(found(folder.path()).real_path, std::fs::canonicalize(folder.path()).ok());
+        let gone = SourceFound::at(&folder.path().join("gone")).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        let crossed = serde_json::to_string(&found(&short)).unwrap();
+        assert_eq!(serde_json::from_str::<SourceFound>(&crossed).unwrap(), found(&short));
+    }
+}
