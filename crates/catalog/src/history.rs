@@ -6,7 +6,7 @@ use capstan_format::{FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::index::Wanted;
+use crate::index::PathPredicate;
 use crate::object::{Object, ObjectFilter};
 
 /// One version of a path: an object that says something of it, and what.
@@ -43,7 +43,7 @@ impl Catalog {
     pub fn find(
         &self,
         filter: &ObjectFilter,
-        wanted: &Wanted<'_>,
+        wanted: &PathPredicate<'_>,
         found: &mut dyn FnMut(&Object, FileEntry) -> ControlFlow<()>,
         damaged: &mut Vec<ObjectId>,
     ) -> Result<(), CatalogError> {

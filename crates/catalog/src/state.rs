@@ -10,7 +10,7 @@ use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::index::{Entries, Index, Wanted};
+use crate::index::{Entries, Index, PathPredicate};
 use crate::object::{ObjectStatus, find};
 use crate::order::compare_paths;
 
@@ -160,7 +160,7 @@ impl MergedState {
     }
 
     /// The entries whose whole path is wanted.
-    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> StateEntries<'f> {
+    pub fn find<'f>(&self, wanted: &'f PathPredicate<'f>) -> StateEntries<'f> {
         StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find(wanted))))
     }
 }

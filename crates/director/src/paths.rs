@@ -14,7 +14,7 @@ pub fn index_path(path: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`DirectorError::Glob`] if the pattern is not one.
-pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::Wanted<'static>>, DirectorError> {
+pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::PathPredicate<'static>>, DirectorError> {
     let whole = glob.contains('/');
     let pattern = glob.trim_start_matches('/');
     let built = globset::GlobBuilder::new(pattern).literal_separator(whole).build();

@@ -49,9 +49,9 @@ pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, ve
 pub use session::{Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError, Problem,
-    ProblemKind, Progress, Severity, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec, StreamInput,
-    StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint, is_cache_directory, patterns_in,
+    CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError,
+    ProblemKind, Progress, Severity, SourceError, SourceFound, SourceProblem, SourceReport, SourceRun, SourceSpec,
+    StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint, is_cache_directory, patterns_in,
 };
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, split_at_gaps};

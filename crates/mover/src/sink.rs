@@ -13,6 +13,9 @@ pub struct Stopped;
 /// A source writes into the chunk itself, so that a read lands where the block is.
 pub trait StreamSink: Send {
     /// The free rest of the current chunk, never empty; waits for a fresh chunk when the last one is full.
+    ///
+    /// # Errors
+    /// Nobody takes chunks any more.
     fn space(&mut self) -> Result<&mut [u8], Stopped>;
 
     /// Takes the first `len` bytes of what [`StreamSink::space`] gave as written.
@@ -29,6 +32,9 @@ pub trait StreamSink: Send {
     fn member(&mut self, entry: FileEntry);
 
     /// Copies bytes into the stream.
+    ///
+    /// # Errors
+    /// As [`StreamSink::space`].
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), Stopped> {
         while !bytes.is_empty() {
             let space = self.space()?;

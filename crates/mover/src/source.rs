@@ -46,7 +46,7 @@ pub use metadata::change_fingerprint;
 pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
 pub use owners::OwnerNames;
 pub use patterns::{PathPatterns, PatternError, patterns_in};
-pub use report::{OnProblem, Problem, ProblemKind, Progress, Severity, SourceReport};
+pub use report::{OnProblem, ProblemKind, Progress, Severity, SourceProblem, SourceReport};
 pub use spec::{SourceFound, SourceRun, SourceSpec, StreamInput};
 pub use stream::StreamSource;
 pub use tree::TreeSource;

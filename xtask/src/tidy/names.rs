@@ -13,10 +13,8 @@ use syn::visit::{self, Visit};
 
 use super::Finding;
 
-/// Names that several rooms may have. `Error` and `Result` are always read with their room's name, as in the standard
-/// library. Two are still to be renamed: `Problem` is what the API of the key cluster answers (RFC 9457), and what a
-/// source reports of a path; `Wanted` chooses paths in the catalog, and is what a mover is to read.
-const OWN_IN_EACH_ROOM: [&str; 4] = ["Error", "Result", "Problem", "Wanted"];
+/// Names that several rooms may have: they are always read with their room's name, as in the standard library.
+const OWN_IN_EACH_ROOM: [&str; 2] = ["Error", "Result"];
 
 /// Rooms whose names were not yet gone through. They are programs, or serve programs, that no tape code links.
 const NOT_YET: [&str; 2] = ["keyd", "service"];

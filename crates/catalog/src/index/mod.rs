@@ -23,7 +23,7 @@ use crate::CatalogError;
 use crate::order::KeyRange;
 
 /// Says of a path whether it is wanted: a glob, a regular expression.
-pub type Wanted<'f> = dyn Fn(&[u8]) -> bool + Sync + 'f;
+pub type PathPredicate<'f> = dyn Fn(&[u8]) -> bool + Sync + 'f;
 
 /// The entries of one object, one for each path, ordered by directory and then by name.
 ///
@@ -61,6 +61,9 @@ impl Index {
     }
 
     /// The entry of a path.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
     pub fn get(&self, path: &[u8]) -> Result<Option<FileEntry>, CatalogError> {
         self.scan([KeyRange::path(path)], None).next().transpose()
     }
@@ -81,11 +84,15 @@ impl Index {
     }
 
     /// The entries whose whole path is wanted. Paths that are not cost no more than the comparison.
-    pub fn find<'f>(&self, wanted: &'f Wanted<'f>) -> Entries<'f> {
+    pub fn find<'f>(&self, wanted: &'f PathPredicate<'f>) -> Entries<'f> {
         self.scan([KeyRange::all()], Some(wanted))
     }
 
-    fn scan<'f>(&self, ranges: impl IntoIterator<Item = KeyRange>, wanted: Option<&'f Wanted<'f>>) -> Entries<'f> {
+    fn scan<'f>(
+        &self,
+        ranges: impl IntoIterator<Item = KeyRange>,
+        wanted: Option<&'f PathPredicate<'f>>,
+    ) -> Entries<'f> {
         Entries {
             file: Arc::clone(&self.file),
             ranges: ranges.into_iter().collect(),
@@ -106,7 +113,7 @@ pub struct Entries<'f> {
     groups: Range<usize>,
     rows: Range<usize>,
     group: Option<Arc<Group>>,
-    wanted: Option<&'f Wanted<'f>>,
+    wanted: Option<&'f PathPredicate<'f>>,
     path: Vec<u8>,
 }
 

@@ -10,7 +10,9 @@ use capstan_director::{
     Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
-use capstan_mover::{CacheDirectories, Mounts, Problem, ProblemKind, Severity, StreamInput, TreeOptions, patterns_in};
+use capstan_mover::{
+    CacheDirectories, Mounts, ProblemKind, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
+};
 
 use crate::args::{self, Device, WaitFor};
 use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
@@ -280,8 +282,8 @@ fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, F
 
 /// What is left out by its nature, such as sockets: the first of each kind, and how many there are, as far as they were
 /// kept.
-fn show_notes(display: &Display, problems: &[Problem]) {
-    let mut notes: Vec<(&Problem, u64)> = Vec::new();
+fn show_notes(display: &Display, problems: &[SourceProblem]) {
+    let mut notes: Vec<(&SourceProblem, u64)> = Vec::new();
     for problem in problems.iter().filter(|problem| problem.kind.severity() == Severity::Note) {
         match notes.iter_mut().find(|(first, _)| first.kind == problem.kind) {
             Some((_, count)) => *count += 1,

@@ -16,14 +16,14 @@ pub type OnProblem = Box<dyn Fn(&[u8], ProblemKind) + Send + Sync>;
 
 /// What happened to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SourceProblem {
     /// The path as the object has it.
     pub path: Vec<u8>,
     /// What happened.
     pub kind: ProblemKind,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.escape_ascii(), self.kind)
     }
@@ -126,7 +126,7 @@ pub struct SourceReport {
     /// Paths that the base has and the source no longer has.
     pub deleted: u64,
     /// The first thousand problems, in no order.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SourceProblem>,
     /// All problems, by severity: notes, unsteady, losses.
     pub problem_counts: [u64; 3],
     /// Exclude patterns that matched nothing; `None` for what is not a tree.
@@ -138,7 +138,7 @@ impl SourceReport {
     pub(crate) fn problem(&mut self, path: &[u8], kind: ProblemKind) {
         self.problem_counts[kind.severity() as usize] += 1;
         if self.problems.len() < PROBLEMS_KEPT_MAX {
-            self.problems.push(Problem { path: path.to_vec(), kind });
+            self.problems.push(SourceProblem { path: path.to_vec(), kind });
         }
     }
 

@@ -51,6 +51,9 @@ struct Line {
 
 impl Anchor {
     /// Whether this one may take the place of an earlier one: it goes forward, or says the same again.
+    ///
+    /// # Errors
+    /// It goes back, or says something else of the same record.
     pub fn check_follows(&self, earlier: &Self) -> Result<(), AnchorGoesBack> {
         if self.head.sequence > earlier.head.sequence || self.head == earlier.head {
             return Ok(());
@@ -69,6 +72,9 @@ impl Anchor {
     }
 
     /// The record of these bytes.
+    ///
+    /// # Errors
+    /// The bytes are no anchor, or of a later version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut fields = Cursor::new(WHAT, bytes);
         match fields.u8()? {

@@ -53,6 +53,9 @@ pub(super) struct Found {
 }
 
 /// The files of a log, in the order of their records.
+///
+/// # Errors
+/// The folder cannot be read.
 pub fn log_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

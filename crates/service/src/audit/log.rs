@@ -34,6 +34,9 @@ pub struct AuditLog {
 
 impl AuditLog {
     /// Opens the log of a folder, or begins one; notes that it did, and what a crash had torn off.
+    ///
+    /// # Errors
+    /// The folder cannot be made, read or written, or the end of its newest file is no record of a log.
     pub fn open(directory: &Path, kma: &Name, now_ns: i64) -> Result<Self, AuditError> {
         Self::open_with(directory, kma, FILE_LEN_MAX, now_ns)
     }
@@ -54,6 +57,9 @@ impl AuditLog {
     }
 
     /// Notes an act; when this returns, the record is on disk. After an error it is not noted, and must not be done.
+    ///
+    /// # Errors
+    /// The record cannot be written, or the log is closed.
     pub async fn note(&self, entry: AuditEntry, at_ns: i64) -> Result<LogHead, AuditError> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(Request { entry, at_ns, reply }).await.map_err(|_| AuditError::Closed)?;
@@ -61,6 +67,9 @@ impl AuditLog {
     }
 
     /// The same for a thread that is none of the runtime's.
+    ///
+    /// # Errors
+    /// As [`AuditLog::note`].
     pub fn note_blocking(&self, entry: AuditEntry, at_ns: i64) -> Result<LogHead, AuditError> {
         let (reply, answer) = oneshot::channel();
         self.requests.blocking_send(Request { entry, at_ns, reply }).map_err(|_| AuditError::Closed)?;
@@ -73,6 +82,9 @@ impl AuditLog {
     }
 
     /// Other nodes have the log's anchor at this record: from here on it is not believed if it is shorter.
+    ///
+    /// # Errors
+    /// The head cannot be written.
     pub fn anchored(&self, sequence: u64) -> Result<(), AuditError> {
         note_anchored(&self.directory, sequence)
             .map_err(|error| AuditError::Unusable { directory: self.directory.clone(), source: Arc::new(error) })

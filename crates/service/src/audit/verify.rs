@@ -99,6 +99,9 @@ pub struct AuditReport {
 
 /// Checks the files of a node's log, in the order of their records, against its anchors; those of other nodes are
 /// passed over.
+///
+/// # Errors
+/// A file cannot be read. What is wrong with the records is in the report.
 pub fn verify(kma: &Name, files: &[PathBuf], anchors: &[Anchor]) -> io::Result<AuditReport> {
     let mut report = AuditReport {
         first: 0,

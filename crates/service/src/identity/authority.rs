@@ -118,6 +118,9 @@ pub struct Issued {
 
 impl Authority {
     /// The authority of a new cluster, and its key to be sealed.
+    ///
+    /// # Errors
+    /// The cryptographic library makes no key or no certificate.
     pub fn create(cluster: ClusterId, now_ns: i64) -> Result<(Self, AuthorityKey), AuthorityError> {
         let pair = Zeroizing::new(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Sign)?);
         let mut parameters = parameters(cluster, "Capstan cluster authority", now_ns, AUTHORITY_LIFETIME_NS)?;
@@ -132,6 +135,9 @@ impl Authority {
     }
 
     /// The authority of a cluster that was unlocked.
+    ///
+    /// # Errors
+    /// The certificate and the key do not belong together, or cannot be read.
     pub fn open(certificate: CertificateDer<'static>, key: &AuthorityKey) -> Result<Self, AuthorityError> {
         let mismatch = |_| AuthorityError::Mismatch;
         let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(key.expose())).map_err(mismatch)?;
@@ -162,6 +168,9 @@ impl Authority {
     /// Makes out a certificate for `peer` over the key of a signing request (PKCS#10, DER). Of the request nothing
     /// counts but its key, and that it was signed with it. `hosts` are the names and addresses that clients other than
     /// ours know a node by.
+    ///
+    /// # Errors
+    /// The request is none, is not signed by its key, or has a kind of key that is not taken.
     pub fn issue(
         &self,
         peer: &PeerId,
@@ -196,6 +205,9 @@ impl Authority {
 }
 
 /// A serial number: 126 random bits, under a beginning that makes it 16 bytes in every encoding.
+///
+/// # Errors
+/// The system gives no random numbers.
 pub fn random_serial() -> Result<Serial, KeyError> {
     let mut serial = Serial([0; 16]);
     random(&mut serial.0)?;

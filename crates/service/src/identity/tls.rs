@@ -87,6 +87,9 @@ pub enum OldestTls {
 /// For members: a certificate of the cluster's authority is asked for in the handshake, and there is no way past it.
 /// Sessions can be resumed by ticket; who comes back with one is looked up again by the [`super::Gate`], for a ticket
 /// proves what was true when it was given.
+///
+/// # Errors
+/// The certificates or the key are not what TLS takes.
 pub fn member_tls(
     presented: Arc<PresentedCertificate>,
     authority: CertificateDer<'static>,
