@@ -3,7 +3,6 @@
 
 : "${KEYD_BIN:?names the keyd program to test}"
 unset CAPSTAN_KEY_FILE
-export KEYD_TEST_ARGON2=1
 
 umask 077
 pids=$scratch/pids

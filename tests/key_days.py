@@ -164,7 +164,7 @@ class World:
     def variables(self, who):
         """What a process of somebody's finds around it."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KEYD_", "CAPSTAN_"))}
-        return kept | {"PATH": f"{self.bin}:{kept['PATH']}", "KEYD_TEST_ARGON2": "1", "HOME": str(self.home(who)), "USER": who,
+        return kept | {"PATH": f"{self.bin}:{kept['PATH']}", "HOME": str(self.home(who)), "USER": who,
                        "PYTHONDONTWRITEBYTECODE": "1", "ETCDCTL_API": "3",
                        "ETCDCTL_ENDPOINTS": self.addresses.get(f"{who}:2379", "")} | self.environment.get(who, {})
 

@@ -23,6 +23,7 @@ pub mod ledger;
 mod mark;
 pub mod node;
 pub mod path;
+pub mod program;
 pub mod record;
 pub mod replica;
 pub mod root;

@@ -1,10 +1,10 @@
 //! `keyd`: a node of the key-management cluster, and what people do with it.
 
-mod program;
-
 use std::alloc::System;
 use std::process::ExitCode;
 
+use capstan_keyd::program;
+use capstan_keys::Argon2Cost;
 use zeroizing_alloc::ZeroAlloc;
 
 /// Whatever is freed is wiped: keys, passphrases and what was opened of records pass through the buffers of many
@@ -13,5 +13,5 @@ use zeroizing_alloc::ZeroAlloc;
 static ALLOCATOR: ZeroAlloc<System> = ZeroAlloc(System);
 
 fn main() -> ExitCode {
-    program::main()
+    program::main(Argon2Cost::default())
 }

@@ -14,6 +14,7 @@ mod status;
 
 use std::process::ExitCode;
 
+use capstan_keys::Argon2Cost;
 use clap::Parser;
 
 use command_line::{Command, Keyd};
@@ -27,10 +28,10 @@ enum Ended {
 }
 
 /// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense, 3 if something
-/// was left out.
-pub(crate) fn main() -> ExitCode {
+/// was left out. Each passphrase that somebody makes up for a share or an export costs whoever guesses it that much.
+pub fn main(cost: Argon2Cost) -> ExitCode {
     let keyd = Keyd::parse();
-    match run(keyd.command) {
+    match run(keyd.command, cost) {
         Ok(Ended::Whole) => ExitCode::SUCCESS,
         Ok(Ended::InPart) => ExitCode::from(3),
         Err(error) => {
@@ -40,12 +41,12 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<Ended> {
+fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Ended> {
     match command {
-        Command::People(asked) => return people::run(asked),
-        Command::Found(found) => founding::found(&found),
+        Command::People(asked) => return people::run(asked, cost),
+        Command::Found(found) => founding::found(&found, cost),
         Command::Join(join) => founding::join(&join),
-        Command::Run(run) => node::run(&run),
+        Command::Run(run) => node::run(&run, cost),
         Command::Enrol(enrol) => clients::enrol(&enrol),
         Command::Renew(renew) => clients::renew(&renew),
         Command::Unlock(unlock) => clients::unlock(&unlock),
@@ -54,7 +55,7 @@ fn run(command: Command) -> anyhow::Result<Ended> {
         Command::Status(status) => status::status(&status),
         Command::Backup(backup) => backups::backup(&backup),
         Command::Backups(backups) => backups::backups(&backups),
-        Command::Restore(restore) => recovery::restore(&restore),
+        Command::Restore(restore) => recovery::restore(&restore, cost),
         Command::Prove(prove) => recovery::prove(&prove),
         Command::Certify(certify) => recovery::certify(&certify),
         Command::CoreBackup(backup) => people::core_backup(&backup),

@@ -111,6 +111,8 @@ pub struct Service {
     /// Somebody wants an anchor at once.
     anchoring: tokio::sync::Notify,
     backups: backups::Spool,
+    /// What a guess of a passphrase costs that opens a share of a core security backup.
+    custodian_cost: capstan_keys::Argon2Cost,
     clock: WallClock,
     making_backups: Arc<jobs::Jobs<BackupMade>>,
     proving: Arc<jobs::Jobs<RetrievalProof>>,

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use capstan_keyd::authority::{Role, Roles};
-use capstan_keyd::service::FirstUser;
+use crate::authority::{Role, Roles};
+use crate::service::FirstUser;
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use clap::Args;

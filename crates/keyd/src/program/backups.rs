@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::service::{BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, digest_of};
 use anyhow::{Context, ensure};
-use capstan_keyd::service::{BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, digest_of};
 use capstan_keys::cluster::NodeClient;
 use clap::{Args, Subcommand};
 use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::service::{Opener, Reenrol, StateDirectory, TokenPin, Unlock};
 use anyhow::Context;
-use capstan_keyd::service::{Opener, Reenrol, StateDirectory, TokenPin, Unlock};
 use capstan_keys::Name;
 use capstan_keys::api::{
     Base64, EnrolmentOpened, IssuedCertificate, JobSeen, JobStarted, NodeLocked, PeerId, RenewCertificate,

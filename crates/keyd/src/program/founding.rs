@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::authority::QuorumRule;
+use crate::ledger::{EtcdLedger, EtcdTiming};
+use crate::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
+use crate::service::{self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory, TokenSettings};
 use anyhow::Context;
-use capstan_keyd::authority::QuorumRule;
-use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
-use capstan_keyd::root::{Existing, Holder, Pin, Quorum, SealedRoot, Token};
-use capstan_keyd::service::{
-    self, EtcdSettings, Founded, Founding, KmaSettings, RootChoice, StateDirectory, TokenSettings,
-};
 use capstan_keys::Argon2Cost;
 use capstan_keys::api::{Base64, ClusterId, KmaMember, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
@@ -22,9 +20,9 @@ use super::secrets::{new_passphrase, passphrase};
 
 const WEEKEND_SECONDS: u32 = 3 * 24 * 3600;
 
-pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
+pub(super) fn found(asked: &Found, cost: Argon2Cost) -> anyhow::Result<()> {
     let rule = QuorumRule::new(asked.approvals, WEEKEND_SECONDS).context("an act by quorum takes 1 to 16 approvals")?;
-    let root = root(&asked.root)?;
+    let root = root(&asked.root, cost)?;
     let cluster = service::new_cluster()?;
     let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
     let kma = KmaSettings { token, ..settings(&asked.place, cluster) };
@@ -47,7 +45,7 @@ pub(super) fn found(asked: &Found) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn root(asked: &Root) -> anyhow::Result<RootChoice> {
+pub(super) fn root(asked: &Root, cost: Argon2Cost) -> anyhow::Result<RootChoice> {
     if let (Some(label), Some(module)) = (&asked.token, &asked.token_module) {
         let pin = match &asked.token_pin_file {
             Some(file) => Pin::read(file)?,
@@ -61,15 +59,7 @@ pub(super) fn root(asked: &Root) -> anyhow::Result<RootChoice> {
         let passphrase = new_passphrase(&format!("passphrase of holder {name}"), file)?;
         holders.push(Holder { name: name.clone(), passphrase });
     }
-    Ok(RootChoice::Quorum(Quorum { threshold: asked.needed, holders, cost: cost() }))
-}
-
-/// What a guess of a passphrase costs. Tests found clusters by the dozen and say less.
-pub(super) fn cost() -> Argon2Cost {
-    match std::env::var_os("KEYD_TEST_ARGON2") {
-        Some(_) => Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 },
-        None => Argon2Cost::default(),
-    }
+    Ok(RootChoice::Quorum(Quorum { threshold: asked.needed, holders, cost }))
 }
 
 /// What a node that joins is told of the root key.

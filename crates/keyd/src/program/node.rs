@@ -3,16 +3,17 @@
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 
+use crate::root::keep_memory_private;
+use crate::service::{self, Ended, StateDirectory};
 use anyhow::Context;
-use capstan_keyd::root::keep_memory_private;
-use capstan_keyd::service::{self, Ended, StateDirectory};
+use capstan_keys::Argon2Cost;
 use capstan_service::shutdown::ShutdownTrigger;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::Run;
 use super::log;
 
-pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
+pub(super) fn run(asked: &Run, cost: Argon2Cost) -> anyhow::Result<()> {
     let (_, settings) = StateDirectory::open(&asked.state)?;
     log::begin(asked.log, &settings.name);
     if let Err(error) = keep_memory_private() {
@@ -35,7 +36,7 @@ pub(super) fn run(asked: &Run) -> anyhow::Result<()> {
         let ready = |service: &service::Service| {
             let _ = writeln!(std::io::stdout(), "keyd: node {} is ready", service.name());
         };
-        service::run(&asked.state, ready, shutdown).await
+        service::run(&asked.state, cost, ready, shutdown).await
     });
     match ended? {
         Ended::Told => Ok(()),

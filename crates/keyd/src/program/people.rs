@@ -9,7 +9,8 @@ mod table;
 mod transfer;
 mod users;
 
-use capstan_keyd::service::StateDirectory;
+use crate::service::StateDirectory;
+use capstan_keys::Argon2Cost;
 use capstan_keys::api::PeerId;
 use capstan_keys::api::{EnrolmentOpened, Outcome, RequestId, Requested};
 use capstan_keys::cluster::Identity;
@@ -93,9 +94,9 @@ pub(crate) struct Ask {
     json: bool,
 }
 
-pub(super) fn run(asked: People) -> anyhow::Result<Ended> {
+pub(super) fn run(asked: People, cost: Argon2Cost) -> anyhow::Result<Ended> {
     match asked {
-        People::Keys(asked) => return keys::keys(asked),
+        People::Keys(asked) => return keys::keys(asked, cost),
         People::Agents(agents) => peers::agents(agents),
         People::KmipClients(clients) => peers::kmip_clients(clients),
         People::Kmas(kmas) => peers::kmas(kmas),
@@ -105,7 +106,7 @@ pub(super) fn run(asked: People) -> anyhow::Result<Ended> {
         People::Exports(asked) => transfer::exports(&asked),
         People::Users(asked) => users::users(asked),
         People::Quorum(asked) => users::quorum(asked),
-        People::Root(asked) => root::root(asked),
+        People::Root(asked) => root::root(asked, cost),
         People::Pending(pending) => users::pending(pending),
         People::Audit(audit) => proof::audit(audit),
         People::Exposure(suspected) => proof::exposed(&suspected, "/v1/exposure"),

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::backup::{CoreBackup, Knowledge, Known, OpenCore, Report, Unproved};
+use crate::destruction::Certificate;
+use crate::ledger::{EtcdLedger, EtcdTiming};
+use crate::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
 use anyhow::Context;
-use capstan_keyd::backup::{CoreBackup, Knowledge, Known, OpenCore, Report, Unproved};
-use capstan_keyd::destruction::Certificate;
-use capstan_keyd::ledger::{EtcdLedger, EtcdTiming};
-use capstan_keyd::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
-use capstan_keys::Name;
+use capstan_keys::{Argon2Cost, Name};
 use clap::Args;
 use jiff::Timestamp;
 
@@ -95,9 +95,9 @@ fn known(text: &str) -> Result<Known, String> {
     Ok(Known { epoch, revision })
 }
 
-pub(super) fn restore(asked: &Restore) -> anyhow::Result<()> {
+pub(super) fn restore(asked: &Restore, cost: Argon2Cost) -> anyhow::Result<()> {
     let core = opened(&asked.core)?;
-    let root = root(&asked.root)?;
+    let root = root(&asked.root, cost)?;
     let token = token_settings(asked.root.token_module.as_ref(), asked.root.token_pin_file.as_ref());
     let kma = KmaSettings { token, ..settings(&asked.place, core.keys.cluster()) };
     let source = match (&asked.database, &asked.replica) {

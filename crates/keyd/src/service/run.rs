@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use capstan_keys::Argon2Cost;
 use capstan_keys::cluster::Identity;
 use capstan_service::audit::AuditLog;
 use capstan_service::clock::system_clock;
@@ -46,12 +47,18 @@ pub enum Ended {
     ToBeLocked,
 }
 
-/// Runs the node of a state directory until the end begins. `ready` is told when its listeners are open.
+/// Runs the node of a state directory until the end begins. `ready` is told when its listeners are open. A guess of a
+/// custodian's passphrase takes the work of `custodian_cost`.
 ///
 /// # Errors
 /// The state directory, the ledger's settings or a listener cannot be used, or the replica cannot be used any more.
-pub async fn run(directory: &FilePath, ready: impl FnOnce(&Service), shutdown: Shutdown) -> anyhow::Result<Ended> {
-    let Prepared { directory, service, replica, identity, noted } = prepare(directory).await?;
+pub async fn run(
+    directory: &FilePath,
+    custodian_cost: Argon2Cost,
+    ready: impl FnOnce(&Service),
+    shutdown: Shutdown,
+) -> anyhow::Result<Ended> {
+    let Prepared { directory, service, replica, identity, noted } = prepare(directory, custodian_cost).await?;
     service.unlock_with_pin_file().await;
 
     let listeners = Listeners::open(&service.settings)?;
@@ -88,7 +95,7 @@ struct Prepared {
 }
 
 /// Reads the state directory.
-async fn prepare(directory: &FilePath) -> anyhow::Result<Prepared> {
+async fn prepare(directory: &FilePath, custodian_cost: Argon2Cost) -> anyhow::Result<Prepared> {
     let (directory, settings) = StateDirectory::open(directory)?;
     backups::sweep_copy(&directory).context(
         "the backup that a restore has made of a replica cannot be overwritten: a key that is destroyed would outlive it in \
@@ -106,7 +113,7 @@ async fn prepare(directory: &FilePath) -> anyhow::Result<Prepared> {
     let identity = Identity::load(&directory.identity())?;
     let noted = Noted::of(directory.last_heard(), &settings.cluster, &settings.name);
     let last_heard = noted.read(Instant::now());
-    let service = service(&directory, settings, ledger, records, last_heard)?;
+    let service = service(&directory, settings, custodian_cost, ledger, records, last_heard)?;
     service.metrics.own_certificate(identity.certificate().not_after_ns);
     if let Err(error) = service.backups.sweep() {
         tracing::warn!(%error, "a backup that nobody can fetch any more is still in the state directory");
@@ -118,6 +125,7 @@ async fn prepare(directory: &FilePath) -> anyhow::Result<Prepared> {
 fn service(
     directory: &StateDirectory,
     settings: KmaSettings,
+    custodian_cost: Argon2Cost,
     ledger: Arc<dyn Ledger>,
     records: PackedRecords,
     last_heard: crate::node::LastHeard,
@@ -158,6 +166,7 @@ fn service(
         locking: tokio::sync::Notify::new(),
         anchoring: tokio::sync::Notify::new(),
         backups: backups::Spool::new(directory.backups()),
+        custodian_cost,
         making_backups: super::jobs::Jobs::new("a backup"),
         proving: super::jobs::Jobs::new("a proof"),
         refusals: KeyedRateLimiter::new(REFUSALS_NOTED_MAX),

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::authority::Act;
+use crate::service::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
 use anyhow::Context;
-use capstan_keyd::authority::Act;
-use capstan_keyd::service::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
 use capstan_keys::Name;
 use capstan_keys::api::{RequestId, Requested};
 use capstan_keys::cluster::NodeClient;

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::Name;
 use capstan_keys::api::{ConfirmKey, ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
+use capstan_keys::{Argon2Cost, Name};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -240,9 +240,9 @@ pub(crate) struct OneKey {
     ask: Ask,
 }
 
-pub(super) fn keys(asked: Keys) -> anyhow::Result<Ended> {
+pub(super) fn keys(asked: Keys, cost: Argon2Cost) -> anyhow::Result<Ended> {
     match asked {
-        Keys::Export(asked) => return transfer::export(&asked),
+        Keys::Export(asked) => return transfer::export(&asked, cost),
         Keys::List { volume, group, state, ask } => {
             let volume = volume.map(|volume| volume.to_string());
             let question = [("volume", volume), ("group", group.map(|group| group.to_string())), ("state", state)];

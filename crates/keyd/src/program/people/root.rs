@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
+use crate::root::{Holder, Quorum, SealedRoot};
+use crate::service::StateDirectory;
 use anyhow::{Context, ensure};
-use capstan_keyd::root::{Holder, Quorum, SealedRoot};
-use capstan_keyd::service::StateDirectory;
-use capstan_keys::Name;
 use capstan_keys::api::{Base64, Requested, SplitRoot};
+use capstan_keys::{Argon2Cost, Name};
 use clap::{Args, Subcommand};
 
 use super::super::arguments::of_name;
-use super::super::founding::cost;
 use super::super::secrets::{new_passphrase, passphrase};
 use super::Ask;
 
@@ -45,7 +44,7 @@ pub(crate) struct Split {
     ask: Ask,
 }
 
-pub(super) fn root(Root::Split(asked): Root) -> anyhow::Result<()> {
+pub(super) fn root(Root::Split(asked): Root, cost: Argon2Cost) -> anyhow::Result<()> {
     let (directory, _) = StateDirectory::open(&asked.state)?;
     let sealed = SealedRoot::read(&directory.root())?;
     let file = |files: &[(Name, PathBuf)], holder: &Name| {
@@ -64,7 +63,7 @@ pub(super) fn root(Root::Split(asked): Root) -> anyhow::Result<()> {
         let passphrase = new_passphrase(&format!("passphrase of new holder {name}"), file.as_deref())?;
         holders.push(Holder { name: name.clone(), passphrase });
     }
-    let quorum = Quorum { threshold: asked.needed, holders, cost: cost() };
+    let quorum = Quorum { threshold: asked.needed, holders, cost };
     let split = open.under_another_quorum(sealed.epoch(), &quorum)?;
     // Opened as it will be, before it takes the place of one that opens.
     let first = quorum.holders.iter().take(usize::from(asked.needed));

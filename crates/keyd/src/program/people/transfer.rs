@@ -4,16 +4,16 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use crate::authority::Act;
+use crate::service::digest_of;
 use anyhow::Context;
 use capstan_format::Volser;
-use capstan_keyd::authority::Act;
-use capstan_keyd::service::digest_of;
 use capstan_keys::api::{
     AskExport, AskImport, Base64, CarryOutExport, CarryOutImport, ExportAt, ExportGiven, ExportWhat, ImportReady,
     ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey, UnconfirmedKey,
 };
 use capstan_keys::cluster::{ClusterError, KeyRequest, NodeClient, hand_over};
-use capstan_keys::{ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
+use capstan_keys::{Argon2Cost, ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -22,7 +22,6 @@ use super::{Ask, me, users};
 use crate::program::Ended;
 use crate::program::backups::{create, sync_folder};
 use crate::program::clients::client;
-use crate::program::founding::cost;
 use crate::program::secrets::{new_passphrase, passphrase};
 
 /// How often an export whose answer was lost is asked for: the node knows it again.
@@ -128,9 +127,9 @@ pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn export(asked: &Export) -> anyhow::Result<Ended> {
+pub(super) fn export(asked: &Export, cost: Argon2Cost) -> anyhow::Result<Ended> {
     if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::ExportKeys)?, &asked.out) {
-        return fetch(asked, &request, out);
+        return fetch(asked, &request, out, cost);
     }
     let what = match (&asked.group, &asked.unit) {
         (Some(group), _) => ExportWhat::Group(group.clone()),
@@ -144,10 +143,10 @@ pub(super) fn export(asked: &Export) -> anyhow::Result<Ended> {
 }
 
 /// Everything that can fail here is tried before the node is asked, for it gives the keys once.
-fn fetch(asked: &Export, request: &str, out: &Path) -> anyhow::Result<Ended> {
+fn fetch(asked: &Export, request: &str, out: &Path, cost: Argon2Cost) -> anyhow::Result<Ended> {
     let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
     let file = create(out)?;
-    let made = sealed(asked, &us, &client, id, file).and_then(|made| {
+    let made = sealed(asked, &us, &client, id, file, cost).and_then(|made| {
         sync_folder(out).with_context(|| format!("{} cannot be written: ask for another export", out.display()))?;
         Ok(made)
     });
@@ -194,6 +193,7 @@ fn sealed(
     client: &NodeClient,
     id: RequestId,
     file: File,
+    cost: Argon2Cost,
 ) -> anyhow::Result<(usize, LeftOut)> {
     let passphrase = new_passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
     let ours = KeyRequest::new()?;
@@ -213,7 +213,7 @@ fn sealed(
     let ExportGiven { stay, unconfirmed, unconfirmed_in_all, recovered, .. } = given;
     let left_out = LeftOut { stay, unconfirmed, unconfirmed_in_all, recovered };
     let (tag, mut next) = (given.key.tag, given.next);
-    let mut export = ExportWriter::begin(file, &export_key, &passphrase, cost())?;
+    let mut export = ExportWriter::begin(file, &export_key, &passphrase, cost)?;
     export.add(&given.wrapped.0)?;
     while next.is_some() {
         let (given, _) = part(next)?;

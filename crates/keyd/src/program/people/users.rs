@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::authority::Act;
 use anyhow::Context;
-use capstan_keyd::authority::Act;
 use capstan_keys::Name;
 use capstan_keys::api::{Decide, PendingListed, QuorumSaid, Requested, UserRoles};
 use clap::{Args, Subcommand};

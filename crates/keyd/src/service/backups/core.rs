@@ -60,12 +60,13 @@ pub(in super::super) async fn make(
     request: PendingId,
     custodians: Vec<Custodian>,
     needed: u8,
+    cost: Argon2Cost,
 ) -> Result<CoreBackupMade, Refusal> {
     let ca_key = node.view(|view| authority_key(view, node.keys())).ok_or_else(Refusal::failed)?;
     let names = custodians.iter().map(|custodian| custodian.name.clone()).collect();
     let holder = |Custodian { name, passphrase }| Holder { name, passphrase };
     let holders = custodians.into_iter().map(holder).collect();
-    let quorum = Quorum { threshold: needed, holders, cost: cost() };
+    let quorum = Quorum { threshold: needed, holders, cost };
     let (keys, epoch, made_ns) = (node.keys().clone(), node.epoch(), node.now_ns());
     // Some tenths of a second of Argon2 for each of them, twice.
     let made = tokio::task::spawn_blocking(move || made(&keys, epoch, ca_key.expose(), &quorum, made_ns));
@@ -108,12 +109,4 @@ fn made(
         return Err(BackupError::OtherKey { database: keys.tag(), core: open.key_tag() });
     }
     Ok((bytes, keys.tag().to_string()))
-}
-
-/// What a guess of a custodian's passphrase costs. Tests say less.
-fn cost() -> Argon2Cost {
-    match std::env::var_os("KEYD_TEST_ARGON2") {
-        Some(_) => Argon2Cost { memory_kib: 64, iterations: 1, lanes: 1 },
-        None => Argon2Cost::default(),
-    }
 }

@@ -71,7 +71,8 @@ async fn make(
     let noted = person.entry(Act::BackUpCoreSecurity).of("pending", id);
     let noted = noted.with("custodians", asked.custodians.as_slice()).with("needed", u64::from(asked.needed));
     let making = async {
-        let made = make_core(&person.node, person.user.name.clone(), id, custodians, asked.needed).await?;
+        let (by, cost) = (person.user.name.clone(), person.service.custodian_cost);
+        let made = make_core(&person.node, by, id, custodians, asked.needed, cost).await?;
         let record = serde_json::to_vec(&made.record).map_err(|error| broken(&error))?;
         // Of two that were made meanwhile one is committed, and only that one is given out.
         let commit = person.change(|view| {
