@@ -26,11 +26,11 @@ pub use simulated::SimulatedLedger;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use thiserror::Error;
+use tokio::time::Instant;
 
 /// Longest path, in bytes.
 pub const PATH_LEN_MAX: usize = 256;

@@ -34,10 +34,10 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Name, Period, VolumeKey};
+use capstan_keys::{KeyError, Name, Period, Secret, VolumeKey};
 use capstan_service::clock::WallClock;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -50,6 +50,7 @@ use crate::seal::SealError;
 use crate::state::{Apart, State, StateError, View};
 
 use doubts::{Doubt, Doubts};
+use tokio::time::Instant;
 
 pub use doubts::DoubtKind;
 pub use isolation::{LastHeard, TooLong};
@@ -179,6 +180,9 @@ impl From<SealError> for NodeError {
     }
 }
 
+/// Where new keys come from.
+type KeySource = Box<dyn Fn() -> Result<Secret, KeyError> + Send + Sync>;
+
 /// An unlocked node.
 pub struct Node {
     name: Name,
@@ -189,6 +193,7 @@ pub struct Node {
     keys: Arc<ClusterKeys>,
     memory: RwLock<Memory>,
     journal: tokio::sync::Mutex<Box<dyn Notebook>>,
+    draw: KeySource,
     peers: Option<Arc<dyn Peers>>,
     /// Whether its journal is the one that its peers know, as far as they could be asked.
     journal_fit: AtomicBool,
@@ -244,6 +249,7 @@ impl Node {
             keys,
             memory: RwLock::default(),
             journal: tokio::sync::Mutex::new(journal),
+            draw: Box::new(Secret::random),
             peers: None,
             journal_fit: AtomicBool::new(true),
             turned_away: AtomicBool::new(false),
@@ -259,6 +265,11 @@ impl Node {
     /// The same, with peers that keep copies of its journal.
     pub fn with_peers(self, peers: Arc<dyn Peers>) -> Self {
         Self { peers: Some(peers), journal_fit: AtomicBool::new(false), ..self }
+    }
+
+    /// The same, with keys from elsewhere than the random generator: for simulations, whose keys protect nothing.
+    pub fn drawing_from(self, draw: impl Fn() -> Result<Secret, KeyError> + Send + Sync + 'static) -> Self {
+        Self { draw: Box::new(draw), ..self }
     }
 
     /// Its name.

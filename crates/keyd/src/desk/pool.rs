@@ -98,9 +98,8 @@ fn safe_commit_of(kmas: &BTreeMap<Name, KmaRecord>, held: impl Fn(&Name) -> i64,
     elsewhere.or_else(|| others().map(|(other, _)| held(other)).max()).unwrap_or(0)
 }
 
-/// A new key for a pool: its public name and its record.
-pub fn draw_for_pool(keys: &ClusterKeys, now_ns: i64) -> Result<(KeyTag, PoolKey), KeyError> {
-    let key = Secret::random()?;
+/// A new key as a pool has it: its public name and its record.
+pub fn pool_key_of(keys: &ClusterKeys, key: &Secret, now_ns: i64) -> Result<(KeyTag, PoolKey), KeyError> {
     let wrapped = wrap(&wrapping(keys)?, key.expose())?;
     Ok((tag_of(key.expose()), PoolKey { created_ns: now_ns, wrapped }))
 }

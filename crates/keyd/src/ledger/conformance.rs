@@ -3,10 +3,11 @@
 //!
 //! It panics at the first promise that is not kept. It needs a ledger without records, and leaves some behind.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use tokio::time::Instant;
 
 use super::{
     Change, Entry, Expected, Ledger, LedgerError, Outcome, PATH_LEN_MAX, RECORD_LEN_MAX, TRANSACTION_BYTES_MAX,

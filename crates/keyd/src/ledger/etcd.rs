@@ -33,11 +33,12 @@ mod room;
 mod watching;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use tokio::time::Instant;
 
 use self::blame::{Failure, PageFailure};
 use self::members::{Member, Members};

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Change, Changes, Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Transaction, Watched};
 

@@ -11,9 +11,10 @@
 //! crash. Where no record says when the majority was heard, a limit is over.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_keys::{Name, Period};
+use tokio::time::Instant;
 
 use super::{Memory, Node, NodeError, Standing};
 use crate::desk::DeskError;

@@ -5,10 +5,9 @@
 //! for as long as that one is cut off. An agent that is told that there is no such key asks nobody else; so a node says
 //! it only after the majority had nothing more to tell it, and else that it cannot know.
 
-use std::time::Instant;
-
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, Name, VolumeKey};
+use tokio::time::Instant;
 
 use super::{Answered, Node, NodeError, Standing};
 use crate::desk::{DeskError, Operation};

@@ -4,7 +4,7 @@ use capstan_format::Algorithm;
 
 use super::ask::Attempt;
 use super::{Node, NodeError, Standing};
-use crate::desk::{self, Decided, draw_for_pool};
+use crate::desk::{self, Decided, pool_key_of};
 use crate::path::Path;
 use crate::record::encode_held;
 use crate::state::Half;
@@ -39,7 +39,8 @@ impl Node {
         let now_ns = self.now_ns();
         let mut puts = Vec::new();
         while puts.len() < DRAWN_MAX && missing != [0, 0] {
-            let (tag, key) = draw_for_pool(&self.keys, now_ns).map_err(desk::DeskError::from)?;
+            let drawn = (self.draw)().and_then(|key| pool_key_of(&self.keys, &key, now_ns));
+            let (tag, key) = drawn.map_err(desk::DeskError::from)?;
             let missing = match Half::of(&tag) {
                 Half::Ready => &mut missing[0],
                 Half::Reserve => &mut missing[1],

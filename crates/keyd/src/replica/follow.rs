@@ -21,10 +21,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::keep::{changes_as_kept, snapshot_as_kept};
 use super::tips::Tip;

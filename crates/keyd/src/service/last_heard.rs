@@ -17,12 +17,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_format::{crc32c, crc32c_append};
 use capstan_keys::Name;
 use capstan_keys::api::ClusterId;
 use capstan_service::housekeeping::NextCheck;
+use tokio::time::Instant;
 
 use super::Service;
 use crate::node::LastHeard;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use capstan_keys::Secret;
 use capstan_service::clock::WallClock;
+use tokio::time::Instant;
 
 use super::Service;
 use super::backups::{is_of_backup, tell_what_is_backed_up};

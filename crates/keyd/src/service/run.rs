@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::Path as FilePath;
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use capstan_keys::Argon2Cost;
@@ -16,6 +16,7 @@ use capstan_service::identity::PresentedCertificate;
 use capstan_service::rate_limit::KeyedRateLimiter;
 use capstan_service::shutdown::Shutdown;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::directory::StateDirectory;
 use super::doubts::NotedDoubts;

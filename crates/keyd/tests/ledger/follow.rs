@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_keyd::ledger::{
     Change, Entry, EtcdTiming, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
@@ -12,6 +12,7 @@ use capstan_keyd::replica::{Delivery, Freshness, Replica, ReplicaError, follow};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::etcd::Etcd;
 

@@ -60,6 +60,7 @@ pub(crate) async fn run(cluster: &Cluster, seed: u64) -> Seen {
         }
     };
     tokio::select! {
+        biased;
         _ = working => {}
         () = trouble => {}
     }
@@ -136,6 +137,7 @@ async fn ask(
         let asked = tokio::time::timeout(Duration::from_millis(700), node.ask(operation.clone(), drive, request)).await;
         match asked {
             Ok(Ok(answered)) => {
+                cluster.trace.note(format_args!("{} answers {drive}, alone: {}", node.name(), answered.is_alone()));
                 let mut seen = seen.lock().unwrap();
                 seen.alone += usize::from(answered.is_alone());
                 return Some((node, answered));
@@ -149,6 +151,7 @@ async fn ask(
             Ok(Err(_)) | Err(_) => {}
         }
     }
+    cluster.trace.note(format_args!("nobody answers {drive}"));
     seen.lock().unwrap().refused += 1;
     None
 }
@@ -168,6 +171,7 @@ async fn given(
     let Answer::Key(record) = answered.answer else { panic!("no key was answered") };
     let key = node.open(&record).unwrap();
     let tag = key.tag();
+    cluster.trace.note(format_args!("{drive} has key {tag} for {volser}"));
     assert_eq!(*record.volser(), volser, "the key of another volume");
     // Stored twice before it was issued: another node's disk has it by now, in the pool or issued.
     let holders = cluster.seats.iter().filter(|seat| seat.name != *node.name() && seat.holds(&tag)).count();

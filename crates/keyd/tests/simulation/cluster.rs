@@ -1,7 +1,9 @@
 //! Three nodes at two sites, each behind a link to the ledger that can be cut, and what happens to them.
 
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use capstan_format::KeyTag;
@@ -14,10 +16,11 @@ use capstan_keyd::path::Path;
 use capstan_keyd::record::{GroupRecord, KmaRecord};
 use capstan_keyd::root::ClusterKeys;
 use capstan_keys::api::ClusterId;
-use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord, RootKey};
+use capstan_keys::{KeyGroup, Name, Period, Policy, RealmRecord, RootKey, Secret};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use tokio::time::Instant;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId([7; 16]);
 const SETTINGS: NodeSettings = NodeSettings {
@@ -32,19 +35,46 @@ pub(crate) struct Seeded(pub(crate) u64);
 
 impl Seeded {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn next(&mut self) -> u64 {
         // splitmix64
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// What happened in a round, line by line, each with its millisecond.
+#[derive(Clone)]
+pub(crate) struct Trace {
+    begun: Instant,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Trace {
+    fn new() -> Self {
+        Self { begun: Instant::now(), lines: Arc::default() }
+    }
+
+    pub(crate) fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.lines.lock().unwrap().push(format!("{} {what}", self.begun.elapsed().as_millis()));
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
     }
 }
 
 /// A node's way to the ledger.
 struct Link {
+    kma: Name,
     ledger: Arc<Faulty<SimulatedLedger>>,
     cut: Arc<AtomicBool>,
+    trace: Trace,
 }
 
 impl Link {
@@ -63,7 +93,9 @@ impl Ledger for Link {
             if let Some(error) = self.cut().await {
                 return Err(error);
             }
+            let paths: Vec<String> = transaction.put.iter().map(|(path, _)| path.clone()).collect();
             let outcome = self.ledger.commit(transaction).await;
+            self.trace.note(format_args!("{} commits {paths:?}: {outcome:?}", self.kma));
             // The answer is lost where the link is cut by now.
             match self.cut.load(Ordering::SeqCst) {
                 true => Err(LedgerError::Unknown { source: "the link was cut".into() }),
@@ -174,17 +206,26 @@ pub(crate) struct Seat {
     cut: Arc<AtomicBool>,
     book: Book,
     /// What its disk holds.
-    replica: Mutex<Snapshot>,
-    running: Mutex<Option<(Arc<Node>, tokio::task::JoinHandle<()>)>>,
+    replica: Arc<Mutex<Snapshot>>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    node: Arc<Node>,
+    /// What it does besides answering.
+    life: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 pub(crate) struct Cluster {
     root: RootKey,
     wrapped: capstan_keys::WrappedKey,
     faulty: Arc<Faulty<SimulatedLedger>>,
-    pub(crate) seats: Vec<Arc<Seat>>,
+    pub(crate) seats: Vec<Seat>,
     /// The clock: it may be wrong by years.
     now_ns: Arc<AtomicI64>,
+    /// What its keys are drawn from.
+    random: Arc<Mutex<Seeded>>,
+    pub(crate) trace: Trace,
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -201,50 +242,75 @@ impl Cluster {
         found(&ledger, &keys, &seats).await;
         let faulty = Arc::new(Faulty::new(ledger, seed, faults));
         let seats = seats.map(|(kma, _)| {
-            Arc::new(Seat {
-                name: name(kma),
-                cut: Arc::default(),
-                book: Book::default(),
-                replica: Mutex::new(Snapshot { revision: 0, entries: Vec::new() }),
-                running: Mutex::default(),
-            })
+            let replica = Arc::new(Mutex::new(Snapshot { revision: 0, entries: Vec::new() }));
+            Seat { name: name(kma), cut: Arc::default(), book: Book::default(), replica, running: Mutex::default() }
         });
         let now_ns = Arc::new(AtomicI64::new(1_790_000_000_000_000_000));
-        let cluster = Self { root, wrapped, faulty, seats: seats.into(), now_ns };
+        let random = Arc::new(Mutex::new(Seeded(!seed)));
+        let cluster = Self { root, wrapped, faulty, seats: seats.into(), now_ns, random, trace: Trace::new() };
         (0..cluster.seats.len()).for_each(|seat| cluster.boot(seat));
-        for seat in &cluster.seats {
-            let node = seat.node().unwrap();
-            until("the pool is ready", || node.pool().ready > 8 && node.pool().reserve > 8).await;
-        }
+        let ready = async {
+            for seat in &cluster.seats {
+                let node = seat.node().unwrap();
+                until("the pool is ready", || node.pool().ready > 8 && node.pool().reserve > 8).await;
+            }
+        };
+        cluster.beside(ready).await;
         cluster
+    }
+
+    /// Does something while the nodes live. All of it is one task, which goes through it in the same order each time:
+    /// which of several tasks comes first is chance (`tokio::sync::watch` wakes those that wait for it so).
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        std::future::poll_fn(|context| {
+            let done = work.as_mut().poll(context);
+            if done.is_pending() {
+                self.seats.iter().for_each(|seat| seat.live(context));
+            }
+            done
+        })
+        .await
     }
 
     /// Starts the node of a seat from what its disk holds.
     pub(crate) fn boot(&self, seat: usize) {
         let seat = &self.seats[seat];
-        let link = Arc::new(Link { ledger: self.faulty.clone(), cut: seat.cut.clone() });
+        let (ledger, cut, trace) = (self.faulty.clone(), seat.cut.clone(), self.trace.clone());
+        trace.note(format_args!("{} begins", seat.name));
+        let link = Arc::new(Link { kma: seat.name.clone(), ledger, cut, trace });
         let keys = ClusterKeys::unwrap(&self.root, CLUSTER, &self.wrapped).unwrap().unwrap();
         let now_ns = self.now_ns.clone();
         let clock = Arc::new(move || now_ns.fetch_add(1_000, Ordering::SeqCst));
         let book = Box::new(seat.book.opened());
-        let mut node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
+        let random = self.random.clone();
+        let draw = move || {
+            let mut random = random.lock().unwrap();
+            Secret::filled(|bytes| {
+                bytes.chunks_exact_mut(8).for_each(|bytes| bytes.copy_from_slice(&random.next().to_le_bytes()));
+                Ok(())
+            })
+        };
+        let node = Node::new(seat.name.clone(), 1, link.clone(), Arc::new(keys), book, clock, SETTINGS);
+        let mut node = node.drawing_from(draw);
         let replica = seat.replica.lock().unwrap().clone();
         node.load(vec![replica.entries.iter().map(Entry::borrowed)], replica.revision);
         node.resume_journal().unwrap();
         let node = Arc::new(node);
-        let task = tokio::spawn(live(node.clone(), link, seat.clone()));
-        *seat.running.lock().unwrap() = Some((node, task));
+        let life = Box::pin(live(node.clone(), link, seat.book.clone(), seat.replica.clone()));
+        *seat.running.lock().unwrap() = Some(Running { node, life });
     }
 
     /// Ends the node of a seat as a kill would: wherever it stands.
     pub(crate) fn kill(&self, seat: usize) {
-        if let Some((_, task)) = self.seats[seat].running.lock().unwrap().take() {
+        if self.seats[seat].running.lock().unwrap().take().is_some() {
             drop(self.seats[seat].book.opened());
-            task.abort();
+            self.trace.note(format_args!("{} is killed", self.seats[seat].name));
         }
     }
 
     pub(crate) fn cut(&self, seat: usize, cut: bool) {
+        self.trace.note(format_args!("{} is cut off: {cut}", self.seats[seat].name));
         self.seats[seat].cut.store(cut, Ordering::SeqCst);
     }
 
@@ -290,7 +356,13 @@ impl Seat {
     }
 
     pub(crate) fn node(&self) -> Option<Arc<Node>> {
-        self.running.lock().unwrap().as_ref().map(|(node, _)| node.clone())
+        self.running.lock().unwrap().as_ref().map(|running| running.node.clone())
+    }
+
+    fn live(&self, context: &mut Context<'_>) {
+        if let Some(Running { life, .. }) = &mut *self.running.lock().unwrap() {
+            assert_eq!(life.as_mut().poll(context), Poll::Pending, "a node lives until it is killed");
+        }
     }
 }
 
@@ -305,13 +377,13 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// What a node does besides answering.
-async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
-    let following = follow(&node, &*ledger, &seat);
+async fn live(node: Arc<Node>, ledger: Arc<Link>, book: Book, replica: Arc<Mutex<Snapshot>>) {
+    let following = follow(&node, &*ledger, &replica);
     let tending = async {
         loop {
             let tended = node.tend().await;
             let _ = node.set_pools_aside().await;
-            if node.standing() == Standing::Current && !seat.book.is_empty() {
+            if node.standing() == Standing::Current && !book.is_empty() {
                 let _ = node.reconcile().await;
             }
             if !tended.is_ok_and(|tended| tended.more) {
@@ -322,13 +394,13 @@ async fn live(node: Arc<Node>, ledger: Arc<Link>, seat: Arc<Seat>) {
     tokio::join!(following, tending);
 }
 
-async fn follow(node: &Node, ledger: &dyn Ledger, seat: &Seat) {
+async fn follow(node: &Node, ledger: &dyn Ledger, held: &Mutex<Snapshot>) {
     loop {
-        let known = seat.replica.lock().unwrap().revision;
+        let known = held.lock().unwrap().revision;
         if known == 0 {
             if let Ok(snapshot) = ledger.read("").await {
                 node.load(vec![snapshot.entries.iter().map(Entry::borrowed)], snapshot.revision);
-                *seat.replica.lock().unwrap() = snapshot;
+                *held.lock().unwrap() = snapshot;
             }
             continue;
         }
@@ -337,7 +409,7 @@ async fn follow(node: &Node, ledger: &dyn Ledger, seat: &Seat) {
             match watched {
                 Watched::Changes(changes) => {
                     // On the disk first.
-                    let mut replica = seat.replica.lock().unwrap();
+                    let mut replica = held.lock().unwrap();
                     for change in &changes.changes {
                         let path = match change {
                             capstan_keyd::ledger::Change::Put(entry) => entry.path.clone(),

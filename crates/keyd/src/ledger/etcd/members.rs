@@ -4,9 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Error, GetOptions, Identity, TlsOptions};
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::blame::Failure;
@@ -42,7 +43,7 @@ impl Member {
         deadline: Instant,
         question: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout_at(deadline.into(), question).await {
+        match tokio::time::timeout_at(deadline, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Failure::answered(&self.endpoint, error)),
             Err(_) => Err(Failure::late(&self.endpoint)),

@@ -4,9 +4,8 @@
 //! an alarm, and takes nothing any more before somebody has made room and has disarmed it. So what counts is the
 //! largest file.
 
-use std::time::Instant;
-
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::EtcdTiming;
 use super::members::{Members, nobody};

@@ -15,12 +15,13 @@
 //! for another one, which begins with the next member.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
+use tokio::time::Instant;
 
 use super::blame::Failure;
 use super::fragments::{Assembly, Part};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::ClusterId;
@@ -16,6 +16,7 @@ use capstan_keys::{
 use capstan_service::audit::{Anchor, LineHash, LogHead};
 use futures_util::StreamExt;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::super::{Node, NodeError, NodeSettings, SealedJournal, Standing};
 use crate::desk::{Answer, Asked, Decided, Operation, decide};

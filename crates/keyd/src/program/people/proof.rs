@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::audit::{Anchor, verify};
 use anyhow::{Context, ensure};
 use capstan_format::KeyTag;
 use capstan_keys::Name;

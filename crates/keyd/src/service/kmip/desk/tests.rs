@@ -1,11 +1,12 @@
 //! Decisions over a ledger whose answers get lost.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_keys::api::ClusterId;
 use capstan_kmip::{Item, ObjectType, Operation, State, Tag, Value, encode};
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use super::*;
 use crate::desk::Asked;
