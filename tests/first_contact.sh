@@ -165,7 +165,7 @@ check 'S2-16 a volume in the mail slot is outside' exits 0 capstan --quiet libra
 unused() { capstan --json backup "$tree/two" | grep '"event":"mounted"' | grep -c A00001; }
 check 'S2-16 and the next backup leaves it alone' test "$(unused)" = 0
 
-# --- Ways out (S2-7, S2-14, S3): walked in crates/cli/tests/cli/ways_out.rs
+# --- Ways out (S2-7, S2-14, S3): walked in crates/cli/tests/it/cli/ways_out.rs
 begin --volume-size 64M >/dev/null
 capstan --quiet backup "$tree/two" "$scratch/other"
 mv "$CAPSTAN_STATE/keys.db" "$scratch/keys.db"

@@ -89,11 +89,11 @@ mod opened;
 mod order;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests, which fail by panicking")]
-#[path = "../tests/tape/place.rs"]
+#[path = "../tests/it/tape/place.rs"]
 mod place_in_tests;
 mod pool;
 #[cfg(test)]
-#[path = "../tests/tape/random.rs"]
+#[path = "../tests/it/tape/random.rs"]
 mod random;
 mod recency;
 mod reservation;

@@ -1,5 +1,7 @@
 //! Advice tried as a person would: each part in turn is made the slow one, must be named, and what is advised must give
 //! what was promised. A slow disk needs a device of its own: `tests/advice.sh`.
+//!
+//! A program of its own: it measures the machine, so that no other test runs beside it.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

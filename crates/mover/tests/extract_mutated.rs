@@ -1,9 +1,12 @@
 //! Valid streams with random damage: no panic, nothing outside the target, no more memory than promised.
 //!
 //! `CAPSTAN_SEED` replays a failing round, `CAPSTAN_ROUNDS` makes it longer.
+//!
+//! A program of its own: its allocator counts what the process takes.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+#[path = "it/torture/mod.rs"]
 mod torture;
 
 use std::alloc::{GlobalAlloc, Layout, System};

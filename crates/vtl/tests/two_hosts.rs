@@ -1,4 +1,6 @@
 //! Two hosts at one library, over iSCSI: each its own drive, both the same one, and a crowd at the door meanwhile.
+//!
+//! A program of its own: it measures the memory of its process.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Measures a node of the key-management cluster as agents see it, and writes docs/PERFORMANCE.md.
 //!
 //! What starts the nodes and loads them are tests of the node's own crate (`crates/keyd/tests/faults/bench.rs` and
-//! `crates/keyd/tests/kmip/bench.rs`), which say `measured NAME: VALUE`; here they are run some times, and medians go
-//! on the page.
+//! `crates/keyd/tests/it/kmip/bench.rs`), which say `measured NAME: VALUE`; here they are run some times, and medians
+//! go on the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,8 +24,9 @@ pub(crate) struct Arguments {
     keys: usize,
 }
 
-/// The tests that measure: a cluster as agents see it, and a node as KMIP clients do, beside PyKMIP's server.
-const MEASURED: [&str; 2] = ["faults", "kmip"];
+/// The programs and tests that measure: a cluster as agents see it, and a node as KMIP clients do, beside PyKMIP's
+/// server.
+const MEASURED: [(&str, &str); 2] = [("faults", "bench::measure"), ("it", "kmip::bench::measure")];
 
 /// One value, with the place at which it was said: the page keeps that order.
 type Values = BTreeMap<String, (usize, Vec<String>)>;
@@ -36,7 +37,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let mut values = Values::new();
     for round in 0..arguments.rounds {
         println!("round {} of {}", round + 1, arguments.rounds);
-        let said = MEASURED.map(|test| measure(root, test, arguments.keys));
+        let said = MEASURED.map(|(program, test)| measure(root, program, test, arguments.keys));
         take(&mut values, &said.into_iter().collect::<Result<String>>()?);
     }
     ensure!(!values.is_empty(), "nothing was measured");
@@ -58,7 +59,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(root: &Path, test: &str, keys: usize) -> Result<String> {
+fn measure(root: &Path, program: &str, test: &str, keys: usize) -> Result<String> {
     let cargo = || {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root);
@@ -71,8 +72,8 @@ fn measure(root: &Path, test: &str, keys: usize) -> Result<String> {
     ensure!(status.success(), "{build:?}: {status}");
     let mut command = cargo();
     command.env("CAPSTAN_KEYS", keys.to_string());
-    command.args(["test", "--quiet", "--release", "--locked", "--package", "capstan-keyd", "--test", test, "--"]);
-    command.args(["--ignored", "--exact", "--nocapture", "bench::measure"]);
+    command.args(["test", "--quiet", "--release", "--locked", "--package", "capstan-keyd", "--test", program, "--"]);
+    command.args(["--ignored", "--exact", "--nocapture", test]);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("run {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

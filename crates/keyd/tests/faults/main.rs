@@ -13,6 +13,8 @@
 //! (`officers`); and the audit logs are whole and hold every key that was given out. Every fifth round ends with
 //! nothing running, and starts everything in the next of all orders. Without the right to make network namespaces
 //! nothing is cut, without that to mount no disk fills, and without a C compiler no clock jumps.
+//!
+//! A program of its own: `CAPSTAN_ROUNDS` would else reach the other tests of the node.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -193,8 +193,8 @@ async fn the_journal_of_a_removed_node_is_taken_in_from_a_copy() {
         until("the pool is set aside", || a.view(|view| view.ledger().pool(&name("c")).next().is_none())).await;
         let set_aside = Path::recovered(&alone).to_string();
         assert!(a.view(|view| view.ledger().other(&set_aside).is_some()));
-        // A drive has named it meanwhile, with a barcode that was read wrongly: the node's own journal knows better, of its
-        // group as well.
+        // A drive has named it meanwhile, with a barcode that was read wrongly: the node's own journal knows better, of
+        // its group as well.
         claimed(&a, "A00008", alone).await;
         assert_eq!(a.view(|view| view.ledger().realm().unit(&volume("A00008")).unwrap().keys.len()), 1);
         for round in 1..=2 {

@@ -10,7 +10,7 @@
 //! A thread that stands by looks every few milliseconds whether the receiver lies unused, and takes it; so a long
 //! command does not make the session deaf. It is called at once when commands for several logical units are under way.
 //! The usual way (one thread receives, another runs) was measured too: a wake-up for every command left 0.8 to 0.9 of a
-//! bare socket's rate at blocks of 256 KiB, this way leaves all of it (`tests/iscsi_rate.rs`).
+//! bare socket's rate at blocks of 256 KiB, this way leaves all of it (`tests/it/iscsi_rate.rs`).
 //!
 //! Locks, in the order in which they may be taken together: `state` alone; `sender` alone. No lock is held while a
 //! command runs. Writing to a peer that does not read holds `sender` until the send time-out ends the connection.

@@ -1,0 +1,160 @@
+//! Every byte of a small volume flipped, one at a time, and every length it can be cut to: the exact data, or an error
+//! that names the volume; never wrong data, never a panic. `tests/damage_sweep.py` does the same to the whole program,
+//! and swaps and replays blocks besides.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use capstan_director::{Config, Level, Place, RestoreReport, Site};
+use capstan_format::{Algorithm, ObjectId, Volser};
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
+
+use crate::place::{Bench, noise, small};
+
+/// A file, or a directory.
+type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// What a damage did.
+#[derive(Debug, Default)]
+struct Tally {
+    exact: u32,
+    refused: u32,
+}
+
+/// One state directory with one small object, and a hand on its first volume.
+struct Patient {
+    bench: Bench,
+    site: Site,
+    object: ObjectId,
+    volser: Volser,
+    cartridge: PathBuf,
+    content: Vec<u8>,
+    source: Tree,
+}
+
+fn read_tree(top: &Path) -> Tree {
+    let mut found = Tree::new();
+    let mut left = vec![top.to_owned()];
+    while let Some(at) = left.pop() {
+        let Ok(entries) = fs::read_dir(&at) else { continue };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            if path.is_dir() {
+                left.push(path);
+                found.insert(name, None);
+            } else {
+                found.insert(name, Some(fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+impl Patient {
+    /// Blocks of more than one file, and files of more than one block.
+    fn new(encryption: Option<Algorithm>, copies: u8) -> Self {
+        let mut config: Config = small();
+        config.data.block_kib = 4;
+        let bench = Bench::new(config);
+        fs::create_dir(bench.source().join("empty")).unwrap();
+        fs::write(bench.source().join("line"), "a line of text\n".repeat(3)).unwrap();
+        fs::write(bench.source().join("noise"), noise(5, 9000)).unwrap();
+        fs::write(bench.source().join("nothing"), "").unwrap();
+        let site = bench.site();
+        site.add_pool("small", encryption, None).unwrap();
+        let mut request = bench.request(Level::Full);
+        (request.pool, request.copies, request.connections) = ("small".to_owned(), copies, 1);
+        bench.backup(&request).unwrap();
+        let object = bench.objects()[0].id;
+        let volser = site.catalog().copies(object).unwrap()[0].volumes[0].clone();
+        let cartridge = bench.cartridge(volser.as_str());
+        let content = fs::read(&cartridge).unwrap();
+        let source = read_tree(&bench.source());
+        Self { bench, site, object, volser, cartridge, content, source }
+    }
+
+    fn restore(&self, to: &Path) -> Result<RestoreReport, capstan_director::DirectorError> {
+        let plan = self.site.plan_restore(&[Place { object: self.object, paths: Vec::new() }])?;
+        self.site.restore(&plan, to, &ExtractOptions::default(), &RestoreWatch::default())
+    }
+
+    /// Restores from the damaged volume, and judges what came of it.
+    fn suffer(&self, what: &str, damaged: &[u8], twin: bool, tally: &mut Tally) {
+        fs::write(&self.cartridge, damaged).unwrap();
+        // What is on record as damaged would be passed over: each damage is met as if it were the first.
+        self.bench.sql("DELETE FROM damage");
+        let to = self.bench.path("restored");
+        let _ = fs::remove_dir_all(&to);
+        let ended = self.restore(&to);
+        let found = read_tree(&to.join(self.bench.source().strip_prefix("/").unwrap()));
+        for (name, content) in found.iter().filter_map(|(name, content)| Some((name, content.as_ref()?))) {
+            // A file is right, or was begun and not finished.
+            let wanted =
+                self.source.get(name).and_then(Option::as_ref).unwrap_or_else(|| panic!("{what}: made {name:?}"));
+            assert!(wanted.starts_with(content), "{what}: wrong data in {name:?}");
+        }
+        let reasons = match &ended {
+            Ok(report) if report.is_whole() => {
+                assert_eq!(found, self.source, "{what}: said to be whole");
+                tally.exact += 1;
+                return;
+            }
+            Ok(report) => {
+                for file in &report.failed {
+                    let path = String::from_utf8_lossy(&file.path);
+                    assert!(
+                        self.source.keys().any(|name| path.ends_with(name.to_str().unwrap()))
+                            || path.ends_with("source")
+                    );
+                }
+                let lost = report.lost.iter().map(|damage| format!("{damage:?}"));
+                lost.chain(report.failed.iter().map(|file| file.reason.clone())).collect::<Vec<_>>().join("\n")
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(!twin, "{what}: the other copy is whole: {reasons}");
+        assert!(reasons.contains(self.volser.as_str()), "{what}: the volume is not named: {reasons}");
+        tally.refused += 1;
+    }
+
+    /// Every byte and every length; `step` takes fewer.
+    fn sweep(&self, step: usize, twin: bool) -> Tally {
+        let mut tally = Tally::default();
+        let mut damaged = self.content.clone();
+        for at in (0..self.content.len()).step_by(step) {
+            let bit = 1 << (at / step % 8);
+            damaged[at] ^= bit;
+            self.suffer(&format!("bit {bit:#x} of byte {at}"), &damaged, twin, &mut tally);
+            damaged[at] ^= bit;
+        }
+        for len in (0..self.content.len()).step_by(step) {
+            self.suffer(&format!("cut to {len}"), &self.content[..len], twin, &mut tally);
+        }
+        self.suffer("as it was", &self.content, twin, &mut tally);
+        println!("{} bytes, every {step}: {tally:?}", self.content.len());
+        assert!(tally.exact > 0);
+        tally
+    }
+}
+
+/// How many bytes are passed over: none with `CAPSTAN_EVERY=1`, which takes minutes.
+fn step() -> usize {
+    std::env::var("CAPSTAN_EVERY").map_or(17, |text| text.parse().unwrap())
+}
+
+#[test]
+fn every_damage_to_an_encrypted_volume_is_seen() {
+    assert!(Patient::new(Some(Algorithm::Aes256Gcm), 1).sweep(step(), false).refused > 0);
+}
+
+#[test]
+fn every_damage_to_a_plain_volume_is_seen() {
+    assert!(Patient::new(None, 1).sweep(step(), false).refused > 0);
+}
+
+#[test]
+fn the_exact_data_come_from_the_twin_whatever_happens_to_a_volume() {
+    assert_eq!(Patient::new(Some(Algorithm::Aes256Gcm), 2).sweep(step(), true).refused, 0);
+}

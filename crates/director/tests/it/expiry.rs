@@ -1,0 +1,97 @@
+//! Expiry carried out: what was shown and is still so, and what can be taken back.
+
+use capstan_catalog::{GoneSource, Object, Promise, VolumeState};
+use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss};
+use capstan_format::ObjectId;
+
+use crate::place::{Bench, small};
+
+fn names(objects: &[ObjectId]) -> ExpiryRequest {
+    ExpiryRequest { named: objects.to_vec(), ..ExpiryRequest::default() }
+}
+
+fn with_gone(object: &Object, request: ExpiryRequest) -> ExpiryRequest {
+    let gone = vec![GoneSource { source: object.source.clone(), client: object.client.clone() }];
+    ExpiryRequest { gone, ..request }
+}
+
+#[test]
+fn no_more_is_forgotten_than_was_shown_and_nothing_that_became_a_base() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let objects = bench.objects();
+    let [second, first] = &objects[..] else { panic!("two objects") };
+    // Its retention has ended, as has that of the other; that one is the last of its source.
+    bench.sql("UPDATE objects SET expires_ns = started_ns + 1");
+    let shown = bench.site().plan_expiry(&ExpiryRequest::default()).unwrap();
+    assert_eq!(shown.forget, [bench.objects()[1].clone()]);
+    bench.fill("b", 3, 1000);
+    bench.backup(&bench.request(Level::Incremental)).unwrap();
+    bench.sql("UPDATE objects SET expires_ns = started_ns + 1");
+    let third = bench.objects()[0].clone();
+    assert_eq!(third.base, Some(second.id));
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    // Now four could go or stay by other reasons; what was shown is one.
+    let done = bench.site().expire(&shown, &ExpiryRequest::default()).unwrap();
+    assert_eq!(done.forget.iter().map(|object| object.id).collect::<Vec<_>>(), [first.id]);
+    // What was shown as free to go has become a base.
+    let shown = bench.site().plan_expiry(&names(&[third.id])).unwrap();
+    bench.sql(&format!(
+        "UPDATE objects SET base = x'{}' WHERE base IS NULL AND object > x'{}'",
+        hex(third.id),
+        hex(third.id)
+    ));
+    match bench.site().expire(&shown, &names(&[third.id])) {
+        Err(DirectorError::ObjectKept { object, .. }) => assert_eq!(object, third.id),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.objects().len(), 3);
+}
+
+fn hex(object: ObjectId) -> String {
+    object.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn what_expired_is_taken_back_as_it_was_while_a_copy_of_it_is_left() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 100_000);
+    bench.backup(&BackupRequest { copies: 2, ..bench.request(Level::Full) }).unwrap();
+    bench.fill("b", 3, 100_000);
+    bench.backup(&BackupRequest { copies: 2, ..bench.request(Level::Incremental) }).unwrap();
+    let objects = bench.objects();
+    let [incremental, full] = &objects[..] else { panic!("two objects") };
+    let before = bench.dump();
+    let request = with_gone(full, names(&[full.id, incremental.id]));
+    let forget = || {
+        let plan = bench.site().plan_expiry(&request).unwrap();
+        let done = bench.site().expire(&plan, &request).unwrap();
+        assert_eq!((done.forget.len(), done.frees.len()), (2, 2));
+        assert!(bench.objects().is_empty());
+        done.frees
+    };
+    let volumes = forget();
+    // One is named, and what it stands on comes along.
+    let back = bench.site().unexpire(&[incremental.id]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len(), back.volumes.len()), (2, 0, 2));
+    assert_eq!(bench.dump(), before);
+    let states = bench.site().catalog().volumes().unwrap().into_iter().map(|volume| volume.state);
+    assert!(states.eq([VolumeState::Filling, VolumeState::Filling]));
+    bench.assert_restores(incremental, "back");
+
+    forget();
+    // A volume that holds nothing living is labelled without force, and nothing living lost a copy.
+    let label = |at: usize| bench.site().label(&volumes[at], None, None, Loss::Refuse, Promise::Keep).unwrap();
+    assert!(label(0).copies.is_empty());
+    let back = bench.site().unexpire(&[]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len()), (2, 0), "the last run's");
+    bench.assert_restores(incremental, "from the other copy");
+
+    let plan = bench.site().plan_expiry(&request).unwrap();
+    bench.site().expire(&plan, &request).unwrap();
+    label(1);
+    let back = bench.site().unexpire(&[]).unwrap();
+    assert_eq!((back.objects.len(), back.lost.len()), (0, 2), "of none of them anything is left");
+}

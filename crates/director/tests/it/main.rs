@@ -1,0 +1,22 @@
+//! Sites from outside: what they keep, find again, mend and refuse, on virtual libraries.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod base;
+mod by_hand;
+mod catch_up;
+mod damage;
+mod expiry;
+mod golden;
+mod hostile_volume;
+mod key_cluster;
+mod main_path;
+mod order;
+mod over_sockets;
+mod overwriting;
+mod place;
+mod progress;
+mod remembered;
+mod repair;
+mod several_jobs;
+mod several_keys;
+mod unread;

@@ -1,0 +1,98 @@
+//! What an operator may write over, and what not.
+
+use std::fs;
+
+use capstan_catalog::{Promise, VolumeState};
+use capstan_director::{DirectorError, Level, Loss};
+use capstan_format::Volser;
+use capstan_tape::{Tab, VirtualLibrary};
+
+use crate::place::{Bench, small};
+
+fn volser(name: &str) -> Volser {
+    Volser::new(name).unwrap()
+}
+
+fn with_twins() -> Bench {
+    let bench = Bench::new(small());
+    bench.fill("a", 5, 150_000);
+    let mut request = bench.request(Level::Full);
+    request.copies = 2;
+    bench.backup(&request).unwrap();
+    bench
+}
+
+/// A twin whose key was destroyed, or that had been found cut short, counted as the copy that was left, so the one that
+/// could still be read was erased without a word.
+#[test]
+fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
+    for unreadable in ["key_destroyed_ns = 1", "state = 4"] {
+        let bench = with_twins();
+        let object = bench.objects()[0].id;
+        let copies = bench.site().catalog().copies(object).unwrap();
+        let (first, second) = (&copies[0].volumes[0], &copies[1].volumes[0]);
+        bench.sql(&format!("UPDATE volumes SET {unreadable} WHERE volser = '{first}'"));
+        let site = bench.site();
+        let erased = site.erase(second, Loss::Refuse, Promise::Keep);
+        assert!(matches!(erased, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{erased:?}");
+        let labelled = site.label(second, Some("default"), None, Loss::Refuse, Promise::Keep);
+        assert!(matches!(labelled, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{labelled:?}");
+        assert!(site.erase(first, Loss::Refuse, Promise::Keep).unwrap().last.is_empty());
+    }
+}
+
+/// A second cartridge of the same barcode was made for a volume that had been taken out, and only then did the catalog
+/// refuse.
+#[test]
+fn a_volume_that_was_taken_out_keeps_its_barcode() {
+    let bench = with_twins();
+    fs::rename(bench.cartridge("A00001"), bench.path("away")).unwrap();
+    for loss in [Loss::Refuse, Loss::Accept] {
+        let labelled = bench.site().label(&volser("A00001"), Some("default"), None, loss, Promise::Keep);
+        assert!(matches!(labelled, Err(DirectorError::Changer(_))), "{labelled:?}");
+        assert!(!bench.cartridge("A00001").exists());
+    }
+    fs::rename(bench.path("away"), bench.cartridge("A00001")).unwrap();
+    bench.assert_restores(&bench.objects()[0], "out");
+}
+
+fn slide(bench: &Bench, name: &str, tab: Tab) {
+    VirtualLibrary::open(bench.path("state/library"), 4).unwrap().slide_tab(&volser(name), tab).unwrap();
+}
+
+/// The catalog forgot what was on the volume, and then the drive refused to write.
+#[test]
+fn what_is_on_a_write_protected_volume_is_not_forgotten() {
+    let bench = with_twins();
+    let before = bench.dump();
+    slide(&bench, "A00001", Tab::Protected);
+    let erased = bench.site().erase(&volser("A00001"), Loss::Accept, Promise::Keep);
+    assert!(matches!(erased, Err(DirectorError::Volume { .. })), "{erased:?}");
+    let labelled = bench.site().label(&volser("A00001"), None, None, Loss::Accept, Promise::Keep);
+    assert!(matches!(labelled, Err(DirectorError::Volume { .. })), "{labelled:?}");
+    assert_eq!(bench.dump(), before);
+}
+
+/// A volume whose tab had been slid was suspect from the next backup on, and no tab brought it back.
+#[test]
+fn a_write_protected_volume_is_passed_over_and_taken_again() {
+    let bench = with_twins();
+    let latest = || bench.site().catalog().copies(bench.objects()[0].id).unwrap()[0].volumes.clone();
+    let first = latest().remove(0);
+    slide(&bench, first.as_str(), Tab::Protected);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(bench.site().catalog().volume(&first).unwrap().unwrap().state, VolumeState::Filling);
+    assert!(!latest().contains(&first));
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("write-protected")));
+    slide(&bench, first.as_str(), Tab::Writable);
+    slide(&bench, latest()[0].as_str(), Tab::Protected);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(latest(), [first]);
+    // One that is still to be labelled is passed over as well.
+    bench.site().label(&volser("B00001"), None, None, Loss::Refuse, Promise::Keep).unwrap();
+    for name in ["B00001", latest()[0].as_str()] {
+        slide(&bench, name, Tab::Protected);
+    }
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(!latest().contains(&volser("B00001")));
+}

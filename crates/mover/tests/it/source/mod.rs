@@ -1,0 +1,11 @@
+//! Sources against the world: streams are given to GNU tar, bsdtar and another tar reader, and compared with what they
+//! came from.
+
+mod collect;
+mod encode;
+
+mod image;
+mod incremental;
+mod metadata;
+mod racing;
+mod tree;

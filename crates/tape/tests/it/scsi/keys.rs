@@ -1,0 +1,179 @@
+//! Keys: none is trusted before the drive has named it, and none is used after the drive may have lost it.
+
+use capstan_format::{Algorithm, KeyTag};
+use capstan_tape::hardware::{DriveCompression, ScsiDrive};
+use capstan_tape::scsi::SenseKey;
+use capstan_tape::{Drive, DriveError, DriveKey, EncryptionState, ReadOutcome};
+
+use super::script::{KeyState, Leap, Script, Upset, sense};
+
+fn drive(blocks: u64, on_tape: &[u8]) -> (Script, ScsiDrive<Script>) {
+    let script = Script::new();
+    {
+        let mut bench = script.bench();
+        bench.end = blocks;
+        bench.key = Some(KeyState::default());
+        bench.on_tape = on_tape.to_vec();
+    }
+    let drive = ScsiDrive::open(script.clone(), "drive-0", DriveCompression::Off).unwrap();
+    let mut drive = drive.with_clock(Box::new(Leap(0.0)));
+    drive.load().unwrap();
+    (script, drive)
+}
+
+fn key(number: u8) -> Option<DriveKey> {
+    Some(DriveKey { tag: KeyTag([number; 16]), algorithm: Algorithm::Aes256Gcm, key: [0x5a; 32] })
+}
+
+#[test]
+fn a_key_that_the_drive_does_not_name_is_not_trusted() {
+    let (script, mut drive) = drive(0, &[]);
+    assert!(drive.identity().encrypts);
+    script.bench().key = Some(KeyState { is_deaf: true, ..KeyState::default() });
+    let refused = drive.set_key(key(1)).unwrap_err();
+    assert!(matches!(refused, DriveError::KeyNotTaken { .. }), "{refused:?}");
+
+    script.bench().key = Some(KeyState::default());
+    let ccm = DriveKey { algorithm: Algorithm::Aes256Ccm, ..key(1).unwrap() };
+    let missing = drive.set_key(Some(ccm)).unwrap_err();
+    assert!(missing.to_string().contains("has no AES-256-CCM: take a key for AES-256-GCM"), "{missing}");
+}
+
+/// A session that ended in the middle, or another host: the next one's plain blocks must not be encrypted with that
+/// key.
+#[test]
+fn a_key_that_was_left_behind_is_cleared_by_the_load() {
+    let (script, mut drive) = drive(0, &[]);
+    script.bench().key = Some(KeyState { modes: (2, 2), instance: 5, data: vec![9; 16], is_deaf: false });
+    drive.load().unwrap();
+    assert_eq!(script.bench().key.as_ref().unwrap().modes, (0, 0));
+    // A plain pool's volume is labelled and written without a key, and the page that says so names a cipher that the
+    // drive lists.
+    drive.set_key(None).unwrap();
+    drive.write_block(b"zero").unwrap();
+    // One that cannot be cleared is a key manager's.
+    script.bench().key.as_mut().unwrap().modes = (2, 2);
+    script.bench().upset(0xb5, Upset::Check(sense(SenseKey::IllegalRequest, 0x74, 0x21)));
+    drive.load().unwrap();
+    assert!(!drive.identity().encrypts);
+    assert!(matches!(drive.set_key(key(1)), Err(DriveError::KeysFromElsewhere { .. })));
+}
+
+#[test]
+fn after_a_reset_nothing_is_written_until_the_key_is_loaded_again() {
+    let (script, mut drive) = drive(0, &[]);
+    drive.set_key(key(1)).unwrap();
+    drive.write_block(b"zero").unwrap();
+    script.bench().on_tape = vec![1; 16];
+    script.bench().attentions.push_back(sense(SenseKey::UnitAttention, 0x29, 0x00));
+    script.bench().key.as_mut().unwrap().modes = (0, 0);
+    assert!(matches!(drive.write_block(b"one"), Err(DriveError::Reset { .. })));
+    drive.locate(1).unwrap();
+    let refused = drive.write_block(b"one").unwrap_err();
+    assert!(matches!(refused, DriveError::Reset { .. }), "in plain: {refused:?}");
+    drive.set_key(key(1)).unwrap();
+    drive.write_block(b"one").unwrap();
+    assert_eq!(script.bench().writes, [0, 1]);
+    assert_eq!(script.bench().key.as_ref().unwrap().modes, (2, 2));
+}
+
+/// Somebody else was there and the tape stands where it stood, but the key is another's, or gone.
+#[test]
+fn a_key_that_was_changed_by_somebody_else_is_not_written_with() {
+    let (script, mut drive) = drive(0, &[]);
+    drive.set_key(key(1)).unwrap();
+    drive.write_block(b"zero").unwrap();
+    {
+        let mut bench = script.bench();
+        bench.seen = bench.seen.map(|seen| seen + 1);
+        bench.key.as_mut().unwrap().instance += 1;
+    }
+    let refused = drive.write_block(b"one").unwrap_err();
+    assert!(matches!(refused, DriveError::KeyLost { .. }), "{refused:?}");
+    assert!(matches!(drive.write_block(b"one"), Err(DriveError::Reset { .. })));
+
+    // The same without a key, where somebody has put one in.
+    let (script, mut drive) = self::drive(0, &[]);
+    drive.write_block(b"zero").unwrap();
+    {
+        let mut bench = script.bench();
+        bench.seen = bench.seen.map(|seen| seen + 1);
+        bench.key.as_mut().unwrap().modes = (2, 2);
+    }
+    let refused = drive.write_block(b"one").unwrap_err();
+    assert!(matches!(refused, DriveError::KeyLost { .. }), "{refused:?}");
+    assert_eq!(script.bench().writes, [0]);
+}
+
+#[test]
+fn a_block_names_the_key_that_it_needs() {
+    let (script, mut drive) = drive(3, &[7; 16]);
+    let encrypted = EncryptionState::Encrypted { algorithm: Algorithm::Aes256Gcm, tag: KeyTag([7; 16]) };
+    assert_eq!(drive.medium().unwrap().encryption, encrypted);
+    script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x01)));
+    let without = drive.read_block(&mut [0; 100]).unwrap_err();
+    let told = matches!(&without, DriveError::NoKey { lbn: 0, tag, .. } if *tag == KeyTag([7; 16]));
+    assert!(told, "{without:?}");
+    drive.set_key(key(2)).unwrap();
+    // A drive that has moved over what it could not decrypt is brought back.
+    script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x03)));
+    script.bench().at = 1;
+    let mut buffer = [0xee; 100];
+    let wrong = drive.read_block(&mut buffer).unwrap_err();
+    let told = matches!(&wrong, DriveError::WrongKey { needed, loaded, .. }
+        if (*needed, *loaded) == (KeyTag([7; 16]), KeyTag([2; 16])));
+    assert!(told, "{wrong:?}");
+    assert_eq!(buffer, [0; 100], "nothing may come out without the key");
+    assert_eq!(drive.position().unwrap().lbn, 0);
+    drive.locate(3).unwrap();
+    drive.set_key(None).unwrap();
+    let append = drive.write_block(b"three").unwrap_err();
+    assert!(matches!(append, DriveError::MixedEncryption { .. }), "{append:?}");
+    // A further key on the same volume: the medium's first one stays what it is.
+    drive.set_key(key(2)).unwrap();
+    drive.write_block(b"three").unwrap();
+    assert_eq!(script.bench().writes, [3]);
+    assert_eq!(drive.medium().unwrap().encryption, encrypted);
+
+    drive.set_key(key(7)).unwrap();
+    drive.locate(0).unwrap();
+    script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x04)));
+    let altered = drive.read_block(&mut buffer).unwrap_err();
+    assert!(matches!(altered, DriveError::Integrity { lbn: 0 }), "{altered:?}");
+    assert_eq!(drive.position().unwrap().lbn, 1);
+    script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x02)));
+    let foisted = drive.read_block(&mut buffer).unwrap_err();
+    assert!(matches!(foisted, DriveError::PlainBlock { lbn: 1 }), "no tag failed: {foisted:?}");
+}
+
+/// A drive that decrypts refuses plain blocks. On a plain volume the key is taken out to read, and is back before it is
+/// needed.
+#[test]
+fn a_plain_volume_is_read_with_a_key_at_hand_and_overwritten_with_it() {
+    let (script, mut drive) = drive(3, &[]);
+    drive.set_key(key(1)).unwrap();
+    script.bench().upset(0x08, Upset::Check(sense(SenseKey::DataProtect, 0x74, 0x02)));
+    assert_eq!(drive.read_block(&mut [0; 100]).unwrap(), ReadOutcome::Block(100));
+    assert_eq!(script.bench().key.as_ref().unwrap().modes, (0, 0));
+    let mixed = drive.write_block(b"one").unwrap_err();
+    assert!(matches!(mixed, DriveError::MixedEncryption { .. }), "{mixed:?}");
+    drive.locate(0).unwrap();
+    drive.write_block(b"zero").unwrap();
+    assert_eq!(script.bench().key.as_ref().unwrap().modes, (2, 2));
+    let encrypted = EncryptionState::Encrypted { algorithm: Algorithm::Aes256Gcm, tag: KeyTag([1; 16]) };
+    assert_eq!(drive.medium().unwrap().encryption, encrypted);
+}
+
+/// A drive that says it encrypts and does not: found at the first flush, by what stands on the tape.
+#[test]
+fn the_first_block_is_looked_at_on_the_tape() {
+    for (on_tape, is_told) in [(&[][..], true), (&[8; 16][..], false), (&[1; 16][..], false)] {
+        let (script, mut drive) = drive(0, &[]);
+        drive.set_key(key(1)).unwrap();
+        drive.write_block(b"zero").unwrap();
+        script.bench().on_tape = on_tape.to_vec();
+        let flushed = drive.write_filemarks(1, capstan_tape::Flush::Synchronous);
+        assert_eq!(matches!(flushed, Err(DriveError::KeyNotTaken { .. })), is_told, "{on_tape:?}: {flushed:?}");
+        assert_eq!(drive.position().unwrap().lbn, 2);
+    }
+}
