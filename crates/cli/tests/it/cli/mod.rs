@@ -344,7 +344,7 @@ fn what_comes_back_older_than_asked_is_named_and_ends_with_3() {
     ended(&bench.held_to_modes(&args).output().unwrap(), &args, 3);
 
     let place = format!("home:{}", letter.display());
-    let older = "letters/ada.txt: could not be read when it was last backed up";
+    let older = "letters/ada.txt: could not be read by the last backup";
     assert_eq!(bench.done(&["cat", &place], 3), "dear Ada\n");
     assert!(bench.said(&["cat", &place], 3).contains(older));
     assert_eq!(bench.json(&["restore", "home", "--dry-run"])["older"].as_array().unwrap().len(), 1);

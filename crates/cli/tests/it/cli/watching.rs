@@ -171,6 +171,6 @@ fn a_source_that_its_last_run_did_not_back_up_asks_for_attention() {
     let said = bench.said(&["history", "hmoe"], 0);
     assert_eq!(said, "", "a run names it, though nothing else does");
     let said = bench.said(&["history", "secnod"], 1);
-    assert!(said.contains("no job, source or volume either (did you mean ") && said.contains("second?)"), "{said}");
+    assert!(said.contains("is not a run, job, source or volume (did you mean ") && said.contains("second?)"), "{said}");
     assert!(bench.said(&["history", "A00001"], 0).contains("no run names \"A00001\""));
 }
