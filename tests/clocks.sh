@@ -145,7 +145,7 @@ sed -n 's/^to forget: //p' "$scratch/done" >"$scratch/did"
 # The first chain of five, and one more incremental of the full one that was too young.
 check 'the dry run and the run agree' diff "$scratch/would" "$scratch/did"
 check 'a chain that has ended goes as a whole' [ "$(wc -l <"$scratch/did")" -eq 6 ]
-check 'and how long it can be taken back is said' grep -q 'as long as none of the volumes' "$scratch/done"
+check 'and how long it can be taken back is said' grep -q 'until one of their volumes is relabelled' "$scratch/done"
 check 'nothing of it is found' nothing on "$then" find 'day-02'
 check 'it is taken back' prints '6 objects taken back' on "$then" expire --undo
 check 'and found' prints 'day-02' on "$then" find 'day-02'
