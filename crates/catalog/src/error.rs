@@ -53,8 +53,8 @@ pub enum CatalogError {
     },
     /// Host: no connection to the database, or it was lost.
     #[error(
-        "the catalog's database {database} cannot be reached: start it, or find out why it does not answer, then run again; what was \
-             reported as recorded is safe"
+        "the catalog's database {database} cannot be reached: start it, or find out why it does not answer, then run \
+             again; what was reported as recorded is safe"
     )]
     Unreachable {
         /// The database, without a password.
