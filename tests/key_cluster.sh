@@ -81,6 +81,14 @@ check 'what a lost mover would expose is told' prints A00001 as kim exposure --a
 check 'a machine does not list groups' exits 2 capstan keys groups
 check 'and says who does' prints 'as whom' capstan keys groups
 asks() { capstan keys --identity "$scratch/kim.pem" "$@"; }
+# Where there is no keyd: neither beside it nor in PATH.
+alone() {
+    mkdir -p "$scratch/alone" && cp "$CAPSTAN_BIN" "$scratch/alone/capstan" &&
+        PATH=/nowhere "$scratch/alone/capstan" keys --identity "$scratch/kim.pem" "$@"
+}
+check 'a person asks where no keyd is installed' prints default alone groups
+# shellcheck disable=SC2016 # words that are looked for
+check 'and is told where the files of a node are read' prints 'run `keyd audit verify`' alone audit verify
 check 'a person makes a policy' asks policies add brief --encrypt-for 1d --no-export
 check 'and a group' asks groups add brief --policy brief
 check 'which is listed' prints brief asks groups

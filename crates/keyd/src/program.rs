@@ -1,39 +1,33 @@
 //! The command line of `keyd`.
 
 mod arguments;
+mod audit;
 mod backups;
 mod clients;
 mod command_line;
+mod custodians;
 mod founding;
 mod log;
 mod node;
-mod people;
 mod recovery;
-mod secrets;
+mod root;
 mod status;
 
 use std::process::ExitCode;
 
 use capstan_keys::Argon2Cost;
+use capstan_officer::{Completeness, Sealing, said};
 use clap::Parser;
 
 use command_line::{Command, Keyd};
-
-/// How something ended that did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Whole,
-    /// Something was left out, and was named.
-    InPart,
-}
 
 /// Runs what the command line says: 0 if it was done, 1 if not, 2 if the command line makes no sense, 3 if something
 /// was left out. Each passphrase that somebody makes up for a share or an export costs whoever guesses it that much.
 pub fn main(cost: Argon2Cost) -> ExitCode {
     let keyd = Keyd::parse();
     match run(keyd.command, cost) {
-        Ok(Ended::Whole) => ExitCode::SUCCESS,
-        Ok(Ended::InPart) => ExitCode::from(3),
+        Ok(Completeness::Whole) => ExitCode::SUCCESS,
+        Ok(Completeness::InPart) => ExitCode::from(3),
         Err(error) => {
             eprintln!("keyd: {}", said(&error));
             ExitCode::FAILURE
@@ -41,9 +35,9 @@ pub fn main(cost: Argon2Cost) -> ExitCode {
     }
 }
 
-fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Ended> {
+fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Completeness> {
     match command {
-        Command::People(asked) => return people::run(asked, cost),
+        Command::People(asked) => return asked.run(Sealing { cost, passphrase: None }),
         Command::Found(found) => founding::found(&found, cost),
         Command::Join(join) => founding::join(&join),
         Command::Run(run) => node::run(&run, cost),
@@ -54,23 +48,32 @@ fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Ended> {
         Command::Lock(asking) => clients::lock(&asking),
         Command::Status(status) => status::status(&status),
         Command::Backup(backup) => backups::backup(&backup),
-        Command::Backups(backups) => backups::backups(&backups),
+        Command::Backups(backups) => backups::backups(backups),
         Command::Restore(restore) => recovery::restore(&restore, cost),
         Command::Prove(prove) => recovery::prove(&prove),
         Command::Certify(certify) => recovery::certify(&certify),
-        Command::CoreBackup(backup) => people::core_backup(&backup),
+        Command::CoreBackup(backup) => custodians::core_backup(&backup),
+        Command::Root(asked) => root::root(asked, cost),
+        Command::Audit(audit) => audit::audit(audit),
     }
-    .map(|()| Ended::Whole)
+    .map(|()| Completeness::Whole)
 }
 
-/// An error with its causes, each said once.
-fn said(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::authority::Act;
+
+    #[test]
+    fn requests_are_found_again_by_what_nodes_call_their_acts() {
+        assert_eq!(capstan_officer::EXPORT_KEYS, Act::ExportKeys.name());
+        assert_eq!(capstan_officer::IMPORT_KEYS, Act::ImportKeys.name());
     }
-    text
+
+    #[test]
+    fn every_command_is_well_formed() {
+        Keyd::command().debug_assert();
+    }
 }

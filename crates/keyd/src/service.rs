@@ -68,8 +68,8 @@ use crate::root::SealedRoot;
 use crate::state::View;
 
 pub use backups::{
-    AskCoreBackup, BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, CoreBackupMade, CoreBackupRecord,
-    Custodian, MakeCoreBackup, RestoreError, Restored, Restoring, Source, check_stored, digest_of, restore,
+    AskCoreBackup, BackupKept, BackupMade, BackupPart, CoreBackupMade, CoreBackupRecord, Custodian, MakeCoreBackup,
+    RestoreError, Restored, Restoring, Source, check_stored, restore,
 };
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};

@@ -5,6 +5,7 @@
 //! binary is base64, identifiers are hexadecimal, times are RFC 3339. A field that is not known is passed over, so that
 //! nodes of two versions get on.
 
+mod backups;
 mod base64_text;
 mod certificates;
 mod hand_over;
@@ -18,6 +19,7 @@ mod problem;
 mod text;
 mod transfer;
 
+pub use backups::{BackupRecord, BackupState};
 pub use base64_text::Base64;
 pub use certificates::{
     BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,

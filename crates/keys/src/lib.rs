@@ -50,6 +50,7 @@ mod envelope;
 mod error;
 mod export;
 mod fields;
+mod file_digest;
 mod header;
 mod holdings;
 mod import;
@@ -71,6 +72,7 @@ pub use export::{
     ExportKey, ExportPart, ExportReader, ExportWriter, ExportedKey, KeyExport, open_records, records_of, seal_export,
     wrap_for_export,
 };
+pub use file_digest::file_digest;
 pub use header::{SlotRecord, StoreHeader};
 pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
 pub use import::{ImportOutcome, ImportedKey};

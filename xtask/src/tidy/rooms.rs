@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 14] = [
+const ROOMS: [Room; 15] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -54,19 +54,26 @@ const ROOMS: [Room; 14] = [
         below: &["capstan-format", "capstan-keys"],
         banned: &["anyhow", "clap", "indicatif", "rusqlite", "etcd", "kmip"],
     },
+    // People before a terminal: it asks nodes, and has nothing of what a node is.
+    Room {
+        name: "capstan-officer",
+        below: &["capstan-format", "capstan-keys"],
+        banned: &["indicatif", "axum", "tokio", "rusqlite", "etcd", "kmip"],
+    },
     // A node gives out keys and links no tape code.
     Room {
         name: "capstan-keyd",
-        below: &["capstan-format", "capstan-keys", "capstan-kmip", "capstan-service"],
+        below: &["capstan-format", "capstan-keys", "capstan-kmip", "capstan-service", "capstan-officer"],
         banned: &["indicatif"],
     },
     Room {
         name: "capstan-cli",
-        // It acts through the first three, and shows what they say in the words of the rooms below them.
+        // It acts through the first four, and shows what they say in the words of the rooms below them.
         below: &[
             "capstan-director",
             "capstan-lab",
             "capstan-vtl",
+            "capstan-officer",
             "capstan-catalog",
             "capstan-format",
             "capstan-keys",

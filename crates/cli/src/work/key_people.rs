@@ -1,28 +1,27 @@
-//! What people ask of a key cluster with `capstan keys`: handed on to `keyd`, the program for that, under the name that
-//! `--identity` says.
+//! What people ask of a key cluster with `capstan keys`, under the name that `--identity` says.
 //!
 //! This machine's own identity is that of an agent, which may fetch keys and look at those of its volumes; all else
-//! takes a person with a role. There is one program that asks as a person, and it is installed with each node; here it
-//! is found beside this one or in `PATH`. Rejected: to ask from here as well, which would be every command of people
-//! twice.
+//! takes a person with a role. Their commands are those of `keyd`, in the same words; what takes the state directory of
+//! a node is with `keyd` alone.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::ExitCode;
 
 use capstan_director::key_cluster;
+use capstan_keys::Argon2Cost;
 use capstan_keys::cluster::ClusterPlace;
+use capstan_officer::{Completeness, Question, Sealing, said};
 
 use super::key_revocation::named;
 use crate::args::{Approved, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
-use crate::failure::{Failure, WITHOUT_KEY};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::progress::Display;
 use crate::prompt::confirm;
 use crate::secrets::{given_for_export, now_ns};
 
-/// What `keyd` is told for an action that a person asks of a cluster; nothing where a machine asks, or where there is
+/// The words for an action that a person asks of a cluster; nothing where a machine asks, or where there is
 /// nothing to ask.
 pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
     let said = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
@@ -92,46 +91,38 @@ pub(super) fn ask(
     identity: Option<&Path>,
     mut words: Vec<OsString>,
 ) -> Result<ExitCode, Failure> {
+    if let Some(command) = NODE_ONLY.iter().find(|command| words.starts_with(&command.map(OsString::from))) {
+        let command = command.join(" ");
+        return Err(Failure::Usage(format!(
+            "`{command}` reads files of a node, and asks no cluster: run `keyd {command}` on the machine that has them"
+        )));
+    }
     let says = |option: &str| words.iter().any(|word| word.to_string_lossy().starts_with(option));
-    // A log is verified without a node, as nobody.
-    let asks_nobody = words.starts_with(&["audit", "verify"].map(OsString::from)) || says("--help");
-    if identity.is_none() && !says("--identity") && !asks_nobody {
+    if identity.is_none() && !says("--identity") && !says("--help") {
         return Err(Failure::Usage(as_whom(place, &words)));
     }
     if cli.json && !says("--json") {
         words.push("--json".into());
     }
-    let mut keyd = Command::new(keyd());
-    keyd.args(&words);
-    if let Some(identity) = identity {
-        keyd.env("KEYD_IDENTITY", identity);
-    }
-    if std::env::var_os("KEYD_NODE").is_none() {
-        keyd.env("KEYD_NODE", place.nodes.join(","));
-    }
-    // Of an export, typed or set as for a key store; nobody else sees what a pipe holds.
-    let secret = if is_carried_out(&words) { given_for_export() } else { None };
-    if secret.is_some() {
-        keyd.args(["--passphrase-file", "/dev/stdin"]).stdin(Stdio::piped());
-    }
-    let run = || {
-        let mut child = keyd.spawn()?;
-        if let (Some(secret), Some(mut pipe)) = (secret, child.stdin.take()) {
-            // One that has ended without reading it says why.
-            let _ = pipe.write_all(secret.as_bytes());
+    // Of an export, set as for a key store; otherwise it is asked for.
+    let passphrase = if is_carried_out(&words) { given_for_export() } else { None };
+    let question = match Question::parse_words(words, identity, &place.nodes) {
+        Ok(question) => question,
+        Err(told) => {
+            // Whoever reads it may have gone.
+            let _ = told.print();
+            return Ok(u8::try_from(told.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from));
         }
-        child.wait()
     };
-    let status = run().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::Other(
-            "keyd, which asks a key cluster as a person, is neither beside capstan nor in PATH: install it here, or ask on a machine that has it"
-                .to_owned(),
-        ),
-        _ => Failure::because(&error),
-    })?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(code.unwrap_or(WITHOUT_KEY)))
+    match question.run(Sealing { cost: Argon2Cost::default(), passphrase }) {
+        Ok(Completeness::Whole) => Ok(ExitCode::SUCCESS),
+        Ok(Completeness::InPart) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
+        Err(error) => Err(Failure::Other(said(&error))),
+    }
 }
+
+/// What takes the files of a node.
+const NODE_ONLY: [[&str; 2]; 2] = [["audit", "verify"], ["backups", "check"]];
 
 /// Whether keys come or go now, sealed under a passphrase.
 fn is_carried_out(words: &[OsString]) -> bool {
@@ -142,16 +133,10 @@ fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     format!(
         "the keys of this site are kept by a key cluster ({}), which is asked for this by a person with a role, not by a machine: say as \
-         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). It is handed on as `keyd {}`",
+         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). With `keyd`, which takes the same question on any machine, it is `keyd {}`",
         place.nodes.join(", "),
         words.join(" ")
     )
-}
-
-/// The program, beside this one if it is there.
-fn keyd() -> PathBuf {
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("keyd"));
-    beside.filter(|keyd| keyd.is_file()).unwrap_or_else(|| PathBuf::from("keyd"))
 }
 
 /// A family of commands that `keyd` has by the same name.
@@ -191,6 +176,7 @@ fn policy_words(policy: &PolicyAdd) -> Vec<OsString> {
         ("--no-export", policy.no_export),
         ("--no-import", policy.no_import),
         ("--agents-revoke", policy.agents_revoke),
+        ("--replace", policy.replace),
     ] {
         words.extend(is_set.then(|| option.to_owned()));
     }

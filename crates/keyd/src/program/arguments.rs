@@ -6,6 +6,7 @@ use crate::authority::{Role, Roles};
 use crate::service::FirstUser;
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
+use capstan_officer::Asking;
 use clap::Args;
 
 use super::log::LogForm;
@@ -161,18 +162,6 @@ pub(crate) struct Renew {
     /// A node: where agents and people reach it
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
     pub(crate) node: String,
-}
-
-/// Whom to ask, and as whom.
-#[derive(Debug, Args)]
-pub(crate) struct Asking {
-    /// Who asks: the file that `keyd enrol` made
-    #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
-    pub(crate) identity: PathBuf,
-    /// The node that is asked; or several with commas between them. Another of the cluster answers where they are
-    /// silent and it may
-    #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", value_delimiter = ',', required = true)]
-    pub(crate) node: Vec<String>,
 }
 
 #[derive(Debug, Args)]

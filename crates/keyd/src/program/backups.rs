@@ -1,18 +1,19 @@
 //! `keyd backup`, `keyd backups`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::service::{BackupKept, BackupMade, BackupPart, BackupRecord, BackupState, digest_of};
+use crate::service::{BackupKept, BackupMade, BackupPart};
 use anyhow::{Context, ensure};
+use capstan_keys::api::BackupRecord;
 use capstan_keys::cluster::NodeClient;
+use capstan_keys::file_digest;
+use capstan_officer::{Asking, BackupsKnown, create, sync_folder};
 use clap::{Args, Subcommand};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::arguments::Asking;
-use super::clients::{awaited, client};
+use super::clients::awaited;
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
@@ -34,28 +35,14 @@ pub(crate) struct Backups {
 
 #[derive(Debug, Subcommand)]
 enum OfBackups {
-    /// List them
-    List {
-        #[command(flatten)]
-        asking: Asking,
-        /// In JSON
-        #[arg(long)]
-        json: bool,
-    },
+    #[command(flatten)]
+    Known(BackupsKnown),
     /// Check a backup that lies somewhere as a restore would, without a node
     Check(super::recovery::Check),
-    /// Say that all copies of backups were destroyed
-    Destroyed {
-        #[command(flatten)]
-        asking: Asking,
-        /// The backups, as `keyd backups list` names them
-        #[arg(value_name = "ID", required = true)]
-        ids: Vec<String>,
-    },
 }
 
 pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
-    let client = client(&asked.asking)?;
+    let client = asked.asking.client()?;
     ensure!(!asked.out.exists(), "{} exists already and is left as it is: name another file", asked.out.display());
     // Under another name until it is whole: whoever breaks this off leaves nothing that looks like a backup.
     let part = part_of(&asked.out);
@@ -95,7 +82,7 @@ fn fetched(client: &NodeClient, asked: &Backup, part: &Path, mut file: File) -> 
         at += data.0.len() as u64;
     }
     file.sync_all().with_context(unwritten)?;
-    let (_, sha256) = digest_of(part).with_context(|| format!("{} cannot be read again", part.display()))?;
+    let (_, sha256) = file_digest(part).with_context(|| format!("{} cannot be read again", part.display()))?;
     ensure!(sha256 == made.sha256, "{} differs from what was sent: the medium is at fault", part.display());
     renameat_with(CWD, part, CWD, &asked.out, RenameFlags::NOREPLACE).with_context(|| {
         format!("{} cannot be put there: see that nothing is, and name another file", asked.out.display())
@@ -110,55 +97,11 @@ fn part_of(out: &Path) -> PathBuf {
     part.into()
 }
 
-pub(super) fn backups(asked: &Backups) -> anyhow::Result<()> {
-    match &asked.command {
-        OfBackups::List { asking, json } => {
-            let mut known: Vec<BackupRecord> = client(asking)?.get("/v1/backups")?;
-            known.sort_by_key(|backup| (backup.epoch, backup.revision));
-            if *json {
-                println!("{}", serde_json::to_string_pretty(&known)?);
-                return Ok(());
-            }
-            if known.is_empty() {
-                println!("there is no backup: `keyd backup`, before anything is written to tape");
-            }
-            known.iter().for_each(show);
-        }
-        OfBackups::Check(check) => super::recovery::check(check)?,
-        OfBackups::Destroyed { asking, ids } => {
-            let client = client(asking)?;
-            for id in ids {
-                let noted: BackupRecord = client.post(&format!("/v1/backups/{id}/destroyed"), &())?;
-                show(&noted);
-            }
-        }
+pub(super) fn backups(asked: Backups) -> anyhow::Result<()> {
+    match asked.command {
+        OfBackups::Known(known) => known.run(),
+        OfBackups::Check(check) => super::recovery::check(&check),
     }
-    Ok(())
-}
-
-fn show(backup: &BackupRecord) {
-    let BackupRecord { id, epoch, revision, made, by, keys, place, state, .. } = backup;
-    let state = match state {
-        BackupState::Kept => "kept".to_owned(),
-        BackupState::Destroyed { at, by } => format!("destroyed, says {by} at {at}"),
-    };
-    println!("{id}  {made:.0}  epoch {epoch}, revision {revision}  {keys} keys  by {by}  {place}  {state}");
-}
-
-/// A new file, for its owner alone.
-pub(super) fn create(path: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
-    file.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            anyhow::anyhow!("{} exists already and is left as it is: name another file", path.display())
-        }
-        _ => anyhow::Error::from(error).context(format!("{} cannot be created", path.display())),
-    })
-}
-
-pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
-    let path = std::path::absolute(path)?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// Machine and file.

@@ -12,15 +12,14 @@ use capstan_keys::api::{
     Base64, EnrolmentOpened, IssuedCertificate, JobSeen, JobStarted, NodeLocked, PeerId, RenewCertificate,
 };
 use capstan_keys::cluster::{
-    CertificateKey, ClusterClient, Identity, NodeClient, check_place, check_split_place, enrol as enrol_peer,
+    CertificateKey, Identity, NodeClient, check_place, check_split_place, enrol as enrol_peer,
 };
+use capstan_officer::{Asking, passphrase};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::arguments::{self, Asking, Enrol, Renew};
-use super::founding::now_ns;
-use super::secrets::passphrase;
+use super::arguments::{self, Enrol, Renew};
 
 /// How soon a job is asked for again: at first, and once it takes its time.
 const LOOK_MIN: Duration = Duration::from_millis(50);
@@ -72,42 +71,6 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// The one node that is named, first if there are several: another's answer would be about another node.
-pub(super) fn client(asking: &Asking) -> anyhow::Result<NodeClient> {
-    let first = asking.node.first().context("name the node: --node")?;
-    Ok(NodeClient::new(&identity(asking)?, first, Duration::from_secs(15))?)
-}
-
-/// Who asks. A certificate of which two thirds are over is renewed first, and kept in its file: whoever asks something
-/// once a month never has to enrol again.
-pub(super) fn identity(asking: &Asking) -> anyhow::Result<Identity> {
-    let identity = Identity::load(&asking.identity)?;
-    let (now_ns, certificate) = (now_ns(), identity.certificate());
-    if !(certificate.renewal_due_ns()..certificate.not_after_ns).contains(&now_ns) {
-        return Ok(identity);
-    }
-    let cluster = ClusterClient::open_at(&identity, &asking.node);
-    match cluster.and_then(|cluster| cluster.renew_if_due(now_ns)) {
-        Ok(None) => Ok(identity),
-        Ok(Some(renewed)) => {
-            let lost = || {
-                format!(
-                    "the certificate was renewed, and {} was not written: the old one holds for a while, and the next command tries again",
-                    asking.identity.display()
-                )
-            };
-            renewed.save(&asking.identity).with_context(lost)?;
-            eprintln!("the certificate in {} was renewed", asking.identity.display());
-            Ok(renewed)
-        }
-        Err(error) => {
-            // It holds for a while, and what is asked now may be just what brings the node back.
-            eprintln!("the certificate in {} is near its end and was not renewed: {error}", asking.identity.display());
-            Ok(identity)
-        }
-    }
-}
-
 /// Waits for a job of a node that was begun at `path`, and says on a terminal how far it is.
 pub(super) fn awaited<T: DeserializeOwned>(client: &NodeClient, path: &str) -> anyhow::Result<T> {
     let JobStarted { job } = client.post(path, &())?;
@@ -142,7 +105,7 @@ pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
     let said: Value = match (&asked.state, &asked.identity, &asked.node) {
         (Some(state), ..) => here(&StateDirectory::open(state)?.0.socket(), &share()?)?,
         (None, Some(identity), Some(node)) => {
-            let client = client(&Asking { identity: identity.clone(), node: vec![node.clone()] })?;
+            let client = Asking { identity: identity.clone(), node: vec![node.clone()] }.client()?;
             client.post("/v1/unlock", &share()?)?
         }
         _ => anyhow::bail!("give --state on the node's own machine, or --identity and --node from elsewhere"),
@@ -181,7 +144,7 @@ pub(super) fn reenrol(asked: &arguments::Reenrol) -> anyhow::Result<()> {
 
 /// Locks the node that is named, and no other.
 pub(super) fn lock(asking: &Asking) -> anyhow::Result<()> {
-    let NodeLocked { kma } = client(asking)?.post("/v1/lock", &Value::Null)?;
+    let NodeLocked { kma } = asking.client()?.post("/v1/lock", &Value::Null)?;
     println!("node {kma} is locked: nothing but its holders opens it (`keyd unlock`)");
     Ok(())
 }

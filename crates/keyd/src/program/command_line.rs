@@ -1,9 +1,11 @@
 //! The command line: what can be asked for.
 
+use capstan_officer::{Asking, People};
 use clap::{Parser, Subcommand};
 
-use super::arguments::{Asking, Enrol, Found, Join, Reenrol, Renew, Run, Status, Unlock};
-use super::people::People;
+use super::arguments::{Enrol, Found, Join, Reenrol, Renew, Run, Status, Unlock};
+use super::audit::Audit;
+use super::root::Root;
 
 /// A node of a key-management cluster: keys for tape drives that are never lost, never leaked, and there when a drive
 /// mounts
@@ -38,12 +40,18 @@ pub(crate) enum Command {
     Status(Status),
     #[command(flatten)]
     People(People),
+    /// The root key: split anew for other holders
+    #[command(subcommand)]
+    Root(Root),
+    /// The audit log
+    #[command(subcommand)]
+    Audit(Audit),
     /// Back up the database: made, restored in memory, written and read again
     Backup(super::backups::Backup),
     /// The database backups that are known
     Backups(super::backups::Backups),
     /// Back up what opens database backups, split among custodians: ask the quorum for it, then carry it out
-    CoreBackup(super::people::CoreBackup),
+    CoreBackup(super::custodians::CoreBackup),
     /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
     Restore(super::recovery::Restore),
     /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup

@@ -12,11 +12,11 @@ use anyhow::Context;
 use capstan_keys::Argon2Cost;
 use capstan_keys::api::{Base64, ClusterId, KmaMember, PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterClient, EnrolmentPassphrase, enrol};
+use capstan_officer::{new_passphrase, passphrase};
 use capstan_service::identity::OldestTls;
 use serde::Deserialize;
 
 use super::arguments::{Found, Join, Place, Root};
-use super::secrets::{new_passphrase, passphrase};
 
 const WEEKEND_SECONDS: u32 = 3 * 24 * 3600;
 

@@ -8,13 +8,13 @@ use crate::ledger::{EtcdLedger, EtcdTiming};
 use crate::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
 use anyhow::Context;
 use capstan_keys::{Argon2Cost, Name};
+use capstan_officer::{Asking, passphrase};
 use clap::Args;
 use jiff::Timestamp;
 
-use super::arguments::{Asking, Place, Root, of_name};
-use super::clients::{awaited, client};
+use super::arguments::{Place, Root, of_name};
+use super::clients::awaited;
 use super::founding::{now_ns, root, runtime, settings, token_settings};
-use super::secrets::passphrase;
 
 /// What opens backups: the core security backup, and who is there to open it.
 #[derive(Debug, Args)]
@@ -191,7 +191,7 @@ fn say(asked: &Restore, restored: &Restored) {
 }
 
 pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
-    let proof: RetrievalProof = awaited(&client(&asked.asking)?, "/v1/proof")?;
+    let proof: RetrievalProof = awaited(&asked.asking.client()?, "/v1/proof")?;
     if asked.json {
         println!("{}", serde_json::to_string_pretty(&proof)?);
     } else {
@@ -229,7 +229,7 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
 
 pub(super) fn certify(asked: &Certify) -> anyhow::Result<()> {
     let path = format!("/v1/keys/{}/destruction", asked.key);
-    let certificate: Certificate = client(&asked.asking)?.post(&path, &())?;
+    let certificate: Certificate = asked.asking.client()?.post(&path, &())?;
     println!("{}", serde_json::to_string_pretty(&certificate)?);
     eprintln!(
         "etcd's history is compacted; to give its pages back run `etcdctl defrag` on each member. Its write-ahead logs keep ciphertext for a while."

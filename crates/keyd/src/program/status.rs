@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::arguments::Status;
-use super::clients::client;
 
 pub(super) fn status(asked: &Status) -> anyhow::Result<()> {
-    let status: Value = client(&asked.asking)?.get("/v1/status")?;
+    let status: Value = asked.asking.client()?.get("/v1/status")?;
     if asked.json {
         println!("{status:#}");
     } else {

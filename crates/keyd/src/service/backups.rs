@@ -26,7 +26,7 @@ use std::sync::Arc;
 use axum::extract::Path as InPath;
 use axum::{Extension, Json};
 use capstan_keys::Name;
-use capstan_keys::api::{Base64, JobSeen, JobStarted, Problem, RequestId};
+use capstan_keys::api::{BackupRecord, BackupState, Base64, JobSeen, JobStarted, Problem, RequestId};
 use capstan_service::problem::{Input, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,15 +42,14 @@ use crate::node::{Node, NodeError, Standing};
 
 pub(super) use self::core::make as make_core;
 pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
+pub use super::backup_record::CoreBackupRecord;
 use super::backup_record::backup_path;
-pub use super::backup_record::{BackupRecord, BackupState, CoreBackupRecord};
 pub(super) use super::backup_record::{backups, core_backups, core_path, is_of_backup, newest_kept};
 use capstan_service::time::time;
 pub(super) use destruction::disks_of;
 pub(super) use restore::sweep_copy;
 pub use restore::{RestoreError, Restored, Restoring, Source, restore};
 pub(super) use spool::Spool;
-pub use spool::digest_of;
 use spool::hex;
 pub use stored::check_stored;
 

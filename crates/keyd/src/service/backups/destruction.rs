@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::Path as InPath;
 use capstan_format::KeyTag;
 use capstan_keys::Name;
-use capstan_keys::api::Problem;
+use capstan_keys::api::{BackupState, Problem};
 use capstan_service::problem::Refusal;
 
 use crate::authority::Act;
@@ -14,7 +14,7 @@ use crate::destruction::{
 };
 use crate::node::NodeError;
 use crate::path::Path;
-use crate::service::backup_record::{BackupState, backups};
+use crate::service::backup_record::backups;
 use crate::service::entry;
 use crate::service::export_record::exports_of;
 use crate::service::person::Person;

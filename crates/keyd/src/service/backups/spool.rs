@@ -6,11 +6,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aws_lc_rs::digest::{Context, SHA256};
-use capstan_keys::Name;
+use capstan_keys::{Name, file_digest};
 
 use crate::backup::Manifest;
 use crate::journal::wipe;
@@ -108,7 +107,7 @@ impl Spool {
 
     /// Keeps a verified backup until it is fetched: it is under way no more.
     pub(super) fn keep(&self, making: Making, manifest: Manifest, by: Name, file: PathBuf) -> io::Result<Draft> {
-        let (bytes, sha256) = digest_of(&file)?;
+        let (bytes, sha256) = file_digest(&file)?;
         let draft = Draft { manifest, by, bytes, sha256, file };
         self.lock().draft = Some(draft.clone());
         drop(making);
@@ -148,22 +147,6 @@ impl Draft {
         file.take(PART_BYTES).read_to_end(&mut part)?;
         Ok(part)
     }
-}
-
-/// Length and SHA-256 of a file.
-pub fn digest_of(path: &Path) -> io::Result<(u64, String)> {
-    let mut file = File::open(path)?;
-    let (mut context, mut buffer, mut bytes) = (Context::new(&SHA256), vec![0; 256 << 10], 0);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            read => {
-                context.update(&buffer[..read]);
-                bytes += read as u64;
-            }
-        }
-    }
-    Ok((bytes, hex(context.finish().as_ref())))
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -1,6 +1,7 @@
 //! Everything, at all three places.
 
 use capstan_format::{KeyTag, Volser};
+use capstan_keys::api::BackupRecord;
 use capstan_keys::{DataUnit, Name};
 use jiff::Timestamp;
 
@@ -9,7 +10,7 @@ use super::opened::{Lying, Opener, named, objects, recovered_keys};
 use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
 use crate::node::{LOOKED_AT_ONCE, Node};
 use crate::path::Path;
-use crate::service::backup_record::{BackupRecord, newest_kept};
+use crate::service::backup_record::newest_kept;
 use crate::state::View;
 use capstan_service::time::time;
 

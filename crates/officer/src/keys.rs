@@ -2,19 +2,20 @@
 
 use anyhow::Context;
 use capstan_format::{KeyTag, Volser};
+use capstan_keys::Name;
 use capstan_keys::api::{ConfirmKey, ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
-use capstan_keys::{Argon2Cost, Name};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::Ask;
-use super::transfer::{self, Export, Import};
-use crate::program::Ended;
+use crate::ask::Ask;
+use crate::outcome::{Completeness, Sealing};
+use crate::span::seconds;
+use crate::transfer::{self, Export, Import};
 
 /// What holds for keys.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Policies {
+pub enum Policies {
     /// List them
     List(Ask),
     /// Make one; it is not changed once a key was issued under it
@@ -22,7 +23,7 @@ pub(crate) enum Policies {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AddPolicy {
+pub struct AddPolicy {
     /// Its name
     name: Name,
     /// The cipher of its keys: AES-256-GCM, AES-256-CCM [default: as the pool says]
@@ -54,21 +55,11 @@ pub(crate) struct AddPolicy {
     ask: Ask,
 }
 
-/// A span of time: a whole number and its unit.
-pub(super) fn seconds(text: &str) -> Result<u32, String> {
-    let units = [("min", 60), ("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("s", 1)];
-    let split = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
-    let counted = split.and_then(|(number, seconds)| number.trim().parse::<u32>().ok()?.checked_mul(seconds));
-    counted
-        .filter(|seconds| *seconds > 0)
-        .ok_or_else(|| format!("{text:?} is no time: give 2y, 90d, 12h, 30min or 45s"))
-}
-
 fn leave(allowed: bool) -> Leave {
     if allowed { Leave::Allowed } else { Leave::Forbidden }
 }
 
-pub(super) fn policies(asked: Policies) -> anyhow::Result<()> {
+pub(crate) fn policies(asked: Policies) -> anyhow::Result<()> {
     match asked {
         Policies::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/policies")?;
@@ -95,7 +86,7 @@ pub(super) fn policies(asked: Policies) -> anyhow::Result<()> {
 
 /// Keys under one policy, for one purpose.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Groups {
+pub enum Groups {
     /// List them
     List(Ask),
     /// Make one
@@ -110,7 +101,7 @@ pub(crate) enum Groups {
     },
 }
 
-pub(super) fn groups(asked: Groups) -> anyhow::Result<()> {
+pub(crate) fn groups(asked: Groups) -> anyhow::Result<()> {
     match asked {
         Groups::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/groups")?;
@@ -125,7 +116,7 @@ pub(super) fn groups(asked: Groups) -> anyhow::Result<()> {
 
 /// Cartridges.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Units {
+pub enum Units {
     /// List them
     List(Ask),
     /// Show every key that one ever had
@@ -149,7 +140,7 @@ pub(crate) enum Units {
 /// When something is over that is allowed now.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct End {
+pub struct End {
     /// For how long from now, as 90d, 12h, 30min
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     time: Option<u32>,
@@ -170,7 +161,7 @@ impl End {
     }
 }
 
-pub(super) fn units(asked: Units) -> anyhow::Result<()> {
+pub(crate) fn units(asked: Units) -> anyhow::Result<()> {
     match asked {
         Units::List(ask) => {
             let items = ask.pages("/v1/units", &[])?;
@@ -191,7 +182,7 @@ pub(super) fn units(asked: Units) -> anyhow::Result<()> {
 
 /// Keys.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Keys {
+pub enum Keys {
     /// List them
     List {
         /// Those of a volume
@@ -233,16 +224,16 @@ pub(crate) enum Keys {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OneKey {
+pub struct OneKey {
     /// Its tag: 32 hexadecimal digits
     tag: KeyTag,
     #[command(flatten)]
     ask: Ask,
 }
 
-pub(super) fn keys(asked: Keys, cost: Argon2Cost) -> anyhow::Result<Ended> {
+pub(crate) fn keys(asked: Keys, sealing: Sealing) -> anyhow::Result<Completeness> {
     match asked {
-        Keys::Export(asked) => return transfer::export(&asked, cost),
+        Keys::Export(asked) => return transfer::export(&asked, sealing),
         Keys::List { volume, group, state, ask } => {
             let volume = volume.map(|volume| volume.to_string());
             let question = [("volume", volume), ("group", group.map(|group| group.to_string())), ("state", state)];
@@ -263,7 +254,7 @@ pub(super) fn keys(asked: Keys, cost: Argon2Cost) -> anyhow::Result<Ended> {
         Keys::Destroy(OneKey { tag, ask }) => {
             ask.outcome(&ask.post::<Outcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
         }
-        Keys::Import(asked) => transfer::import(&asked),
+        Keys::Import(asked) => transfer::import(&asked, sealing),
     }
-    .map(|()| Ended::Whole)
+    .map(|()| Completeness::Whole)
 }

@@ -8,11 +8,11 @@ use capstan_keys::api::{
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::Ask;
+use crate::ask::Ask;
 
 /// Drives.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Agents {
+pub enum Agents {
     /// Open an enrolment: its one-time passphrase is shown once
     Add {
         /// The drive: its serial number
@@ -25,7 +25,7 @@ pub(crate) enum Agents {
     /// List them
     List(Ask),
     /// Revoke all certificates of one, at once
-    Revoke(Named),
+    Revoke(NamedPeer),
     /// Say which key groups one may use
     Groups {
         /// Which
@@ -38,7 +38,7 @@ pub(crate) enum Agents {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct GroupsOf {
+pub struct GroupsOf {
     /// A key group that it may use, and no other that is not named [default: those it has, or `default`]
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<Name>,
@@ -48,7 +48,7 @@ pub(crate) struct GroupsOf {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub struct NamedPeer {
     /// Which
     name: Name,
     #[command(flatten)]
@@ -62,7 +62,7 @@ impl GroupsOf {
     }
 }
 
-pub(super) fn agents(asked: Agents) -> anyhow::Result<()> {
+pub(crate) fn agents(asked: Agents) -> anyhow::Result<()> {
     match asked {
         Agents::Add { name, groups, ask } => add(&ask, "/v1/agents", &AddPeer { name, groups: groups.said() }),
         Agents::List(ask) => {
@@ -87,16 +87,16 @@ fn add(ask: &Ask, path: &str, question: &AddPeer) -> anyhow::Result<()> {
     ask.enrolment(&opened)
 }
 
-fn revoke(Named { name, ask }: &Named, path: &str) -> anyhow::Result<()> {
+fn revoke(NamedPeer { name, ask }: &NamedPeer, path: &str) -> anyhow::Result<()> {
     let revoked: Revoked = ask.post(&format!("{path}/{name}/revoke"), &json!({}))?;
     ask.done(&revoked, &format!("{} certificates of {name} are revoked", revoked.certificates))
 }
 
 /// Clients that speak KMIP.
 #[derive(Debug, Subcommand)]
-pub(crate) enum KmipClients {
+pub enum KmipClients {
     /// Open an enrolment: its one-time passphrase is shown once
-    Add(Named),
+    Add(NamedPeer),
     /// List them
     List(Ask),
     /// Say whose objects one sees, and by which policy it is served; what is not said stays as it is
@@ -114,12 +114,12 @@ pub(crate) enum KmipClients {
         ask: Ask,
     },
     /// Revoke all certificates of one, at once
-    Revoke(Named),
+    Revoke(NamedPeer),
 }
 
-pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
+pub(crate) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
     match asked {
-        KmipClients::Add(Named { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
+        KmipClients::Add(NamedPeer { name, ask }) => add(&ask, "/v1/kmip-clients", &AddPeer { name, groups: None }),
         KmipClients::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/kmip-clients")?;
             ask.list(
@@ -148,7 +148,7 @@ pub(super) fn kmip_clients(asked: KmipClients) -> anyhow::Result<()> {
 
 /// Nodes.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Kmas {
+pub enum Kmas {
     /// Ask the quorum for another node: its one-time passphrase is shown once
     Add {
         /// Its name
@@ -165,10 +165,10 @@ pub(crate) enum Kmas {
     /// List them
     List(Ask),
     /// Take back at once that one may join, which was approved and has not joined: the quorum's approval is spent
-    CallOff(Named),
+    CallOff(NamedPeer),
     /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given
     /// again
-    Remove(Named),
+    Remove(NamedPeer),
     /// Ask the quorum to say where one stands from now on
     Move {
         /// Which
@@ -187,26 +187,26 @@ pub(crate) enum Kmas {
         /// Which
         name: Name,
         /// Whether it is to
-        choice: Choice,
+        choice: UnlockChoice,
         #[command(flatten)]
         ask: Ask,
     },
     /// List those that were removed, and what became of what they left
     Removed(Ask),
     /// Say that the disks of one that was removed are destroyed
-    Destroyed(Named),
+    Destroyed(NamedPeer),
 }
 
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Choice {
+pub enum UnlockChoice {
     /// It unlocks itself
     On,
     /// Its holders unlock it
     Off,
 }
 
-pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
+pub(crate) fn kmas(asked: Kmas) -> anyhow::Result<()> {
     match asked {
         Kmas::Add { name, address, site, ask } => {
             let requested: Requested = ask.post("/v1/kmas/add", &AddKma { name, address, site })?;
@@ -216,7 +216,7 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             let mut items: Vec<Value> = ask.get("/v1/kmas")?;
             let addresses = items.iter().filter_map(|item| Some(item["address"].as_str()?.to_owned())).collect();
             // How a node is, it says itself: the one that was asked knows of no other.
-            let states = KmaState::of_each(&crate::program::clients::identity(&ask.asking)?, addresses);
+            let states = KmaState::of_each(&ask.asking.identity()?, addresses);
             for item in &mut items {
                 let said = states.iter().find(|(address, _)| item["address"] == **address).map(|(_, said)| said);
                 match said {
@@ -231,11 +231,11 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on=UNLOCKS ITSELF", "why"]);
             Ok(())
         }
-        Kmas::CallOff(Named { name, ask }) => {
+        Kmas::CallOff(NamedPeer { name, ask }) => {
             let said: Value = ask.post(&format!("/v1/kmas/{name}/call-off"), &json!({}))?;
             ask.done(&said, &format!("{name} may not join any more"))
         }
-        Kmas::Remove(Named { name, ask }) => {
+        Kmas::Remove(NamedPeer { name, ask }) => {
             let requested: Requested = ask.post(&format!("/v1/kmas/{name}/remove"), &json!({}))?;
             ask.waits(&requested)
         }
@@ -246,8 +246,8 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
         Kmas::AutonomousUnlock { name, choice, ask } => {
             let path = format!("/v1/kmas/{name}/autonomous-unlock");
             match choice {
-                Choice::On => ask.waits(&ask.post::<Requested>(&path, &json!({}))?),
-                Choice::Off => {
+                UnlockChoice::On => ask.waits(&ask.post::<Requested>(&path, &json!({}))?),
+                UnlockChoice::Off => {
                     let said: Value = ask.post(&format!("{path}/end"), &json!({}))?;
                     ask.done(&said, &format!("{name} is unlocked by its holders from now on"))
                 }
@@ -258,7 +258,7 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed", "met=MET SINCE"]);
             Ok(())
         }
-        Kmas::Destroyed(Named { name, ask }) => {
+        Kmas::Destroyed(NamedPeer { name, ask }) => {
             let said: Value = ask.post(&format!("/v1/kmas/{name}/destroyed"), &json!({}))?;
             ask.done(&said, &format!("the disks of {name} count as destroyed"))
         }
@@ -267,7 +267,7 @@ pub(super) fn kmas(asked: Kmas) -> anyhow::Result<()> {
 
 /// Where nodes stand.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sites {
+pub enum Sites {
     /// List them, with the nodes that stand there
     List(Ask),
     /// Add one, at which nodes may stand from then on
@@ -275,11 +275,11 @@ pub(crate) enum Sites {
     /// Say something else of one
     Describe(Described),
     /// Remove one at which no node stands
-    Remove(Named),
+    Remove(NamedPeer),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Described {
+pub struct Described {
     /// Which
     name: Name,
     /// What to say of it, in one line
@@ -289,7 +289,7 @@ pub(crate) struct Described {
     ask: Ask,
 }
 
-pub(super) fn sites(asked: Sites) -> anyhow::Result<()> {
+pub(crate) fn sites(asked: Sites) -> anyhow::Result<()> {
     match asked {
         Sites::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/sites")?;
@@ -304,7 +304,7 @@ pub(super) fn sites(asked: Sites) -> anyhow::Result<()> {
             let site: SiteListed = ask.post(&format!("/v1/sites/{name}/describe"), &DescribeSite { description })?;
             ask.done(&site, &format!("site {} is described", site.name))
         }
-        Sites::Remove(Named { name, ask }) => {
+        Sites::Remove(NamedPeer { name, ask }) => {
             let site: SiteListed = ask.post(&format!("/v1/sites/{name}/remove"), &json!({}))?;
             ask.done(&site, &format!("there is no site {} any more", site.name))
         }

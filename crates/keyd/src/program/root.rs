@@ -7,11 +7,10 @@ use crate::service::StateDirectory;
 use anyhow::{Context, ensure};
 use capstan_keys::api::{Base64, Requested, SplitRoot};
 use capstan_keys::{Argon2Cost, Name};
+use capstan_officer::{Ask, new_passphrase, passphrase};
 use clap::{Args, Subcommand};
 
-use super::super::arguments::of_name;
-use super::super::secrets::{new_passphrase, passphrase};
-use super::Ask;
+use super::arguments::of_name;
 
 /// The root key.
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,10 @@ use anyhow::{Context, bail, ensure};
 use zeroize::Zeroizing;
 
 /// A passphrase: from its file, whose last line break does not count, or from the terminal.
-pub(super) fn passphrase(prompt: &str, file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
+///
+/// # Errors
+/// The file cannot be read, or others may read it; there is no terminal; the passphrase is empty.
+pub fn passphrase(prompt: &str, file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
     let text = match file {
         Some(file) => {
             let refused = || format!("the passphrase file {} cannot be read", file.display());
@@ -26,7 +29,10 @@ pub(super) fn passphrase(prompt: &str, file: Option<&Path>) -> anyhow::Result<Ze
 }
 
 /// A passphrase that is made up now: asked for twice.
-pub(super) fn new_passphrase(prompt: &str, file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
+///
+/// # Errors
+/// As for [`passphrase`], and where the two differ.
+pub fn new_passphrase(prompt: &str, file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
     let first = passphrase(prompt, file)?;
     if file.is_none() && passphrase("again", None)? != first {
         bail!("the two differ: type it again");

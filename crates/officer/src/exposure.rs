@@ -1,101 +1,19 @@
-//! `keyd audit`, `keyd exposure`, `keyd rekey-plan`.
+//! `keyd exposure`, `keyd rekey-plan`, `keyd certificates`.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use capstan_format::KeyTag;
 use capstan_keys::Name;
-use capstan_service::audit::{Anchor, verify};
-use clap::{Args, Subcommand};
+use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::transfer::id_of;
-use super::{Ask, log_of};
-
-/// The audit log.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Audit {
-    /// Show the last records of a node's log
-    Show {
-        /// How many, to 1000
-        #[arg(long, default_value_t = 100)]
-        last: usize,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Say where the logs of all nodes stood, a line each: keep them elsewhere, for `keyd audit verify`
-    Anchors(Ask),
-    /// Check the log of a state directory, without a node
-    Verify {
-        /// The state directory
-        #[arg(long)]
-        state: PathBuf,
-        /// What `keyd audit anchors` said
-        #[arg(long, value_name = "FILE")]
-        anchors: Option<PathBuf>,
-        /// Answer in JSON, for programs
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-pub(super) fn audit(asked: Audit) -> anyhow::Result<()> {
-    match asked {
-        Audit::Show { last, ask } => {
-            let items: Vec<Value> = ask.get(&format!("/v1/audit?last={last}"))?;
-            ask.list(&items, &["sequence", "time", "who", "from", "act", "object", "result", "why"]);
-            Ok(())
-        }
-        Audit::Anchors(ask) => {
-            let items: Vec<Value> = ask.get("/v1/audit/anchors")?;
-            items.iter().for_each(|anchor| println!("{anchor}"));
-            Ok(())
-        }
-        Audit::Verify { state, anchors, json } => check(&state, anchors.as_deref(), json),
-    }
-}
-
-fn check(state: &std::path::Path, anchors: Option<&std::path::Path>, json: bool) -> anyhow::Result<()> {
-    let (name, files) = log_of(state)?;
-    let anchors = match anchors {
-        None => Vec::new(),
-        Some(file) => {
-            let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-            let read = |line: &str| Anchor::from_json(line).with_context(|| format!("{line:?} is no anchor"));
-            text.lines().filter(|line| !line.trim().is_empty()).map(read).collect::<anyhow::Result<_>>()?
-        }
-    };
-    let report = verify(&name, &files, &anchors).context("the log cannot be read")?;
-    let (first, last, anchored_to) = (report.first, report.last.sequence, report.anchored_to);
-    let finding = report.finding.as_ref().map(ToString::to_string);
-    if json {
-        let hash = report.last.hash.to_string();
-        let said = json!({
-            "kma": name, "first": first, "last": last, "hash": hash, "anchored_to": anchored_to,
-            "torn_bytes": report.torn_bytes, "witnessed": report.witnessed.len(), "finding": finding,
-        });
-        println!("{said:#}");
-    } else {
-        println!(
-            "log of node {name}: records {first} to {last} are whole; an anchor vouches up to record {anchored_to}"
-        );
-    }
-    if anchored_to == 0 {
-        eprintln!(
-            "Nothing vouches for it: whoever may write the file could have written it anew from its beginning. Get what the cluster knows of it \
-             (`keyd audit anchors > FILE`), and give it with `--anchors FILE`."
-        );
-    }
-    let finding = finding.unwrap_or_default();
-    ensure!(finding.is_empty(), "the log is not as it was written: {finding}");
-    Ok(())
-}
+use crate::ask::Ask;
+use crate::transfer::id_of;
 
 /// Who or what is suspected.
 #[derive(Debug, Args)]
 #[group(skip)]
-pub(crate) struct Suspected {
+pub struct Suspected {
     /// A drive, or whoever had its certificate
     #[arg(long, value_name = "NAME", required_unless_present_any = ["key", "kma", "export"],
         conflicts_with_all = ["key", "kma", "export"])]
@@ -116,7 +34,7 @@ pub(crate) struct Suspected {
     ask: Ask,
 }
 
-pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
+pub(crate) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
     let Suspected { agent, since, key, kma, export, ask } = asked;
     let question = [
         agent.as_ref().map(|name| format!("agent={name}")),
@@ -163,7 +81,7 @@ pub(super) fn exposed(asked: &Suspected, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn certificates(ask: &Ask) -> anyhow::Result<()> {
+pub(crate) fn certificates(ask: &Ask) -> anyhow::Result<()> {
     let mut items: Vec<Value> = ask.get("/v1/destructions")?;
     for item in &mut items {
         let declared = item["declared"].as_array().into_iter().flatten().map(|said| said["copy"].clone());

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Rows under their columns' names. `a.b` is a field of a field; `a.b=HEAD` gives it another name.
-pub(super) fn table(items: &[Value], columns: &[&str]) -> String {
+pub(crate) fn table(items: &[Value], columns: &[&str]) -> String {
     let head = |column: &&str| match column.split_once('=') {
         Some((_, head)) => head.to_owned(),
         None => column.replace(['.', '_'], " ").to_uppercase(),

@@ -2,18 +2,17 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::authority::Act;
 use anyhow::Context;
 use capstan_keys::Name;
 use capstan_keys::api::{Decide, PendingListed, QuorumSaid, Requested, UserRoles};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::Ask;
+use crate::ask::Ask;
 
 /// People.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Users {
+pub enum Users {
     /// List them
     List(Ask),
     /// Ask the quorum for another user: the one-time passphrase is shown once
@@ -30,7 +29,7 @@ pub(crate) enum Users {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct WithRoles {
+pub struct WithRoles {
     /// Who
     name: Name,
     /// All roles: security-officer, compliance-officer, operator, backup-operator, auditor, quorum-member
@@ -41,14 +40,14 @@ pub(crate) struct WithRoles {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OneUser {
+pub struct OneUser {
     /// Who
     name: Name,
     #[command(flatten)]
     ask: Ask,
 }
 
-pub(super) fn users(asked: Users) -> anyhow::Result<()> {
+pub(crate) fn users(asked: Users) -> anyhow::Result<()> {
     let of_one = |OneUser { name, ask }: OneUser, what: &str| {
         let requested: Requested = ask.post(&format!("/v1/users/{name}/{what}"), &json!({}))?;
         ask.waits(&requested)
@@ -79,7 +78,7 @@ pub(super) fn users(asked: Users) -> anyhow::Result<()> {
 
 /// How many approve.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Quorum {
+pub enum Quorum {
     /// Show how many approvals an act by quorum takes, and how many members there are
     Show(Ask),
     /// Ask the quorum that there is to make it another
@@ -87,14 +86,14 @@ pub(crate) enum Quorum {
         /// Approvals that an act is to take: 1 to 16, and never more than there are members who did not ask for it
         needed: u8,
         /// For how long a request waits for them, as 3d [default: as before]
-        #[arg(long, value_name = "TIME", value_parser = super::keys::seconds)]
+        #[arg(long, value_name = "TIME", value_parser = crate::span::seconds)]
         waits: Option<u32>,
         #[command(flatten)]
         ask: Ask,
     },
 }
 
-pub(super) fn quorum(asked: Quorum) -> anyhow::Result<()> {
+pub(crate) fn quorum(asked: Quorum) -> anyhow::Result<()> {
     match asked {
         Quorum::Show(ask) => {
             let said: QuorumSaid = ask.get("/v1/quorum")?;
@@ -115,21 +114,21 @@ pub(super) fn quorum(asked: Quorum) -> anyhow::Result<()> {
 
 /// What waits for a quorum.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Pending {
+pub enum Pending {
     /// List what waits, or waited lately
     List(Ask),
     /// Show all that one asks for
     Show(OneRequest),
     /// Approve exactly that; with the last approval it is done
-    Approve(Decided),
+    Approve(SaidDecision),
     /// Reject it, which ends it
-    Reject(Decided),
+    Reject(SaidDecision),
     /// Take one's own request back
     Withdraw(OneRequest),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OneRequest {
+pub struct OneRequest {
     /// The request, as `keyd pending list` names it
     #[arg(required_unless_present = "last")]
     id: Option<String>,
@@ -141,7 +140,7 @@ pub(crate) struct OneRequest {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Decided {
+pub struct SaidDecision {
     #[command(flatten)]
     request: OneRequest,
     /// The digest of what was read, as `keyd pending show` said it [default: the request is shown, and a word is asked
@@ -150,7 +149,7 @@ pub(crate) struct Decided {
     digest: Option<String>,
 }
 
-pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
+pub(crate) fn pending(asked: Pending) -> anyhow::Result<()> {
     match asked {
         Pending::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/pending")?;
@@ -173,7 +172,7 @@ pub(super) fn pending(asked: Pending) -> anyhow::Result<()> {
 }
 
 /// Says a decision on exactly what was read: the digest goes with it, so that nothing else can be meant.
-fn decide(Decided { request, digest }: &Decided, decision: &str) -> anyhow::Result<()> {
+fn decide(SaidDecision { request, digest }: &SaidDecision, decision: &str) -> anyhow::Result<()> {
     // Which it is, is settled before it is read: another that comes meanwhile is not meant.
     let (id, ask) = (&request.id()?, &request.ask);
     let digest = match digest {
@@ -222,11 +221,10 @@ fn newest(ask: &Ask, stage: &str) -> anyhow::Result<String> {
 }
 
 /// The newest of one's own requests for this act that was approved and not carried out.
-pub(super) fn newest_approved(ask: &Ask, act: Act) -> anyhow::Result<String> {
-    let us = super::me(ask)?.name;
-    let ours = |request: &PendingListed| {
-        request.stage == "approved" && request.act == act.name() && request.requested_by == us
-    };
+pub(crate) fn newest_approved(ask: &Ask, act: &str) -> anyhow::Result<String> {
+    let us = ask.own_id()?.name;
+    let ours =
+        |request: &PendingListed| request.stage == "approved" && request.act == act && request.requested_by == us;
     newest_of(ask, &format!("no request of {us} for this is approved"), ours)
 }
 

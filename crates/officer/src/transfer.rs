@@ -4,8 +4,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::authority::Act;
-use crate::service::digest_of;
 use anyhow::Context;
 use capstan_format::Volser;
 use capstan_keys::api::{
@@ -13,17 +11,24 @@ use capstan_keys::api::{
     ImportStep, KeyTaken, PeerId, RequestId, Requested, SentExportKey, UnconfirmedKey,
 };
 use capstan_keys::cluster::{ClusterError, KeyRequest, NodeClient, hand_over};
-use capstan_keys::{Argon2Cost, ExportKey, ExportPart, ExportReader, ExportWriter, Name, open_records};
+use capstan_keys::{ExportKey, ExportPart, ExportReader, ExportWriter, Name, file_digest, open_records};
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Ask, me, users};
-use crate::program::Ended;
-use crate::program::backups::{create, sync_folder};
-use crate::program::clients::client;
-use crate::program::secrets::{new_passphrase, passphrase};
+use crate::ask::Ask;
+use crate::file::{create, sync_folder};
+use crate::outcome::{Completeness, Sealing};
+use crate::secrets::{new_passphrase, passphrase};
+use crate::users;
 
+/// What a node calls the act of asking for an export.
+pub const EXPORT_KEYS: &str = "export-keys";
+/// And for an import.
+pub const IMPORT_KEYS: &str = "import-keys";
+
+/// What a person is asked for.
+const PROMPT: &str = "passphrase of the export";
 /// How often an export whose answer was lost is asked for: the node knows it again.
 const TRIES: u32 = 3;
 /// Keys that are sent at a time: what carries them stays below what the node's listener takes.
@@ -34,7 +39,7 @@ const OPENED_AT_ONCE: usize = 1000;
 /// What was asked of the quorum, and is to be carried out now.
 #[derive(Debug, Args)]
 #[group(id = "approved", multiple = false)]
-pub(super) struct Approved {
+pub struct Approved {
     /// Carry out what was asked for and approved
     #[arg(long, value_name = "ID")]
     request: Option<String>,
@@ -44,8 +49,11 @@ pub(super) struct Approved {
 }
 
 impl Approved {
-    /// Which request is meant, where one is to be carried out.
-    pub(super) fn of(&self, ask: &Ask, act: Act) -> anyhow::Result<Option<String>> {
+    /// Which request is meant, where one is to be carried out; `act` is what the node calls what was asked for.
+    ///
+    /// # Errors
+    /// No node answers, or no request of one's own for this was approved.
+    pub fn of(&self, ask: &Ask, act: &str) -> anyhow::Result<Option<String>> {
         match &self.request {
             None if self.last => users::newest_approved(ask, act).map(Some),
             request => Ok(request.clone()),
@@ -55,7 +63,7 @@ impl Approved {
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["all", "group", "unit", "request", "last"])))]
-pub(crate) struct Export {
+pub struct Export {
     /// Ask for all keys that policies let go
     #[arg(long)]
     all: bool,
@@ -82,7 +90,7 @@ pub(crate) struct Export {
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["group", "request", "last"])))]
-pub(crate) struct Import {
+pub struct Import {
     /// A key export: of `capstan keys export`, or of a cluster
     file: PathBuf,
     /// Ask that its keys join this group
@@ -102,7 +110,7 @@ pub(crate) struct Import {
 
 /// Exports that were carried out.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Exports {
+pub enum Exports {
     /// List them
     List(Ask),
     /// Say that all copies of exports were destroyed, and all that they were imported into
@@ -115,7 +123,7 @@ pub(crate) enum Exports {
     },
 }
 
-pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
+pub(crate) fn exports(asked: &Exports) -> anyhow::Result<()> {
     let (ask, items) = match asked {
         Exports::List(ask) => (ask, ask.get("/v1/exports")?),
         Exports::Destroyed { ids, ask } => {
@@ -127,9 +135,9 @@ pub(super) fn exports(asked: &Exports) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn export(asked: &Export, cost: Argon2Cost) -> anyhow::Result<Ended> {
-    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::ExportKeys)?, &asked.out) {
-        return fetch(asked, &request, out, cost);
+pub(crate) fn export(asked: &Export, sealing: Sealing) -> anyhow::Result<Completeness> {
+    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, EXPORT_KEYS)?, &asked.out) {
+        return fetch(asked, &request, out, sealing);
     }
     let what = match (&asked.group, &asked.unit) {
         (Some(group), _) => ExportWhat::Group(group.clone()),
@@ -139,14 +147,14 @@ pub(super) fn export(asked: &Export, cost: Argon2Cost) -> anyhow::Result<Ended> 
     let requested: Requested = asked.ask.post("/v1/exports", &AskExport { what })?;
     asked.ask.waits(&requested)?;
     asked.ask.then(&format!("`keyd keys export --request {} --out FILE`", requested.id));
-    Ok(Ended::Whole)
+    Ok(Completeness::Whole)
 }
 
 /// Everything that can fail here is tried before the node is asked, for it gives the keys once.
-fn fetch(asked: &Export, request: &str, out: &Path, cost: Argon2Cost) -> anyhow::Result<Ended> {
-    let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(request)?);
+fn fetch(asked: &Export, request: &str, out: &Path, sealing: Sealing) -> anyhow::Result<Completeness> {
+    let (us, client, id) = (asked.ask.own_id()?, asked.ask.asking.client()?, id_of(request)?);
     let file = create(out)?;
-    let made = sealed(asked, &us, &client, id, file, cost).and_then(|made| {
+    let made = sealed(asked, &us, &client, id, file, sealing).and_then(|made| {
         sync_folder(out).with_context(|| format!("{} cannot be written: ask for another export", out.display()))?;
         Ok(made)
     });
@@ -174,7 +182,7 @@ fn fetch(asked: &Export, request: &str, out: &Path, cost: Argon2Cost) -> anyhow:
              export again."
         );
     }
-    Ok(if unconfirmed_in_all + recovered > 0 { Ended::InPart } else { Ended::Whole })
+    Ok(if unconfirmed_in_all + recovered > 0 { Completeness::InPart } else { Completeness::Whole })
 }
 
 /// What is not in an export.
@@ -193,9 +201,12 @@ fn sealed(
     client: &NodeClient,
     id: RequestId,
     file: File,
-    cost: Argon2Cost,
+    Sealing { cost, passphrase }: Sealing,
 ) -> anyhow::Result<(usize, LeftOut)> {
-    let passphrase = new_passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
+    let passphrase = match passphrase {
+        Some(given) => given,
+        None => new_passphrase(PROMPT, asked.passphrase_file.as_deref())?,
+    };
     let ours = KeyRequest::new()?;
     let part = |after: Option<ExportAt>| -> anyhow::Result<(ExportGiven, ExportKey)> {
         let question = CarryOutExport { public: ours.public(), after, keys_max: asked.keys_at_once };
@@ -243,20 +254,23 @@ fn opened(file: File, passphrase: &Zeroizing<String>) -> anyhow::Result<usize> {
     }
 }
 
-pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
+pub(crate) fn import(asked: &Import, sealing: Sealing) -> anyhow::Result<()> {
     let unreadable = || format!("{} cannot be read", asked.file.display());
     let mut export = ExportReader::open(File::open(&asked.file).with_context(unreadable)?)?;
-    let Some(request) = asked.approved.of(&asked.ask, Act::ImportKeys)? else {
+    let Some(request) = asked.approved.of(&asked.ask, IMPORT_KEYS)? else {
         let group = asked.group.clone().context("name the group that the keys join: --group")?;
-        let (_, sha256) = digest_of(&asked.file).with_context(unreadable)?;
+        let (_, sha256) = file_digest(&asked.file).with_context(unreadable)?;
         let question = AskImport { group, keys: export.keys(), sha256 };
         let requested: Requested = asked.ask.post("/v1/imports", &question)?;
         asked.ask.waits(&requested)?;
         asked.ask.then(&format!("`keyd keys import {} --request {}`", asked.file.display(), requested.id));
         return Ok(());
     };
-    let (us, client, id) = (me(&asked.ask)?, client(&asked.ask.asking)?, id_of(&request)?);
-    let passphrase = passphrase("passphrase of the export", asked.passphrase_file.as_deref())?;
+    let (us, client, id) = (asked.ask.own_id()?, asked.ask.asking.client()?, id_of(&request)?);
+    let passphrase = match sealing.passphrase {
+        Some(given) => given,
+        None => passphrase(PROMPT, asked.passphrase_file.as_deref())?,
+    };
     let export_key = export.export_key(&passphrase)?;
     export.check(&export_key)?;
     let path = format!("/v1/imports/{id}");
@@ -287,6 +301,9 @@ pub(super) fn import(asked: &Import) -> anyhow::Result<()> {
 }
 
 /// The id of a request, which keys are bound to on their way.
-pub(super) fn id_of(text: &str) -> anyhow::Result<RequestId> {
+///
+/// # Errors
+/// It is none.
+pub fn id_of(text: &str) -> anyhow::Result<RequestId> {
     text.parse().ok().with_context(|| format!("{text:?} is no request: `keyd pending list` names them"))
 }

@@ -11,14 +11,10 @@ use anyhow::Context;
 use capstan_keys::Name;
 use capstan_keys::api::{RequestId, Requested};
 use capstan_keys::cluster::NodeClient;
+use capstan_officer::{Approved, Ask, create, id_of, new_passphrase, sync_folder};
 use clap::{ArgGroup, Args};
 
-use super::Ask;
-use super::transfer::{Approved, id_of};
-use crate::program::arguments::of_name;
-use crate::program::backups::{create, sync_folder};
-use crate::program::clients::client;
-use crate::program::secrets::new_passphrase;
+use super::arguments::of_name;
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("step").required(true).args(["custodians", "request", "last"])))]
@@ -48,7 +44,7 @@ pub(crate) struct CoreBackup {
 }
 
 pub(crate) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
-    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::BackUpCoreSecurity)?, &asked.out) {
+    if let (Some(request), Some(out)) = (asked.approved.of(&asked.ask, Act::BackUpCoreSecurity.name())?, &asked.out) {
         return carry_out(asked, &request, out);
     }
     let needed = asked.needed.context("say how many custodians open it: --needed")?;
@@ -64,7 +60,7 @@ pub(crate) fn core_backup(asked: &CoreBackup) -> anyhow::Result<()> {
 
 /// Everything that can fail here is tried before the node is asked, for it makes one once.
 fn carry_out(asked: &CoreBackup, request: &str, out: &Path) -> anyhow::Result<()> {
-    let (client, id) = (client(&asked.ask.asking)?, id_of(request)?);
+    let (client, id) = (asked.ask.asking.client()?, id_of(request)?);
     let mut file = create(out)?;
     let made = made(asked, &client, id).and_then(|made| {
         let written = file.write_all(&made.file.0).and_then(|()| file.sync_all()).and_then(|()| sync_folder(out));
