@@ -25,8 +25,8 @@ const TYPICAL_SOURCE: f64 = 31.0;
 pub(super) fn streams(page: &mut Page) {
     page.say("## Streams (Data Protector 6.0 Advanced Backup to Disk performance, 2007)");
     page.say(
-        "Typical files, LTO-3, blocks of 256 KB. What the paper's source gives to null with 1, 2 and 4 streams (31, 52 and 77 MB/s) goes into the\n\
-         model of the drive, with the 2:1 of its data.",
+        "The job is typical files to LTO-3, in blocks of 256 KB. The paper's source gives 31, 52 and 77 MB/s to null with 1, 2\n\
+         and 4 streams. These rates go into the model of the drive, with the 2:1 of the paper's data.",
     );
     let model = drive("LTO-3");
     let to_tape = |offered: f64| Engine::new(&model, 2.0).offer(offered, 3600.0) / 3600.0;
@@ -48,7 +48,8 @@ pub(super) fn streams(page: &mut Page) {
         compared("matched rates, 1:1: the slowest", "MB/s", 27.0, streams_from.unwrap_or_default()),
     ]);
     page.say(
-        "The ceiling and the matched rates are the paper's own: they hold by construction, and stand here to be seen.",
+        "The ceiling and the matched rates are the paper's own figures. So these rows hold by construction; they are here for\n\
+         completeness.",
     );
 }
 
@@ -56,10 +57,10 @@ pub(super) fn streams(page: &mut Page) {
 pub(super) fn restores(page: &mut Page) {
     page.say("## Restores (the same paper)");
     page.say(
-        "Planned by the model of the drive: load, locate, read, rewind, unload. The targets are the paper's own arrays: 12 disks as one RAID 0\n\
-         write 79 MB/s, three of them 22; four times three are taken to write no more than the twelve. One LUN of a 4-way multiplexed tape:\n\
-         blocks of 256 KB, every fourth wanted; the drive reads over the others. The 8 KB file stands anywhere in the small files, the mean\n\
-         of a thousand places.",
+        "The model of the drive plans these restores: load, locate, read, rewind, unload. The targets are the paper's own arrays.\n\
+         12 disks as one RAID 0 write 79 MB/s, three of them 22; four times three are assumed to write no more than the twelve.\n\
+         For one LUN of a 4-way multiplexed tape, the blocks have 256 KB, and every fourth is wanted; the drive reads over the\n\
+         others. The 8 KB file may be anywhere among the small files; the figure is the mean of a thousand places.",
     );
     let model = drive("LTO-3");
     let on_tape = |mb: f64| (mb * 1e6 / RATIO) as u64;
@@ -98,10 +99,11 @@ pub(super) fn restores(page: &mut Page) {
     let tape_s = planned(&all, None, StartPosition::Unloaded).total_s();
     let _ = writeln!(
         page.text,
-        "The file itself is there after {:.0} s; the paper does not say which of the two its 110 s count.\n\n\
-         20 million small files were given up after 30 hours. The tape accounts for {:.0} minutes of them. What counts is what it costs the\n\
-         target to create a file, and no figure of that was published: it was at least {:.1} ms here, where reading one costs {:.1} ms. A\n\
-         restore takes it as what the target takes (`target_mb_per_s`): with {:.1} ms a file that is less than {:.1} MB/s.\n",
+        "The file itself is restored after {:.0} s; the paper does not say which of the two its 110 s count.\n\n\
+         In the paper, the restore of 20 million small files was given up after 30 hours. The tape accounts for {:.0} minutes of\n\
+         them. Most of the time is what it costs the target to create a file, and no figure of that was published. It was at\n\
+         least {:.1} ms here, while reading a file costs {:.1} ms. A restore counts it as part of the target's rate\n\
+         (`target_mb_per_s`): with {:.1} ms a file, that rate is less than {:.1} MB/s.\n",
         mean(RestoreSchedule::there_s),
         tape_s / 60.0,
         (30.0 * 3600.0 - tape_s) / files * 1e3,
@@ -124,11 +126,12 @@ pub(super) fn staging(page: &mut Page) {
     let library = StagingModel { write_mb_per_s: 32.0, read_mb_per_s: 32.0, block_s: block_s() };
     let _ = writeln!(
         page.text,
-        "Three figures. What the array writes and reads is published: RAID 5 of 6 disks, 32 and 32 MB/s. Which array held the library is not\n\
-         said; restores from it reach 34 MB/s, and of the arrays with one LUN this one reads fastest. What a block costs its reader follows\n\
-         from the processors' share: backups in blocks of 64 KB take 47 % where those of 256 KB take 24, which makes {:.2} ms a block. The\n\
-         source is what the paper's source gives: 31 MB/s of typical files to null, 5 of small ones. Where the paper gives no size of block\n\
-         it is taken to be 64 KB for small files, the program's default, and 256 KB for typical ones.\n",
+        "The model has three figures. The first two are published: the array, RAID 5 of 6 disks, writes and reads 32 and 32 MB/s.\n\
+         The paper does not say which array held the library. Restores from it reach 34 MB/s, and of the arrays with one LUN this\n\
+         one reads fastest. The third is what a block costs its reader. It follows from the processors' share: backups in blocks\n\
+         of 64 KB take 47 %, and those of 256 KB take 24, which makes {:.2} ms a block. The source gives what the paper's source\n\
+         gives: 31 MB/s of typical files to null, 5 of small ones. If the paper does not give the size of a block, it is assumed\n\
+         to be 64 KB for small files, the program's default, and 256 KB for typical ones.\n",
         library.block_s * 1e3
     );
     let drive_takes = (RATIO * drive("LTO-3").native_mb_per_s.value).min(drive("LTO-3").ceiling_mb_per_s.value);
@@ -151,9 +154,9 @@ pub(super) fn staging(page: &mut Page) {
         compared("restore from file library, typical (29-34)", "MB/s", 31.5, library.gives(&restored)),
     ]);
     page.say(
-        "Depots of 10 and 50 GB make no difference to the rate in the model, and none that the paper's own figures agree on. They make one to\n\
-         when all is on tape: a depot goes there when it is complete, while the next is filled, as far as the spindles have time for both. Here\n\
-         the source takes nearly all of it, and short depots gain little.",
+        "Depots of 10 and 50 GB make no difference to the rate in the model, and none that the paper's own figures agree on. They\n\
+         change the time until all is on tape: a complete depot goes to tape while the next one is filled, as far as the spindles\n\
+         have time for both. Here the source takes nearly all of their time, so short depots gain little.",
     );
     page.text.push_str("| 44.6 GB of typical files, blocks of 256 KB | minutes until all is on tape |\n|---|--:|\n");
     for gb in [50.0, 10.0, 1.0] {

@@ -51,10 +51,11 @@ pub fn built_in_host(name: &str) -> Option<HostModel> {
 pub(super) fn grids(page: &mut Page) -> Result<(), GridError> {
     page.say("## One stream by buffers, buffer size, file size, compressibility and encryption (NetBackup; StorageTek Crypto KMS 2.0 paper)");
     page.say(
-        "`capstan lab characterize --grid FILE` adds `predicted_mb_per_s` to each row of such a table. The calibration finds a host's\n\
-         figures: seconds to open a file, seconds for each further read request (requests double from 32 KiB up to a window), what the disk\n\
-         streams behind the window, seconds for each border of a buffer within a file, the cycle in which a buffer is noticed to be free,\n\
-         how fast buffers are copied, and how little all that fluctuates. The drive gives two more: what it sustains at 1:1, and its ceiling.",
+        "`capstan lab characterize --grid FILE` adds `predicted_mb_per_s` to each row of such a table. The calibration finds a\n\
+         host's figures: seconds to open a file; seconds for each further read request (requests double from 32 KiB up to a\n\
+         window); what the disk streams behind the window; seconds for each border of a buffer within a file; the cycle in which\n\
+         the host notices that a buffer is free; how fast it copies buffers; and how little all that fluctuates. The drive gives\n\
+         two more figures: what it sustains at 1:1, and its ceiling.",
     );
     page.text.push_str("| figure | host of the LTO4 table | host of the T10000A table |\n|---|--:|--:|\n");
     let hosts = ["lto4", "t10000a"].map(built_in_host);
@@ -99,9 +100,9 @@ pub(super) fn grids(page: &mut Page) -> Result<(), GridError> {
     }
     page.text.push('\n');
     page.say(
-        "The cycle comes out as the 30 ms that the paper reads from its own tables, on both hosts, and a further\n\
-         request costs 1.9 ms on both. What the paper advises follows, and is not typed in: so many\n\
-         buffers are needed for three quarters of what any number of them gives, with data of 10:1 as the table's own long files have.",
+        "On both hosts, the calibration finds a cycle of 30 ms, which the paper reads from its own tables, and 1.9 ms for a\n\
+         further request. The paper's advice follows from the model, and is not typed in. The table shows how many buffers are\n\
+         needed for three quarters of the rate that any number of them gives, with data of 10:1 as in the table's own long files.",
     );
     let need = |buffer_bytes: u64| -> Result<u32, GridError> {
         let drive = built_in("LTO-4").map_err(|source| GridError::Model { line: 0, source })?;

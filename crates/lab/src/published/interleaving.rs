@@ -28,8 +28,8 @@ fn interleaved(name: &str, connections: f64) -> f64 {
 pub(super) fn interleaving(page: &mut Page) {
     page.say("## Interleaving (Extended High Performance Data Mover, 2009)");
     page.say(
-        "128 disk volumes of 10.5 MB/s each, through a channel of 120 MB/s, 2:1 (both assumed: see below). The time of a dump goes down as its rate\n\
-         goes up.",
+        "The source is 128 disk volumes of 10.5 MB/s each, through a channel of 120 MB/s, with data of 2:1 (both assumed: see\n\
+         below). A dump takes less time as its rate goes up.",
     );
     let speed_up = |name: &str, connections: f64| interleaved(name, connections) / interleaved(name, 1.0);
     page.compare(&[
@@ -47,8 +47,9 @@ pub(super) fn interleaving(page: &mut Page) {
 
 fn restores(page: &mut Page) {
     page.say(
-        "Restores from such tapes. The channel is in front of the drive here, too; the drive reads over what belongs to others where that is\n\
-         quicker than a locate, which it is for blocks of 256 KB. 128 volumes in 5 hours at 10.5 MB/s are 1.5 GB each.",
+        "The next table has restores from such tapes. Here, too, the channel is in front of the drive. The drive reads over\n\
+         blocks of other volumes if that is quicker than a locate, which it is for blocks of 256 KB. 128 volumes in 5 hours at\n\
+         10.5 MB/s are 1.5 GB each.",
     );
     let origin = Origin::Estimate("the channel in front of it".to_owned());
     let behind_channel =
@@ -84,8 +85,9 @@ fn restores(page: &mut Page) {
     let turn_s = behind_channel.geometry.turn_s.value;
     let _ = writeln!(
         page.text,
-        "Reading over the others pays up to the {turn_s:.0} s that a locate takes to stop and to start: {:.0} MB of theirs between two pieces of\n\
-         one's own. Extents longer than {:.0} MB would let a restore of one of 32 locate over the other 31.\n",
+        "A locate takes {turn_s:.0} s to stop and to start. So reading over other blocks is quicker for up to {:.0} MB of them between two\n\
+         pieces of the wanted volume. With extents longer than {:.0} MB, a restore of one of 32 volumes could locate over the 31\n\
+         others.\n",
         turn_s * CHANNEL_MB_PER_S,
         turn_s * CHANNEL_MB_PER_S / 31.0,
     );

@@ -19,11 +19,12 @@ fn share(file: u64) -> f64 {
 pub(super) fn restore_order(page: &mut Page) {
     page.say("## The order of a restore (no paper)");
     page.say(
-        "So many files of 10 MB, anywhere on a full tape, from load to unload. Blocks far apart by number may lie side by side on other wraps; a\n\
-         plan is never slower than front to back, and of up to ten places none is quicker. Of more it is the quickest of several that were found,\n\
-         and how far the best of all is from it is not known. `restore` reads by it where the drive has no order of its own to recommend. What\n\
-         is left of many locates is the 2 s that each takes to stop, step across and start: an estimate, and the figure to measure first on a\n\
-         real drive.",
+        "Each row restores that many files of 10 MB, anywhere on a full tape, from load to unload. Blocks with distant numbers\n\
+         may lie side by side on other wraps. A plan is never slower than front to back, and for up to ten places no order is\n\
+         quicker. For more places, the plan is the quickest of several that were found, and it is not known how far it is from\n\
+         the best. `restore` reads in this order if the drive recommends none of its own. With many locates, most of the time is\n\
+         the 2 s that each locate takes to stop, step across and start. That is an estimate, and the first figure to measure on a\n\
+         physical drive.",
     );
     page.text.push_str(
         "| drive | files | front to back, minutes | planned, minutes | locates | times as fast |\n|---|--:|--:|--:|--:|--:|\n",

@@ -15,8 +15,9 @@ fn is<T>(value: T) -> Figure<T> {
 pub(super) fn speed_matching(page: &mut Page) {
     page.say("## Speed matching, second by second (Maximizing Tape Performance with StorageTek T10000, 2013)");
     page.say(
-        "The host steps from 90 to 270 MB/s. Drive A: one speed of 250 MB/s, 2 GB of buffer. Drive B: 90 to 250 MB/s, 1 GB of buffer. A backhitch\n\
-         takes 4 s, a calibration 5 s. Rates are those of the tape since the step, as the paper has them for drive B.",
+        "The host steps from 90 to 270 MB/s. Drive A has one speed of 250 MB/s, and 2 GB of buffer. Drive B has 90 to 250 MB/s,\n\
+         and 1 GB of buffer. A backhitch takes 4 s, a calibration 5 s. Rates are those of the tape since the step, as the paper\n\
+         gives them for drive B.",
     );
     let a = DriveModel {
         native_mb_per_s: is(250.0),
@@ -66,10 +67,10 @@ pub(super) fn speed_matching(page: &mut Page) {
     page.compare(&rows);
     let _ = writeln!(
         page.text,
-        "Drive A takes more than its 250 MB/s for as long as its buffer has room for the rest; the paper counts what goes to the tape. Drive A\n\
-         has it from the first second on, as its words say, only if its tape moves when the step comes: 250 against 130 MB/s are the 92 %, and\n\
-         85 is what the paper prints. Drive A starts and stops at 90 MB/s; a step that meets it just stopped leaves {:.0} %, and the mean of all\n\
-         moments is {:.0} %.\n",
+        "Drive A accepts more than its 250 MB/s for as long as its buffer has room for the rest; the paper counts what goes to\n\
+         the tape. The paper says that drive A writes at that rate from the first second on. It does so only if its tape moves\n\
+         when the step comes: 250 against 130 MB/s are the 92 %, and 85 is what the paper prints. Drive A starts and stops at 90\n\
+         MB/s. If it has just stopped when the step comes, the difference is {:.0} %. The mean of all moments is {:.0} %.\n",
         above(slowest),
         above(sum / met.len() as f64)
     );
@@ -111,8 +112,9 @@ const LTO6_SYNCED: f64 = 75.0;
 pub(super) fn syncs(page: &mut Page) {
     page.say("## A sync behind each file (the same paper)");
     page.say(
-        "25 GB in files of 13 MB. Three figures of the models were derived from these ratios (the backhitch of LTO, the virtual backhitch of\n\
-         TS1140, the pad of small-file handling), so that four ratios hold three figures; the counts of backhitches hold by themselves.",
+        "The job is 25 GB in files of 13 MB. Three figures of the models were derived from these ratios: the backhitch of LTO,\n\
+         the virtual backhitch of TS1140, and the pad of small-file handling. So four ratios test three figures; the counts of\n\
+         backhitches are a test by themselves.",
     );
     let (lto, lto_backhitches) = synced(&drive("LTO-6"), true, Conversion::None);
     let (t10000d, t10000d_backhitches) = synced(&drive("T10000D"), true, Conversion::None);
@@ -148,9 +150,10 @@ pub(super) fn syncs(page: &mut Page) {
     page.compare(&[compared("at most", "MB/s", LTO6_SYNCED, found)]);
     let _ = writeln!(
         page.text,
-        "A file of 1 GB takes {alone_s:.2} s at the native rate. A sync behind it then costs {:.1} s in the paper, and {:.2} s in the model, which\n\
-         follows from files of 13 MB: with as much behind each of those they would take {:.0} times as long as the paper has them. It does\n\
-         not say what else its drive does at the end of a long file. Reckon with {LTO6_SYNCED:.0} MB/s where a program puts a sync behind each.\n",
+        "A file of 1 GB takes {alone_s:.2} s at the native rate. A sync behind it then costs {:.1} s in the paper, and {:.2} s in the model.\n\
+         The model's figure follows from files of 13 MB: with the paper's figure behind each of them, they would take {:.0} times as\n\
+         long as the paper says. The paper does not say what else its drive does at the end of a long file. Expect {LTO6_SYNCED:.0} MB/s if a\n\
+         program puts a sync behind each.\n",
         1000.0 / LTO6_SYNCED - alone_s,
         1000.0 / found - alone_s,
         (1000.0 / LTO6_SYNCED - alone_s) / model.backhitch_s.value,
