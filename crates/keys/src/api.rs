@@ -21,9 +21,7 @@ mod transfer;
 
 pub use backups::{BackupRecord, BackupState};
 pub use base64_text::Base64;
-pub use certificates::{
-    BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
-};
+pub use certificates::{AskEnrolment, ENROLMENT_NOT_PROVED, EnrolmentAnswer, IssuedCertificate, RenewCertificate};
 pub use hand_over::HandOver;
 pub use jobs::{JobSeen, JobStarted};
 pub use keys::{
@@ -31,7 +29,7 @@ pub use keys::{
     KeyOfVolume, KeyRevoked, KeyTagText, ReadVolume, RevokeKey, Standing,
 };
 pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
-pub use peer::{ClusterId, ConversationId, InvalidId, PeerId, PeerKind, RequestId, Serial};
+pub use peer::{ClusterId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
     AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, ConfirmKey, Decide, DescribeSite, EnrolmentOpened,
     ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey,

@@ -2,7 +2,7 @@
 //! is well.
 //!
 //! ```text
-//!  enrol    passphrase ==PAKE==> certificate          once, against man in the middle and without any CA known before
+//!  enrol    passphrase, proved over TLS --> certificate   once, against man in the middle and without any CA known before
 //!  Identity certificate, key, CA in one 0600 file     renewed when two thirds of its time are over
 //!  ClusterClient  members, own site first, fail-over  each request has an id, and a request sent again has the same
 //!  KeyRequest / hand_over  X25519, HKDF, AES-KWP      a key in flight is wrapped for this one agent and this one request
@@ -19,12 +19,12 @@ mod certificate;
 mod client;
 mod enrol;
 mod enrolment;
+mod enrolment_key;
 mod error;
 mod handover;
 mod identity;
 mod known_nodes;
 mod one_node;
-mod pake;
 mod place;
 mod provider;
 mod roster;
@@ -36,12 +36,12 @@ pub use crate::enrolment_passphrase::{EnrolmentPassphrase, InvalidPassphrase};
 pub use certificate::{InvalidCertificate, PEER_URI_SCHEME, PeerCertificate};
 pub use client::{ClusterClient, Repeat};
 pub use enrol::enrol;
-pub use enrolment::{CertificateAwaited, EnrolmentClient};
+pub use enrolment::EnrolmentClient;
+pub use enrolment_key::{ChannelBinding, EnrolmentError, EnrolmentKey};
 pub use error::{ClusterError, Gone, Silence};
 pub use handover::{HandOverFailed, KeyRequest, hand_over};
 pub use identity::{CertificateKey, Identity, IdentityError, check_place, check_split_place};
 pub use one_node::NodeClient;
-pub use pake::{PakeError, PakeKeys, PakeServer, PakeVerifier};
 pub use place::ClusterPlace;
 pub use provider::{KeyCluster, OnNotice};
 pub use status::{ClusterStatus, NodeStatus};

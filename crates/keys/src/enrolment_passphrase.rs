@@ -10,7 +10,7 @@ use crate::secret::random;
 
 /// Crockford's base 32: no `I`, `L`, `O` or `U`, which are misread or read out wrongly.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// 100 bits: out of reach of guessing also for somebody who has got hold of the verifier, so it needs no slow hash.
+/// 100 bits: out of reach of guessing also for somebody who has a proof of it, so it needs no slow hash.
 const DIGITS: usize = 20;
 const GROUP: usize = 4;
 

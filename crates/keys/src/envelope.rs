@@ -61,6 +61,11 @@ pub fn unwrap(wrapping: &Secret, wrapped: &WrappedKey) -> Option<Secret> {
 /// # Errors
 /// [`KeyError::Host`] if the cryptographic library fails.
 pub fn derive(secret: &[u8; KEY_LEN], salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
+    derive_from(secret, salt, purpose)
+}
+
+/// The same of a secret of any length.
+pub(crate) fn derive_from(secret: &[u8], salt: &[u8], purpose: &str) -> Result<Secret, KeyError> {
     let failed = |error| KeyError::host("deriving a key", error);
     let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
     let info = [purpose.as_bytes()];

@@ -66,6 +66,7 @@ mod store;
 mod unlock;
 mod volume_key;
 
+use envelope::derive_from;
 pub use envelope::{WRAPPED_LEN, WrappedKey, derive, tag_of, unwrap, wrap};
 pub use error::{ClusterRefusal, KeyError, KeyPlace};
 pub use export::{

@@ -66,7 +66,7 @@ pub(super) fn enrol(cli: &Globals, args: &Enrol) -> Result<ExitCode, Failure> {
         enrolment_passphrase()?.parse().map_err(|error| Failure::Passphrase(format!("{error}")))?;
     let peer = PeerId { kind: PeerKind::Agent, name: args.name.clone() };
     let enrolled =
-        capstan_keys::cluster::enrol(&args.node, peer, passphrase).map_err(|error| Failure::because(&error))?;
+        capstan_keys::cluster::enrol(&args.node, peer, &passphrase).map_err(|error| Failure::because(&error))?;
     enrolled.save(file).map_err(|error| Failure::because(&error))?;
     if !cli.quiet {
         let until = units::time(enrolled.certificate().not_after_ns);

@@ -35,7 +35,7 @@ pub(super) fn enrol(asked: &Enrol) -> anyhow::Result<()> {
     }
     let text = passphrase("one-time passphrase", asked.passphrase_file.as_deref())?;
     let peer = PeerId { kind: asked.kind, name: asked.name.clone() };
-    let identity = enrol_peer(&asked.at, peer, text.parse()?)?;
+    let identity = enrol_peer(&asked.at, peer, &text.parse()?)?;
     match asked.split {
         Some(_) => identity.save_split(kept)?,
         None => identity.save(kept)?,

@@ -82,7 +82,7 @@ pub(super) fn join(asked: &Join) -> anyhow::Result<()> {
 
 fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirectory) -> anyhow::Result<KmaSettings> {
     let own = PeerId { kind: PeerKind::Kma, name: asked.place.name.clone() };
-    let identity = enrol(&asked.enrol_at, own, passphrase)?;
+    let identity = enrol(&asked.enrol_at, own, &passphrase)?;
     let cluster = identity.certificate().cluster;
     // Kept before anything else: the passphrase is used up.
     directory.write_identity(&identity)?;

@@ -1,7 +1,7 @@
 //! Founding a cluster: its first node, its root key, its authority, its first users.
 
 use capstan_keys::api::{ClusterId, IssuedCertificate, PeerId, PeerKind};
-use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity, IdentityError, PakeError};
+use capstan_keys::cluster::{CertificateKey, EnrolmentPassphrase, Identity, IdentityError};
 use capstan_keys::{KeyError, KeyGroup, Name, random};
 use capstan_service::enrolment::Enrolment;
 use capstan_service::identity::OldestTls;
@@ -86,9 +86,6 @@ pub enum FoundingError {
     /// Host: the node's own identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Host: enrolments.
-    #[error(transparent)]
-    Enrolment(#[from] PakeError),
     /// Host: sealing.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -149,7 +146,7 @@ pub async fn found(
     let mut passphrases = Vec::new();
     for user in registered.iter() {
         let peer = PeerId { kind: PeerKind::User, name: user.name.clone() };
-        let (enrolment, passphrase) = enrolment_of(peer, &cluster, now_ns)?;
+        let (enrolment, passphrase) = enrolment_of(peer, now_ns)?;
         puts.push(enrolment);
         puts.push((Path::Other(format!("user/{}", user.name)), user.encode()));
         passphrases.push((user.name.clone(), passphrase));
@@ -208,13 +205,9 @@ pub(super) fn first_node(
 }
 
 /// An enrolment of a week, as a record, and what it takes.
-pub(super) fn enrolment_of(
-    peer: PeerId,
-    cluster: &ClusterId,
-    now_ns: i64,
-) -> Result<((Path, Vec<u8>), EnrolmentPassphrase), FoundingError> {
+pub(super) fn enrolment_of(peer: PeerId, now_ns: i64) -> Result<((Path, Vec<u8>), EnrolmentPassphrase), FoundingError> {
     let passphrase = EnrolmentPassphrase::random()?;
-    let enrolment = Enrolment::open(peer, Vec::new(), cluster, &passphrase, now_ns.saturating_add(7 * DAY_NS))?;
+    let enrolment = Enrolment::open(peer, Vec::new(), &passphrase, now_ns.saturating_add(7 * DAY_NS))?;
     Ok(((enrolment_path(&enrolment.peer), enrolment.encode().to_vec()), passphrase))
 }
 

@@ -61,7 +61,7 @@ impl Listeners {
         let members = serve_members(self.members, tls, gate.clone(), routes, limits, counts, shutdown.clone());
 
         let tls = enrolment_tls(presented.clone())?;
-        let routes = metrics.requests.count(enrolment_routes(registrar, settings.cluster));
+        let routes = metrics.requests.count(enrolment_routes(registrar));
         let enrolment = async {
             let Some(listener) = self.enrolment else { return std::future::pending().await };
             let counts = metrics.connections.of("strangers");

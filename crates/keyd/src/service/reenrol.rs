@@ -60,7 +60,7 @@ impl Service {
         let failed = |_| Refusal::failed();
         let passphrase = EnrolmentPassphrase::random().map_err(failed)?;
         let expires_ns = node.now_ns().saturating_add(ENROLMENT_TIME_NS);
-        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &self.settings.cluster, &passphrase, expires_ns);
+        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns);
         let enrolment = enrolment.map_err(|_| Refusal::failed())?;
         self.note(noted).await?;
         node.change(|view| {

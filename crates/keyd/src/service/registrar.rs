@@ -225,7 +225,7 @@ impl Registrar for Registry {
                 self.note_sparingly(&service, refused(peer, from, AuditFact::from(why))).await?;
                 return Err(*problem);
             }
-            // A client that guessed wrong goes away: a try that no enrolment follows came to nothing.
+            // Before the proof is looked at: a node that stops meanwhile has it on record.
             let tried = AuditEntry::new(AuditActor::Nobody, from, ENROLMENT_TRIED).of(peer.kind.as_str(), &peer.name);
             let tried = tried.came_to(AuditOutcome::Begun);
             match counted {
@@ -238,16 +238,20 @@ impl Registrar for Registry {
 
     fn not_proved<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>> {
         Box::pin(async move {
-            let (service, _) = self.node().map_err(|refusal| *refusal.0)?;
+            let (service, node) = self.node().map_err(|refusal| *refusal.0)?;
             let noted = refused(peer, from, AuditFact::from("the passphrase was not proved"));
-            service.note(noted).await.map_err(|refusal| *refusal.0)
+            // Whoever goes on trying beyond those that are counted does not fill the log.
+            match node.view(|view| enrolment(view, peer).is_ok_and(|enrolment| enrolment.tries_left > 0)) {
+                true => service.note(noted).await.map_err(|refusal| *refusal.0),
+                false => self.note_sparingly(&service, noted).await,
+            }
         })
     }
 
     fn admit<'a>(
         &'a self,
         peer: &'a PeerId,
-        begun: EnrolmentId,
+        proved: EnrolmentId,
         request: &'a [u8],
         from: AuditOrigin,
     ) -> BoxFuture<'a, Result<IssuedCertificate, Problem>> {
@@ -263,7 +267,7 @@ impl Registrar for Registry {
                         return Ok(Decided::records(Vec::new(), Vec::new()));
                     }
                     let mut enrolment = enrolment(view, peer)?;
-                    enrolment.use_up(begun, now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
+                    enrolment.use_up(proved, now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()))?;
                     let authority = authority(view, node.keys())?;
                     let issued = authority.issue(peer, &enrolment.hosts, request, serial, now_ns)?;
                     let mut puts = vec![(enrolment_path(peer), enrolment.encode().to_vec())];

@@ -3,9 +3,7 @@
 use std::sync::OnceLock;
 
 use axum::Json;
-use capstan_keys::api::{
-    BeginEnrolment, EnrolmentBegun, EnrolmentFinished, FinishEnrolment, IssuedCertificate, RenewCertificate,
-};
+use capstan_keys::api::{AskEnrolment, EnrolmentAnswer, IssuedCertificate, RenewCertificate};
 use capstan_service::openapi::{ApiInfo, ApiMethod, document};
 use capstan_service::problem::{Input, Refusal};
 use serde_json::Value;
@@ -52,8 +50,7 @@ pub fn openapi() -> Value {
 }
 
 type Renew = fn(Input<RenewCertificate>) -> std::future::Ready<Result<Json<IssuedCertificate>, Refusal>>;
-type Begin = fn(Input<BeginEnrolment>) -> std::future::Ready<Result<Json<EnrolmentBegun>, Refusal>>;
-type Finish = fn(Input<FinishEnrolment>) -> std::future::Ready<Result<Json<EnrolmentFinished>, Refusal>>;
+type Enrol = fn(Input<AskEnrolment>) -> std::future::Ready<Result<Json<EnrolmentAnswer>, Refusal>>;
 type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
 
 /// What the listeners answer by themselves: [`capstan_service::enrolment::renewal_routes`],
@@ -61,8 +58,7 @@ type Health = fn() -> std::future::Ready<Result<Json<Value>, Refusal>>;
 fn with_listeners(routes: NodeRoutes) -> NodeRoutes {
     let health: Health = || unreachable!("it is asked for its type alone");
     let renew: Renew = |_| unreachable!("it is asked for its type alone");
-    let begin: Begin = |_| unreachable!("it is asked for its type alone");
-    let finish: Finish = |_| unreachable!("it is asked for its type alone");
+    let enrol: Enrol = |_| unreachable!("it is asked for its type alone");
     routes
         .documented(ApiMethod::Get, "/healthz", (RouteAccess::Member, "ask whether the node lives"), health)
         .documented(ApiMethod::Get, "/readyz", (RouteAccess::Member, "ask whether the node can serve agents"), health)
@@ -72,6 +68,10 @@ fn with_listeners(routes: NodeRoutes) -> NodeRoutes {
             (RouteAccess::Member, "renew one's own certificate"),
             renew,
         )
-        .documented(ApiMethod::Post, "/v1/enrolments/begin", (RouteAccess::Stranger, "begin to enrol"), begin)
-        .documented(ApiMethod::Post, "/v1/enrolments/finish", (RouteAccess::Stranger, "finish to enrol"), finish)
+        .documented(
+            ApiMethod::Post,
+            "/v1/enrolments",
+            (RouteAccess::Stranger, "enrol, over the connection that the proof is bound to"),
+            enrol,
+        )
 }

@@ -169,7 +169,7 @@ impl Cluster {
     /// Opens an enrolment, as a security officer's command does.
     fn invite(&self, peer: &PeerId, hosts: Vec<String>) -> EnrolmentPassphrase {
         let passphrase = EnrolmentPassphrase::random().unwrap();
-        let enrolment = Enrolment::open(peer.clone(), hosts, &self.keys.cluster(), &passphrase, i64::MAX).unwrap();
+        let enrolment = Enrolment::open(peer.clone(), hosts, &passphrase, i64::MAX).unwrap();
         self.put(&Path::Other(format!("enrolment/{peer}")), &enrolment.encode());
         passphrase
     }
@@ -218,7 +218,7 @@ impl Cluster {
         let mut identity = None;
         retried("somebody enrols", || {
             let passphrase: EnrolmentPassphrase = passphrase.parse().unwrap();
-            identity = enrol(&self.network.address(0, Door::Strangers), peer.clone(), passphrase).ok();
+            identity = enrol(&self.network.address(0, Door::Strangers), peer.clone(), &passphrase).ok();
             identity.is_some()
         });
         identity.unwrap()

@@ -3,44 +3,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Base64, ClusterId, ConversationId, PeerId};
+use super::{Base64, PeerId};
 
-/// `POST /v1/enrolments/begin`: somebody says who it wants to be, and begins to prove that it knows the passphrase.
+/// The kind of problem of an enrolment whose passphrase was not proved.
+pub const ENROLMENT_NOT_PROVED: &str = "passphrase-not-proved";
+
+/// `POST /v1/enrolments`: somebody says who they are, and proves that they know the passphrase.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct BeginEnrolment {
+pub struct AskEnrolment {
     /// Who.
     pub peer: PeerId,
-    /// The first message of the key exchange.
-    pub message: Base64,
+    /// A certificate signing request (PKCS#10, DER).
+    pub request: Base64,
+    /// An HMAC-SHA-256 over the exporter value of the TLS connection, the peer and the request, under a key that HKDF
+    /// makes of the passphrase.
+    pub proof: Base64,
 }
 
-/// The answer to [`BeginEnrolment`]. Until the key exchange is over the client takes none of it for true.
+/// The answer to [`AskEnrolment`]. Nothing of it is true before the proof is checked.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct EnrolmentBegun {
-    /// What to go on with, at the same node.
-    pub conversation: ConversationId,
-    /// Which cluster this is.
-    pub cluster: ClusterId,
-    /// The second message: it proves that the node knows what the passphrase was made into.
-    pub message: Base64,
-}
-
-/// `POST /v1/enrolments/finish`: the proof, and what is to be certified.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct FinishEnrolment {
-    /// Which conversation.
-    pub conversation: ConversationId,
-    /// The third message: it proves that the client knows the passphrase.
-    pub message: Base64,
-    /// A certificate signing request (PKCS#10, DER), sealed under the key that was agreed upon.
-    pub sealed_request: Base64,
-}
-
-/// The answer to [`FinishEnrolment`].
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct EnrolmentFinished {
-    /// An [`IssuedCertificate`] in JSON, sealed under the key that was agreed upon.
-    pub sealed_answer: Base64,
+pub struct EnrolmentAnswer {
+    /// The certificate.
+    pub issued: IssuedCertificate,
+    /// An HMAC-SHA-256 over the exporter value, the proof of the request and the certificate: the node knows the
+    /// passphrase, too.
+    pub proof: Base64,
 }
 
 /// `POST /v1/certificates/renew`: a peer asks for a new certificate under the old one.

@@ -158,11 +158,6 @@ hexadecimal! {
     /// same.
     RequestId, "id of a request: give 32 hexadecimal digits"
 }
-hexadecimal! {
-    /// An enrolment that has begun, at the node where it began.
-    ConversationId, "conversation: give 32 hexadecimal digits"
-}
-
 impl RequestId {
     /// A new one.
     ///

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use ureq::Agent;
-
 use super::client::{gone, read_answer};
 use super::enrolment::EnrolmentClient;
+use super::enrolment_key::{ChannelBinding, EnrolmentError};
 use super::identity::Identity;
 use super::{ClusterError, EnrolmentPassphrase, tls, transport};
-use crate::api::PeerId;
+use crate::api::{ENROLMENT_NOT_PROVED, PeerId};
 
 /// A person waits for it, and the node asks the cluster's majority twice.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,30 +16,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// that a security officer was shown when the enrolment was opened.
 ///
 /// # Errors
-/// [`ClusterError::Enrolment`] where passphrase, name or kind are not those of the enrolment, or somebody
-/// stands between; and [`ClusterError::Refused`] where it is over, used or locked.
-pub fn enrol(address: &str, peer: PeerId, passphrase: EnrolmentPassphrase) -> Result<Identity, ClusterError> {
-    let agent = transport::agent(tls::stranger_config().map_err(ClusterError::Tls)?);
-    let (client, first) = EnrolmentClient::begin(peer, passphrase)?;
-    let begun = ask(&agent, address, "/v1/enrolments/begin", &first)?;
-    let (awaited, second) = client.answer(&begun)?;
-    awaited.accept(&ask(&agent, address, "/v1/enrolments/finish", &second)?)
-}
-
-fn ask<A: DeserializeOwned>(
-    agent: &Agent,
-    address: &str,
-    path: &str,
-    question: &impl Serialize,
-) -> Result<A, ClusterError> {
-    let answered = agent
-        .post(format!("https://{address}{path}"))
+/// [`ClusterError::Enrolment`] where the passphrase is not that of the enrolment, or somebody stands between; and
+/// [`ClusterError::Refused`] where there is no such enrolment, or it is over or used.
+pub fn enrol(address: &str, peer: PeerId, passphrase: &EnrolmentPassphrase) -> Result<Identity, ClusterError> {
+    let silent = |error: &ureq::Error| ClusterError::AllGone(vec![gone(None, address, error)]);
+    let tls = tls::stranger_config().map_err(ClusterError::Tls)?;
+    let connection = transport::connect(address, tls, PATIENCE).map_err(|error| silent(&error))?;
+    let binding = ChannelBinding::of(connection.tls()).map_err(ClusterError::Tls)?;
+    let (client, question) = EnrolmentClient::begin(peer, passphrase, binding)?;
+    let answered = connection
+        .into_agent()
+        .post(format!("https://{address}/v1/enrolments"))
         .config()
         .timeout_global(Some(PATIENCE))
         .build()
-        .send_json(question);
-    match answered {
-        Ok(answer) => read_answer(address, answer).map_err(|failed| failed.into_error(None, address)),
-        Err(error) => Err(ClusterError::AllGone(vec![gone(None, address, &error)])),
+        .send_json(&question);
+    let answer = answered.map_err(|error| silent(&error))?;
+    match read_answer(address, answer).map_err(|failed| failed.into_error(None, address)) {
+        Ok(answer) => client.accept(&answer),
+        Err(ClusterError::Refused(problem)) if problem.is(ENROLMENT_NOT_PROVED) => {
+            Err(EnrolmentError::NotProved.into())
+        }
+        Err(error) => Err(error),
     }
 }

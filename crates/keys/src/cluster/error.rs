@@ -4,8 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::enrolment_key::EnrolmentError;
 use super::identity::IdentityError;
-use super::pake::PakeError;
 use crate::KeyError;
 use crate::api::Problem;
 
@@ -36,7 +36,7 @@ pub enum ClusterError {
     NoAddress,
     /// Operator or peer: nobody proved to know the passphrase.
     #[error("enrolment came to nothing: {0}")]
-    Enrolment(#[from] PakeError),
+    Enrolment(#[from] EnrolmentError),
     /// Operator, peer or host: this machine has no identity that serves.
     #[error(transparent)]
     Identity(#[from] IdentityError),

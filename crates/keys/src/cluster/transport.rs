@@ -5,8 +5,9 @@
 //! async client with a runtime in a blocking library, and HTTP parsed by hand.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::sync::Arc;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -23,7 +24,68 @@ pub(super) const ANSWER_LEN_MAX: u64 = 8 << 20;
 
 /// An HTTP client that speaks TLS by `tls` alone: no plain connections, no redirects, no proxies.
 pub(super) fn agent(tls: ClientConfig) -> Agent {
-    let config = Config::builder()
+    let connector = ().chain(TcpConnector::default()).chain(TlsConnector { tls: Arc::new(tls) });
+    Agent::with_parts(config(), connector, DefaultResolver::default())
+}
+
+/// A connection that is open before anything is asked, so that what is asked can be bound to it.
+pub(super) struct OpenConnection(StreamOwned<ClientConnection, TcpStream>);
+
+/// Connects, and speaks TLS by `tls`. Each wait ends after `patience`.
+pub(super) fn connect(address: &str, tls: ClientConfig, patience: Duration) -> Result<OpenConnection, ureq::Error> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let name = server_name(host)?;
+    let mut socket = Err(ureq::Error::HostNotFound);
+    for place in address.to_socket_addrs().map_err(|_| ureq::Error::HostNotFound)? {
+        socket = TcpStream::connect_timeout(&place, patience).map_err(ureq::Error::Io);
+        if socket.is_ok() {
+            break;
+        }
+    }
+    let mut socket = socket?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))?;
+    let mut connection = ClientConnection::new(Arc::new(tls), name).map_err(std::io::Error::other)?;
+    connection.complete_io(&mut socket).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => ureq::Error::Timeout(ureq::Timeout::Global),
+        _ => ureq::Error::Io(error),
+    })?;
+    Ok(OpenConnection(StreamOwned::new(connection, socket)))
+}
+
+impl OpenConnection {
+    pub(super) fn tls(&self) -> &ClientConnection {
+        &self.0.conn
+    }
+
+    /// An HTTP client that asks over this connection, and opens no other.
+    pub(super) fn into_agent(self) -> Agent {
+        Agent::with_parts(config(), OnlyConnection(Mutex::new(Some(self))), DefaultResolver::default())
+    }
+}
+
+/// Gives its connection once.
+struct OnlyConnection(Mutex<Option<OpenConnection>>);
+
+impl fmt::Debug for OnlyConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnlyConnection")
+    }
+}
+
+impl Connector<()> for OnlyConnection {
+    type Out = TlsTransport<TcpStream>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+        let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let OpenConnection(stream) = connection.ok_or(ureq::Error::ConnectionFailed)?;
+        Ok(Some(TlsTransport { buffers: buffers(details), stream }))
+    }
+}
+
+fn config() -> Config {
+    Config::builder()
         .http_status_as_error(false)
         .https_only(true)
         .max_redirects(0)
@@ -32,9 +94,17 @@ pub(super) fn agent(tls: ClientConfig) -> Agent {
         .max_idle_age(Duration::from_secs(60))
         .max_response_header_size(16 << 10)
         .user_agent(concat!("capstan/", env!("CARGO_PKG_VERSION")))
-        .build();
-    let connector = ().chain(TcpConnector::default()).chain(TlsConnector { tls: Arc::new(tls) });
-    Agent::with_parts(config, connector, DefaultResolver::default())
+        .build()
+}
+
+/// The verifier looks at no name; sessions to be resumed are found by it.
+fn server_name(host: &str) -> Result<ServerName<'static>, ureq::Error> {
+    let host = host.trim_matches(['[', ']']).to_owned();
+    ServerName::try_from(host).map_err(|_| ureq::Error::HostNotFound)
+}
+
+fn buffers(details: &ConnectionDetails<'_>) -> LazyBuffers {
+    LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size())
 }
 
 #[derive(Debug)]
@@ -43,57 +113,88 @@ struct TlsConnector {
 }
 
 impl<In: Transport> Connector<In> for TlsConnector {
-    type Out = TlsTransport;
+    type Out = TlsTransport<TransportAdapter>;
 
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        chained: Option<In>,
-    ) -> Result<Option<TlsTransport>, ureq::Error> {
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
         let Some(transport) = chained else { return Ok(None) };
-        // The verifier looks at no name; sessions to be resumed are found by it.
-        let host = details.uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::HostNotFound)?;
+        let name = server_name(details.uri.host().unwrap_or_default())?;
         let mut connection = ClientConnection::new(self.tls.clone(), name).map_err(std::io::Error::other)?;
         let mut socket = TransportAdapter::new(transport.boxed(), details.current_time.clone());
         socket.set_timeout(details.timeout);
         connection.complete_io(&mut socket)?;
-        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(Some(TlsTransport { buffers, stream: StreamOwned::new(connection, socket) }))
+        Ok(Some(TlsTransport { buffers: buffers(details), stream: StreamOwned::new(connection, socket) }))
     }
 }
 
-struct TlsTransport {
+struct TlsTransport<S: Socket> {
     buffers: LazyBuffers,
-    stream: StreamOwned<ClientConnection, TransportAdapter>,
+    stream: StreamOwned<ClientConnection, S>,
 }
 
-impl fmt::Debug for TlsTransport {
+/// What TLS goes over.
+trait Socket: Read + Write + Send + Sync + 'static {
+    fn wait_until(&mut self, timeout: NextTimeout) -> Result<(), ureq::Error>;
+
+    fn is_open(&mut self) -> bool;
+}
+
+impl Socket for TransportAdapter {
+    fn wait_until(&mut self, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.set_timeout(timeout);
+        Ok(())
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.get_mut().is_open()
+    }
+}
+
+impl Socket for TcpStream {
+    fn wait_until(&mut self, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let timeout = timeout.not_zero().map(|timeout| *timeout);
+        self.set_read_timeout(timeout)?;
+        Ok(self.set_write_timeout(timeout)?)
+    }
+
+    /// It is asked over once, and never kept for later.
+    fn is_open(&mut self) -> bool {
+        false
+    }
+}
+
+/// A socket whose time is over says that it would block.
+fn timed_out(timeout: NextTimeout) -> impl Fn(std::io::Error) -> ureq::Error {
+    move |error| match error.kind() {
+        ErrorKind::WouldBlock => ureq::Error::Timeout(timeout.reason),
+        _ => ureq::Error::Io(error),
+    }
+}
+
+impl<S: Socket> fmt::Debug for TlsTransport<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TlsTransport")
     }
 }
 
-impl Transport for TlsTransport {
+impl<S: Socket> Transport for TlsTransport<S> {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        self.stream.get_mut().set_timeout(timeout);
-        self.stream.write_all(&self.buffers.output()[..amount])?;
-        Ok(())
+        self.stream.get_mut().wait_until(timeout)?;
+        self.stream.write_all(&self.buffers.output()[..amount]).map_err(timed_out(timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        self.stream.get_mut().set_timeout(timeout);
-        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        self.stream.get_mut().wait_until(timeout)?;
+        let amount = self.stream.read(self.buffers.input_append_buf()).map_err(timed_out(timeout))?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
 
     fn is_open(&mut self) -> bool {
-        self.stream.get_mut().get_mut().is_open()
+        self.stream.get_mut().is_open()
     }
 
     fn is_tls(&self) -> bool {

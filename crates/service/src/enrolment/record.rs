@@ -1,8 +1,7 @@
 //! An enrolment that a security officer opened: what the cluster keeps of it, and the decisions over it. Pure.
 //!
-//! Only a verifier of the passphrase is kept. Each begun key exchange costs a try, whether it is finished or not: who
-//! guesses wrong learns it from the second message and need not send the third, so counting failures at the end would
-//! count nobody's.
+//! The key is kept that the passphrase and the peer make (`capstan_keys::cluster::EnrolmentKey`). Each proof costs a
+//! try, which is on record before the proof is looked at: a node that stops meanwhile forgets none.
 //! ```text
 //!  open --try--> 4 left ... --try--> 0 left                  at any time: expired
 //!    `--- proved and certified ---> used, for good
@@ -13,25 +12,30 @@
 //!
 //! **Bytes** (before sealing; integers little-endian):
 //! ```text
-//!  0  1  version, 1
+//!  0  1  version, 2
 //!  1  1  tries left
 //!  2  1  state: 1 open, 2 used
 //!  3  8  expires, nanoseconds since 1970
 //! 11  1  length of the peer, then the peer as text
-//! ..  2  length of the verifier, then the verifier
+//! ..  32 the key
 //! ..  1  number of hosts, then each: length (1) and text
 //! ```
+//! In version 1 a verifier of OPAQUE stood in the place of the key, with its length (2) in front. Nobody proves anything
+//! by it any more: such an enrolment counts as expired, and another is opened.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::{Cursor, FormatError};
-use capstan_keys::api::{ClusterId, PeerId};
-use capstan_keys::cluster::{EnrolmentPassphrase, PakeError, PakeVerifier};
+use capstan_keys::api::{AskEnrolment, Base64, EnrolmentAnswer, IssuedCertificate, PeerId};
+use capstan_keys::cluster::{ChannelBinding, EnrolmentError, EnrolmentKey, EnrolmentPassphrase};
+use capstan_keys::{KEY_LEN, KeyError};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 /// How many tries of a passphrase are put on record.
 pub const ENROLMENT_TRIES: u8 = 5;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The version whose enrolments are over.
+const VERSION_OF_OPAQUE: u8 = 1;
 
 /// An enrolment. It holds a secret: no `Debug`.
 pub struct Enrolment {
@@ -45,7 +49,7 @@ pub struct Enrolment {
     pub tries_left: u8,
     /// Whether it was used.
     pub state: EnrolmentState,
-    pub(super) verifier: PakeVerifier,
+    key: EnrolmentKey,
 }
 
 /// Which enrolment of a peer: another passphrase makes another one.
@@ -82,16 +86,37 @@ impl Enrolment {
     /// A new one.
     ///
     /// # Errors
-    /// The key exchange cannot be prepared.
+    /// The cryptographic library failed.
     pub fn open(
         peer: PeerId,
         hosts: Vec<String>,
-        cluster: &ClusterId,
         passphrase: &EnrolmentPassphrase,
         expires_ns: i64,
-    ) -> Result<Self, PakeError> {
-        let verifier = PakeVerifier::new(passphrase, &peer, cluster)?;
-        Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, verifier })
+    ) -> Result<Self, KeyError> {
+        let key = EnrolmentKey::new(passphrase, &peer)?;
+        Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, key })
+    }
+
+    /// Checks the proof of whoever asks over the connection with this binding; a try must be on record.
+    ///
+    /// # Errors
+    /// They do not know the passphrase, or what they sent was altered or passed on.
+    pub fn check_proof(&self, binding: &ChannelBinding, question: &AskEnrolment) -> Result<(), EnrolmentError> {
+        self.key.check_request(binding, &self.peer, &question.request.0, &question.proof.0)
+    }
+
+    /// The answer to whoever has proved themselves, with the node's own proof.
+    ///
+    /// # Errors
+    /// The cryptographic library failed.
+    pub fn answer(
+        &self,
+        binding: &ChannelBinding,
+        question: &AskEnrolment,
+        issued: IssuedCertificate,
+    ) -> Result<EnrolmentAnswer, KeyError> {
+        let proof = self.key.prove_answer(binding, &question.proof.0, &issued)?;
+        Ok(EnrolmentAnswer { issued, proof: Base64(proof) })
     }
 
     /// Takes one try off, as long as they are counted. What is counted must be on record before the other side gets an
@@ -108,7 +133,7 @@ impl Enrolment {
     /// Which one it is.
     pub fn id(&self) -> EnrolmentId {
         let mut id = [0; 32];
-        id.copy_from_slice(digest(&SHA256, self.verifier.expose()).as_ref());
+        id.copy_from_slice(digest(&SHA256, self.key.expose()).as_ref());
         EnrolmentId(id)
     }
 
@@ -136,16 +161,15 @@ impl Enrolment {
 
     /// Its record, to be sealed.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let (peer, verifier) = (self.peer.to_string(), self.verifier.expose());
+        let (peer, key) = (self.peer.to_string(), self.key.expose());
         let hosts: Vec<_> = self.hosts.iter().filter(|host| host.len() <= 255).take(255).collect();
-        let room = 64 + peer.len() + verifier.len() + hosts.iter().map(|host| host.len() + 1).sum::<usize>();
+        let room = 64 + peer.len() + key.len() + hosts.iter().map(|host| host.len() + 1).sum::<usize>();
         let mut bytes = Zeroizing::new(Vec::with_capacity(room));
         bytes.extend_from_slice(&[VERSION, self.tries_left, if self.state == EnrolmentState::Open { 1 } else { 2 }]);
         bytes.extend_from_slice(&self.expires_ns.to_le_bytes());
         bytes.push(peer.len() as u8);
         bytes.extend_from_slice(peer.as_bytes());
-        bytes.extend_from_slice(&(verifier.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(verifier);
+        bytes.extend_from_slice(key);
         bytes.push(hosts.len() as u8);
         for host in hosts {
             bytes.push(host.len() as u8);
@@ -160,9 +184,9 @@ impl Enrolment {
     /// The bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new("enrolment", bytes);
-        match cursor.u8()? {
-            VERSION => {}
-            other => return Err(cursor.field("version", &other)),
+        let version = cursor.u8()?;
+        if ![VERSION, VERSION_OF_OPAQUE].contains(&version) {
+            return Err(cursor.field("version", &version));
         }
         let tries_left = cursor.u8()?;
         let state = match cursor.u8()? {
@@ -170,20 +194,26 @@ impl Enrolment {
             2 => EnrolmentState::Used,
             other => return Err(cursor.field("state", &other)),
         };
-        let expires_ns = cursor.i64()?;
+        let mut expires_ns = cursor.i64()?;
         let len = cursor.u8()?;
         let peer = text(&mut cursor, "peer", len)?;
         let peer = peer.parse().map_err(|_| cursor.field("peer", &peer))?;
-        let len = u16::from_le_bytes(cursor.array()?);
-        let verifier = cursor.take(usize::from(len))?;
-        let verifier = PakeVerifier::from_bytes(verifier).map_err(|_| cursor.field("verifier", &"not one"))?;
+        let key = if version == VERSION {
+            EnrolmentKey::from_bytes(&cursor.array()?)
+        } else {
+            let verifier = u16::from_le_bytes(cursor.array()?);
+            cursor.take(usize::from(verifier))?;
+            // Long over, so that nothing is ever proved by this key.
+            expires_ns = i64::MIN;
+            EnrolmentKey::from_bytes(&[0; KEY_LEN])
+        };
         let mut hosts = Vec::new();
         for _ in 0..cursor.u8()? {
             let len = cursor.u8()?;
             hosts.push(text(&mut cursor, "host", len)?);
         }
         cursor.end()?;
-        Ok(Self { peer, hosts, expires_ns, tries_left, state, verifier })
+        Ok(Self { peer, hosts, expires_ns, tries_left, state, key })
     }
 }
 
@@ -191,3 +221,6 @@ fn text(cursor: &mut Cursor<'_>, field: &'static str, len: u8) -> Result<String,
     let bytes = cursor.take(usize::from(len))?.to_vec();
     String::from_utf8(bytes).map_err(|_| cursor.field(field, &"not UTF-8"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Request, Response, header};
 use axum::response::IntoResponse;
 use capstan_keys::api::{Problem, REQUEST_ID_HEADER, RequestId};
+use capstan_keys::cluster::ChannelBinding;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -57,14 +58,14 @@ pub async fn serve_members(
         let (routes, gate) = (routes.clone(), gate.clone());
         async move {
             let Some(peer) = known_peer(&established.stream, &gate, established.from) else { return };
-            serve_connection(established, Some((peer, gate)), routes, limits, shutdown).await;
+            serve_connection(established, Client::Member(peer, gate), routes, limits, shutdown).await;
         }
     };
     accept(listener, tls, limits, counts, shutdown, serve).await;
 }
 
-/// Serves `routes` to anybody, without a certificate: enrolment and nothing else. There is no [`Peer`] among the
-/// extensions.
+/// Serves `routes` to anybody, without a certificate: enrolment and nothing else. Among the extensions there is no
+/// [`Peer`]; there is the [`ChannelBinding`] of the connection, by which whoever asks proves who they are.
 pub async fn serve_enrolment(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -75,7 +76,11 @@ pub async fn serve_enrolment(
 ) {
     let routes = finished(routes, limits);
     let serve = move |established: EstablishedConnection, shutdown| {
-        serve_connection(established, None, routes.clone(), limits, shutdown)
+        let routes = routes.clone();
+        async move {
+            let Ok(binding) = ChannelBinding::of(established.stream.get_ref().1) else { return };
+            serve_connection(established, Client::Stranger(binding), routes, limits, shutdown).await;
+        }
     };
     accept(listener, tls, limits, counts, shutdown, serve).await;
 }
@@ -93,7 +98,7 @@ fn finished(routes: Router, limits: ListenerLimits) -> Router {
 
 async fn serve_connection(
     established: EstablishedConnection,
-    member: Option<(Peer, Gate)>,
+    client: Client,
     routes: Router,
     limits: ListenerLimits,
     mut shutdown: Shutdown,
@@ -101,7 +106,7 @@ async fn serve_connection(
     let EstablishedConnection { from, stream, permit } = established;
     let timer = RequestTimer::new(limits);
     let stream = TokioIo::new(TimedStream::new(stream, timer.clone()));
-    let requester = Requester { member, from, routes, limits };
+    let requester = Requester { client, from, routes, limits };
     let service = service_fn(async |request: Request<Incoming>| {
         timer.request_begun();
         permit.set_state(ConnectionState::Busy);
@@ -129,9 +134,17 @@ async fn serve_connection(
     }
 }
 
+/// Who is at the other end of a connection.
+enum Client {
+    /// A peer whose certificate is one of the cluster.
+    Member(Peer, Gate),
+    /// Somebody who has none yet.
+    Stranger(ChannelBinding),
+}
+
 /// Whom a connection's requests come from, and what they may ask for.
 struct Requester {
-    member: Option<(Peer, Gate)>,
+    client: Client,
     from: SocketAddr,
     routes: Router,
     limits: ListenerLimits,
@@ -150,7 +163,10 @@ impl Requester {
             Err(refusal) => (None, closed(refusal)),
         };
         let (status, ms) = (answer.status().as_u16(), begun.elapsed().as_secs_f64() * 1e3);
-        let peer = self.member.as_ref().map(|(peer, _)| peer.id.to_string());
+        let peer = match &self.client {
+            Client::Member(peer, _) => Some(peer.id.to_string()),
+            Client::Stranger(_) => None,
+        };
         let request = id.map(|id| id.to_string());
         // Queries, headers and bodies are not logged: they may name what is not for everybody who reads logs.
         info!(
@@ -161,16 +177,21 @@ impl Requester {
     }
 
     async fn served(&self, id: RequestId, mut request: Request<Incoming>) -> Response<Body> {
-        if let Some((peer, gate)) = &self.member {
-            if let Err(turned_away) = gate.admits(peer) {
-                let kind = match turned_away {
-                    TurnedAway::Revoked => REVOKED,
-                    TurnedAway::Expired => "turned-away",
-                };
-                let problem = Problem::new(403, kind, "This peer is not let in", turned_away.to_string());
-                return closed(problem.into());
+        match &self.client {
+            Client::Member(peer, gate) => {
+                if let Err(turned_away) = gate.admits(peer) {
+                    let kind = match turned_away {
+                        TurnedAway::Revoked => REVOKED,
+                        TurnedAway::Expired => "turned-away",
+                    };
+                    let problem = Problem::new(403, kind, "This peer is not let in", turned_away.to_string());
+                    return closed(problem.into());
+                }
+                request.extensions_mut().insert(peer.clone());
             }
-            request.extensions_mut().insert(peer.clone());
+            Client::Stranger(binding) => {
+                request.extensions_mut().insert(*binding);
+            }
         }
         let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         if announced.is_some_and(|len: u64| len > self.limits.body_bytes_max as u64) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use capstan_keys::api::PeerId;
-use capstan_keys::cluster::{ClusterClient, ClusterError, EnrolmentPassphrase, PakeError, enrol, provider};
+use capstan_keys::cluster::{ClusterClient, ClusterError, EnrolmentError, EnrolmentPassphrase, enrol, provider};
 use capstan_service::identity::{PresentedCertificate, enrolment_tls};
 use capstan_service::listener::ListenerLimits;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -16,10 +16,6 @@ use crate::node::{Node, Site};
 
 fn drive() -> PeerId {
     "agent/DRIVE1".parse().unwrap()
-}
-
-fn again(passphrase: &EnrolmentPassphrase) -> EnrolmentPassphrase {
-    passphrase.expose().parse().unwrap()
 }
 
 fn problem(result: Result<capstan_keys::cluster::Identity, ClusterError>) -> String {
@@ -35,11 +31,11 @@ fn an_agent_enrols_once_and_is_served() {
     let site = Site::new();
     let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
-    let identity = enrol(&node.strangers.to_string(), drive(), again(&passphrase)).unwrap();
+    let identity = enrol(&node.strangers.to_string(), drive(), &passphrase).unwrap();
     assert_eq!(identity.certificate().peer, drive());
     let client = ClusterClient::open(&identity, &[node.address.to_string()], "").unwrap();
     assert_eq!(client.get::<PeerId>("/v1/whoami").unwrap(), drive());
-    let used = problem(enrol(&node.strangers.to_string(), drive(), passphrase));
+    let used = problem(enrol(&node.strangers.to_string(), drive(), &passphrase));
     assert!(used.contains("was used"), "{used}");
 }
 
@@ -50,16 +46,16 @@ fn a_passphrase_is_not_locked_by_those_who_do_not_know_it() {
     let right = site.open_enrolment("agent/DRIVE1");
     for _ in 0..8 {
         let wrong = EnrolmentPassphrase::random().unwrap();
-        let tried = enrol(&node.strangers.to_string(), drive(), wrong);
-        assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
+        let tried = enrol(&node.strangers.to_string(), drive(), &wrong);
+        assert!(matches!(tried, Err(ClusterError::Enrolment(EnrolmentError::NotProved))));
     }
     let tries = site.tries.lock().unwrap().clone();
     assert_eq!(tries.len(), 8, "each is on record");
     assert!(tries.iter().all(|(peer, from)| *peer == drive() && from.starts_with("127.0.0.1:")), "{tries:?}");
-    enrol(&node.strangers.to_string(), drive(), right).unwrap();
+    enrol(&node.strangers.to_string(), drive(), &right).unwrap();
     // Another one, for another name, is of no use here either.
     let other = site.open_enrolment("agent/DRIVE2");
-    assert!(enrol(&node.strangers.to_string(), "agent/DRIVE3".parse().unwrap(), other).is_err());
+    assert!(enrol(&node.strangers.to_string(), "agent/DRIVE3".parse().unwrap(), &other).is_err());
 }
 
 #[test]
@@ -68,7 +64,7 @@ fn an_enrolment_expires() {
     let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
     site.clock.advance(crate::node::DAY_NS);
-    let expired = problem(enrol(&node.strangers.to_string(), drive(), passphrase));
+    let expired = problem(enrol(&node.strangers.to_string(), drive(), &passphrase));
     assert!(expired.contains("expired"), "{expired}");
 }
 
@@ -80,14 +76,14 @@ fn an_impostor_is_found_out() {
     let passphrase = ours.open_enrolment("agent/DRIVE1");
     his.open_enrolment("agent/DRIVE1");
     let impostor = Node::start(&his, "KMA1", ListenerLimits::default());
-    let tried = enrol(&impostor.strangers.to_string(), drive(), passphrase);
-    assert!(matches!(tried, Err(ClusterError::Enrolment(PakeError::NotProved))));
+    let tried = enrol(&impostor.strangers.to_string(), drive(), &passphrase);
+    assert!(matches!(tried, Err(ClusterError::Enrolment(EnrolmentError::NotProved))));
 }
 
-/// He ends TLS with a certificate of his own authority, reads everything and passes it on. He learns neither passphrase
-/// nor certificate, and the agent comes to know the true authority.
+/// He ends TLS with a certificate of his own authority, reads everything and passes it on. The proofs are bound to other
+/// connections: nobody is let in, and he learns nothing that he could use. Without him the enrolment is as good as before.
 #[test]
-fn a_man_in_the_middle_sees_nothing_of_use() {
+fn a_man_in_the_middle_is_found_out_and_sees_nothing_of_use() {
     let site = Site::new();
     let node = Node::start(&site, "KMA1", ListenerLimits::default());
     let passphrase = site.open_enrolment("agent/DRIVE1");
@@ -97,15 +93,19 @@ fn a_man_in_the_middle_sees_nothing_of_use() {
     let address = listener.local_addr().unwrap();
     let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
     runtime.spawn(relay(listener, node.strangers, seen.clone()));
-    let identity = enrol(&address.to_string(), drive(), passphrase).unwrap();
-    assert_eq!(identity.authority_der(), site.authority.certificate());
-    let seen = seen.lock().unwrap();
-    let contains = |what: &[u8]| seen.windows(what.len()).any(|window| window == what);
-    assert!(contains(b"/v1/enrolments/finish") && contains(b"sealed_answer"), "nothing went through him");
-    let undivided = shown.replace('-', "");
-    for secret in [shown.as_bytes(), undivided.as_bytes(), &identity.certificate_der()[..], b"certificate\":"] {
-        assert!(!contains(secret));
+    let tried = enrol(&address.to_string(), drive(), &passphrase);
+    assert!(matches!(tried, Err(ClusterError::Enrolment(EnrolmentError::NotProved))));
+    {
+        let seen = seen.lock().unwrap();
+        let contains = |what: &[u8]| seen.windows(what.len()).any(|window| window == what);
+        assert!(contains(b"/v1/enrolments") && contains(b"passphrase-not-proved"), "nothing went through him");
+        let undivided = shown.replace('-', "");
+        for secret in [shown.as_bytes(), undivided.as_bytes(), b"certificate\":"] {
+            assert!(!contains(secret));
+        }
     }
+    let identity = enrol(&node.strangers.to_string(), drive(), &passphrase).unwrap();
+    assert_eq!(identity.authority_der(), site.authority.certificate());
 }
 
 async fn relay(listener: TcpListener, node: std::net::SocketAddr, seen: Arc<Mutex<Vec<u8>>>) {

@@ -76,7 +76,7 @@ impl Site {
         let peer: PeerId = peer.parse().unwrap();
         let passphrase = EnrolmentPassphrase::random().unwrap();
         let expires_ns = self.clock.now_ns() + DAY_NS;
-        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &self.cluster, &passphrase, expires_ns).unwrap();
+        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns).unwrap();
         self.enrolments.lock().unwrap().insert(peer, enrolment.encode().to_vec());
         passphrase
     }
@@ -196,7 +196,7 @@ impl Node {
             ConnectionCounts::default(),
             shutdown.clone(),
         ));
-        let enrolment = enrolment_routes(site.clone(), site.cluster);
+        let enrolment = enrolment_routes(site.clone());
         let tls = enrolment_tls(presented).unwrap();
         runtime.spawn(serve_enrolment(
             strangers,

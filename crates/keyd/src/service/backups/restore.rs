@@ -203,7 +203,7 @@ pub async fn restore(
     let Replanted { mut records, keys, recovered, revoked, left } = replant(&core.keys, &snapshot, left, now_ns)?;
     let authority = authority(core, &records)?;
     let (identity, puts) = first_node(&authority, &kma, now_ns)?;
-    let passphrases = enrolled_again(&kma, &enrol, &mut records, now_ns)?;
+    let passphrases = enrolled_again(&enrol, &mut records, now_ns)?;
     // First of all, so that two who restore at once do not both; and the node last, so that what is there is whole once
     // it is.
     let begun = json!({
@@ -375,7 +375,6 @@ pub(super) fn opens_authority(core: &OpenCore, record: &[u8]) -> Result<Authorit
 
 /// New enrolments for users who are there; the certificates that they have lost are theirs no more.
 fn enrolled_again(
-    kma: &KmaSettings,
     users: &[Name],
     records: &mut Vec<Planted>,
     now_ns: i64,
@@ -395,7 +394,7 @@ fn enrolled_again(
         known.plaintext = user.encode();
         known.change += 1;
         let peer = PeerId { kind: PeerKind::User, name: name.clone() };
-        let ((path, enrolment), passphrase) = enrolment_of(peer, &kma.cluster, now_ns)?;
+        let ((path, enrolment), passphrase) = enrolment_of(peer, now_ns)?;
         records.push(path.planted(enrolment));
         passphrases.push((name.clone(), passphrase));
     }

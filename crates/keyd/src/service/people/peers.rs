@@ -150,8 +150,7 @@ pub(super) fn new_enrolment(
 ) -> Result<(Enrolment, EnrolmentPassphrase), Refusal> {
     let passphrase = EnrolmentPassphrase::random().map_err(|error| broken(&error))?;
     let expires_ns = enrolment_expires_ns(person.node.now_ns());
-    let cluster = &person.service.settings.cluster;
-    let enrolment = Enrolment::open(peer, hosts, cluster, &passphrase, expires_ns).map_err(|error| broken(&error))?;
+    let enrolment = Enrolment::open(peer, hosts, &passphrase, expires_ns).map_err(|error| broken(&error))?;
     Ok((enrolment, passphrase))
 }
 

@@ -181,7 +181,7 @@ impl Node {
         let keys = gate.keys().unwrap();
         let passphrase = EnrolmentPassphrase::random().unwrap();
         let expires_ns = now_ns() + 3_600_000_000_000;
-        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
+        let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns).unwrap();
         let path = format!("enrolment/{peer}");
         let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
         let ledger = self.etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;

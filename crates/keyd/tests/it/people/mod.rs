@@ -139,9 +139,12 @@ fn tries_to_enrol_are_on_record(cluster: &Cluster) {
     let noted = log.as_array().unwrap().iter().filter(|record| record["object"] == "agent/GUESSED");
     let tries: Vec<_> = noted.filter(|record| record["act"] != "add-agent").collect();
     let said = |record: &Value| (record["act"].clone(), record["result"].clone());
-    let expected = [("enrolment-tried", "begun"), ("enrolment-tried", "begun"), ("enrolment-refused", "refused")];
+    let (tried, refused) = (("enrolment-tried", "begun"), ("enrolment-refused", "refused"));
+    let expected = [tried, refused, tried, refused];
     let expected = expected.map(|(act, result)| (Value::from(act), Value::from(result)));
     assert_eq!(tries.iter().map(|record| said(record)).collect::<Vec<_>>(), expected);
+    let why = tries.iter().filter_map(|record| record["why"].as_str()).collect::<Vec<_>>();
+    assert_eq!(why, ["the passphrase was not proved", "it was used, or is over"]);
     assert!(tries.iter().all(|record| record["from"].as_str().unwrap().starts_with("127.0.0.1:")), "{tries:?}");
 }
 

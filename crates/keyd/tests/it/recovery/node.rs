@@ -390,7 +390,7 @@ impl Workshop {
         let (peer, passphrase): (PeerId, _) = (peer.parse().unwrap(), EnrolmentPassphrase::random().unwrap());
         let expires_ns = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()).unwrap() + DAY_NS;
         let path = format!("enrolment/{peer}");
-        let enrolment = Enrolment::open(peer, Vec::new(), &settings.cluster, &passphrase, expires_ns).unwrap();
+        let enrolment = Enrolment::open(peer, Vec::new(), &passphrase, expires_ns).unwrap();
         let sealed = keys.sealer().seal(&path, settings.epoch, 1, &enrolment.encode()).unwrap();
         let ledger = etcd.ledger(&settings.cluster.to_string(), 0, PATIENT).await;
         let expect = vec![(path.clone(), Expected::Absent)];
