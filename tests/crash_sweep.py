@@ -21,14 +21,15 @@ import sys
 import threading
 import time
 
-from program import Capstan, Checks, Failed, Scratch, compare, crashed, said
+from program import FULL, ON_POSTGRES, Capstan, Checks, Failed, Scratch, compare, crashed, said
 
-# How many kills, and how many in a night (`./x test --full`).
-KILLS = 60
+# How many kills in continuous integration, with the tables in SQLite and in PostgreSQL, and in a night (`./x test --full`).
+KILLS = 30
+KILLS_ON_POSTGRES = 12
 KILLS_FULL = 200
 # How often the slower proofs run, in kills.
 VERIFY_EVERY = 10
-REBUILD_EVERY = 25
+REBUILD_EVERY = 12
 # Bytes of the source: a few seconds' work with checkpoints every MiB.
 FILES = 400
 LARGE_FILES = 6
@@ -193,7 +194,7 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=KILLS_FULL if "CAPSTAN_FULL" in os.environ else KILLS)
+    parser.add_argument("--kills", type=int, default=KILLS_FULL if FULL else KILLS_ON_POSTGRES if ON_POSTGRES else KILLS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
     arguments = parser.parse_args()

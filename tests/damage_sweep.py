@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Damages a small volume in every way, one at a time, and shows that each is seen.
 
-usage: tests/damage_sweep.py [--every N] [--seed S] [--keep]
+usage: tests/damage_sweep.py [--every N] [--blocks-every N] [--seed S] [--keep]
 
 Every byte of the volume flipped (one bit of it), every length it can be cut to, every two blocks swapped, every block
 replaced by each other one and by one of another volume: with checksums of the cartridge that hold, so that only the block
 itself tells. After each, restore gives exactly the source, or fails with an error that names the volume and never writes a
-wrong byte; with a twin it always gives exactly the source. Nothing panics. --every 7 takes each seventh byte and length.
+wrong byte; with a twin it always gives exactly the source. Nothing panics. --every 7 takes each seventh byte and length,
+--blocks-every 6 each sixth of the damages to whole blocks. Which are taken follows from the seed: continuous integration takes few,
+and others each time.
 """
 
 import argparse
@@ -19,7 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cartridge import Cartridge
-from program import Capstan, Checks, Failed, Scratch, crashed, said
+from program import FULL, Capstan, Checks, Failed, Scratch, crashed, said
+
+# How many bytes and lengths are passed by, and how many damages to whole blocks: in continuous integration, and in a night
+# (`./x test --full`). Each byte takes hours.
+EVERY, EVERY_FULL = 397, 13
+BLOCKS_EVERY, BLOCKS_EVERY_FULL = 6, 1
 
 
 @dataclass
@@ -71,14 +78,23 @@ def tree(top):
     return found
 
 
-def cases(content, foreign, every, seed):
-    """Every damage to one volume."""
-    noise = random.Random(seed)
+def cases(content, foreign, arguments):
+    """Every damage to one volume that is asked for."""
+    noise = random.Random(arguments.seed)
+    yield from byte_cases(content, arguments.every, noise)
+    of_blocks = list(block_cases(content, foreign))
+    yield from noise.sample(of_blocks, len(of_blocks) // arguments.blocks_every)
+
+
+def byte_cases(content, every, noise):
     for at in range(noise.randrange(every), len(content), every):
         bit = 1 << noise.randrange(8)
         yield Case(f"bit {bit:#04x} of byte {at} flipped", content[:at] + bytes([content[at] ^ bit]) + content[at + 1:])
     for length in range(noise.randrange(every), len(content), every):
         yield Case(f"cut to {length} bytes", content[:length])
+
+
+def block_cases(content, foreign):
     cartridge = Cartridge(content)
     records = cartridge.records
     for one, two in itertools.combinations(cartridge.blocks(), 2):
@@ -148,8 +164,7 @@ class Sweep:
 def sweep(checks, scratch, name, capstan, foreign, twin, arguments):
     volume = volumes(capstan.state)[0]
     content = volume.read_bytes()
-    every = arguments.every
-    all_cases = list(cases(content, foreign, every, arguments.seed))
+    all_cases = list(cases(content, foreign, arguments))
     trial = Sweep(scratch, capstan, volume, twin)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         wrong = [text for text in threads.map(trial.attempt, all_cases) if text]
@@ -160,11 +175,15 @@ def sweep(checks, scratch, name, capstan, foreign, twin, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=61, help="take each Nth byte and length; 1 takes all, for hours")
+    parser.add_argument("--every", type=int, default=EVERY_FULL if FULL else EVERY,
+                        help="take each Nth byte and length; 1 takes all, for hours")
+    parser.add_argument("--blocks-every", type=int, default=BLOCKS_EVERY_FULL if FULL else BLOCKS_EVERY,
+                        help="take each Nth damage to whole blocks")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
     arguments = parser.parse_args()
-    print(f"# to replay: tests/damage_sweep.py --every {arguments.every} --seed {arguments.seed}", flush=True)
+    print(f"# to replay: tests/damage_sweep.py --every {arguments.every} --blocks-every {arguments.blocks_every} --seed {arguments.seed}",
+          flush=True)
     checks = Checks()
     with Scratch(arguments.keep) as scratch:
         make_source(scratch / "source")

@@ -22,9 +22,11 @@ import sys
 import threading
 import time
 
-from program import Capstan, Checks, Failed, Scratch, crashed, said
+from program import FULL, ON_POSTGRES, Capstan, Checks, Failed, Scratch, crashed, said
 
+# In continuous integration, with the tables in SQLite and in PostgreSQL, and in a night (`./x test --full`).
 ROUNDS = 40
+ROUNDS_ON_POSTGRES = 20
 ROUNDS_FULL = 200
 SOURCES = 4
 DRIVES = 3
@@ -233,7 +235,7 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS_FULL if "CAPSTAN_FULL" in os.environ else ROUNDS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS_FULL if FULL else ROUNDS_ON_POSTGRES if ON_POSTGRES else ROUNDS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
     arguments = parser.parse_args()

@@ -9,6 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Whether sweeps do all of it, and where the catalog's tables are: the server of `./x test`, or SQLite.
+FULL = "CAPSTAN_FULL" in os.environ
+ON_POSTGRES = "CAPSTAN_DATABASE" in os.environ
 HERE = Path(__file__).resolve().parent
 # Longer than any command of a sweep takes; one that hangs is a failure.
 SECONDS_MAX = 120
@@ -20,7 +23,8 @@ class Capstan:
     def __init__(self, state, key_file):
         self.state = Path(state)
         self.binary = os.environ.get("CAPSTAN_BIN") or sys.exit("CAPSTAN_BIN names the capstan program to test")
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("CAPSTAN_")}
+        self.environment = {key: value for key, value in os.environ.items()
+                            if key == "CAPSTAN_DATABASE" or not key.startswith("CAPSTAN_")}
         self.environment |= {"CAPSTAN_STATE": str(state), "CAPSTAN_KEY_FILE": str(key_file), "RUST_BACKTRACE": "0"}
 
     def start(self, *arguments):

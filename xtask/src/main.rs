@@ -12,6 +12,7 @@ mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -35,6 +36,12 @@ enum Task {
         /// for
         #[arg(long)]
         full: bool,
+        /// How long the build before took, which is part of the time that tests have
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, hide = true)]
+        build: u64,
+        /// Only the parts whose names have one of these words in them
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
     },
     /// Does the main job on real trees, and shows it
     Demo(demo::Arguments),
@@ -66,7 +73,7 @@ fn run(task: Task) -> Result<ExitCode> {
     match task {
         Task::Tidy => tidy::run(&root()?),
         Task::Lint => suite::lint(&root()?),
-        Task::Test { full } => suite::test(&root()?, full),
+        Task::Test { full, build, words } => suite::test(&root()?, full, Duration::from_secs(build), &words),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),

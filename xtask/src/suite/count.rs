@@ -20,6 +20,10 @@ impl AddAssign for Count {
 }
 
 impl Count {
+    pub(super) fn total(self) -> u64 {
+        self.passed + self.failed + self.skipped
+    }
+
     /// Prints the sum. What was skipped fails nothing, and is never silent.
     pub(super) fn summary(self) -> ExitCode {
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);

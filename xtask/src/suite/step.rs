@@ -1,5 +1,6 @@
 //! One step: a program whose output is passed on, counted and timed, and which is ended where it hangs.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader, Write};
@@ -13,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::count::Count;
 use super::times::Times;
+use super::units::Unit;
 use crate::amount::shown_time;
 
 /// A step that takes longer hangs: it is ended, and has failed. Continuous integration has 90 minutes for all of them.
@@ -24,19 +26,50 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
 /// Steps that run one behind the other, and what came of them.
 pub(super) struct Steps<'o> {
-    out: &'o mut dyn Write,
+    out: &'o mut (dyn Write + Send),
     pub(super) count: Count,
     pub(super) times: Times,
 }
 
 impl<'o> Steps<'o> {
-    pub(super) fn new(out: &'o mut dyn Write) -> Self {
+    pub(super) fn new(out: &'o mut (dyn Write + Send)) -> Self {
         Self { out, count: Count::default(), times: Times::default() }
     }
 
     /// Says something between steps.
     pub(super) fn say(&mut self, words: &[u8]) -> Result<()> {
         Ok(self.out.write_all(words)?)
+    }
+
+    /// One step whose work is done: it has passed where nothing is wrong.
+    pub(super) fn done(&mut self, name: &str, took: Duration, wrong: &BTreeSet<String>) -> Result<()> {
+        writeln!(self.out, "\n==> {name}")?;
+        for text in wrong {
+            writeln!(self.out, "{}", text.trim_end())?;
+        }
+        let failed = wrong.len() as u64;
+        self.end(name, Count { passed: u64::from(failed == 0), failed, skipped: 0 }, took)
+    }
+
+    /// Takes in what steps said and counted that ran beside these.
+    pub(super) fn append(&mut self, said: &[u8], count: Count, times: Times) -> Result<()> {
+        self.say(said)?;
+        self.count += count;
+        self.times.append(times);
+        Ok(())
+    }
+
+    /// Runs a unit as a step; it has failed, too, where it counts fewer tests than it has.
+    pub(super) fn run_unit(&mut self, unit: &mut Unit) -> Result<()> {
+        let before = self.count;
+        self.run(&unit.name, &mut unit.command)?;
+        let counted = self.count.total() - before.total();
+        if let Some(tests) = unit.tests.filter(|tests| (*tests as u64) > counted && self.count.failed == before.failed)
+        {
+            self.count.failed += 1;
+            writeln!(self.out, "{}: of {tests} tests only {counted} were counted", unit.name)?;
+        }
+        Ok(())
     }
 
     /// Runs one step and passes its output on. A step that counts no tests counts as one.
@@ -47,14 +80,14 @@ impl<'o> Steps<'o> {
     fn run_within(&mut self, (limit, grace): (Duration, Duration), name: &str, command: &mut Command) -> Result<()> {
         writeln!(self.out, "\n==> {name}")?;
         let started = Instant::now();
-        // Which test program a result is of stands on cargo's other stream.
+        // What is said on one stream explains the other: both are one.
         let (reader, writer) = std::io::pipe().context("make a pipe")?;
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child =
             command.stdout(writer.try_clone()?).stderr(writer).spawn().with_context(|| format!("start {program}"))?;
         // The pipe ends when nobody has its other end any more.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut output = Output { lines: lines_of(reader), count: Count::default(), program: String::new() };
+        let mut output = Output { lines: lines_of(reader), count: Count::default() };
         let mut ended = self.pass_on(&mut output, started + limit)? && waited(&mut child, started + limit)?;
         let hung = !ended;
         let mut all = Vec::new();
@@ -84,14 +117,17 @@ impl<'o> Steps<'o> {
         } else if count == Count::default() {
             count.passed = 1;
         }
-        let took = started.elapsed();
+        self.end(name, count, started.elapsed())
+    }
+
+    fn end(&mut self, name: &str, count: Count, took: Duration) -> Result<()> {
         writeln!(self.out, "==> {name}: {} passed, {} failed, {}", count.passed, count.failed, shown_time(took))?;
         self.count += count;
         self.times.add(name, took);
         Ok(())
     }
 
-    /// Passes lines on, counts and times them; whether they ended before the time was over.
+    /// Passes lines on and counts them; whether they ended before the time was over.
     fn pass_on(&mut self, output: &mut Output, until: Instant) -> Result<bool> {
         loop {
             match output.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -100,7 +136,6 @@ impl<'o> Steps<'o> {
                     self.out.flush()?;
                     let line = String::from_utf8_lossy(&line);
                     output.count += Count::of_line(line.trim_end());
-                    self.times.of_cargo(&mut output.program, &line);
                 }
                 Err(error) => return Ok(error == RecvTimeoutError::Disconnected),
             }
@@ -112,8 +147,6 @@ impl<'o> Steps<'o> {
 struct Output {
     lines: Receiver<Vec<u8>>,
     count: Count,
-    /// The test program of cargo that runs.
-    program: String,
 }
 
 /// The lines of a program's output, as they come.
