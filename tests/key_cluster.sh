@@ -9,7 +9,7 @@ set -u
 for holder in ann bob cy; do echo "the passphrase of $holder" >"$scratch/$holder.pass"; done
 
 found() {
-    keyd found --state "$scratch/kma1" --name kma1 --site north --address "$node1" --listen "$node1" --enrol-listen "$enrol1" \
+    keyd init --state "$scratch/kma1" --name kma1 --site north --address "$node1" --listen "$node1" --enrol-listen "$enrol1" \
         --etcd "$etcd_url" --pool 40 --holder ann --holder bob --holder cy --needed 2 \
         --passphrase-file "ann=$scratch/ann.pass" --passphrase-file "bob=$scratch/bob.pass" --passphrase-file "cy=$scratch/cy.pass" \
         --user sam:security-officer,operator --user kim:compliance-officer,quorum-member \

@@ -11,7 +11,7 @@ for holder in ann bob; do echo "the passphrase of $holder" >"$scratch/$holder.pa
 echo 'the passphrase of the export' >"$scratch/export.pass"
 
 found() {
-    keyd found --state "$scratch/kma1" --name kma1 --address "$node1" --listen "$node1" --enrol-listen "$enrol1" \
+    keyd init --state "$scratch/kma1" --name kma1 --address "$node1" --listen "$node1" --enrol-listen "$enrol1" \
         --etcd "$etcd_url" --pool 4 --holder ann --holder bob --needed 2 \
         --passphrase-file "ann=$scratch/ann.pass" --passphrase-file "bob=$scratch/bob.pass" \
         --user sam:security-officer,operator --user kim:compliance-officer --user lou:quorum-member --user max:quorum-member \

@@ -12,7 +12,7 @@ echo 246802 >"$scratch/pin"
 echo 135791 >"$scratch/wrong"
 
 found() {
-    keyd found --state "$scratch/kma1" --name kma1 --address "$node1" --listen "$node1" --enrol-listen "$enrol1" --etcd "$etcd_url" \
+    keyd init --state "$scratch/kma1" --name kma1 --address "$node1" --listen "$node1" --enrol-listen "$enrol1" --etcd "$etcd_url" \
         --pool 20 --token capstan --token-module "$module" --token-pin-file "$1" \
         --user sam:security-officer,operator --user kim:compliance-officer,quorum-member --user lou:quorum-member
 }

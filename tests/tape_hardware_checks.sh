@@ -144,7 +144,7 @@ capstan library unload 1 >/dev/null
 slot_of() { mtx -f /dev/vtl/changer status | sed -n "s/^ *Storage Element \([0-9]*\).*VolumeTag=$1 *$/\1/p"; }
 put_in() { from=$(slot_of "$1") && mtx -f /dev/vtl/changer load "$from" 0; }
 export CAPSTAN_STATE=/root/by-hand
-check 'a state directory by hand' capstan init --by-hand --drive /dev/vtl/drive0-sg --encrypt none
+check 'a state directory by hand' capstan init --standalone --drive /dev/vtl/drive0-sg --encrypt none
 capstan label A00001L9 >$scratch/asked 2>&1 &
 person=$!
 asked() { within 20 grep "$1" $scratch/asked; }

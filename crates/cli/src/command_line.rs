@@ -53,7 +53,7 @@ impl Cli {
 pub(crate) enum Command {
     /// Make a state directory: catalog, virtual library, sealed key store
     #[command(
-        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --by-hand --drive /dev/nst0 --encrypt none\n  capstan init --key-cluster kma1:7443 --key-cluster kma2:7443 --key-identity /etc/capstan/agent.pem\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead. With --key-cluster there is neither: the cluster keeps the keys."
+        after_help = "Examples:\n  capstan init --volume-size 100G\n  capstan init --changer /dev/tape/by-id/scsi-3500110a-changer\n  capstan init --standalone --drive /dev/nst0 --encrypt none\n  capstan init --key-cluster kma1:7443 --key-cluster kma2:7443 --key-identity /etc/capstan/agent.pem\n\nThe passphrase is asked for, or taken from CAPSTAN_PASSPHRASE; --key-file makes a key file instead. With --key-cluster there is neither: the cluster keeps the keys."
     )]
     Init(Init),
     /// Back up files, directories, a block device, or standard input

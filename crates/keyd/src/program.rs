@@ -38,7 +38,7 @@ pub fn main(cost: Argon2Cost) -> ExitCode {
 fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Completeness> {
     match command {
         Command::People(asked) => return asked.run(Sealing { cost, passphrase: None }),
-        Command::Found(found) => founding::found(&found, cost),
+        Command::Init(init) => founding::init(&init, cost),
         Command::Join(join) => founding::join(&join),
         Command::Run(run) => node::run(&run, cost),
         Command::Enrol(enrol) => clients::enrol(&enrol),
@@ -70,6 +70,23 @@ mod tests {
     fn requests_are_found_again_by_what_nodes_call_their_acts() {
         assert_eq!(capstan_officer::EXPORT_KEYS, Act::ExportKeys.name());
         assert_eq!(capstan_officer::IMPORT_KEYS, Act::ImportKeys.name());
+    }
+
+    /// For one release.
+    #[test]
+    fn the_old_words_of_commands_still_work() {
+        let whom = "--identity me.pem --node a:1";
+        for words in [
+            "found --state s --name k --address a:1 --etcd http://e --holder h --user u:auditor",
+            &format!("kmas call-off k {whom}"),
+            &format!("kmas destroyed k {whom}"),
+            &format!("exports destroyed 00 {whom}"),
+            &format!("backups destroyed 00 {whom}"),
+            &format!("units extend A00001 --for 7d {whom}"),
+        ] {
+            let parsed = Keyd::try_parse_from(std::iter::once("keyd").chain(words.split(' ')));
+            assert!(parsed.is_ok(), "{words}: {parsed:?}");
+        }
     }
 
     #[test]

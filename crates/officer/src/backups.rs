@@ -11,7 +11,8 @@ pub enum BackupsKnown {
     /// List them
     List(Ask),
     /// Say that all copies of backups were destroyed
-    Destroyed {
+    #[command(alias = "destroyed")]
+    ConfirmDestroyed {
         /// The backups, as `keyd backups list` names them
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
@@ -36,7 +37,7 @@ impl BackupsKnown {
                 }
                 say(&ask, &known)
             }
-            Self::Destroyed { ids, ask } => {
+            Self::ConfirmDestroyed { ids, ask } => {
                 let client = ask.asking.client()?;
                 let noted = |id: &String| client.post(&format!("/v1/backups/{id}/destroyed"), &());
                 say(&ask, &ids.iter().map(noted).collect::<Result<Vec<BackupRecord>, _>>()?)

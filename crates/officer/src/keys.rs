@@ -127,7 +127,8 @@ pub enum Units {
         ask: Ask,
     },
     /// Let one be read past its keys' cryptoperiod
-    Extend {
+    #[command(alias = "extend")]
+    ExtendDecryption {
         /// Its barcode
         barcode: Volser,
         #[command(flatten)]
@@ -173,7 +174,7 @@ pub(crate) fn units(asked: Units) -> anyhow::Result<()> {
             ask.list(&items, &["key", "group", "algorithm", "state", "issued", "activated", "dropped", "destroyed"]);
             Ok(())
         }
-        Units::Extend { barcode, end, ask } => {
+        Units::ExtendDecryption { barcode, end, ask } => {
             let until = end.until()?;
             ask.outcome(&ask.post::<Outcome>(&format!("/v1/units/{barcode}/extend"), &ExtendUnit { until })?)
         }

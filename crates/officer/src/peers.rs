@@ -165,7 +165,8 @@ pub enum Kmas {
     /// List them
     List(Ask),
     /// Take back at once that one may join, which was approved and has not joined: the quorum's approval is spent
-    CallOff(NamedPeer),
+    #[command(alias = "call-off")]
+    CancelJoin(NamedPeer),
     /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given
     /// again
     Remove(NamedPeer),
@@ -194,7 +195,8 @@ pub enum Kmas {
     /// List those that were removed, and what became of what they left
     Removed(Ask),
     /// Say that the disks of one that was removed are destroyed
-    Destroyed(NamedPeer),
+    #[command(alias = "destroyed")]
+    ConfirmDestroyed(NamedPeer),
 }
 
 /// On or off.
@@ -231,7 +233,7 @@ pub(crate) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.list(&items, &["name", "site", "address", "state", "autonomous_unlock.on=UNLOCKS ITSELF", "why"]);
             Ok(())
         }
-        Kmas::CallOff(NamedPeer { name, ask }) => {
+        Kmas::CancelJoin(NamedPeer { name, ask }) => {
             let said: Value = ask.post(&format!("/v1/kmas/{name}/call-off"), &json!({}))?;
             ask.done(&said, &format!("{name} may not join any more"))
         }
@@ -258,7 +260,7 @@ pub(crate) fn kmas(asked: Kmas) -> anyhow::Result<()> {
             ask.list(&items, &["name", "site", "removed", "by", "pool", "destroyed", "met=MET SINCE"]);
             Ok(())
         }
-        Kmas::Destroyed(NamedPeer { name, ask }) => {
+        Kmas::ConfirmDestroyed(NamedPeer { name, ask }) => {
             let said: Value = ask.post(&format!("/v1/kmas/{name}/destroyed"), &json!({}))?;
             ask.done(&said, &format!("the disks of {name} count as destroyed"))
         }

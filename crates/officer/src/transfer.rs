@@ -114,7 +114,8 @@ pub enum Exports {
     /// List them
     List(Ask),
     /// Say that all copies of exports were destroyed, and all that they were imported into
-    Destroyed {
+    #[command(alias = "destroyed")]
+    ConfirmDestroyed {
         /// The exports, as `keyd exports list` names them
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
@@ -126,7 +127,7 @@ pub enum Exports {
 pub(crate) fn exports(asked: &Exports) -> anyhow::Result<()> {
     let (ask, items) = match asked {
         Exports::List(ask) => (ask, ask.get("/v1/exports")?),
-        Exports::Destroyed { ids, ask } => {
+        Exports::ConfirmDestroyed { ids, ask } => {
             let noted = |id: &String| ask.post(&format!("/v1/exports/{}/destroyed", id_of(id)?), &json!({}));
             (ask, ids.iter().map(noted).collect::<anyhow::Result<Vec<Value>>>()?)
         }

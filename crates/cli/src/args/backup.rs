@@ -27,8 +27,8 @@ pub(crate) struct Init {
     #[arg(long = "drive", value_name = "DEVICE", requires = "real")]
     pub(crate) devices: Vec<PathBuf>,
     /// Drives without a changer: a person is asked for cartridges
-    #[arg(long, conflicts_with_all = ["changer", "library"], requires = "devices", group = "real")]
-    pub(crate) by_hand: bool,
+    #[arg(long, alias = "by-hand", conflicts_with_all = ["changer", "library"], requires = "devices", group = "real")]
+    pub(crate) standalone: bool,
     /// Cipher of the default pool
     #[arg(long, value_enum, default_value_t = Cipher::Gcm)]
     pub(crate) encrypt: Cipher,

@@ -181,7 +181,8 @@ pub(crate) enum KeyAction {
         volumes: Vec<String>,
     },
     /// Give the keys of a volume out for reading though their time is over
-    Extend {
+    #[command(alias = "extend")]
+    ExtendDecryption {
         /// The volume
         volume: String,
         /// For how long from now: 12h, 7d

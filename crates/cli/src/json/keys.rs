@@ -38,7 +38,7 @@ pub(crate) enum KeyEvent {
         /// Its state now, as `keys list` has it.
         state: String,
     },
-    /// `keys extend`: the keys of a volume are given out for reading for longer.
+    /// `keys extend-decryption`: the keys of a volume are given out for reading for longer.
     ReadingExtended {
         /// The volume.
         volume: String,

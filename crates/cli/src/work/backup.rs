@@ -46,7 +46,7 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
     if let Some(changer) = &args.changer {
         config.library.changer = absolute(changer)?;
     }
-    if args.by_hand {
+    if args.standalone {
         config.library.changer = PathBuf::from(BY_HAND);
     }
     if !config.library.is_virtual() {

@@ -37,7 +37,7 @@ pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
             let groups = groups.iter().flat_map(|group| ["--group", group.as_str()]);
             said(&["agents", "groups", serial.as_str()].into_iter().chain(groups).collect::<Vec<_>>())
         }
-        KeyAction::Extend { volume, time } => said(&["units", "extend", volume, "--for", time]),
+        KeyAction::ExtendDecryption { volume, time } => said(&["units", "extend-decryption", volume, "--for", time]),
         KeyAction::Agents(words) => family("agents", "list", words),
         KeyAction::Units(words) => family("units", "list", words),
         KeyAction::Users(words) => family("users", "list", words),

@@ -59,7 +59,7 @@ pub(crate) fn keys(cli: &Globals, args: &args::Keys) -> Result<ExitCode, Failure
             key_policies::set_drive(cli, serial, groups)
         }
         KeyAction::Volumes { volumes } => key_policies::volumes(cli, volumes),
-        KeyAction::Extend { volume, time } => key_policies::extend(cli, volume, time),
+        KeyAction::ExtendDecryption { volume, time } => key_policies::extend(cli, volume, time),
         KeyAction::Agents(Words { words }) if lists(words) => key_policies::drives(cli),
         KeyAction::Units(Words { words }) if lists(words) => key_policies::volumes(cli, &[]),
         KeyAction::Agents(_)
@@ -92,7 +92,7 @@ fn changes(action: &KeyAction) -> bool {
         | KeyAction::Policies { action: Some(_) }
         | KeyAction::Groups { action: Some(_) }
         | KeyAction::Drives { action: Some(_) }
-        | KeyAction::Extend { .. }
+        | KeyAction::ExtendDecryption { .. }
         | KeyAction::Passphrase
         | KeyAction::Add { .. }
         | KeyAction::Remove { .. }

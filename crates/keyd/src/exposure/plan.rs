@@ -167,7 +167,10 @@ impl fmt::Display for RekeyPlan {
             Suspect::Kma(name) => writeln!(f, "1. remove node {name}, and change the credentials of the root key")?,
             Suspect::Key(_) => writeln!(f, "1. find out who has the key")?,
             Suspect::Export(_) => {
-                writeln!(f, "1. destroy all copies of the export that you have; then `keyd exports destroyed {name}`")?;
+                writeln!(
+                    f,
+                    "1. destroy all copies of the export that you have; then `keyd exports confirm-destroyed {name}`"
+                )?;
             }
         }
         writeln!(

@@ -53,7 +53,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Found {
+pub(crate) struct Init {
     /// The state directory, which must not exist or be empty
     #[arg(long)]
     pub(crate) state: PathBuf,

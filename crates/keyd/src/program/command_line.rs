@@ -3,7 +3,7 @@
 use capstan_officer::{Asking, People};
 use clap::{Parser, Subcommand};
 
-use super::arguments::{Enrol, Found, Join, Reenrol, Renew, Run, Status, Unlock};
+use super::arguments::{Enrol, Init, Join, Reenrol, Renew, Run, Status, Unlock};
 use super::audit::Audit;
 use super::root::Root;
 
@@ -19,7 +19,8 @@ pub(crate) struct Keyd {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Found a cluster: its first node, root key and users
-    Found(Found),
+    #[command(alias = "found")]
+    Init(Init),
     /// Make this machine a further node, with a passphrase that a security officer was given for it
     Join(Join),
     /// Run the node of a state directory

@@ -1,4 +1,4 @@
-//! `keyd found` and `keyd join`: nodes come into being.
+//! `keyd init` and `keyd join`: nodes come into being.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use capstan_officer::{new_passphrase, passphrase};
 use capstan_service::identity::OldestTls;
 use serde::Deserialize;
 
-use super::arguments::{Found, Join, Place, Root};
+use super::arguments::{Init, Join, Place, Root};
 
 const WEEKEND_SECONDS: u32 = 3 * 24 * 3600;
 
-pub(super) fn found(asked: &Found, cost: Argon2Cost) -> anyhow::Result<()> {
+pub(super) fn init(asked: &Init, cost: Argon2Cost) -> anyhow::Result<()> {
     let rule = QuorumRule::new(asked.approvals, WEEKEND_SECONDS).context("an act by quorum takes 1 to 16 approvals")?;
     let root = root(&asked.root, cost)?;
     let cluster = service::new_cluster()?;

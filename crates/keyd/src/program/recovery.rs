@@ -176,7 +176,7 @@ fn say(asked: &Restore, restored: &Restored) {
     );
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
     println!(
-        "The disks of the old nodes ({}) have what they had: destroy them, then `keyd kmas destroyed NAME`. Before that no destruction of a key \
+        "The disks of the old nodes ({}) have what they had: destroy them, then `keyd kmas confirm-destroyed NAME`. Before that no destruction of a key \
          is certified. A disk that turns up may know what its node gave out cut off: see KEYS.md, \"A node is lost\".",
         left.join(", ")
     );

@@ -137,7 +137,7 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// Operator: nothing was founded there.
-    #[error("there is no node in {}: `keyd found` makes the first one of a cluster, `keyd join` a further one", path.display())]
+    #[error("there is no node in {}: `keyd init` makes the first one of a cluster, `keyd join` a further one", path.display())]
     NoNode {
         /// Where.
         path: PathBuf,

@@ -191,7 +191,7 @@ fn run_again(kma: &Name) -> String {
     format!(
         "node {kma} was removed, its disks were said to be destroyed, and it was met since: whoever runs it has a disk of it, or a copy. What \
          was certified as destroyed and rests on its disks is not (`keyd certificates`). Find it and destroy it, then \
-         `keyd kmas destroyed {kma}` again"
+         `keyd kmas confirm-destroyed {kma}` again"
     )
 }
 

@@ -83,7 +83,7 @@ impl Cluster {
         let passphrase_file = folder.path().join("passphrase");
         write_secret(&passphrase_file, SECRET);
         let mut found = Command::new(cheap_keyd::cheap_keyd());
-        found.arg("found");
+        found.arg("init");
         place_arguments(&mut found, folder.path(), &network, 0, pool);
         for holder in HOLDERS {
             found.args(["--holder", holder, "--passphrase-file"]);

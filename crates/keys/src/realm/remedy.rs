@@ -44,10 +44,10 @@ impl Refusal {
                  every other group that it is to use)"
             ),
             (Self::CryptoperiodOver { volser, .. }, Keeper::Store) => format!(
-                "who holds the key store's secret may allow reading for a time (`capstan keys extend {volser} --for 7d`)"
+                "who holds the key store's secret may allow reading for a time (`capstan keys extend-decryption {volser} --for 7d`)"
             ),
             (Self::CryptoperiodOver { volser, .. }, Keeper::Cluster) => format!(
-                "a compliance officer may allow reading for a time (`keyd units extend {volser} --for 7d`, or `capstan keys \
+                "a compliance officer may allow reading for a time (`keyd units extend-decryption {volser} --for 7d`, or `capstan keys \
                  --identity FILE extend {volser} --for 7d`)"
             ),
             (Self::UnknownUnit { .. }, Keeper::Store) => "`capstan keys volumes` names those that have one".to_owned(),
@@ -92,7 +92,7 @@ mod tests {
             ended_ns: 5,
         };
         let refusals = [
-            (over, "store's secret", "compliance officer", "keyd units extend A00001"),
+            (over, "store's secret", "compliance officer", "keyd units extend-decryption A00001"),
             (
                 Refusal::UnknownGroup { group: name("g") },
                 "`capstan keys groups",

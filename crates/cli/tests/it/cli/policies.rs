@@ -34,7 +34,7 @@ fn an_append_behind_the_encryption_period_gets_a_key_of_its_own_and_all_comes_ba
     // Past the cryptoperiod of both nothing is given back, until somebody says so.
     std::thread::sleep(Duration::from_secs(8));
     let said = bench.said(&["verify", "home"], 4);
-    assert!(said.contains("cryptoperiod") && said.contains("capstan keys extend A00001"), "{said}");
+    assert!(said.contains("cryptoperiod") && said.contains("capstan keys extend-decryption A00001"), "{said}");
     bench.done(&["keys", "extend", "A00001", "--for", "1h"], 0);
     bench.done(&["verify", "home"], 0);
 }

@@ -154,15 +154,15 @@ fn said(missing: &Missing) -> String {
         }
         Missing::RemovedNode { kma } => {
             format!(
-                "The disks of {kma}, which was removed, may hold it: destroy them, then `keyd kmas destroyed {kma}`."
+                "The disks of {kma}, which was removed, may hold it: destroy them, then `keyd kmas confirm-destroyed {kma}`."
             )
         }
         Missing::Backup { id } => {
-            format!("Backup {id} may hold it: destroy all its copies, then `keyd backups destroyed {id}`.")
+            format!("Backup {id} may hold it: destroy all its copies, then `keyd backups confirm-destroyed {id}`.")
         }
         Missing::Export { id } => {
             format!(
-                "Export {id} may hold it: destroy all its copies, and what they were imported into, then `keyd exports destroyed {id}`."
+                "Export {id} may hold it: destroy all its copies, and what they were imported into, then `keyd exports confirm-destroyed {id}`."
             )
         }
         Missing::Record { path } => format!("The record {path} holds it as well."),

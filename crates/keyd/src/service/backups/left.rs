@@ -2,8 +2,8 @@
 //!
 //! What a node of the old epoch had on its disk, it has still: each key that was issued, as ciphertext under keys that
 //! the new epoch goes on with. So each is put on record as a node that was removed (`removed/KMA`), and a key that is
-//! destroyed later is not certified before somebody has said that the disk is gone (`keyd kmas destroyed`). By the same
-//! record the copy of its journal that the restored node has is taken in.
+//! destroyed later is not certified before somebody has said that the disk is gone (`keyd kmas confirm-destroyed`). By
+//! the same record the copy of its journal that the restored node has is taken in.
 //!
 //! The node that begins the new epoch may have had its name before, in a state directory that is left behind as well.
 //! Under that name it is a node of the cluster; so what it leaves is `removed/NAME-epochN`, by the epoch that it was

@@ -52,7 +52,7 @@ impl Node {
         let mut node = Self { etcd, folder, kmip, address: address.clone(), enrol, process: None, said: String::new() };
         let file = node.file("passphrase");
         let mut found = Command::new(cheap_keyd());
-        found.arg("found").arg("--state").arg(node.file("state")).args(["--name", "kma-1", "--address", &address]);
+        found.arg("init").arg("--state").arg(node.file("state")).args(["--name", "kma-1", "--address", &address]);
         found.args(["--listen", &address, "--enrol-listen", &node.enrol, "--kmip-listen", &node.kmip]);
         found.args(["--etcd", &node.etcd.endpoints()[0], "--holder", "ann", "--needed", "1", "--pool", "5"]);
         found.arg("--passphrase-file").arg(format!("ann={}", file.display()));

@@ -62,7 +62,7 @@ fn roles_are_held_to(cluster: &Cluster) {
         ("quinn", "kmas add k2 --address 127.0.0.1:1", "no"),
         ("olga", "kmas remove k1", "no"),
         ("carl", "kmas move k1 --site cellar", "no"),
-        ("olga", "kmas destroyed k1", "no"),
+        ("olga", "kmas confirm-destroyed k1", "no"),
         ("sofia", "keys list", "no"),
         ("olga", "keys list", "yes"),
     ] {

@@ -187,16 +187,16 @@ fn one_that_was_approved_is_called_off(workshop: &Workshop, a: &Place, etcd: &Et
     let asked = workshop.json_as(a, "ada", &["kmas", "add", "c", "--address", &c.address(), "--site", "south"]);
     workshop.approved(a, &asked);
     for (arguments, why) in [
-        (&["kmas", "call-off", "b"][..], "has joined"),
-        (&["kmas", "call-off", "nobody"], "No node nobody was approved"),
+        (&["kmas", "cancel-join", "b"][..], "has joined"),
+        (&["kmas", "cancel-join", "nobody"], "No node nobody was approved"),
     ] {
         let said = workshop.refused_as(a, "ada", arguments);
         assert!(said.contains(why), "{said}");
     }
-    workshop.keyd_as(a, "ada", &["kmas", "call-off", "c"]);
+    workshop.keyd_as(a, "ada", &["kmas", "cancel-join", "c"]);
     let said = workshop.join(&c, "state-c", a, asked["passphrase"].as_str().unwrap()).unwrap_err();
     assert!(said.contains("no such enrolment"), "{said}");
-    let said = workshop.refused_as(a, "ada", &["kmas", "call-off", "c"]);
+    let said = workshop.refused_as(a, "ada", &["kmas", "cancel-join", "c"]);
     assert!(said.contains("No node c was approved"), "{said}");
 }
 

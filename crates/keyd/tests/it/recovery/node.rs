@@ -254,7 +254,7 @@ impl Workshop {
             "q2:quorum-member",
         ];
         let users = users.iter().flat_map(|user| ["--user".to_owned(), (*user).to_owned()]);
-        let begin = ["found", "--state", state].map(str::to_owned);
+        let begin = ["init", "--state", state].map(str::to_owned);
         let arguments: Vec<_> = begin.into_iter().chain(place.arguments()).chain(Self::root()).chain(users).collect();
         let said = self.keyd(&arguments).unwrap();
         let passphrases = said.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));

@@ -103,7 +103,7 @@ fn keys_are_read_with_until_their_cryptoperiod_is_over_or_somebody_extends_it() 
     let Refusal::CryptoperiodOver { ended_ns, ref policy, .. } = refused else { panic!("{refused}") };
     assert_eq!((ended_ns, policy), (30 * DAY_NS, &name("monthly")));
     let said = KeyError::from(refused).to_string();
-    assert!(said.contains("keys extend A00001"), "{said}");
+    assert!(said.contains("keys extend-decryption A00001"), "{said}");
     let mut unit = realm.unit(&volser()).unwrap().clone();
     unit.read_until_ns = Some(40 * DAY_NS);
     realm.put(RealmRecord::Unit(unit));

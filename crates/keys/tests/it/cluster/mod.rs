@@ -206,7 +206,7 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
         let reason = match &error {
             KeyError::Refused(Refusal::CryptoperiodOver { .. }) => {
                 // It was the store's words that came across.
-                let words = ["a compliance officer", "keyd units extend A00001"];
+                let words = ["a compliance officer", "keyd units extend-decryption A00001"];
                 assert!(words.iter().all(|part| got.to_string().contains(part)), "{got}");
                 assert!(!got.to_string().contains("secret"), "{got}");
                 ClusterRefusal::CryptoperiodOver { tag }
