@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Object, Verification, Volume, VolumeState};
+use capstan_catalog::{
+    Counts, DamageRecord as DamageOnRecord, Extent, Object, ObjectId, Verification, Volume, VolumeState,
+};
 use capstan_director::{Site, reserved_at_the_end};
 use capstan_format::Volser;
 
@@ -13,7 +15,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::failure::director;
 use crate::globals::Globals;
-use crate::json::{DamageRow, ExtentRow, ShownObject, ShownVolume};
+use crate::json::{CopyRow, DamageRow, ExtentRow, ObjectRow, ShownObject, ShownVolume};
 use crate::output::print_json;
 use crate::place::{find_volume, object_or_volume};
 use crate::secrets::site;
@@ -51,98 +53,124 @@ pub(crate) fn show(cli: &Globals, args: &args::Show) -> Result<ExitCode, Failure
 }
 
 fn show_object(cli: &Globals, site: &Site, known: &Known, object: &Object) -> Result<ExitCode, Failure> {
-    let timeline = &known.timeline;
     let row = object_json(site, known, object)?;
     let chain = site.catalog().chain(object.id).map_err(director)?;
     let extents = site.catalog().extents(object.id, None).map_err(director)?;
     let left_out = site.left_out(object.id)?;
     if cli.json {
-        let extents = extents.iter().map(|extent| ExtentRow {
-            copy: extent.copy,
-            volume: extent.volser.to_string(),
-            connection: extent.record.connection,
-            first_lbn: extent.record.first_lbn,
-            blocks: extent.record.blocks,
-            offset: extent.record.offset,
-            plain_len: extent.record.plain_len,
-            stored_len: extent.record.stored_len,
-        });
+        let extents = extents.iter().map(extent_row).collect();
         let chain = chain.iter().map(ToString::to_string).collect();
         let left_out = left_out.map(|rules| rules.into_iter().collect());
-        return print_json(&ShownObject { object: row, chain, left_out, extents: extents.collect() });
+        return print_json(&ShownObject { object: row, chain, left_out, extents });
     }
     let mut sheet = Sheet { out: stdout().lock() };
-    sheet.line("object", &row.object)?;
-    sheet.line("source", &path_text(&object.source))?;
-    sheet.line("host", &path_text(object.client.as_bytes()))?;
-    sheet.line("policy", &path_text(object.policy.as_bytes()))?;
-    sheet.line("level", &level_text(object, chain.len()))?;
-    sheet.line("status", &status_text(row.status, row.lost_bytes))?;
-    sheet.line("begun", &begun_text(timeline, object))?;
-    if object.ended_ns != 0 {
-        let took = object.ended_ns.saturating_sub(object.started_ns).max(0) as f64 / 1e9;
-        sheet.line("ended", &format!("{}, after {}", units::time(object.ended_ns), units::duration(took)))?;
-    }
-    sheet.line(
-        "kept until",
-        &if object.expires_ns == 0 { "for ever".to_owned() } else { units::time(object.expires_ns) },
-    )?;
+    object_lines(&mut sheet, known, object, &row, chain.len())?;
     counts_lines(&mut sheet, object)?;
     if let Some(rules) = left_out.filter(|rules| !rules.is_empty()) {
         let rules: Vec<_> = rules.iter().map(|rule| path_text(rule.as_bytes())).collect();
         sheet.line("left out", &rules.join("  "))?;
     }
     if chain.len() > 1 {
-        let mut table = Table::new(&["object", "begun", "level", ">files", ">size"]);
-        for id in &chain {
-            let Some(link) = site.catalog().object(*id).map_err(director)? else { continue };
-            let counts = link.counts.unwrap_or_default();
-            let size = units::bytes(counts.bytes);
-            table.row(vec![
-                short(&link),
-                begun_text(timeline, &link),
-                level(&link).to_owned(),
-                units::count(counts.files),
-                size,
-            ]);
-        }
-        sheet.table("chain: the object and its bases", &table)?;
+        sheet.table("chain: the object and its bases", &chain_table(site, known, &chain)?)?;
     }
-    // By copy and volume, in the order in which they were written.
-    let mut on: BTreeMap<(u8, &Volser), (u64, u64, u64)> = BTreeMap::new();
-    for extent in &extents {
-        let (count, blocks, bytes) = on.entry((extent.copy, &extent.volser)).or_default();
+    sheet.table("copies", &copies_table(&row, &extents))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn extent_row(extent: &Extent) -> ExtentRow {
+    ExtentRow {
+        copy: extent.copy,
+        volume: extent.volser.to_string(),
+        connection: extent.record.connection,
+        first_lbn: extent.record.first_lbn,
+        blocks: extent.record.blocks,
+        offset: extent.record.offset,
+        plain_len: extent.record.plain_len,
+        stored_len: extent.record.stored_len,
+    }
+}
+
+/// What an object is, and of when.
+fn object_lines(
+    sheet: &mut Sheet,
+    known: &Known,
+    object: &Object,
+    row: &ObjectRow,
+    chain: usize,
+) -> Result<(), Failure> {
+    sheet.line("object", &row.object)?;
+    sheet.line("source", &path_text(&object.source))?;
+    sheet.line("host", &path_text(object.client.as_bytes()))?;
+    sheet.line("policy", &path_text(object.policy.as_bytes()))?;
+    sheet.line("level", &level_text(object, chain))?;
+    sheet.line("status", &status_text(row.status, row.lost_bytes))?;
+    sheet.line("begun", &begun_text(&known.timeline, object))?;
+    if object.ended_ns != 0 {
+        let took = object.ended_ns.saturating_sub(object.started_ns).max(0) as f64 / 1e9;
+        sheet.line("ended", &format!("{}, after {}", units::time(object.ended_ns), units::duration(took)))?;
+    }
+    let kept = if object.expires_ns == 0 { "for ever".to_owned() } else { units::time(object.expires_ns) };
+    sheet.line("kept until", &kept)
+}
+
+/// An object and those that it is based on.
+fn chain_table(site: &Site, known: &Known, chain: &[ObjectId]) -> Result<Table, Failure> {
+    let mut table = Table::new(&["object", "begun", "level", ">files", ">size"]);
+    for id in chain {
+        let Some(link) = site.catalog().object(*id).map_err(director)? else { continue };
+        let counts = link.counts.unwrap_or_default();
+        table.row(vec![
+            short(&link),
+            begun_text(&known.timeline, &link),
+            level(&link).to_owned(),
+            units::count(counts.files),
+            units::bytes(counts.bytes),
+        ]);
+    }
+    Ok(table)
+}
+
+/// The copies of an object, each with its volumes in the order in which they were written.
+fn copies_table(row: &ObjectRow, extents: &[Extent]) -> Table {
+    let mut on: BTreeMap<(u8, &str), (u64, u64, u64)> = BTreeMap::new();
+    for extent in extents {
+        let (count, blocks, bytes) = on.entry((extent.copy, extent.volser.as_str())).or_default();
         (*count, *blocks) = (*count + 1, *blocks + u64::from(extent.record.blocks));
         *bytes = bytes.saturating_add(extent.record.stored_len);
     }
     let mut table = Table::new(&[">copy", "pool", "state", "verified", "volume", ">extents", ">blocks", ">on tape"]);
     for copy in &row.copies {
-        let verified = match (copy.verified_ns, copy.verified_bad_blocks) {
-            (None, _) => "never".to_owned(),
-            (Some(at_ns), Some(bad)) if bad > 0 => format!("{} DAMAGED", units::day(at_ns)),
-            (Some(at_ns), _) => units::day(at_ns),
-        };
-        let state = match (copy.volumes.is_empty(), copy.whole, copy.key_missing) {
-            (true, ..) => "promised",
-            (false, true, false) => "whole",
-            (false, false, false) => "part",
-            (false, true, true) => "whole, no key",
-            (false, false, true) => "part, no key",
-        };
-        let head = [copy.copy.to_string(), copy.pool.clone().unwrap_or_default(), state.to_owned(), verified];
+        let pool = copy.pool.clone().unwrap_or_default();
+        let head = [copy.copy.to_string(), pool, copy_state(copy).to_owned(), verified_text(copy)];
         if copy.volumes.is_empty() {
             table.row(head.iter().cloned().chain(vec![String::new(); 4]).collect());
         }
         for (number, name) in copy.volumes.iter().enumerate() {
-            let at = on.iter().find(|((of, volser), _)| *of == copy.copy && volser.as_str() == name);
-            let (count, blocks, bytes) = at.map(|(_, sum)| *sum).unwrap_or_default();
+            let (count, blocks, bytes) = on.get(&(copy.copy, name.as_str())).copied().unwrap_or_default();
             let first = if number == 0 { head.clone() } else { Default::default() };
             let rest = [name.clone(), units::count(count), units::count(blocks), units::bytes(bytes)];
             table.row(first.into_iter().chain(rest).collect());
         }
     }
-    sheet.table("copies", &table)?;
-    Ok(ExitCode::SUCCESS)
+    table
+}
+
+fn copy_state(copy: &CopyRow) -> &'static str {
+    match (copy.volumes.is_empty(), copy.whole, copy.key_missing) {
+        (true, ..) => "promised",
+        (false, true, false) => "whole",
+        (false, false, false) => "part",
+        (false, true, true) => "whole, no key",
+        (false, false, true) => "part, no key",
+    }
+}
+
+fn verified_text(copy: &CopyRow) -> String {
+    match (copy.verified_ns, copy.verified_bad_blocks) {
+        (None, _) => "never".to_owned(),
+        (Some(at_ns), Some(bad)) if bad > 0 => format!("{} DAMAGED", units::day(at_ns)),
+        (Some(at_ns), _) => units::day(at_ns),
+    }
 }
 
 fn level_text(object: &Object, chain: usize) -> String {

@@ -92,24 +92,54 @@ pub(super) fn show(
     window_s: Option<f64>,
 ) -> std::io::Result<()> {
     let mut out = stdout().lock();
+    // How much there is to back up was neither told nor found out.
+    let is_open = figures.tree_mb.is_none() && args.ask.data.is_none();
+    current(&mut out, figures, advice, is_open)?;
+    changes(&mut out, figures, advice)?;
+    match window_s {
+        Some(window_s) if is_open => {
+            let window = units::duration(window_s);
+            writeln!(
+                out,
+                "window     {window}: how much there is was not found out; say --data, or run capstan lab read"
+            )?;
+        }
+        Some(window_s) => window(&mut out, advice, figures, window_s)?,
+        None => {}
+    }
+    others(&mut out, advice, window_s.is_some())?;
+    for (name, trial) in trials {
+        tried(&mut out, advice, name, trial)?;
+    }
+    if args.all {
+        writeln!(out, "\nEach setting that differs from what there is now in one thing:")?;
+        configurations(&mut out, advice)?;
+        writeln!(out, "\nEach drive that has a model, direct, as advised:")?;
+        drives(&mut out, advice)?;
+    }
+    Ok(())
+}
+
+/// The source, and what is to be expected without a change.
+fn current(out: &mut dyn Write, figures: &SiteFigures, advice: &Advice, is_open: bool) -> std::io::Result<()> {
     let size = units::bytes((figures.source_mb * 1e6) as u64);
-    let size = if figures.tree_mb.is_none() && args.ask.data.is_none() { format!("{size} and more") } else { size };
-    let slow = figures.slow();
-    let slowed = if slow == SlowSource::default() { "" } else { ", made slow when it was measured" };
+    let size = if is_open { format!("{size} and more") } else { size };
+    let slowed = if figures.slow() == SlowSource::default() { "" } else { ", made slow when it was measured" };
     writeln!(out, "source     {}, {size}, {}{slowed}", figures.path.source.display(), figures.path.cache.name())?;
     writeln!(out, "now        {}", described(&advice.current.0))?;
-    writeln!(out, "           {}", forecast_line(&advice.current.1))?;
+    writeln!(out, "           {}", forecast_line(&advice.current.1))
+}
+
+/// What to change, what to expect then, and how far to believe it.
+fn changes(out: &mut dyn Write, figures: &SiteFigures, advice: &Advice) -> std::io::Result<()> {
     if let Some(Disagreement { read, null }) = &advice.disagreement {
         let (read, null) = (spread(read), spread(null));
         writeln!(
             out,
-            "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:"
+            "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:\n           \
+             one of the two is wrong, so no change is advised. Measure both again, longer, while nothing\n           \
+             else reads: capstan lab read and capstan lab null, with --seconds 20"
         )?;
-        writeln!(
-            out,
-            "           one of the two is wrong, so no change is advised. Measure both again, longer, while nothing"
-        )?;
-        writeln!(out, "           else reads: capstan lab read and capstan lab null, with --seconds 20")?;
     } else if advice.changes.is_empty() {
         let part = advice.advised.1.bottleneck.name();
         writeln!(out, "advice     no setting gives more: the {part} is the limit")?;
@@ -136,16 +166,11 @@ pub(super) fn show(
     if !advice.changes.is_empty() {
         writeln!(out, "then       {}", forecast_line(&advice.advised.1))?;
     }
-    writeln!(out, "certainty  {}", advice.certainty())?;
-    if let Some(window_s) = window_s
-        && figures.tree_mb.is_none()
-        && args.ask.data.is_none()
-    {
-        let window = units::duration(window_s);
-        writeln!(out, "window     {window}: how much there is was not found out; say --data, or run capstan lab read")?;
-    } else if let Some(window_s) = window_s {
-        window(&mut out, advice, figures, window_s)?;
-    }
+    writeln!(out, "certainty  {}", advice.certainty())
+}
+
+/// What else there could be: a second copy, a staging disk, a disk more, another drive.
+fn others(out: &mut dyn Write, advice: &Advice, has_window: bool) -> std::io::Result<()> {
     if let Some(twin) = &advice.twin {
         let cost = 100.0 * (1.0 - twin.mb_per_s.median / advice.advised.1.mb_per_s.median.max(1e-9));
         writeln!(out, "twin       a second copy at once: {}; it costs {cost:.0} %", forecast_line(twin))?;
@@ -168,28 +193,24 @@ pub(super) fn show(
         writeln!(out, "disk       source and library share one disk; on two: {}", forecast_line(apart))?;
     }
     if let Some(drive) = &advice.fitting {
-        let than = if window_s.is_some() { "what the window needs, or as much as any" } else { "as much as any" };
+        let than = if has_window { "what the window needs, or as much as any" } else { "as much as any" };
         writeln!(out, "drive      {drive} fits: of the drives that give {than}, its tape moves most of the time")?;
     }
-    for (name, trial) in trials {
-        let [low, high] = foretold(&of_trial(advice, name).1, advice, trial);
-        writeln!(
-            out,
-            "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %, {} {low:.1} to {high:.1} as foretold; the data path says: {}",
-            trial.predicted_mb_per_s,
-            spread(&trial.measured_mb_per_s),
-            trial.error() * 100.0,
-            if (low..=high).contains(&trial.measured_mb_per_s.median) { "within" } else { "outside" },
-            trial.bottleneck
-        )?;
-    }
-    if args.all {
-        writeln!(out, "\nEach setting that differs from what there is now in one thing:")?;
-        configurations(&mut out, advice)?;
-        writeln!(out, "\nEach drive that has a model, direct, as advised:")?;
-        drives(&mut out, advice)?;
-    }
     Ok(())
+}
+
+/// A setting that was tried, beside what was predicted of it.
+fn tried(out: &mut dyn Write, advice: &Advice, name: &str, trial: &Trial) -> std::io::Result<()> {
+    let [low, high] = foretold(&of_trial(advice, name).1, advice, trial);
+    let within = if (low..=high).contains(&trial.measured_mb_per_s.median) { "within" } else { "outside" };
+    writeln!(
+        out,
+        "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %, {within} {low:.1} to {high:.1} as foretold; the data path says: {}",
+        trial.predicted_mb_per_s,
+        spread(&trial.measured_mb_per_s),
+        trial.error() * 100.0,
+        trial.bottleneck
+    )
 }
 
 fn window(out: &mut dyn Write, advice: &Advice, figures: &SiteFigures, window_s: f64) -> std::io::Result<()> {
