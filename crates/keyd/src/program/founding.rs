@@ -73,16 +73,16 @@ pub(super) fn join(asked: &Join) -> anyhow::Result<()> {
     let text = passphrase("one-time passphrase of this node", asked.passphrase_file.as_deref())?;
     let passphrase: EnrolmentPassphrase = text.parse()?;
     let directory = StateDirectory::create(&asked.state)?;
-    let joined = joined(asked, passphrase, &directory);
+    let joined = joined(asked, &passphrase, &directory);
     let kma = joined.inspect_err(|_| directory.discard())?;
     println!("node {} of cluster {} is in {}", kma.name, kma.cluster, asked.state.display());
     println!("Next: `keyd run --state {}`, and `keyd unlock` by as many holders as it takes.", asked.state.display());
     Ok(())
 }
 
-fn joined(asked: &Join, passphrase: EnrolmentPassphrase, directory: &StateDirectory) -> anyhow::Result<KmaSettings> {
+fn joined(asked: &Join, passphrase: &EnrolmentPassphrase, directory: &StateDirectory) -> anyhow::Result<KmaSettings> {
     let own = PeerId { kind: PeerKind::Kma, name: asked.place.name.clone() };
-    let identity = enrol(&asked.enrol_at, own, &passphrase)?;
+    let identity = enrol(&asked.enrol_at, own, passphrase)?;
     let cluster = identity.certificate().cluster;
     // Kept before anything else: the passphrase is used up.
     directory.write_identity(&identity)?;
