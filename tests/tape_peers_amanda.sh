@@ -69,7 +69,20 @@ run() { cut -d' ' -f1 "/etc/amanda/$1/tapelist" | grep -v '^0$' | sort -u | sed 
 # barcodes CONFIGURATION NUMBER: of the volumes of a run, in the order in which they were written.
 barcodes() { sort -t- -k2n "/etc/amanda/$1/tapelist" | sed -n "s/^$(run "$1" "$2") .*BARCODE:\([^ ]*\).*/\1/p"; }
 volumes() { [ "$(barcodes "$1" "$2" | wc -l)" -eq "$3" ] || { cat "/etc/amanda/$1/tapelist" && return 1; }; }
-dumps() { amanda amdump "$1" localhost "^$2\$" || { amanda amreport "$1" && return 1; }; }
+# newest FOLDER PATTERN: of the logs of one of Amanda's programs, whose names end with the time, the last.
+newest() { find "$1" -name "$2" | sort | tail -n 1; }
+# dumps CONFIGURATION FOLDER: where it fails Amanda's own logs say more than its report. A check shows forty lines.
+dumps() {
+    amanda amdump "$1" localhost "^$2\$" && return
+    echo "amdump gave $?"
+    for log in "/var/lib/amanda/$1/log/log" "$(newest "/var/lib/amanda/$1/log" 'amdump.2*')" \
+        "$(newest "/var/log/amanda/server/$1" 'amdump.*')" "$(newest "/var/log/amanda/server/$1" 'planner.*')" \
+        "$(newest "/var/log/amanda/server/$1" 'driver.*')" "$(newest "/var/log/amanda/server/$1" 'taper.*')"; do
+        echo "the end of $log:"
+        tail -n 5 "$log"
+    done
+    return 1
+}
 # fetches FOLDER: to a file, and what the file holds to a folder. Nobody is there to be asked for another volume.
 fetches() {
     rm -rf "$scratch/restored"
