@@ -60,11 +60,13 @@ const COMMANDS: [&str; 32] = [
 /// A state directory, a source, and a way to call the command on them.
 struct Bench {
     dir: TempDir,
+    /// How far the clock of commands is ahead.
+    hours_ahead: u32,
 }
 
 impl Bench {
     fn new(init: &[&str]) -> Self {
-        let bench = Self { dir: TempDir::new().unwrap() };
+        let bench = Self { dir: TempDir::new().unwrap(), hours_ahead: 0 };
         fs::create_dir_all(bench.source().join("letters")).unwrap();
         fs::write(bench.source().join("letters/ada.txt"), "dear Ada\n").unwrap();
         fs::write(bench.source().join("noise"), noise(3 << 20)).unwrap();
@@ -83,6 +85,15 @@ impl Bench {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = capstan(args);
+        if self.hours_ahead > 0 {
+            let mut ahead = Command::new("faketime");
+            ahead.args(["-f", &format!("+{}h", self.hours_ahead)]).arg(command.get_program()).args(args);
+            ahead.stdin(Stdio::null());
+            for (name, _) in command.get_envs() {
+                ahead.env_remove(name);
+            }
+            command = ahead;
+        }
         command.env("CAPSTAN_STATE", self.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
         command.current_dir(self.dir.path());
         command
