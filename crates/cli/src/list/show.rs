@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use capstan_catalog::{
-    Counts, DamageRecord as DamageOnRecord, Extent, Object, ObjectId, Verification, Volume, VolumeState,
-};
+use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Extent, Object, Verification, Volume, VolumeState};
 use capstan_director::{Site, reserved_at_the_end};
-use capstan_format::Volser;
+use capstan_format::{ObjectId, Volser};
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
 use crate::args;

@@ -36,8 +36,8 @@ impl EnrolmentClient {
     /// Takes the certificate of a node that has proved itself; it must be for this key and this peer.
     ///
     /// # Errors
-    /// [`ClusterError::Enrolment`] if the node did not prove that it knows the passphrase; [`ClusterError::Identity`] if
-    /// the certificate is not for this key.
+    /// [`ClusterError::Enrolment`] if the node did not prove that it knows the passphrase; [`ClusterError::Identity`]
+    /// if the certificate is not for this key.
     pub fn accept(self, answer: &EnrolmentAnswer) -> Result<Identity, ClusterError> {
         self.key.check_answer(&self.binding, &self.proof, &answer.issued, &answer.proof.0)?;
         let identity = self.certificate_key.certified(&answer.issued)?;

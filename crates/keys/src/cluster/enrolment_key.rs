@@ -2,17 +2,17 @@
 //!
 //! The client knows nothing of the cluster but the passphrase, so TLS cannot tell it whom it talks to. Each side
 //! therefore sends an HMAC-SHA-256 over what it asks or answers and over the exporter value of the TLS connection that
-//! it sends it on (RFC 9266, `tls-exporter`). A relay has two connections with two exporter values, and can use no proof
-//! of one on the other.
+//! it sends it on (RFC 9266, `tls-exporter`). A relay has two connections with two exporter values, and can use no
+//! proof of one on the other.
 //!
 //! ```text
 //!  passphrase, 100 random bits --HKDF, peer--> key          client                                  node
 //!                                              |   peer, request, proof of the client   --->   checks the proof
 //!                                              `-- checks the proof                     <---   certificate, authority, proof
 //! ```
-//! A wrong node learns one HMAC to guess with. It would have to guess 100 bits before the enrolment is used, and within a
-//! week (`docs/KEYS.md`, "Why the proof of an enrolment is simple"). So no password-authenticated key exchange is needed:
-//! until version 2 of the record it was OPAQUE (RFC 9807).
+//! A wrong node learns one HMAC to guess with. It would have to guess 100 bits before the enrolment is used, and within
+//! a week (`docs/KEYS.md`, "Why the proof of an enrolment is simple"). So no password-authenticated key exchange is
+//! needed; until version 2 of the record it was OPAQUE (RFC 9807).
 
 use std::convert::Infallible;
 

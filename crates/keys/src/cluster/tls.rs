@@ -33,8 +33,8 @@ pub(super) fn member_config(identity: &Identity) -> Result<ClientConfig, Error> 
     Ok(config)
 }
 
-/// For enrolment alone: takes any certificate, since none can be known yet. The proofs inside say who is there, and they
-/// are bound to this connection.
+/// For enrolment alone: takes any certificate, since none can be known yet. The proofs inside say who is there, and
+/// they are bound to this connection.
 pub(super) fn stranger_config() -> Result<ClientConfig, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])?

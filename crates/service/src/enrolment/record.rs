@@ -20,8 +20,8 @@
 //! ..  32 the key
 //! ..  1  number of hosts, then each: length (1) and text
 //! ```
-//! In version 1 a verifier of OPAQUE stood in the place of the key, with its length (2) in front. Nobody proves anything
-//! by it any more: such an enrolment counts as expired, and another is opened.
+//! Version 1 has a verifier of OPAQUE in the place of the key, with its length (2) in front. Nobody proves anything by
+//! it any more: such an enrolment counts as expired, and another is opened.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use capstan_format::{Cursor, FormatError};

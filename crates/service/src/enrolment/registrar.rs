@@ -23,8 +23,8 @@ pub trait Registrar: Send + Sync + 'static {
     /// It cannot be put on record.
     fn not_proved<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>>;
 
-    /// Uses the enrolment `proved` of `peer` up ([`Enrolment::use_up`]), unless another took its place meanwhile, and makes out
-    /// a certificate over the key of `request`, in one transaction.
+    /// Uses the enrolment `proved` of `peer` up ([`Enrolment::use_up`]), unless another took its place meanwhile, and
+    /// makes out a certificate over the key of `request`, in one transaction.
     ///
     /// # Errors
     /// The enrolment is over or was replaced, or nothing can be put on record.

@@ -80,8 +80,9 @@ fn an_impostor_is_found_out() {
     assert!(matches!(tried, Err(ClusterError::Enrolment(EnrolmentError::NotProved))));
 }
 
-/// He ends TLS with a certificate of his own authority, reads everything and passes it on. The proofs are bound to other
-/// connections: nobody is let in, and he learns nothing that he could use. Without him the enrolment is as good as before.
+/// He ends TLS with a certificate of his own authority, reads everything and passes it on. The proofs are bound to
+/// other connections: nobody is let in, and he learns nothing that he could use. Without him the enrolment is as good
+/// as before.
 #[test]
 fn a_man_in_the_middle_is_found_out_and_sees_nothing_of_use() {
     let site = Site::new();
