@@ -17,8 +17,9 @@
 //!
 //! Locking: `robot.lock` before anything else, and only while links are looked at or changed. A drive's lock is held by
 //! its process as long as the [`CartridgeDrive`] lives, a cartridge's lock while it is loaded. When a library is
-//! opened, cartridges in drives that no process uses go back to their slots, as after a power failure. So take a drive
-//! first and have a cartridge brought to it then: one in a drive that is nobody's may be taken away.
+//! opened, cartridges in drives that no process uses go back to their slots, as after a power failure; and loading
+//! takes a cartridge from such a drive, too. So take a drive first and have a cartridge brought to it then: one in a
+//! drive that is nobody's may be taken away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -305,7 +306,13 @@ impl Changer for VirtualLibrary {
         }
         let path = self.find(volser)?.ok_or_else(|| ChangerError::UnknownVolume { volser: volser.clone() })?;
         if let Some(other) = self.drive_with(volser)? {
-            return Err(self.in_other_drive(volser, other)?);
+            match self.lock_drive(other)? {
+                // Left there by a job that was killed when this library was open already.
+                Locked::Ours(_lock) => self.take_out(other)?,
+                Locked::HeldBy(holder) => {
+                    return Err(ChangerError::InOtherDrive { volser: volser.clone(), drive: other, holder });
+                }
+            }
         }
         symlink(Path::new("..").join(path), self.bay(drive)).map_err(self.host("cannot fill a drive"))
     }

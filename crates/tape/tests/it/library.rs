@@ -85,12 +85,12 @@ fn moves_that_cannot_be_made_say_why() {
     library.load(&volser(1), 0).unwrap();
     let full = library.load(&volser(2), 0);
     assert!(matches!(full, Err(ChangerError::DriveFull { volser: found, .. }) if found == volser(1)));
+    let mut drive = library.drive(0, KeySlotKind::Missing).unwrap();
     let elsewhere = library.load(&volser(1), 1);
     assert!(matches!(elsewhere, Err(ChangerError::InOtherDrive { drive: 0, .. })), "{elsewhere:?}");
     assert!(matches!(library.create_cartridge(&spec(1)), Err(ChangerError::VolserTaken { .. })));
     assert!(matches!(library.remove_cartridge(&volser(1)), Err(ChangerError::InOtherDrive { .. })));
 
-    let mut drive = library.drive(0, KeySlotKind::Missing).unwrap();
     drive.load().unwrap();
     let loaded = library.unload(0);
     assert!(matches!(loaded, Err(ChangerError::InUse { .. })), "the drive still holds it: {loaded:?}");
@@ -141,6 +141,22 @@ fn what_a_dead_process_left_in_a_drive_goes_back() {
     let mut next = VirtualLibrary::open(directory.path(), 2).unwrap();
     assert_eq!(in_element(&mut next, ElementAddress::Drive(0)), None);
     assert_eq!(in_element(&mut next, ElementAddress::Slot(0)), Some(volser(1)));
+}
+
+/// A job that had opened the library before another was killed failed: the volume was in a drive that no process used.
+#[test]
+fn what_a_dead_process_left_in_a_drive_is_brought_to_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut killed = library(directory.path());
+    let mut before = VirtualLibrary::open(directory.path(), 2).unwrap();
+    let mut drive = killed.drive(0, KeySlotKind::Missing).unwrap();
+    killed.load(&volser(1), 0).unwrap();
+    drive.load().unwrap();
+    assert!(matches!(before.load(&volser(1), 1), Err(ChangerError::InOtherDrive { drive: 0, .. })));
+    drop(drive);
+    before.load(&volser(1), 1).unwrap();
+    assert_eq!(in_element(&mut before, ElementAddress::Drive(0)), None);
+    assert_eq!(in_element(&mut before, ElementAddress::Drive(1)), Some(volser(1)));
 }
 
 #[test]
