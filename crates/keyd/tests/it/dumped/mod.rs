@@ -4,7 +4,7 @@
 //! node's own certificate, which lies on its disk as well, are in it; what was opened once, used and let go must not
 //! be.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 
 use capstan_keyd::authority_record::AuthorityRecord;
 use capstan_keys::api::Base64;
@@ -106,13 +106,12 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn memmem(dump: &[u8], bytes: &[u8]) -> bool {
-    let first = bytes[0];
-    let mut from = 0;
-    while let Some(at) = dump[from..].iter().position(|byte| *byte == first) {
-        if dump[from + at..].starts_with(bytes) {
+    let mut rest = dump;
+    // Byte by byte it takes two minutes without optimisation, which the standard library's search has.
+    while rest.skip_until(bytes[0]).unwrap() > 0 {
+        if rest.starts_with(&bytes[1..]) {
             return true;
         }
-        from += at + 1;
     }
     false
 }
