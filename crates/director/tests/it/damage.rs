@@ -13,6 +13,10 @@ use capstan_mover::extract::ExtractOptions;
 
 use crate::place::{Bench, noise, small};
 
+/// A prime, in continuous integration, where others are damaged each time.
+const STEP: usize = 53;
+const STEP_FULL: usize = 7;
+
 /// A file, or a directory.
 type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
@@ -119,17 +123,17 @@ impl Patient {
         tally.refused += 1;
     }
 
-    /// Every byte and every length; `step` takes fewer.
-    fn sweep(&self, step: usize, twin: bool) -> Tally {
+    /// Every byte and every length; `step` takes fewer, from the first on.
+    fn sweep(&self, (step, first): (usize, usize), twin: bool) -> Tally {
         let mut tally = Tally::default();
         let mut damaged = self.content.clone();
-        for at in (0..self.content.len()).step_by(step) {
+        for at in (first..self.content.len()).step_by(step) {
             let bit = 1 << (at / step % 8);
             damaged[at] ^= bit;
             self.suffer(&format!("bit {bit:#x} of byte {at}"), &damaged, twin, &mut tally);
             damaged[at] ^= bit;
         }
-        for len in (0..self.content.len()).step_by(step) {
+        for len in (first..self.content.len()).step_by(step) {
             self.suffer(&format!("cut to {len}"), &self.content[..len], twin, &mut tally);
         }
         self.suffer("as it was", &self.content, twin, &mut tally);
@@ -139,9 +143,14 @@ impl Patient {
     }
 }
 
-/// How many bytes are passed over: none with `CAPSTAN_EVERY=1`, which takes minutes.
-fn step() -> usize {
-    std::env::var("CAPSTAN_EVERY").map_or(17, |text| text.parse().unwrap())
+/// How far it is from byte to byte that is damaged (1, which takes minutes, with `CAPSTAN_EVERY=1`), and the first.
+fn step() -> (usize, usize) {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let usual = if std::env::var_os("CAPSTAN_FULL").is_some() { STEP_FULL } else { STEP };
+    let step = number("CAPSTAN_EVERY").unwrap_or(usual);
+    let seed = number("CAPSTAN_SEED").unwrap_or_else(|| std::process::id() as usize);
+    println!("to replay: CAPSTAN_EVERY={step} CAPSTAN_SEED={seed}");
+    (step, seed % step)
 }
 
 #[test]

@@ -51,11 +51,15 @@ impl Sample {
     }
 }
 
+/// In continuous integration each third, others each time.
 #[test]
 fn each_flipped_byte_ends_in_an_error_or_in_unchanged_data() {
     let sample = sample();
+    let step = if std::env::var_os("CAPSTAN_FULL").is_some() { 1 } else { 3 };
+    let seed = std::env::var("CAPSTAN_SEED").map_or_else(|_| std::process::id() as usize, |text| text.parse().unwrap());
+    println!("to replay: CAPSTAN_SEED={seed}");
     let mut seen = 0;
-    for at in 0..sample.bytes.len() {
+    for at in (seed % step..sample.bytes.len()).step_by(step) {
         let mut bytes = sample.bytes.clone();
         // Every bit of every byte gets its turn over the file; the top and bottom bits of each at once.
         bytes[at] ^= 0x81 | 1 << (at % 8);
@@ -67,9 +71,9 @@ fn each_flipped_byte_ends_in_an_error_or_in_unchanged_data() {
             Some(error) => panic!("{what}: damage was taken for something else: {error:?}"),
         }
     }
-    println!("{seen} of {} flipped bytes were seen, the others carry nothing", sample.bytes.len());
+    println!("{seen} of {} flipped bytes were seen, the others carry nothing", sample.bytes.len() / step);
     // The three records, the header and the seal at least.
-    assert!(seen > 500, "only {seen} bytes were seen");
+    assert!(seen > 500 / step, "only {seen} bytes were seen");
 }
 
 /// A key that is issued from a damaged store is either refused or stands beside all the others, unharmed.
