@@ -26,8 +26,9 @@ const BY_MODULE: &[&str] = &["catalog", "cli", "director", "keyd", "vtl"];
 /// processes and clocks leaves room for two.
 const THREADS: &str = "2";
 
-/// End-to-end tests whose files stay on a disk: whole trees, and what depends on how a disk behaves.
-const ON_DISK: &[&str] = &["advice.sh", "full_disk.sh", "point_in_time.sh", "roundtrip.sh"];
+/// End-to-end tests, and a crate, whose files stay on a disk: whole trees, and what a file system in memory does
+/// otherwise, such as the order of extended attributes.
+const ON_DISK: &[&str] = &["full_disk.sh", "mover", "point_in_time.sh", "roundtrip.sh"];
 
 /// Where files in memory are.
 const MEMORY: &str = "/dev/shm";
@@ -93,7 +94,8 @@ fn tests_of(program: &Program, module: &str, tests: &[&str]) -> Unit {
     // The one that measures: the library of advice (crates/lab/tests/advice.rs).
     let place = if program.name == "advice" { Place::Alone } else { Place::Anywhere };
     let name = format!("{} of {}{colon}{module}", program.name, program.room);
-    Unit { name, command, place, tests: Some(tests.len()), in_memory: place != Place::Alone }
+    let in_memory = place == Place::Anywhere && !ON_DISK.contains(&program.room.as_str());
+    Unit { name, command, place, tests: Some(tests.len()), in_memory }
 }
 
 /// The examples in the documentation.
