@@ -24,6 +24,46 @@ fn the_document_in_docs_is_that_of_the_routes() {
     assert!(kept == made, "docs/openapi.json is of another API: write it anew with CAPSTAN_WRITE_DOCS=1");
 }
 
+/// The kinds of problems in a room's sources: those that `Problem::new` gets, and the functions that stand for it.
+fn kinds_in(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            kinds_in(&path, found);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let source = text.split("#[cfg(test)]").next().unwrap();
+        for call in source.split("Problem::new(").skip(1) {
+            let arguments: Vec<&str> = call.splitn(3, ',').collect();
+            let kind = arguments.get(1).map_or("", |kind| kind.trim());
+            found.extend(kind.strip_prefix('"').and_then(|kind| Some(kind.strip_suffix('"')?.to_owned())));
+        }
+        for call in source.split(" unready(\"").skip(1) {
+            found.extend(call.split('"').next().map(str::to_owned));
+        }
+        for call in source.split(" problem(4").skip(1) {
+            found.extend(call.split('"').nth(1).map(str::to_owned));
+        }
+    }
+}
+
+/// The document refers to that list.
+#[test]
+fn every_kind_of_problem_is_in_the_list_of_keys_md() {
+    let rooms = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut kinds =
+        BTreeSet::from(["ledger-full", "passphrase-not-proved", "revoked", "turned-away"].map(str::to_owned));
+    for source in ["keyd/src", "service/src", "keys/src/api"] {
+        kinds_in(&rooms.join(source), &mut kinds);
+    }
+    assert!(kinds.len() > 35, "{kinds:?}");
+    let page = std::fs::read_to_string(rooms.join("../docs/KEYS.md")).unwrap();
+    let section = page.split("#### Kinds of problems").nth(1).unwrap().split("\n#### ").next().unwrap();
+    let listed = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).map(str::to_owned);
+    assert_eq!(listed.collect::<BTreeSet<_>>(), kinds);
+}
+
 /// All objects of the document, with where they stand.
 fn objects<'a>(at: &str, value: &'a Value, found: &mut Vec<(String, &'a serde_json::Map<String, Value>)>) {
     match value {
