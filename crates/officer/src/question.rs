@@ -42,16 +42,28 @@ impl Question {
         nodes: &[String],
     ) -> Result<Self, clap::Error> {
         let says = |words: &[OsString], option: &str| words.iter().any(|word| is_option(word, option));
+        let mut options = Vec::new();
         if let Some(identity) = identity.filter(|_| !says(&words, "--identity")) {
             let mut option = OsString::from("--identity=");
             option.push(identity);
-            words.push(option);
+            options.push(option);
         }
         // Whoever sets the variable means other nodes than those of the settings.
         if !says(&words, "--node") && std::env::var_os("KEYD_NODE").is_none() {
-            words.push(format!("--node={}", nodes.join(",")).into());
+            options.push(format!("--node={}", nodes.join(",")).into());
+        }
+        if !Self::is_help(&words) {
+            // What is behind `--` is no option.
+            let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+            words.splice(end..end, options);
         }
         Self::try_parse_from(words)
+    }
+
+    /// Whether words ask for help, and so nothing of a node.
+    #[must_use]
+    pub fn is_help(words: &[OsString]) -> bool {
+        words.iter().any(|word| word == "--help" || word == "-h") || words.get(1).is_some_and(|word| word == "help")
     }
 
     /// Asks, and says the answer.
@@ -104,8 +116,15 @@ mod tests {
         let error = parsed("users lst", Some("me.pem")).unwrap_err();
         assert!(error.to_string().contains("lst"), "{error}");
         assert!(error.exit_code() == 2);
-        let help = parsed("pending --help", None).unwrap_err();
-        assert!(help.exit_code() == 0 && help.to_string().contains("Usage: capstan keys pending"), "{help}");
+        for words in ["pending --help", "pending -h", "pending help", "pending help show"] {
+            let help = parsed(words, Some("me.pem")).unwrap_err();
+            assert!(
+                help.exit_code() == 0 && help.to_string().contains("Usage: capstan keys pending"),
+                "{words}: {help}"
+            );
+        }
+        let behind = parsed("exports confirm-destroyed -- 00", Some("me.pem"));
+        assert!(behind.is_ok(), "{behind:?}");
     }
 
     #[test]

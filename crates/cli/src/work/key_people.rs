@@ -12,6 +12,7 @@ use capstan_director::key_cluster;
 use capstan_keys::Argon2Cost;
 use capstan_keys::cluster::ClusterPlace;
 use capstan_officer::{Completeness, Question, Sealing, said};
+use zeroize::Zeroizing;
 
 use super::key_revocation::named;
 use crate::args::{Approved, DriveAction, GroupAction, KeyAction, KeyCipher, PolicyAction, PolicyAdd, Words};
@@ -98,14 +99,16 @@ pub(super) fn ask(
         )));
     }
     let says = |option: &str| words.iter().any(|word| word.to_string_lossy().starts_with(option));
-    if identity.is_none() && !says("--identity") && !says("--help") {
+    if identity.is_none() && !says("--identity") && !Question::is_help(&words) {
         return Err(Failure::Usage(as_whom(place, &words)));
     }
     if cli.json && !says("--json") {
         words.push("--json".into());
     }
     // Of an export, set as for a key store; otherwise it is asked for.
-    let passphrase = if is_carried_out(&words) { given_for_export() } else { None };
+    let passphrase = given_for_export().filter(|_| is_carried_out(&words));
+    // As from a file: a line break at its end does not count.
+    let passphrase = passphrase.map(|given| Zeroizing::new(given.trim_end_matches(['\r', '\n']).to_owned()));
     let question = match Question::parse_words(words, identity, &place.nodes) {
         Ok(question) => question,
         Err(told) => {

@@ -280,7 +280,12 @@ impl Registrar for Registry {
                     Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
                 })
                 .await;
-            result.map_err(|Stopped(problem)| *problem)?;
+            if let Err(Stopped(problem)) = result {
+                // Whoever lost a race with the same passphrase is the first sign that it was stolen.
+                let why = AuditFact::from("the passphrase was proved, and no certificate was made out");
+                service.note(refused(peer, from, why)).await.map_err(|refusal| *refusal.0)?;
+                return Err(*problem);
+            }
             if let AuditOrigin::Address(address) = from {
                 self.tries.lock().unwrap_or_else(PoisonError::into_inner).succeeded(address.ip());
             }

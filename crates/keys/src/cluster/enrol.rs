@@ -9,8 +9,8 @@ use super::identity::Identity;
 use super::{ClusterError, EnrolmentPassphrase, tls, transport};
 use crate::api::{ENROLMENT_NOT_PROVED, PeerId};
 
-/// A person waits for it, and the node asks the cluster's majority twice.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A person waits for it, and the node asks the cluster's majority twice. Longer than a node works on a request.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Enrols this machine at the enrolment door of the node at `address` (host and port), as `peer`, with the passphrase
 /// that a security officer was shown when the enrolment was opened.
@@ -31,12 +31,17 @@ pub fn enrol(address: &str, peer: PeerId, passphrase: &EnrolmentPassphrase) -> R
         .timeout_global(Some(PATIENCE))
         .build()
         .send_json(&question);
-    let answer = answered.map_err(|error| silent(&error))?;
+    // It was connected: the node may have used the enrolment up.
+    let answer = answered.map_err(|error| ClusterError::Unanswered(Box::new(gone(None, address, &error))))?;
     match read_answer(address, answer).map_err(|failed| failed.into_error(None, address)) {
         Ok(answer) => client.accept(&answer),
         Err(ClusterError::Refused(problem)) if problem.is(ENROLMENT_NOT_PROVED) => {
             Err(EnrolmentError::NotProved.into())
         }
+        Err(ClusterError::Refused(problem)) if problem.is("not-found") => Err(ClusterError::Unreadable {
+            address: address.to_owned(),
+            what: "it knows no enrolment by one request".to_owned(),
+        }),
         Err(error) => Err(error),
     }
 }

@@ -36,7 +36,7 @@ const EXPORTER: &[u8] = b"EXPORTER-Channel-Binding";
 pub enum EnrolmentError {
     /// Peer or operator: the other side did not prove that it knows the passphrase, or a message was altered.
     #[error(
-        "the passphrase is wrong, or somebody stands between this machine and the node: compare the passphrase letter by letter"
+        "the passphrase is not that of the newest enrolment for this kind and name, or somebody stands between this machine and the node: compare kind, name and passphrase"
     )]
     NotProved,
     /// Host: ciphers failed.

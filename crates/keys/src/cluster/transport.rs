@@ -33,7 +33,9 @@ pub(super) struct OpenConnection(StreamOwned<ClientConnection, TcpStream>);
 
 /// Connects, and speaks TLS by `tls`. Each wait ends after `patience`.
 pub(super) fn connect(address: &str, tls: ClientConfig, patience: Duration) -> Result<OpenConnection, ureq::Error> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let parts = address.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let (host, _) =
+        parts.ok_or_else(|| ureq::Error::BadUri("give host and port, as kma1:7444 or [::1]:7444".into()))?;
     let name = server_name(host)?;
     let mut socket = Err(ureq::Error::HostNotFound);
     for place in address.to_socket_addrs().map_err(|_| ureq::Error::HostNotFound)? {

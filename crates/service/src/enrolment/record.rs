@@ -17,7 +17,7 @@
 //!  2  1  state: 1 open, 2 used
 //!  3  8  expires, nanoseconds since 1970
 //! 11  1  length of the peer, then the peer as text
-//! ..  32 the key
+//! ..  32 the key; zeros once it was used
 //! ..  1  number of hosts, then each: length (1) and text
 //! ```
 //! Version 1 has a verifier of OPAQUE in the place of the key, with its length (2) in front. Nobody proves anything by
@@ -34,6 +34,8 @@ use zeroize::Zeroizing;
 /// How many tries of a passphrase are put on record.
 pub const ENROLMENT_TRIES: u8 = 5;
 const VERSION: u8 = 2;
+/// What is kept in the place of a key that nobody needs any more.
+const NO_KEY: [u8; KEY_LEN] = [0; KEY_LEN];
 /// The version whose enrolments are over.
 const VERSION_OF_OPAQUE: u8 = 1;
 
@@ -49,7 +51,8 @@ pub struct Enrolment {
     pub tries_left: u8,
     /// Whether it was used.
     pub state: EnrolmentState,
-    key: EnrolmentKey,
+    /// None once it was used, and for one of version 1: nobody proves anything by it then.
+    key: Option<EnrolmentKey>,
 }
 
 /// Which enrolment of a peer: another passphrase makes another one.
@@ -94,7 +97,7 @@ impl Enrolment {
         expires_ns: i64,
     ) -> Result<Self, KeyError> {
         let key = EnrolmentKey::new(passphrase, &peer)?;
-        Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, key })
+        Ok(Self { peer, hosts, expires_ns, tries_left: ENROLMENT_TRIES, state: EnrolmentState::Open, key: Some(key) })
     }
 
     /// Checks the proof of whoever asks over the connection with this binding; a try must be on record.
@@ -102,20 +105,22 @@ impl Enrolment {
     /// # Errors
     /// They do not know the passphrase, or what they sent was altered or passed on.
     pub fn check_proof(&self, binding: &ChannelBinding, question: &AskEnrolment) -> Result<(), EnrolmentError> {
-        self.key.check_request(binding, &self.peer, &question.request.0, &question.proof.0)
+        let key = self.key.as_ref().ok_or(EnrolmentError::NotProved)?;
+        key.check_request(binding, &self.peer, &question.request.0, &question.proof.0)
     }
 
     /// The answer to whoever has proved themselves, with the node's own proof.
     ///
     /// # Errors
-    /// The cryptographic library failed.
+    /// There is nothing to prove it by, or the cryptographic library failed.
     pub fn answer(
         &self,
         binding: &ChannelBinding,
         question: &AskEnrolment,
         issued: IssuedCertificate,
-    ) -> Result<EnrolmentAnswer, KeyError> {
-        let proof = self.key.prove_answer(binding, &question.proof.0, &issued)?;
+    ) -> Result<EnrolmentAnswer, EnrolmentError> {
+        let key = self.key.as_ref().ok_or(EnrolmentError::NotProved)?;
+        let proof = key.prove_answer(binding, &question.proof.0, &issued)?;
         Ok(EnrolmentAnswer { issued, proof: Base64(proof) })
     }
 
@@ -133,7 +138,7 @@ impl Enrolment {
     /// Which one it is.
     pub fn id(&self) -> EnrolmentId {
         let mut id = [0; 32];
-        id.copy_from_slice(digest(&SHA256, self.key.expose()).as_ref());
+        id.copy_from_slice(digest(&SHA256, self.key_bytes()).as_ref());
         EnrolmentId(id)
     }
 
@@ -148,24 +153,40 @@ impl Enrolment {
             return Err(EnrolmentRefusal::Replaced);
         }
         self.state = EnrolmentState::Used;
+        self.key = None;
         Ok(())
+    }
+
+    /// Whether it was opened by a program whose passphrases prove nothing any more. No later end makes it good again.
+    pub fn is_of_older_program(&self) -> bool {
+        self.key.is_none() && self.state == EnrolmentState::Open
+    }
+
+    fn key_bytes(&self) -> &[u8; KEY_LEN] {
+        self.key.as_ref().map_or(&NO_KEY, EnrolmentKey::expose)
     }
 
     fn check(&self, now_ns: i64) -> Result<(), EnrolmentRefusal> {
         match self.state {
             EnrolmentState::Used => Err(EnrolmentRefusal::Used),
-            EnrolmentState::Open if now_ns >= self.expires_ns => Err(EnrolmentRefusal::Expired),
+            EnrolmentState::Open if self.is_of_older_program() || now_ns >= self.expires_ns => {
+                Err(EnrolmentRefusal::Expired)
+            }
             EnrolmentState::Open => Ok(()),
         }
     }
 
     /// Its record, to be sealed.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let (peer, key) = (self.peer.to_string(), self.key.expose());
+        let (peer, key) = (self.peer.to_string(), self.key_bytes());
         let hosts: Vec<_> = self.hosts.iter().filter(|host| host.len() <= 255).take(255).collect();
         let room = 64 + peer.len() + key.len() + hosts.iter().map(|host| host.len() + 1).sum::<usize>();
         let mut bytes = Zeroizing::new(Vec::with_capacity(room));
-        bytes.extend_from_slice(&[VERSION, self.tries_left, if self.state == EnrolmentState::Open { 1 } else { 2 }]);
+        bytes.extend_from_slice(&[
+            VERSION,
+            self.tries_left,
+            if self.key.is_some() && self.state == EnrolmentState::Open { 1 } else { 2 },
+        ]);
         bytes.extend_from_slice(&self.expires_ns.to_le_bytes());
         bytes.push(peer.len() as u8);
         bytes.extend_from_slice(peer.as_bytes());
@@ -194,18 +215,20 @@ impl Enrolment {
             2 => EnrolmentState::Used,
             other => return Err(cursor.field("state", &other)),
         };
-        let mut expires_ns = cursor.i64()?;
+        let expires_ns = cursor.i64()?;
         let len = cursor.u8()?;
         let peer = text(&mut cursor, "peer", len)?;
         let peer = peer.parse().map_err(|_| cursor.field("peer", &peer))?;
         let key = if version == VERSION {
-            EnrolmentKey::from_bytes(&cursor.array()?)
+            let bytes = cursor.array()?;
+            if bytes == NO_KEY && state == EnrolmentState::Open {
+                return Err(cursor.field("key", &"none"));
+            }
+            (bytes != NO_KEY).then(|| EnrolmentKey::from_bytes(&bytes))
         } else {
             let verifier = u16::from_le_bytes(cursor.array()?);
             cursor.take(usize::from(verifier))?;
-            // Long over, so that nothing is ever proved by this key.
-            expires_ns = i64::MIN;
-            EnrolmentKey::from_bytes(&[0; KEY_LEN])
+            None
         };
         let mut hosts = Vec::new();
         for _ in 0..cursor.u8()? {

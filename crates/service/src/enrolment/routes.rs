@@ -47,7 +47,7 @@ async fn enrol(
 }
 
 fn not_proved() -> Refusal {
-    let detail = "The passphrase is not that of the enrolment, or somebody stands between. Compare it letter by letter; each try is on record.";
+    let detail = "The passphrase is not that of the enrolment, or somebody stands between. Compare kind, name and passphrase; the newest enrolment counts. Each try is on record.";
     Problem::new(403, ENROLMENT_NOT_PROVED, "The enrolment came to nothing", detail).into()
 }
 

@@ -369,6 +369,9 @@ pub(super) fn carry_out(mandate: &Mandate, on: Carrying<'_>) -> Result<Decided, 
             return Err(Refusal::conflict("The enrolment that belongs to it is another than was approved: ask again."));
         }
         let mut enrolment = Enrolment::decode(bytes).map_err(|error| broken(&error))?;
+        if enrolment.is_of_older_program() {
+            return Err(Refusal::conflict("The enrolment that belongs to it was made by an older program: ask again."));
+        }
         enrolment.expires_ns = enrolment_expires_ns(on.now_ns);
         decided.puts.push((enrolment_path(&enrolment.peer), enrolment.encode().to_vec()));
         decided.removes.push(waiting);

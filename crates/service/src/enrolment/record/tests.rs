@@ -109,6 +109,21 @@ fn time_and_use_end_an_enrolment_and_tries_do_not() {
     assert_eq!(late.tries_left, ENROLMENT_TRIES);
 }
 
+/// A key that was used opens nothing, and is not kept.
+#[test]
+fn a_used_enrolment_keeps_no_key() {
+    let mut site = Site::new();
+    let key = site.enrolment.key_bytes().to_vec();
+    let id = site.enrolment.id();
+    site.enrolment.use_up(id, NOW_NS).unwrap();
+    let bytes = site.enrolment.encode();
+    assert!(!bytes.windows(key.len()).any(|window| window == key));
+    assert_eq!(*Enrolment::decode(&bytes).unwrap().encode(), *bytes);
+    let mut open = bytes.to_vec();
+    open[2] = 1;
+    assert!(Enrolment::decode(&open).is_err(), "an open enrolment without a key was taken");
+}
+
 #[test]
 fn a_record_is_read_as_it_was_written() {
     let mut site = Site::new();
@@ -140,4 +155,14 @@ fn an_enrolment_of_version_1_is_over() {
     assert_eq!(old.peer, "agent/DRIVE1".parse().unwrap());
     assert_eq!(old.take_try(NOW_NS), Err(EnrolmentRefusal::Expired));
     assert_eq!(old.use_up(old.id(), NOW_NS), Err(EnrolmentRefusal::Expired));
+    // Nor by a later end: a request that waited for its approval meanwhile set one.
+    old.expires_ns = i64::MAX;
+    assert!(old.is_of_older_program());
+    assert_eq!(old.take_try(NOW_NS), Err(EnrolmentRefusal::Expired));
+    let nobodys = EnrolmentKey::from_bytes(&NO_KEY);
+    let proof = Base64(nobodys.prove_request(&binding(), &old.peer, b"request").unwrap());
+    let question = AskEnrolment { peer: old.peer.clone(), request: Base64(b"request".to_vec()), proof };
+    assert!(old.check_proof(&binding(), &question).is_err());
+    let again = Enrolment::decode(&old.encode()).unwrap();
+    assert!(again.state == EnrolmentState::Used && again.check_proof(&binding(), &question).is_err());
 }
