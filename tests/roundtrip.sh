@@ -4,7 +4,8 @@
 # usage: tests/roundtrip.sh [TREE...]      default: the torture tree, and /usr/share/doc
 #
 # Acceptance runs it with /usr. A file of 64 GiB that is a hole takes programs that read all of it six minutes: with CAPSTAN_FULL they
-# do, else it only comes back. Where the catalog's tables are in PostgreSQL (CAPSTAN_DATABASE), only what asks the catalog runs. Needs root for devices, owners, capabilities; as another user it tests what is left.
+# do, else it only comes back. Where the catalog's tables are in PostgreSQL (CAPSTAN_DATABASE), only what asks the catalog runs.
+# Needs root for devices, owners, capabilities; as another user it tests what is left.
 set -u
 . "$(dirname "$0")/checks.sh"
 

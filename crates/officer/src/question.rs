@@ -31,8 +31,8 @@ enum Asked {
 }
 
 impl Question {
-    /// Reads a question. The identity and the nodes are those that the caller knows; what the words say of them holds
-    /// instead.
+    /// Reads a question. The identity and the nodes are those that the caller knows, and `json` is whether it wants
+    /// JSON; what the words say of these holds instead.
     ///
     /// # Errors
     /// The words make no sense, or they ask for help: clap says which, and prints it.
@@ -40,6 +40,7 @@ impl Question {
         mut words: Vec<OsString>,
         identity: Option<&Path>,
         nodes: &[String],
+        json: bool,
     ) -> Result<Self, clap::Error> {
         let says = |words: &[OsString], option: &str| words.iter().any(|word| is_option(word, option));
         let mut options = Vec::new();
@@ -51,6 +52,9 @@ impl Question {
         // Whoever sets the variable means other nodes than those of the settings.
         if !says(&words, "--node") && std::env::var_os("KEYD_NODE").is_none() {
             options.push(format!("--node={}", nodes.join(",")).into());
+        }
+        if json && !says(&words, "--json") {
+            options.push("--json".into());
         }
         if !Self::is_help(&words) {
             // What is behind `--` is no option.
@@ -93,7 +97,7 @@ mod tests {
 
     fn parsed(words: &str, identity: Option<&str>) -> Result<Question, clap::Error> {
         let words = words.split(' ').map(OsString::from).collect();
-        Question::parse_words(words, identity.map(Path::new), &["one:1".to_owned(), "two:2".to_owned()])
+        Question::parse_words(words, identity.map(Path::new), &["one:1".to_owned(), "two:2".to_owned()], true)
     }
 
     fn asking(question: &Question) -> (&Path, &[String]) {
@@ -124,7 +128,7 @@ mod tests {
             );
         }
         let behind = parsed("exports confirm-destroyed -- 00", Some("me.pem"));
-        assert!(behind.is_ok(), "{behind:?}");
+        assert!(behind.is_ok(), "no option goes behind the dashes: {behind:?}");
     }
 
     #[test]

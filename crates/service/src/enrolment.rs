@@ -1,8 +1,9 @@
 //! Enrolment: how a peer gets its first certificate, and the next ones.
 //!
 //! ```text
-//!  Enrolment     the key of a one-time passphrase: single use, expires; checks the client's proof, makes the node's --+
-//!  renewal       under the old certificate, from two thirds of its time                                             --+--> certificate
+//!  Enrolment     the key of a one-time passphrase, which checks the client's proof and makes the node's --+
+//!                (single use, expires)                                                                    +--> certificate
+//!  renewal       under the old certificate, from two thirds of its time                                 --+
 //! ```
 //! What is kept of it, and where, is the program's business: it implements [`Registrar`] over its own state.
 

@@ -22,8 +22,8 @@ use crate::progress::Display;
 use crate::prompt::confirm;
 use crate::secrets::{given_for_export, now_ns};
 
-/// The words for an action that a person asks of a cluster; nothing where a machine asks, or where there is
-/// nothing to ask.
+/// The words for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing
+/// to ask.
 pub(super) fn words(action: &KeyAction) -> Option<Vec<OsString>> {
     let said = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     Some(match action {
@@ -90,7 +90,7 @@ pub(super) fn ask(
     cli: &Globals,
     place: &ClusterPlace,
     identity: Option<&Path>,
-    mut words: Vec<OsString>,
+    words: Vec<OsString>,
 ) -> Result<ExitCode, Failure> {
     if let Some(command) = NODE_ONLY.iter().find(|command| words.starts_with(&command.map(OsString::from))) {
         let command = command.join(" ");
@@ -102,14 +102,11 @@ pub(super) fn ask(
     if identity.is_none() && !says("--identity") && !Question::is_help(&words) {
         return Err(Failure::Usage(as_whom(place, &words)));
     }
-    if cli.json && !says("--json") {
-        words.push("--json".into());
-    }
     // Of an export, set as for a key store; otherwise it is asked for.
     let passphrase = given_for_export().filter(|_| is_carried_out(&words));
     // As from a file: a line break at its end does not count.
     let passphrase = passphrase.map(|given| Zeroizing::new(given.trim_end_matches(['\r', '\n']).to_owned()));
-    let question = match Question::parse_words(words, identity, &place.nodes) {
+    let question = match Question::parse_words(words, identity, &place.nodes, cli.json) {
         Ok(question) => question,
         Err(told) => {
             // Whoever reads it may have gone.
@@ -136,7 +133,8 @@ fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     format!(
         "the keys of this site are kept by a key cluster ({}), which is asked for this by a person with a role, not by a machine: say as \
-         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). With `keyd`, which takes the same question on any machine, it is `keyd {}`",
+         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). With `keyd`, which takes the same question on any \
+         machine, it is `keyd {}`",
         place.nodes.join(", "),
         words.join(" ")
     )

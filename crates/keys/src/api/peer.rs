@@ -158,6 +158,7 @@ hexadecimal! {
     /// same.
     RequestId, "id of a request: give 32 hexadecimal digits"
 }
+
 impl RequestId {
     /// A new one.
     ///

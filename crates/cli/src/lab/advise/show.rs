@@ -205,7 +205,8 @@ fn tried(out: &mut dyn Write, advice: &Advice, name: &str, trial: &Trial) -> std
     let within = if (low..=high).contains(&trial.measured_mb_per_s.median) { "within" } else { "outside" };
     writeln!(
         out,
-        "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %, {within} {low:.1} to {high:.1} as foretold; the data path says: {}",
+        "tried      {name}: predicted {:.1} MB/s, measured {}: {:+.1} %, {within} {low:.1} to {high:.1} as foretold; \
+         the data path says: {}",
         trial.predicted_mb_per_s,
         spread(&trial.measured_mb_per_s),
         trial.error() * 100.0,

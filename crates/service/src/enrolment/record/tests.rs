@@ -99,8 +99,7 @@ fn time_and_use_end_an_enrolment_and_tries_do_not() {
     tried.use_up(id, NOW_NS).unwrap();
     assert_eq!(tried.use_up(id, NOW_NS), Err(EnrolmentRefusal::Used));
     assert_eq!(tried.take_try(NOW_NS), Err(EnrolmentRefusal::Used));
-    // A passphrase that was said before another one was made is of no use, even in a conversation that was begun with
-    // it.
+    // A passphrase that was said before another one was made is of no use, even if it was proved already.
     let (replaced, mut newer) = (Site::new().enrolment, Site::new().enrolment);
     assert_eq!(newer.use_up(replaced.id(), NOW_NS), Err(EnrolmentRefusal::Replaced));
     let mut late = Site::new().enrolment;
