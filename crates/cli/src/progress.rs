@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use capstan_director::{Event, Events, Journal, Site};
+use capstan_director::{Event, Events, JobJournal, Site};
 use capstan_mover::{OrderedBy, Positioning, ReadOrder};
 use capstan_tape::linux::waits::overdue;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,7 +33,7 @@ pub(crate) struct Display {
     quiet: bool,
     bar: Arc<Mutex<Option<ProgressBar>>>,
     /// The entry in the history of what is done, which keeps what is said.
-    journal: Arc<OnceLock<Arc<Journal>>>,
+    journal: Arc<OnceLock<Arc<JobJournal>>>,
     /// Drives in use, and the volume in each.
     mounted: Arc<Mutex<Vec<(String, String)>>>,
 }
@@ -45,7 +45,7 @@ impl Display {
 
     /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the
     /// first.
-    pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<Journal>> {
+    pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<JobJournal>> {
         let journal = Arc::new(site.begin_run(kind, subject)?);
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
     }

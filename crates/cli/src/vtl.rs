@@ -16,7 +16,7 @@ use capstan_keys::cluster::ClusterPlace;
 use capstan_vtl::iscsi::WirePoint;
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, Encryption, EventSeverity, FaultOrder, FaultyUnit,
-    KeyAgent, LAYOUT_FILE, Layout, LibraryStatus, ProviderAgent, Service, TargetEvent, TargetEvents, ask,
+    KeyAgent, LAYOUT_FILE, Layout, LibraryService, LibraryStatus, ProviderAgent, TargetEvent, TargetEvents, ask,
 };
 use clap::Subcommand;
 
@@ -223,7 +223,7 @@ fn serve(
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let service =
-        Service::start(folder, agent.as_ref(), listen, events(cli)).map_err(|error| Failure::because(&error))?;
+        LibraryService::start(folder, agent.as_ref(), listen, events(cli)).map_err(|error| Failure::because(&error))?;
     let address = service.local_address();
     if cli.json {
         json::print(&VtlEvent::Serving { target: &layout.target.name, address: address.to_string() })?;

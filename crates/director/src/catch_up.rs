@@ -284,7 +284,7 @@ mod tests {
     use capstan_catalog::Database;
     use capstan_tape::{
         CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, Element, Fault,
-        Faulty, Library, VirtualLibrary,
+        FaultyDrive, Library, VirtualLibrary,
     };
 
     use super::*;
@@ -355,7 +355,7 @@ mod tests {
             self.0.describe_drives()
         }
         fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-            Ok(Box::new(Faulty::new(self.0.take_drive(drive)?, vec![Fault::FlushRefused { flush: 0 }])))
+            Ok(Box::new(FaultyDrive::new(self.0.take_drive(drive)?, vec![Fault::FlushRefused { flush: 0 }])))
         }
         fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
             self.0.create_cartridge(spec)

@@ -24,7 +24,7 @@ const RUNS_LOOKED_AT: u32 = 1_000;
 const STOPPED: u8 = 130;
 
 /// The entry of a command that runs.
-pub struct Journal {
+pub struct JobJournal {
     catalog: Arc<Mutex<Catalog>>,
     clock: Clock,
     job: i64,
@@ -95,14 +95,14 @@ impl Site {
     }
 
     /// Enters a run that begins; `None` where nothing can be entered.
-    pub fn begin_run(&self, kind: &str, subject: &str) -> Option<Journal> {
+    pub fn begin_run(&self, kind: &str, subject: &str) -> Option<JobJournal> {
         if self.is_read_only() {
             return None;
         }
         let process = process::this();
         let start = JobStart { kind, subject, process: &process, started_ns: self.now_ns() };
         let job = locked(&self.catalog).begin_job(&start).ok()?;
-        Some(Journal { catalog: Arc::clone(&self.catalog), clock: self.clock, job, log: Mutex::default() })
+        Some(JobJournal { catalog: Arc::clone(&self.catalog), clock: self.clock, job, log: Mutex::default() })
     }
 
     /// What runs now, the latest first.
@@ -154,7 +154,7 @@ fn row(catalog: &Catalog, job: Job) -> Result<HistoryEntry, DirectorError> {
     Ok(HistoryEntry { runs: job.end.is_none() && process::lives(&job.process), objects, job })
 }
 
-impl Journal {
+impl JobJournal {
     /// Keeps a line that was said.
     pub fn said(&self, line: &str) {
         let mut log = locked(&self.log);

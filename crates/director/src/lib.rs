@@ -74,7 +74,7 @@ pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
-pub use journal::{FailedJob, HistoryEntry, Journal, Tally, subject_of_job};
+pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts};

@@ -31,7 +31,7 @@ pub use database::{Manifest, read_manifest, write_database};
 pub use error::BackupError;
 pub use known::{Knowledge, Known};
 pub use records::ClusterRecords;
-pub use restore::{Report, Unproved, check, restore, verify};
+pub use restore::{BackupCheck, UnusableRecord, check, restore, verify};
 
 use capstan_format::{Algorithm, KeyTag};
 use capstan_keys::{Name, WrappedKey};

@@ -23,5 +23,5 @@ mod read;
 pub use decide::{Answer, Decided, decide};
 pub use error::DeskError;
 pub use operation::{Adopted, Asked, Operation};
-pub use pool::{Pool, next_of_pool, open_pool_key, pool_key_of, pool_of};
+pub use pool::{KeyPool, next_of_pool, open_pool_key, pool_key_of, pool_of};
 pub use read::{open, read, recovered};

@@ -123,7 +123,7 @@ pub struct KeptExport {
 
 /// All that is known of where copies may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct CopyLocations {
     /// The nodes of the cluster.
     pub kmas: Vec<Reached>,
     /// Their journals.
@@ -238,7 +238,7 @@ pub struct Declared {
 }
 
 /// Certifies that a key is destroyed everywhere, or says what is missing.
-pub fn certify(key: &Destroyed, known: &Whereabouts, now_ns: i64) -> Result<Certificate, Vec<Missing>> {
+pub fn certify(key: &Destroyed, known: &CopyLocations, now_ns: i64) -> Result<Certificate, Vec<Missing>> {
     let needed = key.commit;
     let behind = known.kmas.iter().filter(|node| node.commit < needed);
     let nodes = behind.map(|node| Missing::Node { kma: node.kma.clone(), at: node.commit, needed });
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_key_is_certified_when_every_copy_is_accounted_for() {
-        let known = Whereabouts {
+        let known = CopyLocations {
             kmas: nodes(&[("a", 500), ("b", 700)]),
             journals: vec![journal("a", 500), journal("b", 700)],
             journal_copies: vec![copy("a", "b", 702, 701), copy("b", "a", 501, 501), copy("b", "gone", 500, 0)],
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn everything_that_is_missing_is_named_at_once() {
-        let known = Whereabouts {
+        let known = CopyLocations {
             kmas: nodes(&[("a", 500), ("b", 499)]),
             journals: vec![journal("a", 500), journal("b", 499)],
             // One that was empty before its journal was may have been filled again since.
@@ -395,10 +395,10 @@ mod tests {
     /// Where clocks may differ, a copy is assumed.
     #[test]
     fn doubt_counts_as_a_copy() {
-        let known = |made_ns| Whereabouts {
+        let known = |made_ns| CopyLocations {
             backups: vec![KeptBackup { made_ns, ..backup("x", 1, 1, 0) }],
             forgotten: 500,
-            ..Whereabouts::default()
+            ..CopyLocations::default()
         };
         for made_ns in [100 * HOUR_NS - CLOCK_SKEW_NS, 200 * HOUR_NS + CLOCK_SKEW_NS] {
             assert!(certify(&key(), &known(made_ns), 0).is_err());

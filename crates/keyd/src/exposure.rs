@@ -3,7 +3,7 @@
 //! ```text
 //! who is suspected (agent, key, KMA) --> keys they may know --> data units that still hold blocks under these keys --> plan
 //! ```
-//! Functions of a [`View`]; nothing here asks or changes anything. What counts, decided:
+//! Functions of a [`ExposureFacts`]; nothing here asks or changes anything. What counts, decided:
 //! - **An agent** may know the keys that were handed to it, no others; from a time on, if somebody says since when it
 //!   is suspected.
 //! - **A KMA** may know every key that was drawn before it was removed, for it has a replica of all. Those that it
@@ -60,7 +60,7 @@ pub struct Exported {
 
 /// What is known at a moment.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct ExposureFacts {
     /// All data units with the keys that were issued for them.
     pub units: Vec<DataUnit>,
     /// All keys.
@@ -155,7 +155,7 @@ impl ExposedUnit {
 }
 
 /// The exports that matter to a suspect: those that have the key, or the one that is suspected.
-pub fn exports_of(view: &View, suspect: &Suspect) -> Vec<Exported> {
+pub fn exports_of(view: &ExposureFacts, suspect: &Suspect) -> Vec<Exported> {
     let matters = |export: &&Exported| match suspect {
         Suspect::Key(tag) => export.keys.contains(tag),
         Suspect::Export(id) => export.id == *id,
@@ -165,14 +165,14 @@ pub fn exports_of(view: &View, suspect: &Suspect) -> Vec<Exported> {
 }
 
 /// The data units that a compromise exposes, by barcode.
-pub fn exposure(view: &View, suspect: &Suspect) -> Vec<ExposedUnit> {
+pub fn exposure(view: &ExposureFacts, suspect: &Suspect) -> Vec<ExposedUnit> {
     let known = known_keys(view, suspect);
     let mut units: Vec<_> = view.units.iter().filter_map(|unit| exposed_unit(view, unit, &known)).collect();
     units.sort_by(|one, other| one.volser.cmp(&other.volser));
     units
 }
 
-fn exposed_unit(view: &View, unit: &DataUnit, known: &BTreeMap<KeyTag, Why>) -> Option<ExposedUnit> {
+fn exposed_unit(view: &ExposureFacts, unit: &DataUnit, known: &BTreeMap<KeyTag, Why>) -> Option<ExposedUnit> {
     let held: Vec<_> = unit.keys.iter().filter(|key| may_hold(view, unit, key)).collect();
     let exposed = |key: &IssuedKey| {
         let (tag, dropped_ns) = (key.tag, key.dropped_ns);
@@ -190,7 +190,7 @@ fn exposed_unit(view: &View, unit: &DataUnit, known: &BTreeMap<KeyTag, Why>) -> 
 
 /// Whether something may still be there under a key: its volume was not begun anew, or not, as far as is known, on the
 /// same cartridge.
-fn may_hold(view: &View, unit: &DataUnit, key: &IssuedKey) -> bool {
+fn may_hold(view: &ExposureFacts, unit: &DataUnit, key: &IssuedKey) -> bool {
     let Some(dropped_ns) = key.dropped_ns else { return true };
     let first = match key.issued_for {
         KeyUse::Append { first } => first,
@@ -205,7 +205,7 @@ fn may_hold(view: &View, unit: &DataUnit, key: &IssuedKey) -> bool {
 }
 
 /// The keys that the suspect may know, each with the worst reason.
-fn known_keys(view: &View, suspect: &Suspect) -> BTreeMap<KeyTag, Why> {
+fn known_keys(view: &ExposureFacts, suspect: &Suspect) -> BTreeMap<KeyTag, Why> {
     let mut known: BTreeMap<KeyTag, Why> = BTreeMap::new();
     let mut knows = |tag: KeyTag, why: Why| {
         let worst = known.entry(tag).or_insert_with(|| why.clone());

@@ -54,4 +54,4 @@ mod record;
 pub use error::JournalError;
 pub use file::{Journal, JournalCopy, Start};
 pub(crate) use medium::wipe;
-pub use record::{JournalEntry, Recorded};
+pub use record::{JournalEntry, PlacedEntry};

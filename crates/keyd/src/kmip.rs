@@ -19,4 +19,4 @@ mod record;
 pub use client::ClientRecord;
 pub use objects::{Objects, OpenObjects, Usage};
 pub(crate) use record::opens;
-pub use record::{Attempt, ObjectError, ObjectRecord};
+pub use record::{Attempt, KmipObjectRecord, ObjectError};

@@ -13,7 +13,7 @@
 //! something has one, higher than any before.
 //!
 //! [`EtcdLedger`] is the ledger of a cluster; [`SimulatedLedger`] one in memory, for tests and simulations, and
-//! [`Faulty`] makes any of them fail as a network does. [`conformance`] says in code what all of them promise.
+//! [`FaultyLedger`] makes any of them fail as a network does. [`conformance`] says in code what all of them promise.
 
 pub mod conformance;
 mod etcd;
@@ -21,7 +21,7 @@ mod faulty;
 mod simulated;
 
 pub use etcd::{EtcdFiles, EtcdLedger, EtcdMembers, EtcdTiming, QUOTA_BYTES};
-pub use faulty::{Faults, Faulty};
+pub use faulty::{Faults, FaultyLedger};
 pub use simulated::SimulatedLedger;
 
 use std::collections::HashSet;

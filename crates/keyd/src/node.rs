@@ -42,12 +42,12 @@ use capstan_service::clock::WallClock;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::desk::{self, Answer, DeskError, Pool};
+use crate::desk::{self, Answer, DeskError, KeyPool};
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
 use crate::seal::SealError;
-use crate::state::{Apart, State, StateError, View};
+use crate::state::{Apart, LedgerState, StateError, View};
 
 use doubts::{Doubt, Doubts};
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ use tokio::time::Instant;
 pub use doubts::DoubtKind;
 pub use isolation::{LastHeard, TooLong};
 pub use load::FILED_AT_ONCE;
-pub use note::{JournalError, Notebook, Noted, Peers, SealedJournal, read_notes};
+pub use note::{NoteError, Notebook, Noted, Peers, SealedJournal, read_notes};
 pub use reconcile::Reconciled;
 pub use removed::{JournalSaid, Removal, journals_said};
 pub use slices::LOOKED_AT_ONCE;
@@ -87,7 +87,7 @@ impl Default for NodeSettings {
 
 /// On what an answer stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum MajorityContact {
     /// The ledger's majority was heard a moment ago.
     Current,
     /// The node is cut off, and knows what was so then.
@@ -103,7 +103,7 @@ pub struct Answered {
     /// The answer.
     pub answer: Answer,
     /// On what it stands.
-    pub standing: Standing,
+    pub standing: MajorityContact,
 }
 
 /// Why a node does not answer.
@@ -157,7 +157,7 @@ pub enum NodeError {
     },
     /// Host: the journal cannot be written, and nothing is given out that it does not hold.
     #[error("this node is cut off and cannot note what it gives out")]
-    Journal(#[from] JournalError),
+    Journal(#[from] NoteError),
     /// Operator: the cluster was restored in a later epoch, and this node was left behind.
     #[error(
         "the cluster has gone on in epoch {found}, and this node is still of epoch {epoch}: it was restored without this node, which gives \
@@ -201,12 +201,12 @@ pub struct Node {
     turned_away: AtomicBool,
     /// Keys of the pool that a decision under way may give out.
     reserved: Mutex<HashSet<KeyTag>>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<LedgerProgress>,
 }
 
 #[derive(Default)]
 struct Memory {
-    state: State,
+    state: LedgerState,
     apart: Apart,
     /// Commits that a verified backup holds.
     backed_up: i64,
@@ -220,7 +220,7 @@ struct Memory {
 
 /// How far a node knows the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct LedgerProgress {
     /// The last commit that its own disk holds.
     pub applied: i64,
     /// When the majority was heard last, by a node that follows its ledger.
@@ -254,7 +254,7 @@ impl Node {
             journal_fit: AtomicBool::new(true),
             turned_away: AtomicBool::new(false),
             reserved: Mutex::default(),
-            progress: watch::Sender::new(Progress {
+            progress: watch::Sender::new(LedgerProgress {
                 applied: 0,
                 heard: None,
                 last_heard: LastHeard::unknown(Instant::now()),
@@ -288,7 +288,7 @@ impl Node {
     }
 
     /// How far it knows the ledger, as it changes.
-    pub fn progress(&self) -> watch::Receiver<Progress> {
+    pub fn progress(&self) -> watch::Receiver<LedgerProgress> {
         self.progress.subscribe()
     }
 
@@ -330,7 +330,7 @@ impl Node {
         drive: &Name,
         volser: &Volser,
         tag: &KeyTag,
-    ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
+    ) -> Result<(IssuedRecord, VolumeKey, MajorityContact), NodeError> {
         self.check_epoch()?;
         let memory = self.memory();
         self.check_member(&memory.state)?;
@@ -351,7 +351,7 @@ impl Node {
     }
 
     /// Its pool.
-    pub fn pool(&self) -> Pool {
+    pub fn pool(&self) -> KeyPool {
         let memory = self.memory();
         desk::pool_of(memory.view(), &self.name, memory.backed_up)
     }
@@ -372,11 +372,11 @@ impl Node {
     }
 
     /// Whether it is in touch with the majority.
-    pub fn standing(&self) -> Standing {
-        let Progress { heard, last_heard, .. } = *self.progress.borrow();
+    pub fn standing(&self) -> MajorityContact {
+        let LedgerProgress { heard, last_heard, .. } = *self.progress.borrow();
         match heard {
-            Some(heard) if heard.elapsed() <= self.settings.alone_after => Standing::Current,
-            _ => Standing::Alone { since_ns: last_heard.since_ns() },
+            Some(heard) if heard.elapsed() <= self.settings.alone_after => MajorityContact::Current,
+            _ => MajorityContact::Alone { since_ns: last_heard.since_ns() },
         }
     }
 

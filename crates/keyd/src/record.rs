@@ -40,12 +40,12 @@ pub struct IssuedRecord {
     /// What for.
     pub issued: IssuedKey,
     /// To whom, and by whom.
-    pub origin: Origin,
+    pub origin: KeyOrigin,
 }
 
 /// Who asked for a key, and who gave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct KeyOrigin {
     /// The number that the agent gave its request: asked again, it gets the same key.
     pub request: [u8; 16],
     /// The agent.
@@ -158,7 +158,7 @@ impl IssuedRecord {
         if volser != stored.record.volser || issued.tag != stored.record.tag {
             return Err(fields.field("issue", &"of another key"));
         }
-        let origin = Origin { request: fields.array()?, agent: name(&mut fields)?, kma: name(&mut fields)? };
+        let origin = KeyOrigin { request: fields.array()?, agent: name(&mut fields)?, kma: name(&mut fields)? };
         fields.end()?;
         Ok(Self { stored, issued, origin })
     }
@@ -278,7 +278,7 @@ mod tests {
             issued_ns: 2,
             dropped_ns: None,
         };
-        let origin = Origin { request: [3; 16], agent: "drive".parse().unwrap(), kma: "a".parse().unwrap() };
+        let origin = KeyOrigin { request: [3; 16], agent: "drive".parse().unwrap(), kma: "a".parse().unwrap() };
         IssuedRecord { stored: StoredKey { record, wrapped: Some([9; 40]) }, issued, origin }
     }
 

@@ -91,7 +91,7 @@ pub enum SealError {
 
 /// What was sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum SealedContent {
     /// A record.
     Record,
     /// That the record at this path is no more.
@@ -105,7 +105,7 @@ pub struct Opened {
     /// How often the record had been changed.
     pub change: u64,
     /// Whether it is a record, or says that there is none any more.
-    pub content: Content,
+    pub content: SealedContent,
     /// What it says; nothing in a tombstone.
     pub plaintext: Zeroizing<Vec<u8>>,
 }
@@ -173,8 +173,8 @@ impl Sealer {
             return Err(altered());
         }
         let content = match header[0] {
-            VERSION => Content::Record,
-            VERSION_TOMBSTONE => Content::Tombstone,
+            VERSION => SealedContent::Record,
+            VERSION_TOMBSTONE => SealedContent::Tombstone,
             found => return Err(SealError::Version { path: path.to_owned(), found }),
         };
         let mut fields = capstan_format::Cursor::new("sealed record", &header[1..]);

@@ -69,14 +69,14 @@ use crate::state::View;
 
 pub use backups::{
     AskCoreBackup, BackupKept, BackupMade, BackupPart, CoreBackupMade, CoreBackupRecord, Custodian, MakeCoreBackup,
-    RestoreError, Restored, Restoring, Source, check_stored, restore,
+    RestoreError, RestoreInputs, Restored, Source, check_stored, restore,
 };
 pub use directory::{DirectoryError, EtcdSettings, KmaSettings, StateDirectory, TokenSettings};
 pub use found::{FirstUser, Founded, Founding, FoundingError, RootChoice, found, new_cluster};
 pub use reenrol::Reenrol;
 pub use routes::openapi;
 pub use run::{Ended, run};
-pub use shares::{TokenPin, Unlock};
+pub use shares::{GivenShare, TokenPin};
 pub use unlock::Opener;
 
 use phase::Phase;

@@ -114,7 +114,7 @@ impl Decoded {
 /// The ledger, decoded. Keys are in the order of their tags, and volumes in that of their barcodes: so whoever looks at
 /// all of them can do it in slices.
 #[derive(Default)]
-pub struct State {
+pub struct LedgerState {
     realm: Realm,
     /// Boxed: the nodes of a tree have room for more than they hold.
     keys: BTreeMap<KeyTag, Box<Marked<IssuedRecord>>>,
@@ -146,7 +146,7 @@ pub struct State {
     names: HashSet<Name>,
 }
 
-impl State {
+impl LedgerState {
     /// Takes in what a commit put there. A version that the state has already, or that an older commit brought, changes
     /// nothing.
     pub fn put(&mut self, path: &str, mark: Mark, plaintext: &[u8]) -> Result<(), StateError> {
@@ -424,20 +424,20 @@ fn state_index(record: &IssuedRecord) -> usize {
 /// The volumes that a node has decided something of while it was cut off: their units and keys as they are by that.
 #[derive(Default)]
 pub struct Apart {
-    volumes: State,
+    volumes: LedgerState,
 }
 
 /// What a decision is made on.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    ledger: &'a State,
-    apart: Option<&'a State>,
+    ledger: &'a LedgerState,
+    apart: Option<&'a LedgerState>,
 }
 
 impl Apart {
     /// Takes in what was decided on a view of this over a ledger. Keys of pools, policies, groups and agents are the
     /// ledger's alone.
-    pub fn put(&mut self, ledger: &State, puts: &[(Path, Vec<u8>)]) -> Result<(), StateError> {
+    pub fn put(&mut self, ledger: &LedgerState, puts: &[(Path, Vec<u8>)]) -> Result<(), StateError> {
         for (path, _) in puts {
             if let Path::Unit(volser) = path
                 && self.volumes.realm.unit(volser).is_none()
@@ -456,7 +456,7 @@ impl Apart {
         })
     }
 
-    fn copy(&mut self, ledger: &State, volser: &Volser) {
+    fn copy(&mut self, ledger: &LedgerState, volser: &Volser) {
         let keys = ledger.realm.unit(volser).into_iter().flat_map(|unit| &unit.keys);
         for record in keys.filter_map(|key| ledger.key(&key.tag)) {
             let said = Said::Key(Box::new(record.clone()));
@@ -475,17 +475,17 @@ fn share(names: &mut HashSet<Name>, name: &mut Name) {
 
 impl<'a> View<'a> {
     /// The ledger alone.
-    pub fn of(ledger: &'a State) -> Self {
+    pub fn of(ledger: &'a LedgerState) -> Self {
         Self { ledger, apart: None }
     }
 
     /// The ledger, and what was decided apart from it.
-    pub fn with(ledger: &'a State, apart: &'a Apart) -> Self {
+    pub fn with(ledger: &'a LedgerState, apart: &'a Apart) -> Self {
         Self { ledger, apart: Some(&apart.volumes) }
     }
 
     /// What the ledger says.
-    pub fn ledger(self) -> &'a State {
+    pub fn ledger(self) -> &'a LedgerState {
         self.ledger
     }
 
@@ -536,7 +536,7 @@ impl<'a> View<'a> {
         // What lies apart is of when the node was cut off: the ledger may know further keys of the volume since, and
         // the one that is named may be one of them, or another volume's. Each comes with its issue, for that says which
         // group it is of.
-        let units = |state: &'a State| volser.and_then(|volser| state.realm.unit(volser));
+        let units = |state: &'a LedgerState| volser.and_then(|volser| state.realm.unit(volser));
         let of_volume =
             [self.apart.and_then(units), units(self.ledger)].into_iter().flatten().flat_map(|unit| &unit.keys);
         let mut tags: Vec<KeyTag> = Vec::new();

@@ -32,8 +32,8 @@ pub use members::{AutonomousUnlock, KmaListed, KmaMember, KmaState, NodeLocked};
 pub use peer::{ClusterId, InvalidId, PeerId, PeerKind, RequestId, Serial};
 pub use people::{
     AddKma, AddPeer, AddSite, AgentGroups, AssignKmipClient, ConfirmKey, Decide, DescribeSite, EnrolmentOpened,
-    ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey,
-    Outcome, Page, PeerListed, PendingListed, PolicySaid, QuorumSaid, RecoveredKey, RemovedListed, Requested, Revoked,
+    ExtendUnit, GroupSaid, JournalOfRemoved, KeyListed, KmipClientAssigned, KmipUsage, Leave, MoveKma, NamedKey, Page,
+    PeerListed, PendingListed, PolicySaid, QuorumSaid, RecoveredKey, RemovedListed, RequestOutcome, Requested, Revoked,
     ShownOnce, SiteListed, SplitRoot, UnitListed, UserListed, UserRoles,
 };
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};

@@ -18,7 +18,7 @@ use aws_lc_rs::{constant_time, digest, hmac};
 use capstan_format::{KeyTag, Volser};
 
 use crate::KeyPlace;
-use crate::holdings::{Changes, Holdings};
+use crate::holdings::{Holdings, HoldingsChanges};
 use crate::realm::{Realm, RealmRecord};
 use crate::record::StoredKey;
 use crate::root::StoreKeys;
@@ -140,7 +140,7 @@ impl Contents {
     }
 
     /// Takes in what an operation decided, to be sealed.
-    pub(crate) fn apply(&mut self, changes: Changes) {
+    pub(crate) fn apply(&mut self, changes: HoldingsChanges) {
         for key in changes.keys {
             match self.rows.iter_mut().find(|row| row.key.record.tag == key.record.tag) {
                 Some(row) => row.key = key,

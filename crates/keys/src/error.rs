@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::dates::date;
 use crate::realm::Keeper;
-use crate::{KeyState, Refusal};
+use crate::{KeyState, RuleRefusal};
 
 /// Where keys are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub enum KeyError {
     },
     /// Operator: the key's policy, or what was said of a drive, forbids it.
     #[error("{}", .0.said_by(Keeper::Store))]
-    Refused(Refusal),
+    Refused(RuleRefusal),
     /// Operator: a key cluster forbids it, and says why in its own words.
     #[error("the key cluster refused: {detail}")]
     RefusedByCluster {
@@ -289,8 +289,8 @@ pub enum ClusterRefusal {
     Other,
 }
 
-impl From<Refusal> for KeyError {
-    fn from(refusal: Refusal) -> Self {
+impl From<RuleRefusal> for KeyError {
+    fn from(refusal: RuleRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -299,7 +299,7 @@ impl KeyError {
     /// The key that is not given out because its cryptoperiod is over, if that is the matter.
     pub fn past_its_time(&self) -> Option<KeyTag> {
         match self {
-            Self::Refused(Refusal::CryptoperiodOver { tag, .. })
+            Self::Refused(RuleRefusal::CryptoperiodOver { tag, .. })
             | Self::RefusedByCluster { reason: ClusterRefusal::CryptoperiodOver { tag }, .. } => Some(*tag),
             _ => None,
         }
@@ -309,7 +309,7 @@ impl KeyError {
     pub fn keys_used_up(&self) -> bool {
         matches!(
             self,
-            Self::Refused(Refusal::KeysUsedUp { .. })
+            Self::Refused(RuleRefusal::KeysUsedUp { .. })
                 | Self::RefusedByCluster { reason: ClusterRefusal::KeysUsedUp, .. }
         )
     }
@@ -318,7 +318,7 @@ impl KeyError {
     pub fn unconfirmed(&self) -> bool {
         matches!(
             self,
-            Self::Refused(Refusal::Unconfirmed { .. })
+            Self::Refused(RuleRefusal::Unconfirmed { .. })
                 | Self::RefusedByCluster { reason: ClusterRefusal::Unconfirmed { .. }, .. }
         )
     }

@@ -19,7 +19,7 @@ use crate::realm::RealmRecord;
 use crate::record::StoredKey;
 use crate::{
     Agent, AppendKey, Cartridge, DataUnit, ImportOutcome, IssuedKey, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState,
-    KeyUse, KnownPolicy, Name, NewKey, Policy, Realm, Refusal, Revocation, SeenCartridges,
+    KeyUse, KnownPolicy, Name, NewKey, Policy, Realm, Revocation, RuleRefusal, SeenCartridges,
 };
 
 /// Realm and keys at one moment, as far as an operation looks at them.
@@ -27,12 +27,12 @@ pub struct Holdings {
     place: KeyPlace,
     realm: Realm,
     keys: Vec<StoredKey>,
-    changes: Changes,
+    changes: HoldingsChanges,
 }
 
 /// What is to be written: the records as they are to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct HoldingsChanges {
     /// Keys.
     pub keys: Vec<StoredKey>,
     /// Policies, groups, agents, data units, issues.
@@ -67,11 +67,11 @@ pub enum KeyToAppend {
 impl Holdings {
     /// What is known. `keys` stand in the order in which they came to be known; `place` is named where one is missing.
     pub fn new(place: KeyPlace, realm: Realm, keys: Vec<StoredKey>) -> Self {
-        Self { place, realm, keys, changes: Changes::default() }
+        Self { place, realm, keys, changes: HoldingsChanges::default() }
     }
 
     /// What the operations decided.
-    pub fn finish(self) -> Changes {
+    pub fn finish(self) -> HoldingsChanges {
         self.changes
     }
 
@@ -439,7 +439,7 @@ impl Holdings {
     /// # Errors
     /// [`KeyError::Refused`] if no key was ever issued for the volume.
     pub fn extend_reading(&mut self, volser: &Volser, until_ns: i64) -> Result<(), KeyError> {
-        let unit = self.realm.unit(volser).ok_or_else(|| Refusal::UnknownUnit { volser: volser.clone() })?;
+        let unit = self.realm.unit(volser).ok_or_else(|| RuleRefusal::UnknownUnit { volser: volser.clone() })?;
         let unit = DataUnit { read_until_ns: Some(until_ns), ..unit.clone() };
         self.put(RealmRecord::unit(unit));
         Ok(())

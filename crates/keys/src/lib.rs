@@ -75,7 +75,7 @@ pub use export::{
 };
 pub use file_digest::file_digest;
 pub use header::{SlotRecord, StoreHeader};
-pub use holdings::{Changes, DrawnKey, Holdings, KeyToAppend};
+pub use holdings::{DrawnKey, Holdings, HoldingsChanges, KeyToAppend};
 pub use import::{ImportOutcome, ImportedKey};
 pub use key_file::read_key_file;
 pub use key_record::KeyRecord;
@@ -83,7 +83,7 @@ pub use lifecycle::{ForbiddenTransition, KeyEvent, KeyState, Revocation};
 pub use provider::KeyProvider;
 pub use realm::{
     Agent, AppendKey, Cartridge, DataUnit, InvalidName, IssuedKey, KeyGroup, KeyUse, KnownPolicy, Name, NewKey, Period,
-    Permission, Policy, Realm, RealmRecord, RecordKind, Refusal, SeenAs, SeenCartridge, SeenCartridges,
+    Permission, Policy, Realm, RealmRecord, RecordKind, RuleRefusal, SeenAs, SeenCartridge, SeenCartridges,
 };
 pub use record::StoredKey;
 pub use root::RootKey;

@@ -37,7 +37,7 @@ pub use name::{InvalidName, Name};
 pub use policy::{KeyGroup, Period, Permission, Policy};
 pub use record::{RealmRecord, RecordKind};
 pub(crate) use remedy::Keeper;
-pub use rules::{AppendKey, KnownPolicy, NewKey, Refusal};
+pub use rules::{AppendKey, KnownPolicy, NewKey, RuleRefusal};
 pub use unit::{DataUnit, IssuedKey, KeyUse};
 
 /// Policies, key groups, agents and data units, at one moment.

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::lifecycle::Material;
 use crate::object::{KeyMaterial, ManagedObject};
-use crate::store::{Change, MaterialUnavailable, ObjectStore, Stored};
+use crate::store::{MaterialUnavailable, ObjectChange, ObjectStore, Stored};
 use crate::term::Term;
 
 /// The objects without their material.
@@ -170,12 +170,12 @@ impl MemoryStore {
     ///
     /// # Errors
     /// [`Conflict`] if an object is not of the version that a change expects, or one to be inserted exists.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<(), Conflict> {
+    pub fn apply(&mut self, changes: &[ObjectChange]) -> Result<(), Conflict> {
         for change in changes {
             let found = self.index.find(&change.object().uid).map(|stored| stored.version);
             let expected = match change {
-                Change::Insert { .. } => None,
-                Change::Replace { expected, .. } | Change::Destroy { expected, .. } => Some(*expected),
+                ObjectChange::Insert { .. } => None,
+                ObjectChange::Replace { expected, .. } | ObjectChange::Destroy { expected, .. } => Some(*expected),
             };
             if found != expected {
                 return Err(Conflict { uid: change.object().uid.clone() });
@@ -185,11 +185,11 @@ impl MemoryStore {
         for change in changes {
             let object = change.object();
             match change {
-                Change::Insert { material: Some(material), .. } => {
+                ObjectChange::Insert { material: Some(material), .. } => {
                     self.material.insert(object.uid.clone(), Arc::clone(material));
                 }
-                Change::Insert { material: None, .. } | Change::Replace { .. } => {}
-                Change::Destroy { .. } => {
+                ObjectChange::Insert { material: None, .. } | ObjectChange::Replace { .. } => {}
+                ObjectChange::Destroy { .. } => {
                     self.material.remove(&object.uid);
                 }
             }

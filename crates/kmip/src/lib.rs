@@ -1,7 +1,7 @@
 //! The Key Management Interoperability Protocol (OASIS KMIP 1.0 to 2.1): messages, managed objects, operations.
 //!
 //! Protocol and decisions alone: no socket, no TLS, no thread, no clock. A server reads a message's length with
-//! [`message_len`], hands the bytes to [`answer`], commits what that has [`Decided`], and sends the response.
+//! [`message_len`], hands the bytes to [`answer`], commits what that has [`RequestDecision`], and sends the response.
 //!
 //! ```text
 //!  ttlv        bytes <-> items, within limits                          enumeration   the standard's numbers
@@ -48,12 +48,12 @@ mod ttlv;
 mod version;
 mod view;
 
-pub use answer::{BATCH_COUNT_MAX, Decided, Permitted, Requester, answer, refuse};
+pub use answer::{BATCH_COUNT_MAX, Permitted, RequestDecision, Requester, answer, refuse};
 pub use enumeration::{ObjectType, Operation, ResultReason};
 pub use index::{Conflict, MemoryStore, ObjectIndex};
 pub use lifecycle::{LifecycleEvent, Material, State};
 pub use object::{Attribute, KeyMaterial, ManagedObject, RECORD_LEN_MAX, RecordError};
-pub use store::{Act, Change, MaterialUnavailable, ObjectStore, Stored};
+pub use store::{AuditedAct, MaterialUnavailable, ObjectChange, ObjectStore, Stored};
 pub use term::Term;
 pub use ttlv::{Bytes, HEADER_LEN, Item, Limits, Malformed, Tag, Value, decode, encode, message_len};
 pub use version::{VERSIONS, Version};

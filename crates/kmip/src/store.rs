@@ -57,7 +57,7 @@ pub trait ObjectStore {
 }
 
 /// Something that is to be changed.
-pub enum Change {
+pub enum ObjectChange {
     /// A new object; there must be none with its Unique Identifier.
     Insert {
         /// The object.
@@ -81,7 +81,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl ObjectChange {
     /// The object as it is to be.
     pub fn object(&self) -> &Arc<ManagedObject> {
         match self {
@@ -92,7 +92,7 @@ impl Change {
 
 /// What was done, for the audit log: never anything secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Act {
+pub struct AuditedAct {
     /// The operation, or `None` when it could not be read.
     pub operation: Option<Operation>,
     /// The objects that it was about.

@@ -7,7 +7,7 @@ use crate::enumeration::ResultReason;
 use crate::lifecycle::Material;
 use crate::object::{KeyMaterial, ManagedObject};
 use crate::refusal::Refused;
-use crate::store::{Change, ObjectStore, Stored};
+use crate::store::{ObjectChange, ObjectStore, Stored};
 use crate::term::Term;
 
 /// An object that the batch changes.
@@ -124,13 +124,13 @@ impl<'a> View<'a> {
     }
 
     /// What the batch has decided: the needed changes, and the noted ones.
-    pub(crate) fn into_changes(self) -> (Vec<Change>, Vec<Change>) {
+    pub(crate) fn into_changes(self) -> (Vec<ObjectChange>, Vec<ObjectChange>) {
         let (mut needed, mut noted) = (Vec::new(), Vec::new());
         for Pending { object, base, material, weight } in self.pending.into_values() {
             let change = match base {
-                None => Change::Insert { object, material },
-                Some(expected) if object.material() == Material::Gone => Change::Destroy { object, expected },
-                Some(expected) => Change::Replace { object, expected },
+                None => ObjectChange::Insert { object, material },
+                Some(expected) if object.material() == Material::Gone => ObjectChange::Destroy { object, expected },
+                Some(expected) => ObjectChange::Replace { object, expected },
             };
             match weight {
                 Weight::Needed => needed.push(change),

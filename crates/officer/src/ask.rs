@@ -1,6 +1,6 @@
 //! Asking a cluster, and saying what it answers: in tables and sentences for people, in JSON for programs.
 
-use capstan_keys::api::{EnrolmentOpened, Outcome, Page, PeerId, RequestId, Requested};
+use capstan_keys::api::{EnrolmentOpened, Page, PeerId, RequestId, RequestOutcome, Requested};
 use capstan_keys::cluster::{Identity, Repeat};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,9 +116,9 @@ impl Ask {
         }
     }
 
-    pub(crate) fn outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
+    pub(crate) fn outcome(&self, outcome: &RequestOutcome) -> anyhow::Result<()> {
         match outcome {
-            Outcome::Waits(requested) if !self.json => self.waits(requested),
+            RequestOutcome::Waits(requested) if !self.json => self.waits(requested),
             _ => self.done(outcome, "done"),
         }
     }

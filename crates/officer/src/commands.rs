@@ -8,7 +8,7 @@ use crate::keys::{self, Groups, Keys, Policies, Units};
 use crate::outcome::{Completeness, Sealing};
 use crate::peers::{self, Agents, Kmas, KmipClients, Sites};
 use crate::transfer::{self, Exports};
-use crate::users::{self, Pending, Quorum, Users};
+use crate::users::{self, PendingCommand, QuorumCommand, UsersCommand};
 
 /// What people ask.
 #[derive(Debug, Subcommand)]
@@ -42,13 +42,13 @@ pub enum People {
     Exports(Exports),
     /// Users and their roles
     #[command(subcommand)]
-    Users(Users),
+    Users(UsersCommand),
     /// How many approvals an act takes
     #[command(subcommand)]
-    Quorum(Quorum),
+    Quorum(QuorumCommand),
     /// What waits for a quorum
     #[command(subcommand)]
-    Pending(Pending),
+    Pending(PendingCommand),
     /// Say which data units a compromise exposes
     Exposure(Suspected),
     /// Plan how exposed data units get other keys

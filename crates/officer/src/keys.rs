@@ -3,7 +3,7 @@
 use anyhow::Context;
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::Name;
-use capstan_keys::api::{ConfirmKey, ExtendUnit, GroupSaid, Leave, NamedKey, Outcome, PolicySaid};
+use capstan_keys::api::{ConfirmKey, ExtendUnit, GroupSaid, Leave, NamedKey, PolicySaid, RequestOutcome};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -79,7 +79,7 @@ pub(crate) fn policies(asked: Policies) -> anyhow::Result<()> {
                 isolation_seconds: policy.isolated_for,
                 replace: policy.replace,
             };
-            policy.ask.outcome(&policy.ask.post::<Outcome>("/v1/policies", &said)?)
+            policy.ask.outcome(&policy.ask.post::<RequestOutcome>("/v1/policies", &said)?)
         }
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn groups(asked: Groups) -> anyhow::Result<()> {
             Ok(())
         }
         Groups::Add { name, policy, ask } => {
-            ask.outcome(&ask.post::<Outcome>("/v1/groups", &GroupSaid { name, policy })?)
+            ask.outcome(&ask.post::<RequestOutcome>("/v1/groups", &GroupSaid { name, policy })?)
         }
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn units(asked: Units) -> anyhow::Result<()> {
         }
         Units::ExtendDecryption { barcode, end, ask } => {
             let until = end.until()?;
-            ask.outcome(&ask.post::<Outcome>(&format!("/v1/units/{barcode}/extend"), &ExtendUnit { until })?)
+            ask.outcome(&ask.post::<RequestOutcome>(&format!("/v1/units/{barcode}/extend"), &ExtendUnit { until })?)
         }
     }
 }
@@ -247,13 +247,13 @@ pub(crate) fn keys(asked: Keys, sealing: Sealing) -> anyhow::Result<Completeness
             Ok(())
         }
         Keys::Confirm { tag: key, volume, group, ask } => {
-            ask.outcome(&ask.post::<Outcome>("/v1/keys/confirm", &ConfirmKey { key, volume, group })?)
+            ask.outcome(&ask.post::<RequestOutcome>("/v1/keys/confirm", &ConfirmKey { key, volume, group })?)
         }
         Keys::Compromise(OneKey { tag, ask }) => {
-            ask.outcome(&ask.post::<Outcome>("/v1/keys/compromise", &NamedKey { key: tag })?)
+            ask.outcome(&ask.post::<RequestOutcome>("/v1/keys/compromise", &NamedKey { key: tag })?)
         }
         Keys::Destroy(OneKey { tag, ask }) => {
-            ask.outcome(&ask.post::<Outcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
+            ask.outcome(&ask.post::<RequestOutcome>("/v1/keys/destroy", &NamedKey { key: tag })?)
         }
         Keys::Import(asked) => transfer::import(&asked, sealing),
     }

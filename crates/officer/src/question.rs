@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn asking(question: &Question) -> (&Path, &[String]) {
-        let Asked::People(People::Users(crate::users::Users::List(ask))) = &question.asked else {
+        let Asked::People(People::Users(crate::users::UsersCommand::List(ask))) = &question.asked else {
             panic!("{question:?} asks for something else")
         };
         (&ask.asking.identity, &ask.asking.node)

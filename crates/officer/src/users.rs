@@ -12,7 +12,7 @@ use crate::ask::Ask;
 
 /// People.
 #[derive(Debug, Subcommand)]
-pub enum Users {
+pub enum UsersCommand {
     /// List them
     List(Ask),
     /// Ask the quorum for another user: the one-time passphrase is shown once
@@ -47,29 +47,29 @@ pub struct OneUser {
     ask: Ask,
 }
 
-pub(crate) fn users(asked: Users) -> anyhow::Result<()> {
+pub(crate) fn users(asked: UsersCommand) -> anyhow::Result<()> {
     let of_one = |OneUser { name, ask }: OneUser, what: &str| {
         let requested: Requested = ask.post(&format!("/v1/users/{name}/{what}"), &json!({}))?;
         ask.waits(&requested)
     };
     match asked {
-        Users::List(ask) => {
+        UsersCommand::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/users")?;
             ask.list(&items, &["name", "roles", "standing", "certificates"]);
             Ok(())
         }
-        Users::Add(WithRoles { name, roles, ask }) => {
+        UsersCommand::Add(WithRoles { name, roles, ask }) => {
             let requested: Requested = ask.post("/v1/users", &UserRoles { name, roles })?;
             ask.waits(&requested)
         }
-        Users::Roles(WithRoles { name, roles, ask }) => {
+        UsersCommand::Roles(WithRoles { name, roles, ask }) => {
             let path = format!("/v1/users/{name}/roles");
             let requested: Requested = ask.post(&path, &UserRoles { name, roles })?;
             ask.waits(&requested)
         }
-        Users::Enrol(one) => of_one(one, "enrol"),
-        Users::Enable(one) => of_one(one, "enable"),
-        Users::Disable(OneUser { name, ask }) => {
+        UsersCommand::Enrol(one) => of_one(one, "enrol"),
+        UsersCommand::Enable(one) => of_one(one, "enable"),
+        UsersCommand::Disable(OneUser { name, ask }) => {
             let user: Value = ask.post(&format!("/v1/users/{name}/disable"), &json!({}))?;
             ask.done(&user, &format!("user {name} is disabled"))
         }
@@ -78,7 +78,7 @@ pub(crate) fn users(asked: Users) -> anyhow::Result<()> {
 
 /// How many approve.
 #[derive(Debug, Subcommand)]
-pub enum Quorum {
+pub enum QuorumCommand {
     /// Show how many approvals an act by quorum takes, and how many members there are
     Show(Ask),
     /// Ask the quorum that there is to make it another
@@ -93,9 +93,9 @@ pub enum Quorum {
     },
 }
 
-pub(crate) fn quorum(asked: Quorum) -> anyhow::Result<()> {
+pub(crate) fn quorum(asked: QuorumCommand) -> anyhow::Result<()> {
     match asked {
-        Quorum::Show(ask) => {
+        QuorumCommand::Show(ask) => {
             let said: QuorumSaid = ask.get("/v1/quorum")?;
             let hours = said.waits_seconds.unwrap_or_default() / 3600;
             let words = format!(
@@ -104,7 +104,7 @@ pub(crate) fn quorum(asked: Quorum) -> anyhow::Result<()> {
             );
             ask.done(&said, &words)
         }
-        Quorum::Change { needed, waits, ask } => {
+        QuorumCommand::Change { needed, waits, ask } => {
             let question = QuorumSaid { needed, waits_seconds: waits, members: 0 };
             let requested: Requested = ask.post("/v1/quorum", &question)?;
             ask.waits(&requested)
@@ -114,7 +114,7 @@ pub(crate) fn quorum(asked: Quorum) -> anyhow::Result<()> {
 
 /// What waits for a quorum.
 #[derive(Debug, Subcommand)]
-pub enum Pending {
+pub enum PendingCommand {
     /// List what waits, or waited lately
     List(Ask),
     /// Show all that one asks for
@@ -149,21 +149,21 @@ pub struct SaidDecision {
     digest: Option<String>,
 }
 
-pub(crate) fn pending(asked: Pending) -> anyhow::Result<()> {
+pub(crate) fn pending(asked: PendingCommand) -> anyhow::Result<()> {
     match asked {
-        Pending::List(ask) => {
+        PendingCommand::List(ask) => {
             let items: Vec<Value> = ask.get("/v1/pending")?;
             ask.list(&items, &["id", "act", "requested_by", "stage", "approvals", "needed", "expires"]);
             Ok(())
         }
-        Pending::Show(request) => {
+        PendingCommand::Show(request) => {
             let (id, ask) = (request.id()?, &request.ask);
             let shown: PendingListed = ask.get(&path(&id, "")?)?;
             ask.done(&shown, &format!("{}\n{}", shown.words, shown.stage))
         }
-        Pending::Approve(decided) => decide(&decided, "approve"),
-        Pending::Reject(decided) => decide(&decided, "reject"),
-        Pending::Withdraw(request) => {
+        PendingCommand::Approve(decided) => decide(&decided, "approve"),
+        PendingCommand::Reject(decided) => decide(&decided, "reject"),
+        PendingCommand::Withdraw(request) => {
             let (id, ask) = (request.id()?, &request.ask);
             let shown: PendingListed = ask.post(&path(&id, "/withdraw")?, &json!({}))?;
             stands(ask, &shown)

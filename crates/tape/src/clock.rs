@@ -13,18 +13,18 @@ pub trait PaceClock: Send {
 
 /// The time of the wall.
 #[derive(Debug, Clone, Copy)]
-pub struct WallClock {
+pub struct RealPace {
     began: Instant,
 }
 
-impl WallClock {
+impl RealPace {
     /// Begins at 0.
     pub fn start() -> Self {
         Self { began: Instant::now() }
     }
 }
 
-impl PaceClock for WallClock {
+impl PaceClock for RealPace {
     fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }

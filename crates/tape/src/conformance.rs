@@ -257,7 +257,7 @@ fn ciphers(drive: &mut dyn Drive) -> Result<Vec<Algorithm>, Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fault, Faulty, NullDrive};
+    use crate::{Fault, FaultyDrive, NullDrive};
 
     #[test]
     fn every_rule_is_told_and_none_is_told_twice() {
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_broken_rule_is_named_and_the_others_are_checked_all_the_same() {
-        let mut drive = Faulty::new(NullDrive::new(), vec![Fault::WriteFails { write: 2 }]);
+        let mut drive = FaultyDrive::new(NullDrive::new(), vec![Fault::WriteFails { write: 2 }]);
         let report = check(&mut drive, Readback::Forgets, &mut |_| {});
         assert_eq!(report.failed().count(), 1, "{report:?}");
         assert!(report.passed() > 4);

@@ -70,7 +70,7 @@ pub enum Fault {
 }
 
 /// A drive whose faults follow a script.
-pub struct Faulty<D> {
+pub struct FaultyDrive<D> {
     drive: D,
     script: Vec<Fault>,
     commands: u64,
@@ -134,7 +134,7 @@ enum Known {
     No,
 }
 
-impl<D: Drive> Faulty<D> {
+impl<D: Drive> FaultyDrive<D> {
     /// Follows a script.
     pub fn new(drive: D, script: Vec<Fault>) -> Self {
         Self { drive, script, commands: 0, writes: 0, flushes: 0, lost: None, position: Known::Yes }
@@ -279,7 +279,7 @@ fn scripted() -> io::Error {
     io::Error::other("a fault of the script")
 }
 
-impl<D: Drive> Drive for Faulty<D> {
+impl<D: Drive> Drive for FaultyDrive<D> {
     fn identity(&self) -> DriveIdentity {
         self.drive.identity()
     }
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
     use crate::{CartridgeDrive, CartridgeSpec, KeySlotKind};
 
-    fn loaded(script: Vec<Fault>) -> (tempfile::TempDir, Faulty<CartridgeDrive>) {
+    fn loaded(script: Vec<Fault>) -> (tempfile::TempDir, FaultyDrive<CartridgeDrive>) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("A00001.tape");
         let spec = CartridgeSpec {
@@ -427,7 +427,7 @@ mod tests {
         spec.create(&path).unwrap();
         let mut drive = CartridgeDrive::new("virtual-0", path, KeySlotKind::Fitted);
         drive.load().unwrap();
-        (directory, Faulty::new(drive, script))
+        (directory, FaultyDrive::new(drive, script))
     }
 
     #[test]
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn a_seed_is_its_script() {
         for seed in 0..100 {
-            let script = |seed| Faulty::seeded(crate::NullDrive::new(), seed, 50).script().to_vec();
+            let script = |seed| FaultyDrive::seeded(crate::NullDrive::new(), seed, 50).script().to_vec();
             assert_eq!(script(seed), script(seed));
             assert!((1..=4).contains(&script(seed).len()), "seed {seed}");
         }

@@ -52,13 +52,13 @@ pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, Library};
-pub use clock::{PaceClock, WallClock};
+pub use clock::{PaceClock, RealPace};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,
 };
 pub use error::{DriveError, GenerationError, with_causes, without_error_numbers};
-pub use faulty::{Draw, Fault, Faulty, Next};
+pub use faulty::{Draw, Fault, FaultyDrive, Next};
 pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;
 pub use library::VirtualLibrary;

@@ -38,5 +38,5 @@ pub use layout::{
 pub use library::{DriveStatus, ElementRow, LibraryError, ServedLibrary};
 pub use local::{LocalLibrary, LocalTransport};
 pub use provider_agent::ProviderAgent;
-pub use service::{Service, ServiceError};
+pub use service::{LibraryService, ServiceError};
 pub use shelf::ShelfError;

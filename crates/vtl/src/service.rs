@@ -21,7 +21,7 @@ use crate::layout::TargetLayout;
 use crate::library::{LibraryError, ServedLibrary};
 
 /// A library that is served until it is stopped.
-pub struct Service {
+pub struct LibraryService {
     library: Arc<ServedLibrary>,
     server: Arc<Server>,
     folder: PathBuf,
@@ -78,7 +78,7 @@ pub enum ServiceError {
     },
 }
 
-impl Service {
+impl LibraryService {
     /// Opens the library in a folder and serves it, at another address than its layout says if one is given. What
     /// happens then, the listener is told, on a thread of its own: it may take its time.
     ///

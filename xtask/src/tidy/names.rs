@@ -16,17 +16,11 @@ use super::Finding;
 /// Names that several rooms may have: they are always read with their room's name, as in the standard library.
 const OWN_IN_EACH_ROOM: [&str; 2] = ["Error", "Result"];
 
-/// Rooms whose names were not yet gone through. They are programs, or serve programs, that no tape code links.
-const NOT_YET: [&str; 2] = ["keyd", "service"];
-
 /// Every room's sources.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut defined = Defined::default();
     for entry in fs::read_dir(root.join("crates")).context("read crates")? {
-        let room = entry?;
-        if !NOT_YET.iter().any(|name| room.file_name() == *name) {
-            defined.read_folder(root, &room.path().join("src"))?;
-        }
+        defined.read_folder(root, &entry?.path().join("src"))?;
     }
     Ok(defined.findings())
 }

@@ -86,7 +86,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::authority::{Denied, Standing, User, may};
+    use crate::authority::{Denied, User, UserStatus, may};
     use capstan_service::roles::{ActPermission, TableAct};
 
     /// The table as people read it; changed by hand, together with the one above.
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_disabled_user_may_nothing() {
         for &act in Act::ALL {
-            let gone = User { standing: Standing::Disabled, ..user(&Role::ALL) };
+            let gone = User { standing: UserStatus::Disabled, ..user(&Role::ALL) };
             assert_eq!(may(&gone, act), Err(Denied::Disabled { user: gone.name.clone() }));
         }
     }

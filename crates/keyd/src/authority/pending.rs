@@ -40,7 +40,7 @@ impl fmt::Display for RequestDigest {
 
 /// What a quorum member says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Vote {
     /// Yes.
     Approved,
     /// No: the request ends.
@@ -53,7 +53,7 @@ pub struct Decision {
     /// Whose.
     pub who: Name,
     /// Yes or no.
-    pub verdict: Verdict,
+    pub vote: Vote,
     /// When, in nanoseconds since 1970.
     pub at_ns: i64,
     /// To exactly what.
@@ -167,25 +167,18 @@ impl Pending {
 
     /// With a quorum member's yes to what has this digest: the one that was shown to them.
     pub fn approve(&self, by: &User, digest: RequestDigest, now_ns: i64) -> Result<Self, Refused> {
-        self.decide(by, Act::ApprovePending, Verdict::Approved, digest, now_ns)
+        self.decide(by, Act::ApprovePending, Vote::Approved, digest, now_ns)
     }
 
     /// With a quorum member's no, which ends it.
     pub fn reject(&self, by: &User, digest: RequestDigest, now_ns: i64) -> Result<Self, Refused> {
-        self.decide(by, Act::RejectPending, Verdict::Rejected, digest, now_ns)
+        self.decide(by, Act::RejectPending, Vote::Rejected, digest, now_ns)
     }
 
-    fn decide(
-        &self,
-        by: &User,
-        act: Act,
-        verdict: Verdict,
-        digest: RequestDigest,
-        now_ns: i64,
-    ) -> Result<Self, Refused> {
+    fn decide(&self, by: &User, act: Act, vote: Vote, digest: RequestDigest, now_ns: i64) -> Result<Self, Refused> {
         may(by, act)?;
         self.check_open(now_ns)?;
-        if by.name == self.requested_by && verdict == Verdict::Approved {
+        if by.name == self.requested_by && vote == Vote::Approved {
             return Err(Refused::OwnRequest { who: by.name.clone() });
         }
         if self.decisions.iter().any(|decision| decision.who == by.name) || self.decisions.len() == DECISIONS_MAX {
@@ -195,7 +188,7 @@ impl Pending {
             return Err(Refused::OtherRequest);
         }
         let mut decided = self.clone();
-        decided.decisions.push(Decision { who: by.name.clone(), verdict, at_ns: now_ns, digest });
+        decided.decisions.push(Decision { who: by.name.clone(), vote, at_ns: now_ns, digest });
         Ok(decided)
     }
 
@@ -263,7 +256,7 @@ impl Pending {
     fn approvals(&self, users: &Users) -> usize {
         let digest = self.digest();
         let counts = |approval: &&Decision| {
-            approval.verdict == Verdict::Approved
+            approval.vote == Vote::Approved
                 && approval.digest == digest
                 && approval.who != self.requested_by
                 && users.get(&approval.who).is_some_and(|user| user.is(Role::QuorumMember))
@@ -273,7 +266,7 @@ impl Pending {
     }
 
     fn rejection(&self) -> Option<&Decision> {
-        self.decisions.iter().find(|decision| decision.verdict == Verdict::Rejected)
+        self.decisions.iter().find(|decision| decision.vote == Vote::Rejected)
     }
 
     fn check_open(&self, now_ns: i64) -> Result<(), Refused> {

@@ -16,7 +16,7 @@ const CERTIFICATES_MAX: usize = 16;
 
 /// Whether somebody is still with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum UserStatus {
     /// May do what their roles say.
     Enabled,
     /// May nothing; the record stays, for the audit log names it.
@@ -39,18 +39,18 @@ pub struct User {
     /// The certificates that prove who they are.
     pub certificates: BTreeSet<CertificateSerial>,
     /// Whether they still may.
-    pub standing: Standing,
+    pub standing: UserStatus,
 }
 
 impl User {
     /// An enabled user without certificates.
     pub fn new(name: Name, roles: Roles) -> Self {
-        Self { name, roles, certificates: BTreeSet::new(), standing: Standing::Enabled }
+        Self { name, roles, certificates: BTreeSet::new(), standing: UserStatus::Enabled }
     }
 
     /// Whether they are enabled and have a role.
     pub fn is(&self, role: Role) -> bool {
-        self.standing == Standing::Enabled && self.roles.contains(role)
+        self.standing == UserStatus::Enabled && self.roles.contains(role)
     }
 
     /// Whether the record can be: an auditor with another role, and more certificates than a record holds, cannot.
@@ -69,8 +69,8 @@ impl User {
         let mut bytes = vec![VERSION];
         put_name(&mut bytes, &self.name);
         let standing = match self.standing {
-            Standing::Enabled => 1,
-            Standing::Disabled => 2,
+            UserStatus::Enabled => 1,
+            UserStatus::Disabled => 2,
         };
         bytes.extend_from_slice(&[self.roles.bits(), standing, self.certificates.len() as u8]);
         for serial in &self.certificates {
@@ -88,8 +88,8 @@ impl User {
         let bits = fields.u8()?;
         let roles = Roles::from_bits(bits).ok_or_else(|| fields.field("roles", &bits))?;
         let standing = match fields.u8()? {
-            1 => Standing::Enabled,
-            2 => Standing::Disabled,
+            1 => UserStatus::Enabled,
+            2 => UserStatus::Disabled,
             other => return Err(fields.field("standing", &other)),
         };
         let mut certificates = BTreeSet::new();
@@ -135,8 +135,8 @@ impl Users {
         let unknown = || Denied::UnknownCertificate { serial: serial.clone() };
         let user = self.iter().find(|user| user.certificates.contains(serial)).ok_or_else(unknown)?;
         match user.standing {
-            Standing::Enabled => Ok(user),
-            Standing::Disabled => Err(Denied::Disabled { user: user.name.clone() }),
+            UserStatus::Enabled => Ok(user),
+            UserStatus::Disabled => Err(Denied::Disabled { user: user.name.clone() }),
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
     fn bytes_are_as_documented() {
         let anna = user("anna", &[Role::SecurityOfficer, Role::QuorumMember], &[7, 9]);
         assert_eq!(anna.encode(), b"\x01\x04anna\x21\x01\x02\x02\x07\x02\x02\x09\x02");
-        let gone = User { standing: Standing::Disabled, ..user("bo", &[Role::Auditor], &[]) };
+        let gone = User { standing: UserStatus::Disabled, ..user("bo", &[Role::Auditor], &[]) };
         assert_eq!(gone.encode(), b"\x01\x02bo\x10\x02\0");
         for user in [anna, gone] {
             check_hostile(&user, &user.encode(), User::decode);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_certificate_names_one_enabled_user() {
-        let gone = User { standing: Standing::Disabled, ..user("bo", &[Role::Operator], &[2]) };
+        let gone = User { standing: UserStatus::Disabled, ..user("bo", &[Role::Operator], &[2]) };
         let users: Users = [user("anna", &[Role::Operator], &[1]), gone].into_iter().collect();
         assert_eq!(users.identify(&serial(1)).unwrap().name.as_str(), "anna");
         assert_eq!(users.identify(&serial(2)), Err(Denied::Disabled { user: "bo".parse().unwrap() }));
@@ -259,7 +259,7 @@ mod tests {
 
         assert_eq!(check(&with(&[user("anna", &[SecurityOfficer], &[1])])), Ok(()));
         assert_eq!(check(&members), Err(Unworkable::NoSecurityOfficer));
-        let gone = User { standing: Standing::Disabled, ..user("anna", &[SecurityOfficer], &[]) };
+        let gone = User { standing: UserStatus::Disabled, ..user("anna", &[SecurityOfficer], &[]) };
         assert_eq!(check(&with(&[gone])), Err(Unworkable::NoSecurityOfficer));
         // Anna's own membership does not help her: it takes two others.
         let alone = [members[0].clone(), user("anna", &[SecurityOfficer, QuorumMember], &[])];

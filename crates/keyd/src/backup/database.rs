@@ -39,7 +39,7 @@ use super::{BackupError, Held, HoldsKeys};
 use crate::ledger::{Entry, PATH_LEN_MAX, RECORD_LEN_MAX, Snapshot};
 use crate::root::file::NewFile;
 use crate::root::{ClusterKeys, Existing, RootError};
-use crate::seal::Content;
+use crate::seal::SealedContent;
 use capstan_keys::api::ClusterId;
 
 const MAGIC: &[u8; 8] = b"CAPSDATA";
@@ -123,8 +123,8 @@ pub(super) fn write(
             .map_err(|what| BackupError::Records { what: format!("{}: {what}", entry.path) })?;
         let opened = keys.sealer().open(&entry.path, &entry.sealed)?;
         let held = match opened.content {
-            Content::Record => records.held(&entry.path, &opened.plaintext),
-            Content::Tombstone => Ok(Vec::new()),
+            SealedContent::Record => records.held(&entry.path, &opened.plaintext),
+            SealedContent::Tombstone => Ok(Vec::new()),
         };
         let held = held.map_err(|reason| BackupError::Record { path: entry.path.clone(), reason })?;
         manifest.keys.extend(held.iter().filter_map(|held| match held {

@@ -3,7 +3,7 @@
 use capstan_format::{Algorithm, FormatError, KeyTag};
 
 use super::{Held, HoldsKeys};
-use crate::kmip::ObjectRecord;
+use crate::kmip::KmipObjectRecord;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, PoolKey};
 
@@ -33,7 +33,7 @@ impl HoldsKeys for ClusterRecords {
                 None => Vec::new(),
             },
             Path::Kmip(uid) => {
-                let wrapped = ObjectRecord::decode(&uid, plaintext).map_err(|error| error.to_string())?.wrapped;
+                let wrapped = KmipObjectRecord::decode(&uid, plaintext).map_err(|error| error.to_string())?.wrapped;
                 // One that was destroyed has no material, and some never had any.
                 if wrapped.is_empty() { Vec::new() } else { vec![Held::Object { uid, wrapped }] }
             }

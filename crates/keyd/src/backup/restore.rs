@@ -13,22 +13,22 @@ use crate::desk::open_pool_key;
 use crate::kmip::opens;
 use crate::ledger::{Entry, Snapshot};
 use crate::root::{ClusterKeys, GroupKey};
-use crate::seal::Content;
+use crate::seal::SealedContent;
 
 /// What checking a backup has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct BackupCheck {
     /// What the backup says of itself.
     pub manifest: Manifest,
     /// The keys that were unwrapped and are those that their tags name.
     pub proved: BTreeSet<KeyTag>,
     /// What was not as it should be: a backup is good when this is empty.
-    pub unproved: Vec<Unproved>,
+    pub unproved: Vec<UnusableRecord>,
 }
 
 /// A record or a key of a backup that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unproved {
+pub struct UnusableRecord {
     /// The record.
     pub path: String,
     /// What is wrong with it, in words.
@@ -45,7 +45,7 @@ pub fn verify(
     database: &Path,
     records: &impl HoldsKeys,
     knowledge: Knowledge,
-) -> Result<Report, BackupError> {
+) -> Result<BackupCheck, BackupError> {
     check(&core.keys, database, records, knowledge.with_epoch(core.epoch))
 }
 
@@ -55,7 +55,7 @@ pub fn check(
     database: &Path,
     records: &impl HoldsKeys,
     knowledge: Knowledge,
-) -> Result<Report, BackupError> {
+) -> Result<BackupCheck, BackupError> {
     walk(keys, database, records, knowledge, |_, _| Ok(()))
 }
 
@@ -75,8 +75,8 @@ pub fn restore(
     let report = walk(&core.keys, database, records, knowledge, |entry, opened| {
         let sealer = core.keys.sealer();
         let sealed = match opened.content {
-            Content::Record => sealer.seal(&entry.path, epoch, opened.change, &opened.plaintext)?,
-            Content::Tombstone => sealer.seal_tombstone(&entry.path, epoch, opened.change)?,
+            SealedContent::Record => sealer.seal(&entry.path, epoch, opened.change, &opened.plaintext)?,
+            SealedContent::Tombstone => sealer.seal_tombstone(&entry.path, epoch, opened.change)?,
         };
         entries.push(Entry { path: entry.path.clone(), sealed, revision: entry.revision });
         Ok(())
@@ -98,7 +98,7 @@ fn walk(
     records: &impl HoldsKeys,
     knowledge: Knowledge,
     mut take: impl FnMut(&Entry, &crate::seal::Opened) -> Result<(), BackupError>,
-) -> Result<Report, BackupError> {
+) -> Result<BackupCheck, BackupError> {
     let mut proof = Proof::new(keys);
     let (manifest, end) = read(
         database,
@@ -116,8 +116,8 @@ fn walk(
             match keys.sealer().open(&entry.path, &entry.sealed) {
                 Ok(opened) => {
                     let held = match opened.content {
-                        Content::Record => records.held(&entry.path, &opened.plaintext),
-                        Content::Tombstone => Ok(Vec::new()),
+                        SealedContent::Record => records.held(&entry.path, &opened.plaintext),
+                        SealedContent::Tombstone => Ok(Vec::new()),
                     };
                     match held {
                         Ok(held) => held.into_iter().for_each(|held| proof.add(&entry.path, held)),
@@ -136,13 +136,14 @@ fn walk(
     let Proof { mut proved, mut unproved, refused, .. } = proof.finish();
     for tag in manifest.keys.difference(&proved).filter(|tag| !refused.contains(tag)) {
         let reason = format!("key {tag} is in the manifest and in no record that opens");
-        unproved.push(Unproved { path: format!("key/{tag}"), reason });
+        unproved.push(UnusableRecord { path: format!("key/{tag}"), reason });
     }
     for tag in proved.difference(&manifest.keys) {
-        unproved.push(Unproved { path: format!("key/{tag}"), reason: format!("key {tag} is not in the manifest") });
+        unproved
+            .push(UnusableRecord { path: format!("key/{tag}"), reason: format!("key {tag} is not in the manifest") });
     }
     proved.retain(|tag| manifest.keys.contains(tag));
-    Ok(Report { manifest, proved, unproved })
+    Ok(BackupCheck { manifest, proved, unproved })
 }
 
 /// A key whose group's key has not come by yet.
@@ -159,7 +160,7 @@ struct Proof<'a> {
     groups: BTreeMap<Name, GroupKey>,
     waiting: Vec<Waiting>,
     proved: BTreeSet<KeyTag>,
-    unproved: Vec<Unproved>,
+    unproved: Vec<UnusableRecord>,
     /// Keys among them, which are named by their records.
     refused: BTreeSet<KeyTag>,
 }
@@ -177,7 +178,7 @@ impl<'a> Proof<'a> {
     }
 
     fn refuse(&mut self, path: &str, reason: String) {
-        self.unproved.push(Unproved { path: path.to_owned(), reason });
+        self.unproved.push(UnusableRecord { path: path.to_owned(), reason });
     }
 
     fn add(&mut self, path: &str, held: Held) {

@@ -14,7 +14,7 @@
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{
-    Holdings, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KnownPolicy, Name, Permission, Policy, Refusal,
+    Holdings, KeyError, KeyGroup, KeyPlace, KeyRecord, KeyState, KnownPolicy, Name, Permission, Policy, RuleRefusal,
     StoredKey, VolumeKey, WrappedKey,
 };
 
@@ -54,7 +54,7 @@ pub(super) fn confirm(
     holdings: &mut Holdings,
     (volser, tag, name): (&Volser, &KeyTag, &Name),
 ) -> Result<Option<Name>, DeskError> {
-    let unknown = || Refusal::UnknownGroup { group: name.clone() };
+    let unknown = || RuleRefusal::UnknownGroup { group: name.clone() };
     let group = view.ledger().group(name).filter(|_| !is_unconfirmed(name)).ok_or_else(unknown)?;
     let required = view.ledger().realm().policy_of(name)?.algorithm;
     let (record, key) = match view.key(tag) {

@@ -2,8 +2,8 @@
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{
-    Cartridge, Changes, DataUnit, DrawnKey, Holdings, ImportedKey, IssuedKey, KeyError, KeyGroup, KeyRecord, KeyState,
-    KeyToAppend, Name, NewKey, Policy, RealmRecord, Refusal, StoredKey,
+    Cartridge, DataUnit, DrawnKey, Holdings, HoldingsChanges, ImportedKey, IssuedKey, KeyError, KeyGroup, KeyRecord,
+    KeyState, KeyToAppend, Name, NewKey, Policy, RealmRecord, RuleRefusal, StoredKey,
 };
 
 use super::confirmation::{claim, confirm};
@@ -12,10 +12,10 @@ use super::{DeskError, pool};
 use crate::family::{Ending, ending_of};
 use crate::ledger::Transaction;
 use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, Origin, is_unconfirmed};
+use crate::record::{GroupRecord, IssuedRecord, KeyOrigin, is_unconfirmed};
 use crate::root::ClusterKeys;
 use crate::seal::SealError;
-use crate::state::{State, View};
+use crate::state::{LedgerState, View};
 
 /// Keys of one volume that were issued to begin it and not reported as used.
 const UNUSED_MAX: usize = 32;
@@ -67,7 +67,7 @@ impl Decided {
     }
 
     /// The transaction that makes it true, if everything it rests on is as `state` has it.
-    pub fn transaction(&self, state: &State, keys: &ClusterKeys, epoch: u32) -> Result<Transaction, SealError> {
+    pub fn transaction(&self, state: &LedgerState, keys: &ClusterKeys, epoch: u32) -> Result<Transaction, SealError> {
         let mut transaction = Transaction::default();
         let mut expect = |path: &Path| {
             let expected = (path.to_string(), state.mark(path).expected());
@@ -147,7 +147,7 @@ impl Deciding<'_> {
                 let agent = self.view.ledger().realm().agent(drive);
                 let group = group.clone().unwrap_or_else(|| agent.default_group.clone());
                 if is_unconfirmed(&group) {
-                    return Err(Refusal::GroupNotAllowed { agent: agent.name, group }.into());
+                    return Err(RuleRefusal::GroupNotAllowed { agent: agent.name, group }.into());
                 }
                 let tag = holdings.begin(volser, &agent, &group, *algorithm, now_ns, |new| self.draw(*draw, new))?;
                 *group_used = Some(group);
@@ -256,7 +256,7 @@ impl Deciding<'_> {
                 if is_unconfirmed(name) =>
             {
                 let why = "it has the keys of lost nodes that nobody has confirmed yet";
-                Err(Refusal::Exists { what: "key group", name: name.clone(), why }.into())
+                Err(RuleRefusal::Exists { what: "key group", name: name.clone(), why }.into())
             }
             Operation::PutPolicy { policy, known } => done(holdings.put_policy(policy.clone(), *known)),
             Operation::PutGroup { group, .. } => done(holdings.put_group(group.clone())),
@@ -267,44 +267,44 @@ impl Deciding<'_> {
 
     /// A volume that is begun again and again, and never reported as begun, is a drive that goes wrong: its keys would
     /// fill the cluster.
-    fn check_unused(&self, volser: &Volser) -> Result<(), Refusal> {
+    fn check_unused(&self, volser: &Volser) -> Result<(), RuleRefusal> {
         let issued = self.view.unit(volser).into_iter().flat_map(|unit| &unit.keys);
         let records = issued.filter_map(|key| self.view.key(&key.tag));
         match records.filter(|record| record.stored.record.state == KeyState::Ready).count() {
-            UNUSED_MAX.. => Err(Refusal::BegunInVain { volser: volser.clone() }),
+            UNUSED_MAX.. => Err(RuleRefusal::BegunInVain { volser: volser.clone() }),
             _ => Ok(()),
         }
     }
 
     /// What was answered before is answered again to whoever may still have it.
-    fn check_answer(&self, answer: &Answer) -> Result<(), Refusal> {
+    fn check_answer(&self, answer: &Answer) -> Result<(), RuleRefusal> {
         let (Answer::Key(record), Operation::Begin { drive, .. }) = (answer, &self.asked.operation) else {
             return Ok(());
         };
         let (agent, group) = (self.view.ledger().realm().agent(drive), record.issued.group.clone());
         if !agent.may_use(&group) {
-            return Err(Refusal::GroupNotAllowed { agent: agent.name, group });
+            return Err(RuleRefusal::GroupNotAllowed { agent: agent.name, group });
         }
         self.check_asker(&group)
     }
 
     /// Whether a key may be gone on with: not before somebody has confirmed of which group it is.
-    fn check_confirmed(&self, tag: &KeyTag) -> Result<(), Refusal> {
+    fn check_confirmed(&self, tag: &KeyTag) -> Result<(), RuleRefusal> {
         match self.view.key(tag) {
             Some(known) if is_unconfirmed(&known.issued.group) && known.stored.wrapped.is_some() => {
-                Err(Refusal::Unconfirmed { volser: known.volser().clone(), tag: *tag })
+                Err(RuleRefusal::Unconfirmed { volser: known.volser().clone(), tag: *tag })
             }
             _ => Ok(()),
         }
     }
 
     /// Whoever asks for a drive is an agent as well, and may use no group that it was not given itself.
-    fn check_asker(&self, group: &Name) -> Result<(), Refusal> {
+    fn check_asker(&self, group: &Name) -> Result<(), RuleRefusal> {
         let asker = self.view.ledger().realm().agent(&self.asked.by);
         if asker.may_use(group) {
             return Ok(());
         }
-        Err(Refusal::GroupNotAllowed { agent: asker.name, group: group.clone() })
+        Err(RuleRefusal::GroupNotAllowed { agent: asker.name, group: group.clone() })
     }
 
     /// Takes a key out of the pool, under the key of its group.
@@ -314,8 +314,11 @@ impl Deciding<'_> {
         let unusable = || DeskError::PoolKey { kma: kma.clone(), tag };
         let (_, key, _) = self.view.ledger().pool(kma).find(|(other, ..)| **other == tag).ok_or_else(unusable)?;
         let opened = pool::open_pool_key(self.keys, tag, new.algorithm, &key.wrapped)?.ok_or_else(unusable)?;
-        let group =
-            self.view.ledger().group(&new.group).ok_or_else(|| Refusal::UnknownGroup { group: new.group.clone() })?;
+        let group = self
+            .view
+            .ledger()
+            .group(&new.group)
+            .ok_or_else(|| RuleRefusal::UnknownGroup { group: new.group.clone() })?;
         let wrapped = self.keys.group_key(&new.group, &group.wrapped)?.wrap(&opened)?;
         Ok(DrawnKey { tag, wrapped, state: KeyState::Ready, created_ns: key.created_ns })
     }
@@ -339,13 +342,13 @@ impl Deciding<'_> {
         };
         let known = known.filter(|known| !is_claim(known)).map(|known| known.origin.clone());
         let Asked { request, by, kma, .. } = self.asked;
-        let origin = known.unwrap_or_else(|| Origin { request: *request, agent: by.clone(), kma: kma.clone() });
+        let origin = known.unwrap_or_else(|| KeyOrigin { request: *request, agent: by.clone(), kma: kma.clone() });
         IssuedRecord { stored, issued, origin }
     }
 
     /// The records that change: a key and its issue are one, and a volume's data unit is written whatever changes of
     /// it.
-    fn records(&self, changes: Changes, answer: Answer, volser: Option<&Volser>) -> Result<Decided, DeskError> {
+    fn records(&self, changes: HoldingsChanges, answer: Answer, volser: Option<&Volser>) -> Result<Decided, DeskError> {
         let mut decided = Decided::known(answer);
         let mut keys: Vec<(StoredKey, Option<IssuedKey>)> = changes.keys.into_iter().map(|key| (key, None)).collect();
         let mut unit = None;

@@ -1,7 +1,7 @@
 //! Why nothing was decided.
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{KeyError, Name, Refusal};
+use capstan_keys::{KeyError, Name, RuleRefusal};
 use thiserror::Error;
 
 use crate::root::HierarchyError;
@@ -52,8 +52,8 @@ pub enum DeskError {
     Seal(#[from] SealError),
 }
 
-impl From<Refusal> for DeskError {
-    fn from(refusal: Refusal) -> Self {
+impl From<RuleRefusal> for DeskError {
+    fn from(refusal: RuleRefusal) -> Self {
         Self::Key(refusal.into())
     }
 }

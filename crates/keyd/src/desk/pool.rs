@@ -18,13 +18,13 @@ use capstan_keys::{KeyError, Name, Secret, VolumeKey, WrappedKey, tag_of, unwrap
 use crate::path::Path;
 use crate::record::{KmaRecord, PoolKey};
 use crate::root::ClusterKeys;
-use crate::state::{Half, State, View};
+use crate::state::{Half, LedgerState, View};
 
 const PURPOSE: &str = "capstan keyd pool wrap v1";
 
 /// How many keys a node's pool has at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct KeyPool {
     /// Keys that may be issued in touch with the majority.
     pub ready: usize,
     /// Keys that may be issued cut off from it.
@@ -33,7 +33,7 @@ pub struct Pool {
     pub waiting: usize,
 }
 
-impl Pool {
+impl KeyPool {
     /// Whether one of its halves is below its part of the low-water mark: the smaller one says how long the node can go
     /// on.
     pub fn is_below(&self, low: usize) -> bool {
@@ -43,12 +43,12 @@ impl Pool {
 
 /// The pool of a node. `backed_up` is the last commit that a verified backup holds, which counts for a node that is
 /// alone. What it looks at is what is on its way into the pool, and what was issued cut off: not the pool.
-pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> Pool {
+pub fn pool_of(view: View<'_>, kma: &Name, backed_up: i64) -> KeyPool {
     let state = view.ledger();
     let safe = safe_commit(state, kma, backed_up);
     let mut pool =
-        Pool { ready: state.pool_len(kma, Half::Ready), reserve: state.pool_len(kma, Half::Reserve), waiting: 0 };
-    let half = |pool: &mut Pool, tag: &KeyTag| match Half::of(tag) {
+        KeyPool { ready: state.pool_len(kma, Half::Ready), reserve: state.pool_len(kma, Half::Reserve), waiting: 0 };
+    let half = |pool: &mut KeyPool, tag: &KeyTag| match Half::of(tag) {
         Half::Ready => pool.ready -= 1,
         Half::Reserve => pool.reserve -= 1,
     };
@@ -81,7 +81,7 @@ pub fn next_of_pool(
     state.pool_up_to(kma, half, safe).find(|tag| view.key(tag).is_none() && !taken(tag)).copied()
 }
 
-fn safe_commit(state: &State, kma: &Name, backed_up: i64) -> i64 {
+fn safe_commit(state: &LedgerState, kma: &Name, backed_up: i64) -> i64 {
     safe_commit_of(state.kmas(), |kma| state.held(kma), kma, backed_up)
 }
 

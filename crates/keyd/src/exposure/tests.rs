@@ -69,8 +69,8 @@ fn export(id: &str, keys: &[u8], destroyed_ns: Option<i64>) -> Exported {
 }
 
 /// Four cartridges: A1 with two keys, A2 begun anew, A3 with a destroyed key, A4 which nothing suspect has touched.
-fn view() -> View {
-    View {
+fn view() -> ExposureFacts {
+    ExposureFacts {
         units: vec![
             unit("A00001", &[(1, None), (2, None)], 50),
             begun_anew_on(unit("A00002", &[(3, Some(30)), (4, None)], 70), "one", "one"),
@@ -100,7 +100,7 @@ fn view() -> View {
     }
 }
 
-fn units(view: &View, suspect: &Suspect) -> Vec<(String, Vec<u8>)> {
+fn units(view: &ExposureFacts, suspect: &Suspect) -> Vec<(String, Vec<u8>)> {
     let tags = |unit: ExposedUnit| unit.keys.iter().map(|key| key.tag.0[0]).collect();
     exposure(view, suspect).into_iter().map(|unit| (unit.volser.to_string(), tags(unit))).collect()
 }

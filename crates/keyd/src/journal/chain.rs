@@ -6,7 +6,7 @@ use aws_lc_rs::hmac;
 use capstan_format::{Cursor, crc32c};
 use capstan_keys::{Name, Secret};
 
-use super::Recorded;
+use super::PlacedEntry;
 use super::record::{BODY_LEN_MAX, Body};
 
 const MAGIC: &[u8; 8] = b"CAPSJRNL";
@@ -65,7 +65,7 @@ pub(super) struct Chain {
     pub(super) mac: Mac,
     /// Up to which record all is reconciled.
     pub(super) reconciled: u64,
-    pub(super) pending: VecDeque<Recorded>,
+    pub(super) pending: VecDeque<PlacedEntry>,
 }
 
 /// What stands at a place of a file.
@@ -142,7 +142,7 @@ impl Chain {
     pub(super) fn advance(&mut self, Step { sequence, mac, body }: Step) {
         (self.sequence, self.mac) = (sequence, mac);
         match body {
-            Body::Entry(entry) => self.pending.push_back(Recorded { sequence, entry }),
+            Body::Entry(entry) => self.pending.push_back(PlacedEntry { sequence, entry }),
             Body::Reconciled { up_to } => {
                 self.reconciled = self.reconciled.max(up_to);
                 self.forget_up_to(up_to);

@@ -12,7 +12,7 @@ use super::chain::{Chain, ChainKey, Next, next_record};
 use super::medium::{Disk, Medium, Old, ReplaceError, is_full};
 use super::places::Places;
 use super::record::Body;
-use super::{JournalEntry, JournalError, Recorded};
+use super::{JournalEntry, JournalError, PlacedEntry};
 use capstan_service::file_lock::lock;
 
 pub use copy::JournalCopy;
@@ -328,7 +328,7 @@ impl Journal {
     }
 
     /// What is not reconciled yet, in order.
-    pub fn pending(&self) -> impl ExactSizeIterator<Item = &Recorded> {
+    pub fn pending(&self) -> impl ExactSizeIterator<Item = &PlacedEntry> {
         self.file.chain.pending.iter()
     }
 

@@ -27,7 +27,7 @@ impl JournalEntry {
 
 /// An entry with its place in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct PlacedEntry {
     /// The number of its record, from 1.
     pub sequence: u64,
     /// The entry.

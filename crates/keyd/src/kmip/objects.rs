@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use capstan_kmip::{
-    Change, KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectIndex, ObjectStore, Stored, Term,
+    KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectChange, ObjectIndex, ObjectStore, Stored, Term,
 };
 
-use super::record::{Attempt, ObjectError, ObjectRecord, unwrap, wrap};
+use super::record::{Attempt, KmipObjectRecord, ObjectError, unwrap, wrap};
 use crate::mark::Mark;
 use crate::path::Path;
 use crate::root::ClusterKeys;
@@ -40,8 +40,8 @@ struct Kept {
 
 impl Objects {
     /// Takes in a record.
-    pub(crate) fn put(&mut self, record: ObjectRecord, mark: Mark) {
-        let ObjectRecord { attempt, object, wrapped, len } = record;
+    pub(crate) fn put(&mut self, record: KmipObjectRecord, mark: Mark) {
+        let KmipObjectRecord { attempt, object, wrapped, len } = record;
         self.count_off(&object.uid);
         let usage = self.usage.entry(object.domain.clone()).or_default();
         usage.objects += u64::from(object.material() == Material::Kept);
@@ -109,27 +109,27 @@ impl Objects {
     }
 
     /// Whether an attempt to commit these changes succeeded and nothing was changed since.
-    pub fn has(&self, attempt: Attempt, changes: &[Change]) -> bool {
+    pub fn has(&self, attempt: Attempt, changes: &[ObjectChange]) -> bool {
         changes.iter().any(|change| self.kept.get(&change.object().uid).is_some_and(|kept| kept.attempt == attempt))
     }
 
     /// The records that make changes true.
     pub fn records(
         &self,
-        changes: &[Change],
+        changes: &[ObjectChange],
         attempt: Attempt,
         keys: &ClusterKeys,
     ) -> Result<Vec<(Path, Vec<u8>)>, ObjectError> {
-        let record = |change: &Change| {
+        let record = |change: &ObjectChange| {
             let object: &ManagedObject = change.object();
             let wrapped = match change {
-                Change::Insert { material: Some(material), .. } => wrap(keys, &object.uid, material)?,
-                Change::Replace { .. } => {
+                ObjectChange::Insert { material: Some(material), .. } => wrap(keys, &object.uid, material)?,
+                ObjectChange::Replace { .. } => {
                     self.kept.get(&object.uid).map(|kept| kept.wrapped.clone()).unwrap_or_default()
                 }
-                Change::Insert { material: None, .. } | Change::Destroy { .. } => Box::default(),
+                ObjectChange::Insert { material: None, .. } | ObjectChange::Destroy { .. } => Box::default(),
             };
-            Ok((Path::Kmip(object.uid.clone()), ObjectRecord::encode(attempt, object, &wrapped)))
+            Ok((Path::Kmip(object.uid.clone()), KmipObjectRecord::encode(attempt, object, &wrapped)))
         };
         changes.iter().map(record).collect()
     }

@@ -64,7 +64,7 @@ impl Attempt {
 }
 
 /// A record, taken apart.
-pub struct ObjectRecord {
+pub struct KmipObjectRecord {
     /// The attempt that wrote it.
     pub attempt: Attempt,
     /// The object.
@@ -75,7 +75,7 @@ pub struct ObjectRecord {
     pub len: usize,
 }
 
-impl ObjectRecord {
+impl KmipObjectRecord {
     /// The bytes of a record, to be sealed.
     pub fn encode(attempt: Attempt, object: &ManagedObject, wrapped: &[u8]) -> Vec<u8> {
         let object = object.encode();

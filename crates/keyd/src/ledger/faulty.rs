@@ -31,13 +31,13 @@ pub struct Faults {
 
 /// A ledger with faults; the same seed and the same calls give the same ones.
 #[derive(Debug)]
-pub struct Faulty<L> {
+pub struct FaultyLedger<L> {
     inner: L,
     faults: Faults,
     seeded: Mutex<Seeded>,
 }
 
-impl<L: Ledger> Faulty<L> {
+impl<L: Ledger> FaultyLedger<L> {
     /// Puts faults before a ledger.
     pub fn new(inner: L, seed: u64, faults: Faults) -> Self {
         Self { inner, faults, seeded: Mutex::new(Seeded::new(seed)) }
@@ -69,7 +69,7 @@ fn unknown() -> LedgerError {
     LedgerError::Unknown { source: "a simulated fault".into() }
 }
 
-impl<L: Ledger> Ledger for Faulty<L> {
+impl<L: Ledger> Ledger for FaultyLedger<L> {
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, LedgerError>> {
         Box::pin(async move {
             if self.happens(self.faults.unreachable) {

@@ -1,6 +1,6 @@
 //! A ledger in memory, for tests and simulations: it keeps every promise of [`Ledger`] as long as its process lives.
 //!
-//! It has the majority on its side always: [`Faulty`](super::Faulty) is what makes it fail.
+//! It has the majority on its side always: [`FaultyLedger`](super::FaultyLedger) is what makes it fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,7 @@ use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::{KeyState, KeyUse, Name};
 use std::sync::PoisonError;
 
-use super::{Answered, Memory, Node, NodeError, Notebook, Noted, Standing};
+use super::{Answered, MajorityContact, Memory, Node, NodeError, Notebook, Noted};
 use crate::desk::{Adopted, Answer, Asked, Decided, Operation, decide};
 use crate::record::IssuedRecord;
 use crate::root::ClusterKeys;
@@ -170,6 +170,6 @@ fn is_news(view: View<'_>, volser: &Volser, serial: Option<&MediumSerial>) -> bo
 impl Answered {
     /// Whether the answer was given cut off from the majority.
     pub fn is_alone(&self) -> bool {
-        matches!(self.standing, Standing::Alone { .. })
+        matches!(self.standing, MajorityContact::Alone { .. })
     }
 }

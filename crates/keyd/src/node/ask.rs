@@ -5,7 +5,7 @@ use std::time::Duration;
 use capstan_format::KeyTag;
 use capstan_keys::Name;
 
-use super::{Answered, Memory, Node, NodeError, Standing};
+use super::{Answered, MajorityContact, Memory, Node, NodeError};
 use crate::desk::{Asked, Decided, Operation, decide, next_of_pool};
 use crate::family::{Ending, ending_of};
 use crate::ledger::{LedgerError, Outcome, Transaction};
@@ -48,7 +48,7 @@ impl Node {
         let mut lost = None;
         for _ in 0..TRIES {
             self.check_epoch()?;
-            if self.standing() != Standing::Current {
+            if self.standing() != MajorityContact::Current {
                 if !operation.in_isolation() {
                     return Err(NodeError::NeedsMajority { source: lost });
                 }
@@ -72,10 +72,12 @@ impl Node {
                 (reserved, decided, transaction)
             };
             if !decided.changes_anything() {
-                return Ok(Answered { answer: decided.answer, standing: Standing::Current });
+                return Ok(Answered { answer: decided.answer, standing: MajorityContact::Current });
             }
             match self.commit(&decided, transaction).await? {
-                Attempt::Committed => return Ok(Answered { answer: decided.answer, standing: Standing::Current }),
+                Attempt::Committed => {
+                    return Ok(Answered { answer: decided.answer, standing: MajorityContact::Current });
+                }
                 Attempt::Conflict => {}
                 // It may have happened. The next decision is made on what the ledger says of it by then; should both be
                 // committed, the data unit that both expect as it was lets only one through.
@@ -113,7 +115,7 @@ impl Node {
         let mut lost = None;
         for _ in 0..TRIES {
             self.check_epoch()?;
-            if self.standing() != Standing::Current {
+            if self.standing() != MajorityContact::Current {
                 return Err(NodeError::NeedsMajority { source: lost }.into());
             }
             let base = self.progress.borrow().applied;

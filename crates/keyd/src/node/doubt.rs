@@ -3,10 +3,10 @@
 use capstan_service::audit::Anchor;
 
 use super::doubts::{Doubt, DoubtKind};
-use super::{Memory, Node, Standing};
+use super::{MajorityContact, Memory, Node};
 use crate::family::{Ending, ending_of};
 use crate::path::Path;
-use crate::state::State;
+use crate::state::LedgerState;
 
 /// What to do about a record that somebody has taken away or put back.
 const ADVICE: &str = "this node goes on with the version it knew. Find out who writes to etcd beside the nodes; if etcd was put back to an \
@@ -39,7 +39,7 @@ impl Node {
         let other = path.strip_prefix("anchor/").filter(|other| *other != self.name.as_str())?;
         let (at_ns, now_ns) = (Anchor::decode(plaintext).ok()?.at_ns, self.now_ns());
         let is_apart = at_ns.abs_diff(now_ns) > CLOCKS_APART_MAX_NS;
-        let tells = at_ns > now_ns || self.standing() == Standing::Current;
+        let tells = at_ns > now_ns || self.standing() == MajorityContact::Current;
         (is_apart && tells).then(|| {
             DoubtKind::Clock.that(format!(
                 "this node's clock and that of node {other} are more than an hour apart: by the one that is wrong, certificates that ended \
@@ -82,7 +82,7 @@ pub(super) struct Distrusted {
 
 impl Distrusted {
     /// What was known stays, and what was never known counts for as little as it can.
-    pub(super) fn note(&self, state: &mut State) {
+    pub(super) fn note(&self, state: &mut LedgerState) {
         let known = state.mark(&Path::parse(&self.path));
         match known.change {
             0 => state.distrust(&self.path),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use capstan_keys::{Name, Period};
 use tokio::time::Instant;
 
-use super::{Memory, Node, NodeError, Standing};
+use super::{MajorityContact, Memory, Node, NodeError};
 use crate::desk::DeskError;
 
 /// When the majority was heard last.
@@ -136,8 +136,13 @@ impl Node {
     }
 
     /// Whether the policy of a group lets a node that is cut off go on.
-    pub(super) fn check_isolation(&self, memory: &Memory, group: &Name, standing: Standing) -> Result<(), NodeError> {
-        let Standing::Alone { .. } = standing else { return Ok(()) };
+    pub(super) fn check_isolation(
+        &self,
+        memory: &Memory,
+        group: &Name,
+        standing: MajorityContact,
+    ) -> Result<(), NodeError> {
+        let MajorityContact::Alone { .. } = standing else { return Ok(()) };
         let policy = memory.state.realm().policy_of(group).map_err(DeskError::from)?;
         let last = self.progress.borrow().last_heard;
         match last.too_long(policy.isolation_limit, Instant::now(), self.now_ns()) {

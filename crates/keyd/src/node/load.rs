@@ -17,8 +17,8 @@ use super::doubt::{Distrusted, of_kept};
 use super::doubts::{self, Doubt, DoubtKind};
 use super::{Memory, Node, NodeError};
 use crate::ledger::{Change, Changes, Sealed};
-use crate::seal::Content;
-use crate::state::{Decoded, Mark, State, StateError};
+use crate::seal::SealedContent;
+use crate::state::{Decoded, LedgerState, Mark, StateError};
 
 /// Records that are filed while the state is held once; a commit that has more is filed as a whole.
 pub const FILED_AT_ONCE: usize = 256;
@@ -59,7 +59,7 @@ impl Node {
     where
         P: Iterator<Item = Sealed<'a>> + Send,
     {
-        let (mut state, mut doubts) = (State::default(), Doubts::default());
+        let (mut state, mut doubts) = (LedgerState::default(), Doubts::default());
         self.read_all(parts, |read| doubts.take(file(&mut state, read)));
         let mut memory = self.memory_mut();
         let before = std::mem::replace(&mut memory.state, state);
@@ -147,13 +147,13 @@ impl Node {
         let mark = Mark { revision: revision.abs(), change: opened.change };
         let doubt = of_kept(path, revision).or_else(|| self.doubt_of_clock(path, &opened.plaintext));
         let what = match opened.content {
-            Content::Record if revision > 0 => {
+            SealedContent::Record if revision > 0 => {
                 let decoded = Decoded::read(path, mark, &opened.plaintext);
                 What::Record(decoded.map_err(|error| distrusted(error.to_string()))?)
             }
-            Content::Tombstone if revision > 0 => What::Tombstone(path.to_owned(), mark),
-            Content::Record => What::Kept(path.to_owned(), mark, Some(opened.plaintext.to_vec())),
-            Content::Tombstone => What::Kept(path.to_owned(), mark, None),
+            SealedContent::Tombstone if revision > 0 => What::Tombstone(path.to_owned(), mark),
+            SealedContent::Record => What::Kept(path.to_owned(), mark, Some(opened.plaintext.to_vec())),
+            SealedContent::Tombstone => What::Kept(path.to_owned(), mark, None),
         };
         Ok(Opened { what, doubt })
     }
@@ -161,7 +161,7 @@ impl Node {
 
 /// Files what was read. What is not believed leaves what is known as it was, and what was never known counts for as
 /// little as it can.
-fn file(state: &mut State, read: Read) -> Result<Option<Doubt>, Distrusted> {
+fn file(state: &mut LedgerState, read: Read) -> Result<Option<Doubt>, Distrusted> {
     let filed = read.and_then(|Opened { what, doubt }| {
         let (revision, filed) = match what {
             What::Record(decoded) => (decoded.revision(), state.put_decoded(decoded)),

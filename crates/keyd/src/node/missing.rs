@@ -9,7 +9,7 @@ use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, Name, VolumeKey};
 use tokio::time::Instant;
 
-use super::{Answered, Node, NodeError, Standing};
+use super::{Answered, MajorityContact, Node, NodeError};
 use crate::desk::{DeskError, Operation};
 use crate::record::IssuedRecord;
 
@@ -34,7 +34,7 @@ impl Node {
         drive: &Name,
         volser: &Volser,
         tag: &KeyTag,
-    ) -> Result<(IssuedRecord, VolumeKey, Standing), NodeError> {
+    ) -> Result<(IssuedRecord, VolumeKey, MajorityContact), NodeError> {
         let began = Instant::now();
         match self.read(by, drive, volser, tag) {
             Err(error) if is_missing(&error) => {
@@ -48,7 +48,7 @@ impl Node {
     /// Waits until this node knows what the majority knew at that moment.
     async fn catch_up(&self, since: Instant) -> Result<(), NodeError> {
         let unknown = || NodeError::NeedsMajority { source: None };
-        if self.standing() != Standing::Current {
+        if self.standing() != MajorityContact::Current {
             return Err(unknown());
         }
         let mut progress = self.progress.subscribe();

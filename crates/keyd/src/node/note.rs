@@ -30,7 +30,7 @@ pub struct Noted {
 
 /// Why an entry could not be written or read.
 #[derive(Debug, Error)]
-pub enum JournalError {
+pub enum NoteError {
     /// Host: its file.
     #[error(transparent)]
     File(#[from] journal::JournalError),
@@ -48,10 +48,10 @@ pub enum JournalError {
 /// Where a node notes what it decides cut off.
 pub trait Notebook: Send {
     /// Notes what was decided, all of it or nothing; on the disk when this returns.
-    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError>;
+    fn note(&mut self, asked: &[Asked]) -> Result<(), NoteError>;
 
     /// What was noted and not struck out, in order: the first `count_max` of it. Nothing else is read.
-    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError>;
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, NoteError>;
 
     /// How much there is of that.
     fn len(&self) -> usize;
@@ -62,20 +62,20 @@ pub trait Notebook: Send {
     }
 
     /// The ledger has an entry, and those before it: they are pending no more.
-    fn strike_out(&mut self, number: u64) -> Result<(), JournalError>;
+    fn strike_out(&mut self, number: u64) -> Result<(), NoteError>;
 
     /// Whether nothing of any entry is left on the disk, once this has taken away what it may. Says where the journal
     /// stands then: number and MAC of its last record.
-    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError>;
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, NoteError>;
 
     /// What a peer misses whose copy stands there; nothing if it misses nothing.
-    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError>;
+    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, NoteError>;
 
     /// The number of the last entry.
     fn sequence(&self) -> u64;
 
     /// Takes back from a peer's copy what this node's disk has lost.
-    fn take_back(&mut self, segment: &[u8]) -> Result<(), JournalError>;
+    fn take_back(&mut self, segment: &[u8]) -> Result<(), NoteError>;
 }
 
 /// The other nodes, which keep copies of this one's journal.
@@ -107,16 +107,16 @@ impl SealedJournal {
 }
 
 impl Notebook for SealedJournal {
-    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
+    fn note(&mut self, asked: &[Asked]) -> Result<(), NoteError> {
         let told: Vec<_> = asked.iter().filter_map(Told::of).collect();
-        let plaintext = serde_json::to_vec(&told).map_err(|error| JournalError::Entry { what: error.to_string() })?;
+        let plaintext = serde_json::to_vec(&told).map_err(|error| NoteError::Entry { what: error.to_string() })?;
         let change = self.journal.sequence() + 1;
         let sealed = self.keys.sealer().seal(&self.path, self.epoch, change, &plaintext)?;
         self.journal.append(JournalEntry { kind: KIND, path: self.path.clone(), sealed })?;
         Ok(())
     }
 
-    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, NoteError> {
         let pending = self.journal.pending().take(count_max);
         pending.map(|recorded| read_note(&self.keys, &self.path, recorded)).collect()
     }
@@ -125,16 +125,16 @@ impl Notebook for SealedJournal {
         self.journal.pending().len()
     }
 
-    fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
+    fn strike_out(&mut self, number: u64) -> Result<(), NoteError> {
         Ok(self.journal.reconciled(number)?)
     }
 
-    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, NoteError> {
         self.journal.wipe()?;
         Ok(self.journal.is_wiped().then(|| (self.journal.sequence(), self.journal.end())))
     }
 
-    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, JournalError> {
+    fn since(&mut self, after: u64) -> Result<Option<Vec<u8>>, NoteError> {
         if after >= self.journal.sequence() {
             return Ok(None);
         }
@@ -145,7 +145,7 @@ impl Notebook for SealedJournal {
         self.journal.sequence()
     }
 
-    fn take_back(&mut self, segment: &[u8]) -> Result<(), JournalError> {
+    fn take_back(&mut self, segment: &[u8]) -> Result<(), NoteError> {
         self.journal.take_back(segment)?;
         Ok(())
     }
@@ -155,14 +155,14 @@ impl Notebook for SealedJournal {
 pub fn read_notes<'a>(
     keys: &ClusterKeys,
     kma: &Name,
-    pending: impl Iterator<Item = &'a journal::Recorded>,
-) -> Result<Vec<Noted>, JournalError> {
+    pending: impl Iterator<Item = &'a journal::PlacedEntry>,
+) -> Result<Vec<Noted>, NoteError> {
     let path = format!("journal/{kma}");
     pending.map(|recorded| read_note(keys, &path, recorded)).collect()
 }
 
-fn read_note(keys: &ClusterKeys, path: &str, recorded: &journal::Recorded) -> Result<Noted, JournalError> {
-    let unreadable = |what: String| JournalError::Entry { what };
+fn read_note(keys: &ClusterKeys, path: &str, recorded: &journal::PlacedEntry) -> Result<Noted, NoteError> {
+    let unreadable = |what: String| NoteError::Entry { what };
     let opened = keys.sealer().open(path, &recorded.entry.sealed)?;
     let told: Vec<Told> = serde_json::from_slice(&opened.plaintext).map_err(|error| unreadable(error.to_string()))?;
     let asked = told.into_iter().map(Told::asked).collect::<Result<_, _>>().map_err(unreadable)?;

@@ -7,7 +7,7 @@ use capstan_keys::{KeyError, Name};
 
 use super::ask::Attempt;
 use super::note::Noted;
-use super::{DoubtKind, Node, NodeError, Standing};
+use super::{DoubtKind, MajorityContact, Node, NodeError};
 use crate::desk::{Asked, Decided, DeskError, decide};
 use crate::path::Path;
 use crate::state::{Apart, View};
@@ -123,7 +123,7 @@ impl Node {
     async fn say(&self, asked: &Asked) -> Result<(), NodeError> {
         loop {
             self.check_epoch()?;
-            if self.standing() != Standing::Current {
+            if self.standing() != MajorityContact::Current {
                 return Err(NodeError::NeedsMajority { source: None });
             }
             let base = self.progress.borrow().applied;

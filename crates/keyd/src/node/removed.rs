@@ -20,11 +20,11 @@ use capstan_format::KeyTag;
 use capstan_keys::Name;
 use serde::{Deserialize, Serialize};
 
-use super::{Node, NodeError, Noted, Reconciled, Standing};
+use super::{MajorityContact, Node, NodeError, Noted, Reconciled};
 use crate::desk::{Asked, Decided, Operation};
 use crate::path::Path;
 use crate::record::{PoolKey, RemovedKma};
-use crate::state::{State, View};
+use crate::state::{LedgerState, View};
 
 const JOURNALS: &str = "removed-journal/";
 /// Keys of a pool that are set aside in one commit, of two changes each.
@@ -54,7 +54,7 @@ impl JournalSaid {
 }
 
 /// What the holders have said of a removed node's journal, by holder.
-pub fn journals_said<'a>(state: &'a State, kma: &Name) -> Vec<(&'a str, JournalSaid)> {
+pub fn journals_said<'a>(state: &'a LedgerState, kma: &Name) -> Vec<(&'a str, JournalSaid)> {
     let prefix = format!("{JOURNALS}{kma}/");
     let all = state.others(JOURNALS);
     all.filter_map(|(path, said)| Some((path.strip_prefix(&prefix)?, serde_json::from_slice(said).ok()?))).collect()
@@ -75,13 +75,13 @@ impl Node {
         self.removal_in(&self.memory().state)
     }
 
-    fn removal_in(&self, state: &State) -> Option<Removal> {
+    fn removal_in(&self, state: &LedgerState) -> Option<Removal> {
         if let Some(removed) = state.removed(&self.name) {
             return Some(Removal::Recorded(Box::new(removed)));
         }
         let refused = self.turned_away.load(Ordering::SeqCst);
         // The majority knows better than whoever refused it.
-        let known = self.standing() == Standing::Current && state.kmas().contains_key(&self.name);
+        let known = self.standing() == MajorityContact::Current && state.kmas().contains_key(&self.name);
         (refused && !known).then_some(Removal::Refused)
     }
 
@@ -93,11 +93,11 @@ impl Node {
     /// Whether that was so, and the majority, heard now, knows this node as one of the cluster.
     pub fn is_refused_in_vain(&self) -> bool {
         let known = || self.memory().state.kmas().contains_key(&self.name);
-        self.turned_away.load(Ordering::SeqCst) && self.standing() == Standing::Current && known()
+        self.turned_away.load(Ordering::SeqCst) && self.standing() == MajorityContact::Current && known()
     }
 
     /// Nothing is decided or given out by a node that is removed.
-    pub(super) fn check_member(&self, state: &State) -> Result<(), NodeError> {
+    pub(super) fn check_member(&self, state: &LedgerState) -> Result<(), NodeError> {
         match self.removal_in(state) {
             Some(_) => Err(NodeError::Removed { kma: self.name.clone() }),
             None => Ok(()),
@@ -159,10 +159,10 @@ impl Node {
 
     /// Sets some of the keys aside that removed nodes have drawn and not issued. Says whether there are more.
     pub async fn set_pools_aside(&self) -> Result<bool, NodeError> {
-        if self.standing() != Standing::Current || self.removal().is_some() {
+        if self.standing() != MajorityContact::Current || self.removal().is_some() {
             return Ok(false);
         }
-        let left = |state: &State| -> Vec<(Name, KeyTag, PoolKey)> {
+        let left = |state: &LedgerState| -> Vec<(Name, KeyTag, PoolKey)> {
             let pools = state.removed_kmas().flat_map(|kma| {
                 state.pool(&kma).map(|(tag, key, _)| (kma.clone(), *tag, key.clone())).collect::<Vec<_>>()
             });
@@ -189,7 +189,7 @@ impl Node {
 }
 
 /// Why a report of a volume is void: the volume was given another key after it.
-fn begun_anew(state: &State, operation: &Operation, reported_ns: i64) -> Option<String> {
+fn begun_anew(state: &LedgerState, operation: &Operation, reported_ns: i64) -> Option<String> {
     let (Operation::Activate { volser, .. } | Operation::End { volser, .. }) = operation else { return None };
     let keys = &state.realm().unit(volser)?.keys;
     let newer = keys.iter().find(|issued| issued.issued_ns > reported_ns && Some(&issued.tag) != operation.tag())?;

@@ -3,7 +3,7 @@
 use capstan_format::Algorithm;
 
 use super::ask::Attempt;
-use super::{Node, NodeError, Standing};
+use super::{MajorityContact, Node, NodeError};
 use crate::desk::{self, Decided, pool_key_of};
 use crate::path::Path;
 use crate::record::encode_held;
@@ -25,7 +25,7 @@ impl Node {
     /// Does what is due, in touch with the majority.
     pub async fn tend(&self) -> Result<Tended, NodeError> {
         self.check_epoch()?;
-        if self.standing() != Standing::Current || self.removal().is_some() {
+        if self.standing() != MajorityContact::Current || self.removal().is_some() {
             return Ok(Tended::default());
         }
         let filled = self.fill_pool().await;

@@ -12,7 +12,7 @@ use super::*;
 use crate::desk::{Asked, Operation};
 use crate::ledger::{Change, Changes, Entry, Sealed, SimulatedLedger};
 use crate::path::Path;
-use crate::record::Origin;
+use crate::record::KeyOrigin;
 
 /// A journal in memory that counts the entries that are read out of it.
 #[derive(Clone, Default)]
@@ -22,14 +22,14 @@ struct Counting {
 }
 
 impl Notebook for Counting {
-    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
+    fn note(&mut self, asked: &[Asked]) -> Result<(), NoteError> {
         let mut noted = self.noted.lock().unwrap();
         let number = noted.len() as u64 + 1;
         noted.push(Noted { number, asked: asked.to_vec() });
         Ok(())
     }
 
-    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, NoteError> {
         let pending: Vec<_> = self.noted.lock().unwrap().iter().take(count_max).cloned().collect();
         self.read.fetch_add(pending.len(), Ordering::SeqCst);
         Ok(pending)
@@ -39,16 +39,16 @@ impl Notebook for Counting {
         self.noted.lock().unwrap().len()
     }
 
-    fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
+    fn strike_out(&mut self, number: u64) -> Result<(), NoteError> {
         self.noted.lock().unwrap().retain(|noted| noted.number > number);
         Ok(())
     }
 
-    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, NoteError> {
         Ok(None)
     }
 
-    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, NoteError> {
         Ok(None)
     }
 
@@ -56,7 +56,7 @@ impl Notebook for Counting {
         0
     }
 
-    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+    fn take_back(&mut self, _: &[u8]) -> Result<(), NoteError> {
         Ok(())
     }
 }
@@ -92,7 +92,7 @@ fn entry(node: &Node, number: usize, revision: i64) -> Entry {
     };
     let group = Name::default();
     let issued = IssuedKey { tag, group, issued_for: KeyUse::Begin, issued_ns: 2, dropped_ns: None };
-    let origin = Origin { request: [0; 16], agent: Name::default(), kma: Name::default() };
+    let origin = KeyOrigin { request: [0; 16], agent: Name::default(), kma: Name::default() };
     let record = IssuedRecord { stored: StoredKey { record, wrapped: Some([1; 40]) }, issued, origin };
     let path = Path::Key(tag).to_string();
     let sealed = node.keys().sealer().seal(&path, 1, 1, &record.encode()).unwrap();

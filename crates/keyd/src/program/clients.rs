@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::service::{Opener, Reenrol, StateDirectory, TokenPin, Unlock};
+use crate::service::{GivenShare, Opener, Reenrol, StateDirectory, TokenPin};
 use anyhow::Context;
 use capstan_keys::Name;
 use capstan_keys::api::{
@@ -98,7 +98,7 @@ pub(super) fn unlock(asked: &arguments::Unlock) -> anyhow::Result<()> {
         Some(holder) => {
             let passphrase = passphrase(&format!("passphrase of holder {holder}"), file)?;
             let holder = holder.clone();
-            anyhow::Ok(Opener::Share(Unlock { holder, passphrase }))
+            anyhow::Ok(Opener::Share(GivenShare { holder, passphrase }))
         }
         None => Ok(Opener::Token(TokenPin { pin: passphrase("PIN of the token", file)? })),
     };
@@ -125,7 +125,7 @@ pub(super) fn reenrol(asked: &arguments::Reenrol) -> anyhow::Result<()> {
     let share = |holder: &Name| {
         let file = asked.passphrase_files.iter().find(|(name, _)| name == holder).map(|(_, file)| file.as_path());
         let passphrase = passphrase(&format!("passphrase of holder {holder}"), file)?;
-        anyhow::Ok(Unlock { holder: holder.clone(), passphrase })
+        anyhow::Ok(GivenShare { holder: holder.clone(), passphrase })
     };
     let token = asked.token.then(|| anyhow::Ok(TokenPin { pin: passphrase("PIN of the token", None)? })).transpose()?;
     let shares = asked.holders.iter().map(share).collect::<Result<_, _>>()?;

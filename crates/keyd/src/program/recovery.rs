@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::backup::{CoreBackup, Knowledge, Known, OpenCore, Report, Unproved};
+use crate::backup::{BackupCheck, CoreBackup, Knowledge, Known, OpenCore, UnusableRecord};
 use crate::destruction::Certificate;
 use crate::ledger::{EtcdLedger, EtcdTiming};
-use crate::service::{self, KmaSettings, Restored, Restoring, RetrievalProof, Source, StateDirectory};
+use crate::service::{self, KmaSettings, RestoreInputs, Restored, RetrievalProof, Source, StateDirectory};
 use anyhow::Context;
 use capstan_keys::{Argon2Cost, Name};
 use capstan_officer::{Asking, passphrase};
@@ -112,7 +112,7 @@ pub(super) fn restore(asked: &Restore, cost: Argon2Cost) -> anyhow::Result<()> {
         (None, false) => Knowledge::Reached(Known { epoch: core.epoch, revision: 0 }),
     };
     let restoring =
-        Restoring { kma: kma.clone(), root, source, knowledge, enrol: asked.enrol.clone(), now_ns: now_ns() };
+        RestoreInputs { kma: kma.clone(), root, source, knowledge, enrol: asked.enrol.clone(), now_ns: now_ns() };
     let directory = StateDirectory::create(&asked.state)?;
     let restored = runtime()?.block_on(async {
         let ledger = EtcdLedger::new(&kma.cluster.to_string(), &kma.etcd.members()?, EtcdTiming::default()).await?;
@@ -126,9 +126,9 @@ pub(super) fn restore(asked: &Restore, cost: Argon2Cost) -> anyhow::Result<()> {
 pub(super) fn check(asked: &Check) -> anyhow::Result<()> {
     let core = opened(&asked.core)?;
     let reached = asked.reached.unwrap_or(Known { epoch: core.epoch, revision: 0 });
-    let Report { manifest, proved, unproved } =
+    let BackupCheck { manifest, proved, unproved } =
         service::check_stored(&core, &asked.database, Knowledge::Reached(reached))?;
-    for Unproved { path, reason } in &unproved {
+    for UnusableRecord { path, reason } in &unproved {
         println!("{path}  {reason}");
     }
     let id: String = manifest.id.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -140,10 +140,10 @@ fn a_tombstone_is_no_record_and_cannot_be_made_of_one() {
     let sealer = sealer(CLUSTER);
     let tombstone = sealer.seal_tombstone("enrolment/agent/one", 1, 3).unwrap();
     let opened = sealer.open("enrolment/agent/one", &tombstone).unwrap();
-    assert_eq!((opened.change, opened.content, opened.plaintext.len()), (3, Content::Tombstone, 0));
+    assert_eq!((opened.change, opened.content, opened.plaintext.len()), (3, SealedContent::Tombstone, 0));
     assert!(sealer.open("enrolment/agent/two", &tombstone).is_err());
     let mut empty = sealer.seal("enrolment/agent/one", 1, 3, b"").unwrap();
-    assert_eq!(sealer.open("enrolment/agent/one", &empty).unwrap().content, Content::Record);
+    assert_eq!(sealer.open("enrolment/agent/one", &empty).unwrap().content, SealedContent::Record);
     empty[0] = tombstone[0];
     assert!(matches!(refused(sealer.open("enrolment/agent/one", &empty)), SealError::Altered { .. }));
 }

@@ -22,7 +22,7 @@ use super::person::came_to_nothing;
 use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::desk::{Answer, DeskError, Operation, recovered};
-use crate::node::{Node, NodeError, Standing};
+use crate::node::{MajorityContact, Node, NodeError};
 use crate::record::{IssuedRecord, unconfirmed_group};
 
 /// The routes of agents.
@@ -142,7 +142,7 @@ impl Asking {
         drive: &Drive,
         record: &IssuedRecord,
         key: &VolumeKey,
-        standing: Standing,
+        standing: MajorityContact,
     ) -> Result<Json<KeyGiven>, Refusal> {
         let mut noted = entry(&self.peer, self.from, action)
             .of("key", record.stored.record.tag)
@@ -153,7 +153,7 @@ impl Asking {
             None if action == READ => noted = noted.reading(),
             None => {}
         }
-        if standing != Standing::Current {
+        if standing != MajorityContact::Current {
             noted = noted.with("cut-off", "yes");
         }
         self.service.note(noted).await?;
@@ -399,9 +399,9 @@ fn time(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
 }
 
-fn said(standing: Standing) -> api::Standing {
+fn said(standing: MajorityContact) -> api::Standing {
     match standing {
-        Standing::Current => api::Standing::Current,
-        Standing::Alone { .. } => api::Standing::CutOff,
+        MajorityContact::Current => api::Standing::Current,
+        MajorityContact::Alone { .. } => api::Standing::CutOff,
     }
 }

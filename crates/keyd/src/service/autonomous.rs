@@ -34,7 +34,7 @@ use crate::authority::PendingId;
 use crate::node::Node;
 use crate::path::Path;
 use crate::root::{ClusterKeys, OnMachine, OwnUnlock, Pin, RootError};
-use crate::seal::Content;
+use crate::seal::SealedContent;
 use crate::state::View;
 
 const UNLOCKED: AuditAction = AuditAction::named("unlock-by-itself");
@@ -306,7 +306,7 @@ impl Service {
             let path = path.to_string();
             let mut all = records.parts().into_iter().flatten();
             let opened = keys.sealer().open(&path, all.find(|record| record.path == path)?.sealed).ok()?;
-            (opened.content == Content::Record && opened.epoch == epoch).then_some(opened.plaintext)
+            (opened.content == SealedContent::Record && opened.epoch == epoch).then_some(opened.plaintext)
         };
         if read(Path::Kma(name.clone())).is_none() {
             return Err(NotByItself::Forbidden("the cluster knows no such node"));

@@ -81,7 +81,7 @@ mod tests {
     use capstan_keys::api::BackupState;
 
     use super::*;
-    use crate::state::{Mark, State};
+    use crate::state::{LedgerState, Mark};
 
     fn backup(id: &str, epoch: u32, revision: i64, state: BackupState) -> BackupRecord {
         let (id, sha256, place) = (id.to_owned(), String::new(), String::new());
@@ -99,7 +99,7 @@ mod tests {
             backup("cc", 2, 20, BackupState::Kept),
             backup("dd", 1, 900, BackupState::Kept),
         ];
-        let mut state = State::default();
+        let mut state = LedgerState::default();
         for (revision, backup) in (1..).zip(&all) {
             let path = backup_path(&backup.id).to_string();
             state.put(&path, Mark { revision, change: 1 }, &serde_json::to_vec(backup).unwrap()).unwrap();

@@ -32,13 +32,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::access::NodeRoutes;
-use super::jobs::Progress;
+use super::jobs::LedgerProgress;
 use super::person::Person;
 use super::{Service, entry};
 use crate::authority::Act;
 use crate::backup::{BackupError, ClusterRecords, HoldsKeys, Knowledge, Known, check, write_database};
 use crate::desk::Decided;
-use crate::node::{Node, NodeError, Standing};
+use crate::node::{MajorityContact, Node, NodeError};
 
 pub(super) use self::core::make as make_core;
 pub use self::core::{AskCoreBackup, CoreBackupMade, Custodian, MakeCoreBackup};
@@ -48,7 +48,7 @@ pub(super) use super::backup_record::{backups, core_backups, core_path, is_of_ba
 use capstan_service::time::time;
 pub(super) use destruction::disks_of;
 pub(super) use restore::sweep_copy;
-pub use restore::{RestoreError, Restored, Restoring, Source, restore};
+pub use restore::{RestoreError, RestoreInputs, Restored, Source, restore};
 pub(super) use spool::Spool;
 use spool::hex;
 pub use stored::check_stored;
@@ -108,7 +108,7 @@ async fn list(person: Person) -> Result<Json<Vec<BackupRecord>>, Refusal> {
 async fn make(person: Person, Extension(request): Extension<RequestId>) -> Result<Json<JobStarted>, Refusal> {
     person.at_once(Act::CreateBackup).await?;
     let Person { service, node, user, .. } = person;
-    if node.standing() != Standing::Current {
+    if node.standing() != MajorityContact::Current {
         return Err(NodeError::NeedsMajority { source: None }.into());
     }
     let kept = node.view(|view| view.ledger().kept().count());
@@ -132,7 +132,7 @@ async fn made(
     service: Arc<Service>,
     node: Arc<Node>,
     by: Name,
-    progress: Arc<Progress>,
+    progress: Arc<LedgerProgress>,
 ) -> Result<BackupMade, Refusal> {
     let making = service.backups.begin();
     let snapshot = service.opening.ledger.read("").await;

@@ -27,18 +27,18 @@ pub(super) struct Jobs<T> {
 struct Job<T> {
     id: RequestId,
     by: Name,
-    progress: Arc<Progress>,
+    progress: Arc<LedgerProgress>,
     outcome: Option<Result<T, Problem>>,
 }
 
 /// How far a job is, in steps of its own.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct LedgerProgress {
     done: AtomicU64,
     of: AtomicU64,
 }
 
-impl Progress {
+impl LedgerProgress {
     /// So many steps are known of by now.
     pub(super) fn expect(&self, steps: u64) {
         self.of.store(steps, Ordering::Relaxed);
@@ -61,12 +61,12 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         self: &Arc<Self>,
         id: RequestId,
         by: Name,
-        work: impl FnOnce(Arc<Progress>) -> F,
+        work: impl FnOnce(Arc<LedgerProgress>) -> F,
     ) -> Result<JobStarted, Refusal>
     where
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(LedgerProgress::default());
         {
             let mut last = self.lock();
             if let Some(job) = &*last {

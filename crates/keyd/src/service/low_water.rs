@@ -5,7 +5,7 @@ use std::time::Duration;
 use capstan_service::housekeeping::NextCheck;
 
 use super::Service;
-use crate::desk::Pool;
+use crate::desk::KeyPool;
 
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ enum Passed {
 }
 
 impl LowWater {
-    fn look(&mut self, pool: &Pool, low: usize) -> Option<Passed> {
+    fn look(&mut self, pool: &KeyPool, low: usize) -> Option<Passed> {
         let was_low = std::mem::replace(&mut self.is_low, pool.is_below(low));
         match (was_low, self.is_low) {
             (false, true) => Some(Passed::FellBelow),
@@ -39,7 +39,7 @@ impl LowWater {
     pub(super) fn check(&mut self, service: &Service) -> NextCheck<'static> {
         if let Some(node) = service.open_node() {
             let (pool, low) = (node.pool(), node.settings().pool_low);
-            let Pool { ready, reserve, waiting } = pool;
+            let KeyPool { ready, reserve, waiting } = pool;
             match self.look(&pool, low) {
                 Some(Passed::FellBelow) => tracing::warn!(
                     ready,
@@ -68,7 +68,7 @@ mod tests {
         let mut mark = LowWater::default();
         // The smaller half counts, and the mark is for both together.
         let looks = [(9, 9), (9, 2), (9, 1), (0, 0), (1, 9), (2, 2), (9, 9), (9, 1)];
-        let said = looks.map(|(ready, reserve)| mark.look(&Pool { ready, reserve, waiting: 5 }, 4));
+        let said = looks.map(|(ready, reserve)| mark.look(&KeyPool { ready, reserve, waiting: 5 }, 4));
         let (fell, above) = (Some(Passed::FellBelow), Some(Passed::AboveAgain));
         assert_eq!(said, [None, None, fell, None, None, above, None, fell]);
     }

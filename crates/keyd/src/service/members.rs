@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::access::{NodeRoutes, RouteAccess};
 use super::autonomous::AutonomousRecord;
-use super::shares::Unlock;
+use super::shares::GivenShare;
 use super::unlock::{UNLOCK, said};
 use super::{KmaSettings, Service, entry};
 use crate::authority::Act;
-use crate::node::{Removal, Standing};
+use crate::node::{MajorityContact, Removal};
 use crate::record::KmaRecord;
 use crate::state::View;
 
@@ -68,8 +68,8 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Value> {
     if let Some(node) = service.open_node() {
         let (pool, progress) = (node.pool(), *node.progress().borrow());
         let standing = match node.standing() {
-            Standing::Current => json!("current"),
-            Standing::Alone { since_ns } => json!({"cut_off_since_ns": since_ns}),
+            MajorityContact::Current => json!("current"),
+            MajorityContact::Alone { since_ns } => json!({"cut_off_since_ns": since_ns}),
         };
         let low = pool.is_below(node.settings().pool_low);
         if let Some(removal) = node.removal() {
@@ -123,7 +123,7 @@ fn moved(record: &KmaRecord, address: &str, site: &str) -> Option<String> {
 async fn unlock(
     State(service): State<Arc<Service>>,
     (Extension(peer), Extension(from)): (Extension<Peer>, Extension<RemoteAddress>),
-    Input(asked): Input<Unlock>,
+    Input(asked): Input<GivenShare>,
 ) -> Result<Json<Value>, Refusal> {
     if peer.id.kind != PeerKind::User {
         return Err(Refusal::forbidden(format!("{} is no person: nodes are unlocked by people.", peer.id)));

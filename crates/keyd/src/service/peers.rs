@@ -82,7 +82,7 @@ impl Copies {
     }
 
     /// What the copy of a node's journal says that this node has, if it has one.
-    pub(super) fn held_of(&self, kma: &Name, keys: &ClusterKeys) -> Result<Option<HeldCopy>, node::JournalError> {
+    pub(super) fn held_of(&self, kma: &Name, keys: &ClusterKeys) -> Result<Option<HeldCopy>, node::NoteError> {
         if !JournalCopy::is_there(&self.directory, kma) {
             return Ok(None);
         }

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Service;
 use super::registrar::enrolment_path;
-use super::shares::{TokenPin, Unlock};
-use crate::authority::{Standing, User};
+use super::shares::{GivenShare, TokenPin};
+use crate::authority::{User, UserStatus};
 use crate::desk::Decided;
 use crate::path::Path;
 use crate::root::{Opens, Pin, Token, Unlocking, UnlockingStage};
@@ -34,7 +34,7 @@ pub struct Reenrol {
     /// The user.
     pub reenrol: Name,
     /// As many shares of the root key as it takes.
-    pub shares: Vec<Unlock>,
+    pub shares: Vec<GivenShare>,
     /// Or the PIN of the token that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenPin>,
@@ -66,7 +66,7 @@ impl Service {
         node.change(|view| {
             let user = view.ledger().other(&format!("user/{name}")).and_then(|bytes| User::decode(bytes).ok());
             match user.map(|user| user.standing) {
-                Some(Standing::Enabled) => {}
+                Some(UserStatus::Enabled) => {}
                 Some(_) => {
                     return Err(Refusal::conflict(format!("User {name} is disabled: name one who is not.")));
                 }
@@ -81,7 +81,7 @@ impl Service {
     }
 
     /// Whether the root key opens so. It takes a second or so of Argon2 for each share.
-    fn opens_root(&self, shares: Vec<Unlock>, token: Option<TokenPin>) -> Result<(), String> {
+    fn opens_root(&self, shares: Vec<GivenShare>, token: Option<TokenPin>) -> Result<(), String> {
         let sealed = self.sealed_root();
         match sealed.opens() {
             Opens::Token { label } => {
@@ -94,7 +94,7 @@ impl Service {
             }
             Opens::Quorum { threshold, .. } => {
                 let mut opening = Unlocking::default();
-                for Unlock { holder, passphrase } in shares {
+                for GivenShare { holder, passphrase } in shares {
                     let share = sealed.open_share(&holder, &passphrase).map_err(|error| error.to_string())?;
                     let stage = opening.give(&sealed, share, (self.clock)()).map_err(|error| error.to_string())?;
                     if stage == UnlockingStage::Unlocked {

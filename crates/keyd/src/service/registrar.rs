@@ -25,7 +25,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{REFUSALS_NOTED_MAX, Service, who};
-use crate::authority::{CertificateSerial, Standing, User};
+use crate::authority::{CertificateSerial, User, UserStatus};
 use crate::authority_record::AuthorityRecord;
 use crate::desk::Decided;
 use crate::node::{Node, NodeError};
@@ -378,7 +378,7 @@ pub(super) fn of_certificate(
         let bytes =
             record(view, &path).ok_or_else(|| Refusal::forbidden(format!("There is no user {}.", peer.name)))?;
         let mut user = User::decode(bytes).map_err(|_| Refusal::failed())?;
-        if user.standing != Standing::Enabled {
+        if user.standing != UserStatus::Enabled {
             return Err(Refusal::forbidden(format!("User {} is disabled.", peer.name)));
         }
         if let Some(renewed) = renewed.map(|renewed| CertificateSerial::from(*renewed)) {

@@ -17,7 +17,7 @@ use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 use super::Service;
 use super::peers::HeldCopy;
 use crate::desk::Decided;
-use crate::node::{DoubtKind, JournalSaid, Node, NodeError, Removal, Standing};
+use crate::node::{DoubtKind, JournalSaid, MajorityContact, Node, NodeError, Removal};
 use crate::path::Path;
 
 const RECONCILED: AuditAction = AuditAction::named("journal-of-removed-node-reconciled");
@@ -73,7 +73,7 @@ impl Removed {
     /// A node that is cut off may have been removed: those that it reaches refuse it then. One whose disks are said to
     /// be destroyed lets the others meet it.
     pub(super) async fn ask_whether_this_is_one(&mut self, service: &Service, node: &Node) {
-        let (is_known, is_current) = (node.removal(), node.standing() == Standing::Current);
+        let (is_known, is_current) = (node.removal(), node.standing() == MajorityContact::Current);
         let is_to_ask = match &is_known {
             None => !is_current,
             Some(Removal::Recorded(record)) => record.disks_destroyed_ns().is_some(),

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 /// One holder's share, as it is given.
 #[derive(Serialize, Deserialize, JsonSchema)]
-pub struct Unlock {
+pub struct GivenShare {
     /// Whose.
     pub holder: Name,
     /// What opens it.

@@ -8,7 +8,7 @@ use capstan_service::housekeeping::NextCheck;
 use super::removed::Removed;
 use super::wiped::Wiped;
 use super::{Service, autonomous};
-use crate::node::{Node, Standing};
+use crate::node::{MajorityContact, Node};
 
 /// How often a node looks at what is due.
 const TEND_EVERY: Duration = Duration::from_millis(200);
@@ -80,7 +80,7 @@ impl Tending {
             },
         };
         open.removed.ask_whether_this_is_one(service, &open.node).await;
-        if open.node.standing() != Standing::Current {
+        if open.node.standing() != MajorityContact::Current {
             return NextCheck::after(TEND_EVERY);
         }
         NextCheck::after(open.settle(service).await)

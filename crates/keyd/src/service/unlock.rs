@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use super::Service;
 use super::phase::Phase;
 use super::reenrol::Reenrol;
-use super::shares::{TokenPin, Unlock};
+use super::shares::{GivenShare, TokenPin};
 use crate::node::Node;
 use crate::replica::PackedRecords;
 use crate::root::{ClusterKeys, Existing, Opens, Pin, RootError, SealedRoot, Token, UnlockingStage};
@@ -41,7 +41,7 @@ pub enum Opener {
     /// What the holders want of a node that is open: that somebody enrols anew.
     Reenrol(Reenrol),
     /// One holder's share.
-    Share(Unlock),
+    Share(GivenShare),
     /// The PIN of its token.
     Token(TokenPin),
 }
@@ -142,7 +142,7 @@ impl Service {
     }
 
     /// Takes a holder's share, and opens the node with the last one.
-    pub(super) async fn give_share(self: &Arc<Self>, noted: AuditEntry, asked: Unlock) -> Result<Value, Refusal> {
+    pub(super) async fn give_share(self: &Arc<Self>, noted: AuditEntry, asked: GivenShare) -> Result<Value, Refusal> {
         // One guess at a time, wherever it comes from: each costs the memory of its derivation.
         let _turn = self.unlocking.lock().await;
         let noted = noted.of("holder", &asked.holder);

@@ -4,7 +4,7 @@ use capstan_format::FormatError;
 use capstan_keys::{RealmRecord, RecordKind};
 
 use super::StateError;
-use crate::kmip::ObjectRecord;
+use crate::kmip::KmipObjectRecord;
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, KmaRecord, PoolKey, decode_held};
 
@@ -17,7 +17,7 @@ pub(super) enum Said {
     Pool(PoolKey),
     Kma(KmaRecord),
     Held(i64),
-    Kmip(Box<ObjectRecord>),
+    Kmip(Box<KmipObjectRecord>),
     Other(Vec<u8>),
 }
 
@@ -38,7 +38,7 @@ pub(super) fn decode(path: &Path, plaintext: &[u8]) -> Result<Said, StateError> 
         }
         Path::Held(_) => Said::Held(decode_held(plaintext).map_err(unreadable)?),
         Path::Kmip(uid) => {
-            let record = ObjectRecord::decode(uid, plaintext);
+            let record = KmipObjectRecord::decode(uid, plaintext);
             Said::Kmip(Box::new(record.map_err(|source| StateError::Object { path: path.to_string(), source })?))
         }
         Path::Other(_) => Said::Other(plaintext.to_vec()),

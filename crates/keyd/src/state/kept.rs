@@ -7,13 +7,13 @@
 use capstan_keys::{Agent, RealmRecord};
 
 use super::decoded::decode;
-use super::{Mark, State, StateError};
+use super::{LedgerState, Mark, StateError};
 use crate::path::Path;
 
 /// The group of agents whose record cannot be read: there is none of that name.
 const NO_GROUP: &str = "unreadable-record";
 
-impl State {
+impl LedgerState {
     /// The cluster says that a record is no more.
     pub fn bury(&mut self, path: &str, mark: Mark) -> Result<(), StateError> {
         let parsed = Path::parse(path);

@@ -6,8 +6,8 @@ use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::{DataUnit, IssuedKey, KeyRecord, KeyState, KeyUse, Name, RealmRecord, SeenCartridges, StoredKey};
 
 use super::*;
-use crate::desk::{Pool, next_of_pool, pool_of};
-use crate::record::{IssuedRecord, Origin};
+use crate::desk::{KeyPool, next_of_pool, pool_of};
+use crate::record::{IssuedRecord, KeyOrigin};
 use crate::seeded::Seeded;
 
 fn volser() -> Volser {
@@ -42,12 +42,12 @@ fn key(byte: u8, group: &str, state: KeyState) -> (Path, Vec<u8>) {
     };
     let group = group.parse().unwrap();
     let issued = IssuedKey { tag, group, issued_for: KeyUse::Begin, issued_ns: 2, dropped_ns: None };
-    let origin = Origin { request: [0; 16], agent: Name::default(), kma: Name::default() };
+    let origin = KeyOrigin { request: [0; 16], agent: Name::default(), kma: Name::default() };
     let stored = StoredKey { record, wrapped: (!destroyed).then_some([byte; 40]) };
     (Path::Key(tag), IssuedRecord { stored, issued, origin }.encode())
 }
 
-fn put(state: &mut State, revision: i64, change: u64, (path, plaintext): &(Path, Vec<u8>)) {
+fn put(state: &mut LedgerState, revision: i64, change: u64, (path, plaintext): &(Path, Vec<u8>)) {
     state.put(&path.to_string(), Mark { revision, change }, plaintext).unwrap();
 }
 
@@ -55,7 +55,7 @@ fn put(state: &mut State, revision: i64, change: u64, (path, plaintext): &(Path,
 /// came out as one of `default`, and did not open.
 #[test]
 fn a_key_that_the_ledger_knows_since_keeps_its_group_under_what_lies_apart() {
-    let mut ledger = State::default();
+    let mut ledger = LedgerState::default();
     put(&mut ledger, 1, 1, &unit());
     put(&mut ledger, 2, 1, &key(1, "weekly", KeyState::Ready));
     let mut apart = Apart::default();
@@ -78,7 +78,7 @@ fn a_key_that_the_ledger_knows_since_keeps_its_group_under_what_lies_apart() {
 /// has heard of it.
 #[test]
 fn what_the_majority_destroyed_is_gone_whatever_lies_apart() {
-    let mut ledger = State::default();
+    let mut ledger = LedgerState::default();
     put(&mut ledger, 1, 1, &unit());
     put(&mut ledger, 2, 1, &key(1, "weekly", KeyState::Ready));
     let mut apart = Apart::default();
@@ -91,7 +91,7 @@ fn what_the_majority_destroyed_is_gone_whatever_lies_apart() {
 /// A node that was cut off listed the keys that the ledger has, and none that it gave out itself meanwhile.
 #[test]
 fn keys_are_listed_in_order_once_each_wherever_they_were_issued() {
-    let mut ledger = State::default();
+    let mut ledger = LedgerState::default();
     put(&mut ledger, 1, 1, &unit());
     for byte in [1, 4, 5] {
         put(&mut ledger, 2, 1, &key(byte, "weekly", KeyState::Ready));
@@ -117,7 +117,7 @@ fn keys_are_listed_in_order_once_each_wherever_they_were_issued() {
 
 #[test]
 fn a_record_that_goes_back_is_refused_and_one_that_is_known_changes_nothing() {
-    let mut ledger = State::default();
+    let mut ledger = LedgerState::default();
     put(&mut ledger, 5, 3, &key(1, "weekly", KeyState::Destroyed));
     let (path, older) = key(1, "weekly", KeyState::Ready);
     // The watch brings what was taken in at the commit, or something older.
@@ -131,8 +131,8 @@ fn a_record_that_goes_back_is_refused_and_one_that_is_known_changes_nothing() {
 }
 
 /// The pool by a look at every key of it, as [`pool_of`] was before it counted.
-fn counted(view: View<'_>, kma: &Name, safe: i64) -> (Pool, [Option<KeyTag>; 2]) {
-    let (mut pool, mut first) = (Pool::default(), [Vec::new(), Vec::new()]);
+fn counted(view: View<'_>, kma: &Name, safe: i64) -> (KeyPool, [Option<KeyTag>; 2]) {
+    let (mut pool, mut first) = (KeyPool::default(), [Vec::new(), Vec::new()]);
     for (tag, key, mark) in view.ledger().pool(kma).filter(|(tag, ..)| view.key(tag).is_none()) {
         match (mark.revision <= safe, Half::of(tag)) {
             (false, _) => pool.waiting += 1,
@@ -153,7 +153,7 @@ fn a_pool_that_is_counted_is_the_pool_that_is_there() {
     println!("CAPSTAN_SEED={seed}");
     let mut random = Seeded::new(seed);
     let (kma, other): (Name, Name) = ("a".parse().unwrap(), "b".parse().unwrap());
-    let (mut ledger, mut apart) = (State::default(), Apart::default());
+    let (mut ledger, mut apart) = (LedgerState::default(), Apart::default());
     put(&mut ledger, 1, 1, &unit());
     for record in [&kma, &other].map(|kma| Path::Kma(kma.clone())) {
         let said = br#"{"site":"","address":"","joined_ns":0}"#.to_vec();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use capstan_format::KeyTag;
 use capstan_keyd::node::NodeSettings;
-use capstan_keys::api::{Decide, NamedKey, Outcome, PendingListed, RequestId, Standing};
+use capstan_keys::api::{Decide, NamedKey, PendingListed, RequestId, RequestOutcome, Standing};
 use capstan_keys::cluster::{ClusterClient, ClusterError, Repeat};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -76,7 +76,7 @@ impl Officers {
 
     /// When it was answered that it is done.
     fn destroy(&self, tag: KeyTag) -> Result<Option<Instant>, ClusterError> {
-        let Outcome::Waits(requested) = ask(&self.asks, "/v1/keys/destroy", &NamedKey { key: tag })? else {
+        let RequestOutcome::Waits(requested) = ask(&self.asks, "/v1/keys/destroy", &NamedKey { key: tag })? else {
             return Ok(None);
         };
         let decide = Decide { digest: requested.digest };

@@ -9,9 +9,9 @@ use std::time::Duration;
 use capstan_format::KeyTag;
 use capstan_keyd::desk::Asked;
 use capstan_keyd::ledger::{
-    Entry, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Snapshot, Transaction, Watched,
+    Entry, Faults, FaultyLedger, Ledger, LedgerError, Outcome, SimulatedLedger, Snapshot, Transaction, Watched,
 };
-use capstan_keyd::node::{JournalError, Node, NodeSettings, Notebook, Noted, Standing};
+use capstan_keyd::node::{MajorityContact, Node, NodeSettings, NoteError, Notebook, Noted};
 use capstan_keyd::path::Path;
 use capstan_keyd::record::{GroupRecord, KmaRecord};
 use capstan_keyd::root::ClusterKeys;
@@ -72,7 +72,7 @@ impl Trace {
 /// A node's way to the ledger.
 struct Link {
     kma: Name,
-    ledger: Arc<Faulty<SimulatedLedger>>,
+    ledger: Arc<FaultyLedger<SimulatedLedger>>,
     cut: Arc<AtomicBool>,
     trace: Trace,
 }
@@ -152,17 +152,17 @@ impl Book {
         Self { pages: self.pages.clone(), life: pages.life }
     }
 
-    fn written(&self) -> Result<MutexGuard<'_, Pages>, JournalError> {
+    fn written(&self) -> Result<MutexGuard<'_, Pages>, NoteError> {
         let pages = self.pages.lock().unwrap();
         match pages.life == self.life {
             true => Ok(pages),
-            false => Err(JournalError::Entry { what: "its node was killed".to_owned() }),
+            false => Err(NoteError::Entry { what: "its node was killed".to_owned() }),
         }
     }
 }
 
 impl Notebook for Book {
-    fn note(&mut self, asked: &[Asked]) -> Result<(), JournalError> {
+    fn note(&mut self, asked: &[Asked]) -> Result<(), NoteError> {
         let mut pages = self.written()?;
         pages.last += 1;
         let number = pages.last;
@@ -170,7 +170,7 @@ impl Notebook for Book {
         Ok(())
     }
 
-    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, JournalError> {
+    fn pending(&self, count_max: usize) -> Result<Vec<Noted>, NoteError> {
         Ok(self.pages.lock().unwrap().noted.iter().take(count_max).cloned().collect())
     }
 
@@ -178,15 +178,15 @@ impl Notebook for Book {
         self.pages.lock().unwrap().last
     }
 
-    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+    fn take_back(&mut self, _: &[u8]) -> Result<(), NoteError> {
         Ok(())
     }
 
-    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, NoteError> {
         Ok(None)
     }
 
-    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, NoteError> {
         Ok(None)
     }
 
@@ -194,7 +194,7 @@ impl Notebook for Book {
         self.pages.lock().unwrap().noted.len()
     }
 
-    fn strike_out(&mut self, number: u64) -> Result<(), JournalError> {
+    fn strike_out(&mut self, number: u64) -> Result<(), NoteError> {
         self.written()?.noted.retain(|noted| noted.number > number);
         Ok(())
     }
@@ -219,7 +219,7 @@ struct Running {
 pub(crate) struct Cluster {
     root: RootKey,
     wrapped: capstan_keys::WrappedKey,
-    faulty: Arc<Faulty<SimulatedLedger>>,
+    faulty: Arc<FaultyLedger<SimulatedLedger>>,
     pub(crate) seats: Vec<Seat>,
     /// The clock: it may be wrong by years.
     now_ns: Arc<AtomicI64>,
@@ -240,7 +240,7 @@ impl Cluster {
         let wrapped = keys.wrap(&root).unwrap();
         let seats = [("a", "one"), ("b", "one"), ("c", "two")];
         found(&ledger, &keys, &seats).await;
-        let faulty = Arc::new(Faulty::new(ledger, seed, faults));
+        let faulty = Arc::new(FaultyLedger::new(ledger, seed, faults));
         let seats = seats.map(|(kma, _)| {
             let replica = Arc::new(Mutex::new(Snapshot { revision: 0, entries: Vec::new() }));
             Seat { name: name(kma), cut: Arc::default(), book: Book::default(), replica, running: Mutex::default() }
@@ -330,7 +330,7 @@ impl Cluster {
         for seat in &self.seats {
             let node = seat.node().unwrap();
             until("a node is in touch and through with its journal", || {
-                node.standing() == Standing::Current && seat.book.is_empty()
+                node.standing() == MajorityContact::Current && seat.book.is_empty()
             })
             .await;
         }
@@ -383,7 +383,7 @@ async fn live(node: Arc<Node>, ledger: Arc<Link>, book: Book, replica: Arc<Mutex
         loop {
             let tended = node.tend().await;
             let _ = node.set_pools_aside().await;
-            if node.standing() == Standing::Current && !book.is_empty() {
+            if node.standing() == MajorityContact::Current && !book.is_empty() {
                 let _ = node.reconcile().await;
             }
             if !tended.is_ok_and(|tended| tended.more) {

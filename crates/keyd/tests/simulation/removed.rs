@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keyd::desk::{Answer, Decided, Operation};
-use capstan_keyd::node::{Node, NodeError, Noted, Removal, Standing};
+use capstan_keyd::node::{MajorityContact, Node, NodeError, Noted, Removal};
 use capstan_keyd::path::Path;
 use capstan_keyd::record::{RemovedKma, unconfirmed_group};
 use capstan_keys::{KeyState, Name};
@@ -93,7 +93,7 @@ async fn taken_in(node: &Node, kma: &str, journal: &[Noted]) -> capstan_keyd::no
 async fn cut_off(cluster: &Cluster, seat: usize) -> Arc<Node> {
     cluster.cut(seat, true);
     let node = cluster.seats[seat].node().unwrap();
-    until("a node knows that it is cut off", || node.standing() != Standing::Current).await;
+    until("a node knows that it is cut off", || node.standing() != MajorityContact::Current).await;
     node
 }
 

@@ -24,7 +24,7 @@ use capstan_format::{KeyTag, Volser};
 use super::Problem;
 use crate::error::ClusterRefusal;
 use crate::realm::Keeper;
-use crate::{KeyError, KeyPlace, KeyState, Refusal};
+use crate::{KeyError, KeyPlace, KeyState, RuleRefusal};
 
 impl Problem {
     /// The problem that says what this error says; none for an error of the node itself, which is not the agent's
@@ -58,14 +58,14 @@ impl Problem {
             KeyError::KeyOfOtherCipher { tag, .. } => {
                 problem(409, "key-of-other-cipher", "The key is known with another cipher").with("tag", tag)
             }
-            KeyError::Refused(Refusal::CryptoperiodOver { tag, volser, .. }) => {
+            KeyError::Refused(RuleRefusal::CryptoperiodOver { tag, volser, .. }) => {
                 let problem = problem(403, "cryptoperiod-over", "The key's time is over").with("tag", tag);
                 problem.with("volume", volser)
             }
-            KeyError::Refused(Refusal::KeysUsedUp { volser }) => {
+            KeyError::Refused(RuleRefusal::KeysUsedUp { volser }) => {
                 problem(403, "keys-used-up", "The volume takes no further key").with("volume", volser)
             }
-            KeyError::Refused(Refusal::Unconfirmed { tag, volser }) => {
+            KeyError::Refused(RuleRefusal::Unconfirmed { tag, volser }) => {
                 let problem = problem(403, "key-unconfirmed", "Nobody has confirmed the key's group").with("tag", tag);
                 problem.with("volume", volser)
             }
@@ -144,17 +144,17 @@ mod tests {
 
     #[test]
     fn refusals_keep_their_words_and_what_makes_a_difference() {
-        let over = Refusal::CryptoperiodOver {
+        let over = RuleRefusal::CryptoperiodOver {
             volser: volser("A00001"),
             tag: TAG,
             policy: Name::default(),
             period: Period::Seconds(1),
             ended_ns: 5,
         };
-        let full = Refusal::KeysUsedUp { volser: volser("A00001") };
-        let unconfirmed = Refusal::Unconfirmed { volser: volser("A00001"), tag: TAG };
-        let other = Refusal::UnknownGroup { group: Name::default() };
-        let said = |refusal: &Refusal| sent(&refusal.clone().into()).unwrap();
+        let full = RuleRefusal::KeysUsedUp { volser: volser("A00001") };
+        let unconfirmed = RuleRefusal::Unconfirmed { volser: volser("A00001"), tag: TAG };
+        let other = RuleRefusal::UnknownGroup { group: Name::default() };
+        let said = |refusal: &RuleRefusal| sent(&refusal.clone().into()).unwrap();
         for refusal in [&over, &full, &unconfirmed, &other] {
             let error = said(refusal);
             assert!(error.is_refusal() && error.to_string().contains(&refusal.to_string()), "{error}");

@@ -1,6 +1,7 @@
 //! What people ask of a node: peers, policies, groups, data units, users, and what waits for a quorum.
 //!
-//! What takes a quorum is answered with [`Outcome::Waits`], and is done when enough others have approved exactly that.
+//! A request that needs a quorum is answered with [`RequestOutcome::Waits`]. It is done when enough other members have
+//! approved exactly that request.
 
 use std::collections::BTreeSet;
 
@@ -401,7 +402,7 @@ pub struct UserRoles {
 /// What came of what was asked.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It was done.
     Done,
     /// It waits for a quorum.

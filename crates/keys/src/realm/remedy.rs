@@ -1,7 +1,7 @@
 //! What to do about a refusal: whoever may change what the rules rest on is another person, with another command, on
 //! one machine and in a cluster.
 
-use super::Refusal;
+use super::RuleRefusal;
 
 /// Who keeps the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) enum Keeper {
     Cluster,
 }
 
-impl Refusal {
+impl RuleRefusal {
     /// What is refused, and what to do about it.
     pub(crate) fn said_by(&self, keeper: Keeper) -> String {
         match self.remedy(keeper) {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_refusal_names_who_may_change_it_where_the_keys_are() {
         let (name, volser) = (|text: &str| text.parse::<Name>().unwrap(), Volser::new("A00001").unwrap());
-        let over = Refusal::CryptoperiodOver {
+        let over = RuleRefusal::CryptoperiodOver {
             volser: volser.clone(),
             tag: KeyTag([7; 16]),
             policy: name("yearly"),
@@ -94,24 +94,24 @@ mod tests {
         let refusals = [
             (over, "store's secret", "compliance officer", "keyd units extend-decryption A00001"),
             (
-                Refusal::UnknownGroup { group: name("g") },
+                RuleRefusal::UnknownGroup { group: name("g") },
                 "`capstan keys groups",
                 "compliance officer",
                 "keyd groups add",
             ),
             (
-                Refusal::UnknownPolicy { policy: name("p") },
+                RuleRefusal::UnknownPolicy { policy: name("p") },
                 "`capstan keys policies",
                 "compliance officer",
                 "keyd policies",
             ),
             (
-                Refusal::GroupNotAllowed { agent: name("d"), group: name("g") },
+                RuleRefusal::GroupNotAllowed { agent: name("d"), group: name("g") },
                 "capstan keys drives set d",
                 "compliance officer",
                 "keyd agents groups d --group g",
             ),
-            (Refusal::UnknownUnit { volser }, "`capstan keys volumes", "", "keyd units list"),
+            (RuleRefusal::UnknownUnit { volser }, "`capstan keys volumes", "", "keyd units list"),
         ];
         for (refusal, of_store, officer, of_cluster) in refusals {
             let here = KeyError::from(refusal.clone()).to_string();

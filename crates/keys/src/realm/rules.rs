@@ -41,7 +41,7 @@ pub enum AppendKey {
 /// [`KeyError::Refused`](crate::KeyError::Refused) says it for a store,
 /// [`Problem::of_key`](crate::api::Problem::of_key) for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum RuleRefusal {
     /// Operator: no such group.
     #[error("there is no key group {group}")]
     UnknownGroup {
@@ -197,23 +197,24 @@ impl Realm {
     /// The policy of a group.
     ///
     /// # Errors
-    /// [`Refusal::UnknownGroup`] and [`Refusal::UnknownPolicy`].
-    pub fn policy_of(&self, group: &Name) -> Result<&Policy, Refusal> {
-        let unknown = || Refusal::UnknownGroup { group: group.clone() };
+    /// [`RuleRefusal::UnknownGroup`] and [`RuleRefusal::UnknownPolicy`].
+    pub fn policy_of(&self, group: &Name) -> Result<&Policy, RuleRefusal> {
+        let unknown = || RuleRefusal::UnknownGroup { group: group.clone() };
         let KeyGroup { policy, .. } = self.groups.get(group).ok_or_else(unknown)?;
-        self.policies.get(policy).ok_or_else(|| Refusal::UnknownPolicy { policy: policy.clone() })
+        self.policies.get(policy).ok_or_else(|| RuleRefusal::UnknownPolicy { policy: policy.clone() })
     }
 
     /// The key for a volume that is to be written from the beginning of tape. It is always a new one.
     ///
     /// # Errors
-    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::OtherCipher`] if its policy asks for
+    /// [`RuleRefusal::GroupNotAllowed`] if the agent may not use the group;
+    /// [`RuleRefusal::OtherCipher`] if its policy asks for
     /// another cipher; else as [`Realm::policy_of`].
-    pub fn key_to_begin(&self, agent: &Agent, group: &Name, asked: Algorithm) -> Result<NewKey, Refusal> {
+    pub fn key_to_begin(&self, agent: &Agent, group: &Name, asked: Algorithm) -> Result<NewKey, RuleRefusal> {
         let policy = self.usable(agent, group)?;
         match policy.algorithm {
             Some(required) if required != asked => {
-                Err(Refusal::OtherCipher { group: group.clone(), policy: policy.name.clone(), asked, required })
+                Err(RuleRefusal::OtherCipher { group: group.clone(), policy: policy.name.clone(), asked, required })
             }
             _ => Ok(NewKey { group: group.clone(), algorithm: asked }),
         }
@@ -223,9 +224,10 @@ impl Realm {
     /// lasts and nothing else took it out of use, else a new one of its group on the same data unit.
     ///
     /// # Errors
-    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::KeysUsedUp`] if the volume takes no
+    /// [`RuleRefusal::GroupNotAllowed`] if the agent may not use the group;
+    /// [`RuleRefusal::KeysUsedUp`] if the volume takes no
     /// further key; else as [`Realm::policy_of`].
-    pub fn key_to_append(&self, agent: &Agent, carried: &KeyRecord, now_ns: i64) -> Result<AppendKey, Refusal> {
+    pub fn key_to_append(&self, agent: &Agent, carried: &KeyRecord, now_ns: i64) -> Result<AppendKey, RuleRefusal> {
         let issued = self.issued(carried);
         self.usable(agent, &issued.group)?;
         Ok(match self.state_of(carried, now_ns)? {
@@ -237,7 +239,7 @@ impl Realm {
             | KeyState::Destroyed
                 if self.keys_of_life(carried) >= KEYS_OF_LIFE_MAX =>
             {
-                return Err(Refusal::KeysUsedUp { volser: carried.volser.clone() });
+                return Err(RuleRefusal::KeysUsedUp { volser: carried.volser.clone() });
             }
             KeyState::Generated
             | KeyState::ProcessOnly
@@ -259,9 +261,10 @@ impl Realm {
     /// Whether a key may be given out to read with. A compromised one may: its data is to be moved under another.
     ///
     /// # Errors
-    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::CryptoperiodOver`]; else as
+    /// [`RuleRefusal::GroupNotAllowed`] if the agent may not use the group;
+    /// [`RuleRefusal::CryptoperiodOver`]; else as
     /// [`Realm::policy_of`].
-    pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), Refusal> {
+    pub fn check_reading(&self, agent: &Agent, record: &KeyRecord, now_ns: i64) -> Result<(), RuleRefusal> {
         let issued = self.issued(record);
         let policy = self.usable(agent, &issued.group)?;
         let extended =
@@ -269,7 +272,7 @@ impl Realm {
         if self.state_of(record, now_ns)? != KeyState::Deactivated || extended {
             return Ok(());
         }
-        Err(Refusal::CryptoperiodOver {
+        Err(RuleRefusal::CryptoperiodOver {
             volser: record.volser.clone(),
             tag: record.tag,
             policy: policy.name.clone(),
@@ -281,13 +284,14 @@ impl Realm {
     /// Whether an agent may take a key out of use.
     ///
     /// # Errors
-    /// [`Refusal::GroupNotAllowed`] if the agent may not use the group; [`Refusal::RevokingForbidden`] if its policy
+    /// [`RuleRefusal::GroupNotAllowed`] if the agent may not use the group;
+    /// [`RuleRefusal::RevokingForbidden`] if its policy
     /// says so; else as [`Realm::policy_of`].
-    pub fn check_revoking(&self, agent: &Agent, record: &KeyRecord) -> Result<(), Refusal> {
+    pub fn check_revoking(&self, agent: &Agent, record: &KeyRecord) -> Result<(), RuleRefusal> {
         let policy = self.usable(agent, &self.issued(record).group)?;
         match policy.agents_revoke {
             Permission::Allowed => Ok(()),
-            Permission::Forbidden => Err(Refusal::RevokingForbidden {
+            Permission::Forbidden => Err(RuleRefusal::RevokingForbidden {
                 agent: agent.name.clone(),
                 volser: record.volser.clone(),
                 tag: record.tag,
@@ -299,13 +303,13 @@ impl Realm {
     /// Whether a key may leave the store.
     ///
     /// # Errors
-    /// [`Refusal::ExportForbidden`] if its policy says so; else as [`Realm::policy_of`].
-    pub fn check_export(&self, record: &KeyRecord) -> Result<(), Refusal> {
+    /// [`RuleRefusal::ExportForbidden`] if its policy says so; else as [`Realm::policy_of`].
+    pub fn check_export(&self, record: &KeyRecord) -> Result<(), RuleRefusal> {
         let policy = self.policy_of(&self.issued(record).group)?;
         match policy.export {
             Permission::Allowed => Ok(()),
             Permission::Forbidden => {
-                Err(Refusal::ExportForbidden { volser: record.volser.clone(), policy: policy.name.clone() })
+                Err(RuleRefusal::ExportForbidden { volser: record.volser.clone(), policy: policy.name.clone() })
             }
         }
     }
@@ -313,13 +317,13 @@ impl Realm {
     /// Whether keys of other stores may join a group.
     ///
     /// # Errors
-    /// [`Refusal::ImportForbidden`] if its policy says so; else as [`Realm::policy_of`].
-    pub fn check_import(&self, group: &Name) -> Result<(), Refusal> {
+    /// [`RuleRefusal::ImportForbidden`] if its policy says so; else as [`Realm::policy_of`].
+    pub fn check_import(&self, group: &Name) -> Result<(), RuleRefusal> {
         let policy = self.policy_of(group)?;
         match policy.import {
             Permission::Allowed => Ok(()),
             Permission::Forbidden => {
-                Err(Refusal::ImportForbidden { group: group.clone(), policy: policy.name.clone() })
+                Err(RuleRefusal::ImportForbidden { group: group.clone(), policy: policy.name.clone() })
             }
         }
     }
@@ -328,7 +332,7 @@ impl Realm {
     ///
     /// # Errors
     /// As [`Realm::policy_of`].
-    pub fn state_of(&self, record: &KeyRecord, now_ns: i64) -> Result<KeyState, Refusal> {
+    pub fn state_of(&self, record: &KeyRecord, now_ns: i64) -> Result<KeyState, RuleRefusal> {
         let issued = self.issued(record);
         Ok(self.policy_of(&issued.group)?.effective_state(record.state, issued.issued_ns, now_ns))
     }
@@ -346,9 +350,9 @@ impl Realm {
     }
 
     /// Checks a policy that is to be made, or that is there and is said again.
-    pub(crate) fn check_policy(&self, policy: &Policy, known: KnownPolicy) -> Result<(), Refusal> {
+    pub(crate) fn check_policy(&self, policy: &Policy, known: KnownPolicy) -> Result<(), RuleRefusal> {
         if let Some(reason) = policy.contradiction() {
-            return Err(Refusal::Contradiction { policy: policy.name.clone(), reason });
+            return Err(RuleRefusal::Contradiction { policy: policy.name.clone(), reason });
         }
         match self.policies.get(&policy.name) {
             Some(there) if there == policy => Ok(()),
@@ -358,7 +362,7 @@ impl Realm {
             Some(_) if self.is_used(&policy.name) => {
                 Err(exists("key policy", &policy.name, "keys were issued under it"))
             }
-            Some(_) if known == KnownPolicy::Stays => Err(Refusal::PolicyThere { policy: policy.name.clone() }),
+            Some(_) if known == KnownPolicy::Stays => Err(RuleRefusal::PolicyThere { policy: policy.name.clone() }),
             _ => Ok(()),
         }
     }
@@ -370,9 +374,9 @@ impl Realm {
     }
 
     /// Checks a group that is to be made, or that is there and is said again.
-    pub(crate) fn check_group(&self, group: &KeyGroup) -> Result<(), Refusal> {
+    pub(crate) fn check_group(&self, group: &KeyGroup) -> Result<(), RuleRefusal> {
         if !self.policies.contains_key(&group.policy) {
-            return Err(Refusal::UnknownPolicy { policy: group.policy.clone() });
+            return Err(RuleRefusal::UnknownPolicy { policy: group.policy.clone() });
         }
         match self.groups.get(&group.name) {
             Some(there) if there != group => Err(exists("key group", &group.name, "a group keeps its policy")),
@@ -381,28 +385,28 @@ impl Realm {
     }
 
     /// Checks what is to be said of an agent.
-    pub(crate) fn check_agent(&self, agent: &Agent) -> Result<(), Refusal> {
+    pub(crate) fn check_agent(&self, agent: &Agent) -> Result<(), RuleRefusal> {
         for group in agent.groups.iter().chain([&agent.default_group]) {
             self.policy_of(group)?;
         }
         if !agent.may_use(&agent.default_group) {
-            return Err(Refusal::GroupNotAllowed { agent: agent.name.clone(), group: agent.default_group.clone() });
+            return Err(RuleRefusal::GroupNotAllowed { agent: agent.name.clone(), group: agent.default_group.clone() });
         }
         Ok(())
     }
 
     /// The policy of a group that the agent may use.
-    fn usable(&self, agent: &Agent, group: &Name) -> Result<&Policy, Refusal> {
+    fn usable(&self, agent: &Agent, group: &Name) -> Result<&Policy, RuleRefusal> {
         let policy = self.policy_of(group)?;
         if !agent.may_use(group) {
-            return Err(Refusal::GroupNotAllowed { agent: agent.name.clone(), group: group.clone() });
+            return Err(RuleRefusal::GroupNotAllowed { agent: agent.name.clone(), group: group.clone() });
         }
         Ok(policy)
     }
 }
 
-fn exists(what: &'static str, name: &Name, why: &'static str) -> Refusal {
-    Refusal::Exists { what, name: name.clone(), why }
+fn exists(what: &'static str, name: &Name, why: &'static str) -> RuleRefusal {
+    RuleRefusal::Exists { what, name: name.clone(), why }
 }
 
 #[cfg(test)]

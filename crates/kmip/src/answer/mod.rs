@@ -27,7 +27,7 @@ use crate::codec::Codec;
 use crate::enumeration::{BatchErrorContinuation, Operation, ResultReason, ResultStatus};
 use crate::fields::{Fields, Required};
 use crate::refusal::Refused;
-use crate::store::{Act, Change, ObjectStore};
+use crate::store::{AuditedAct, ObjectChange, ObjectStore};
 use crate::ttlv::{Item, Limits, Tag, Value, decode, encode, encoded_len};
 use crate::version::{VERSIONS, Version};
 use crate::view::View;
@@ -77,25 +77,25 @@ impl Permitted {
 }
 
 /// What was decided about a request.
-pub struct Decided {
+pub struct RequestDecision {
     /// The response, to be sent once the changes are committed.
     pub response: Zeroizing<Vec<u8>>,
     /// What must be committed, all or none, before the response is sent; on a conflict the request is decided again.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ObjectChange>,
     /// What may be committed too, each by itself: that a fresh key was read. The response does not rest on it.
-    pub notes: Vec<Change>,
+    pub notes: Vec<ObjectChange>,
     /// What the audit log has to say.
-    pub acts: Vec<Act>,
+    pub acts: Vec<AuditedAct>,
 }
 
 /// Decides a request.
 ///
 /// `now_s` is in seconds since 1970. There is always a response: bytes that are no KMIP message at all are answered
 /// with `Invalid Message`, after which a server closes the connection, as it cannot know where the next message begins.
-pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, now_s: i64) -> Decided {
+pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, now_s: i64) -> RequestDecision {
     let whole = |version: Version, refused: &Refused| {
         let refused = refused.clone().told_by(Codec::of(version));
-        Decided {
+        RequestDecision {
             response: encode(&response(version, now_s, vec![failed(None, None, &refused)])),
             changes: Vec::new(),
             notes: Vec::new(),
@@ -121,13 +121,13 @@ pub fn answer(request: &[u8], requester: &Requester, objects: &dyn ObjectStore, 
 /// Refuses a whole request, for a server that cannot do now what was decided, or does not let the requester in.
 ///
 /// The message is for whoever reads the client's log; it must hold nothing secret.
-pub fn refuse(request: &[u8], reason: ResultReason, message: &str, now_s: i64) -> Decided {
+pub fn refuse(request: &[u8], reason: ResultReason, message: &str, now_s: i64) -> RequestDecision {
     let refused = Refused::new(reason, message.to_owned());
     let request = decode(request, &Limits::default()).ok();
     let version = request.as_ref().map_or(Ok(UNKNOWN), version_of).unwrap_or_else(|(nearest, _)| nearest);
     let refused = refused.told_by(Codec::of(version));
     let asked = request.iter().flat_map(Item::items).filter(|item| item.tag == Tag::BATCH_ITEM).take(BATCH_COUNT_MAX);
-    let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
+    let (mut items, mut acts): (Vec<Item>, Vec<AuditedAct>) = (Vec::new(), Vec::new());
     for item in asked {
         let operation = item.number(Tag::OPERATION).ok().flatten();
         items.push(failed(operation, item.child(Tag::UNIQUE_BATCH_ITEM_ID), &refused));
@@ -138,11 +138,11 @@ pub fn refuse(request: &[u8], reason: ResultReason, message: &str, now_s: i64) -
         acts.push(refused_act(None, &refused));
     }
     let response = encode(&response(version, now_s, items));
-    Decided { response, changes: Vec::new(), notes: Vec::new(), acts }
+    RequestDecision { response, changes: Vec::new(), notes: Vec::new(), acts }
 }
 
-fn refused_act(operation: Option<u32>, refused: &Refused) -> Act {
-    Act { operation: operation.and_then(Operation::from_number), uids: Vec::new(), outcome: Err(refused.reason) }
+fn refused_act(operation: Option<u32>, refused: &Refused) -> AuditedAct {
+    AuditedAct { operation: operation.and_then(Operation::from_number), uids: Vec::new(), outcome: Err(refused.reason) }
 }
 
 /// The version that a request is in, or the one to refuse it in.
@@ -210,10 +210,10 @@ impl Header {
         requester: &Requester,
         objects: &dyn ObjectStore,
         now_s: i64,
-    ) -> Decided {
+    ) -> RequestDecision {
         let mut batch = Batch::new(View::new(objects, &requester.domain), version, now_s, operations);
         let start = batch.view.mark();
-        let (mut items, mut acts): (Vec<Item>, Vec<Act>) = (Vec::new(), Vec::new());
+        let (mut items, mut acts): (Vec<Item>, Vec<AuditedAct>) = (Vec::new(), Vec::new());
         let mut undo = None;
         let mut items_len = 0;
         for request in message.items().iter().filter(|item| item.tag == Tag::BATCH_ITEM) {
@@ -224,7 +224,7 @@ impl Header {
             let ready = room.and_then(|()| self.synchronous.clone());
             let result = ready.and_then(|()| carry_out(&mut batch, request, &requester.permitted));
             let result = result.map_err(|refused| refused.told_by(batch.codec));
-            acts.push(Act {
+            acts.push(AuditedAct {
                 operation: operation.and_then(Operation::from_number),
                 uids: std::mem::take(&mut batch.uids),
                 outcome: result.as_ref().map(|_| ()).map_err(|refused| refused.reason),
@@ -261,7 +261,7 @@ impl Header {
             acts.iter_mut().for_each(|act| act.outcome = Err(ResultReason::ResponseTooLarge));
             refuse_all(&mut response, &refused);
         }
-        Decided { response: encode(&response), changes, notes, acts }
+        RequestDecision { response: encode(&response), changes, notes, acts }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the OASIS cases do not ask: batches that fail, other people's objects, wrapped keys, limits, conflicts.
 
 use capstan_kmip::{
-    Change, Item, KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectIndex, ObjectStore, ObjectType,
-    Operation, Permitted, ResultReason, State, Stored, Tag, Term, Value, answer, decode, encode, refuse,
+    Item, KeyMaterial, ManagedObject, Material, MaterialUnavailable, ObjectChange, ObjectIndex, ObjectStore,
+    ObjectType, Operation, Permitted, ResultReason, State, Stored, Tag, Term, Value, answer, decode, encode, refuse,
 };
 
 use crate::client::{Client, NOW_S, Options, attribute, custom, name, of, payload, uid};
@@ -434,7 +434,7 @@ fn reading_changes_nothing_that_must_be_committed() {
     let request = client.request(Options::default(), vec![(Operation::Get, vec![uid(&created)])]);
     let decided = answer(&request, &client.requester, &client.objects, NOW_S);
     assert!(decided.changes.is_empty(), "a node that is cut off gives keys");
-    assert!(matches!(decided.notes.as_slice(), [Change::Replace { .. }]), "that it is no longer fresh");
+    assert!(matches!(decided.notes.as_slice(), [ObjectChange::Replace { .. }]), "that it is no longer fresh");
 }
 
 #[test]

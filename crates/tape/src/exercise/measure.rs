@@ -215,7 +215,7 @@ fn noise() -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
-    use crate::{CartridgeDrive, CartridgeSpec, Fault, Faulty, KeySlotKind};
+    use crate::{CartridgeDrive, CartridgeSpec, Fault, FaultyDrive, KeySlotKind};
 
     fn drive(folder: &std::path::Path) -> CartridgeDrive {
         let path = folder.join("A00001.tape");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_a_problem_and_no_panic() {
         let folder = tempfile::tempdir().unwrap();
-        let mut faulty = Faulty::new(drive(folder.path()), vec![Fault::ReadFails { lbn: 20 }]);
+        let mut faulty = FaultyDrive::new(drive(folder.path()), vec![Fault::ReadFails { lbn: 20 }]);
         let found = all(&mut faulty, 24 << 20, &mut |_| {});
         assert_eq!(found.problems.len(), 1, "{found:?}");
         assert!(found.problems[0].contains("block 20"), "{found:?}");

@@ -30,7 +30,7 @@ use capstan_tape::scsi::access_order::Segment;
 use capstan_tape::scsi::command::Command;
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{CartridgeDrive, Drive, DriveError, Faulty, Flush, KeySlotKind, Medium, Paced, WallClock};
+use capstan_tape::{CartridgeDrive, Drive, DriveError, FaultyDrive, Flush, KeySlotKind, Medium, Paced, RealPace};
 
 use self::agent::AgentKey;
 use self::failure::sense_of;
@@ -86,7 +86,7 @@ struct StatusSnapshot {
 
 /// The drive and the cartridge in it.
 struct MediumSlot {
-    drive: Faulty<Box<dyn Drive>>,
+    drive: FaultyDrive<Box<dyn Drive>>,
     volser: Volser,
     memory: CartridgeMemory,
     /// Why it could not be threaded.
@@ -325,7 +325,7 @@ impl TapeUnit {
 impl MediumSlot {
     fn new(unit: &DriveConfig, current: &Current, path: &Path, volser: &Volser) -> Self {
         let drive = Interruptible::new(unit.drive_for(path), current.clone());
-        let drive = Faulty::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
+        let drive = FaultyDrive::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
         Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }
@@ -339,7 +339,7 @@ impl DriveConfig {
         let drive = CartridgeDrive::new(self.identity.serial.clone(), path, kind);
         match self.pace {
             Pace::Disk => Box::new(drive),
-            Pace::Model => Box::new(Paced::new(drive, self.model.clone(), WallClock::start())),
+            Pace::Model => Box::new(Paced::new(drive, self.model.clone(), RealPace::start())),
         }
     }
 }

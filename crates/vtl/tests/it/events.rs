@@ -11,7 +11,7 @@ use capstan_tape::scsi::command::Length;
 use capstan_vtl::iscsi::{ChapCredentials, ChapSecret, Initiator, InitiatorConfig};
 use capstan_vtl::{
     CommandClass, ControlReply, ControlRequest, DeviceFault, FaultOrder, FaultyUnit, KeyAgent, LAYOUT_FILE,
-    ProviderAgent, Service, TargetEvent, TargetEvents, VolumeKeyState, ask,
+    LibraryService, ProviderAgent, TargetEvent, TargetEvents, VolumeKeyState, ask,
 };
 use zeroize::Zeroizing;
 
@@ -43,7 +43,7 @@ impl Log {
 
 struct Bench {
     folder: tempfile::TempDir,
-    service: Service,
+    service: LibraryService,
     log: Arc<Log>,
 }
 
@@ -72,7 +72,7 @@ impl Bench {
             into.events.lock().unwrap().push(event);
             into.more.notify_all();
         });
-        let service = Service::start(folder.path(), Some(&agent), None, listener).unwrap();
+        let service = LibraryService::start(folder.path(), Some(&agent), None, listener).unwrap();
         Self { folder, service, log }
     }
 

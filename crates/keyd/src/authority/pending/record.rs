@@ -12,7 +12,7 @@ use capstan_format::{Cursor, FormatError};
 
 use super::super::bytes::{name, put_name, version};
 use super::super::{Act, Arguments};
-use super::{DECISIONS_MAX, Decision, End, Pending, PendingId, RequestDigest, Verdict};
+use super::{DECISIONS_MAX, Decision, End, Pending, PendingId, RequestDigest, Vote};
 
 const WHAT: &str = "pending request";
 const VERSION: u8 = 1;
@@ -44,9 +44,9 @@ impl Pending {
         bytes.push(self.decisions.len() as u8);
         for decision in &self.decisions {
             put_name(&mut bytes, &decision.who);
-            bytes.push(match decision.verdict {
-                Verdict::Approved => 1,
-                Verdict::Rejected => 2,
+            bytes.push(match decision.vote {
+                Vote::Approved => 1,
+                Vote::Rejected => 2,
             });
             bytes.extend_from_slice(&decision.at_ns.to_le_bytes());
             bytes.extend_from_slice(&decision.digest.0);
@@ -85,12 +85,12 @@ impl Pending {
             if decisions.iter().any(|decision| decision.who == who) || decisions.len() == DECISIONS_MAX {
                 return Err(fields.field("decision", &"one person's twice, or too many"));
             }
-            let verdict = match fields.u8()? {
-                1 => Verdict::Approved,
-                2 => Verdict::Rejected,
+            let vote = match fields.u8()? {
+                1 => Vote::Approved,
+                2 => Vote::Rejected,
                 other => return Err(fields.field("verdict", &other)),
             };
-            decisions.push(Decision { who, verdict, at_ns: fields.i64()?, digest: RequestDigest(fields.array()?) });
+            decisions.push(Decision { who, vote, at_ns: fields.i64()?, digest: RequestDigest(fields.array()?) });
         }
         let end = match fields.u8()? {
             0 => None,

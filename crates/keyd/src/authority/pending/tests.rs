@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use proptest::prelude::*;
 
 use super::super::bytes::check_hostile;
-use super::super::{Denied, Roles, Standing};
+use super::super::{Denied, Roles, UserStatus};
 use super::*;
 
 const ID: PendingId = PendingId([7; 16]);
@@ -106,7 +106,7 @@ fn who_is_thrown_out_takes_their_word_along() {
     let pending = approved(&asked(), &["m1", "m2"]);
     for gone in ["m1", "anna"] {
         let mut fewer = users();
-        fewer.put(User { standing: Standing::Disabled, ..fewer.get(&name(gone)).unwrap().clone() });
+        fewer.put(User { standing: UserStatus::Disabled, ..fewer.get(&name(gone)).unwrap().clone() });
         let bo = fewer.get(&name("bo")).unwrap().clone();
         assert!(pending.execute(&fewer, &bo, Act::AddKma, &arguments(), NOW_NS).is_err(), "{gone}");
         fewer.put(User { roles: Roles::default(), ..users().get(&name(gone)).unwrap().clone() });
@@ -282,7 +282,7 @@ proptest! {
                 }
                 Step::Wait { seconds } => now_ns += seconds * 1_000_000_000,
                 Step::Throw { who: at } => {
-                    let thrown = User { standing: Standing::Disabled, ..who(&all, at) };
+                    let thrown = User { standing: UserStatus::Disabled, ..who(&all, at) };
                     all.put(thrown);
                 }
             }

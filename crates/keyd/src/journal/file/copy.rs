@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use capstan_keys::{Name, Secret};
 
 use super::super::medium::Disk;
-use super::super::{JournalError, Recorded};
+use super::super::{JournalError, PlacedEntry};
 use super::{ChainFile, Start, TRIM_LEN};
 
 /// A copy of another node's journal.
@@ -36,7 +36,7 @@ impl JournalCopy {
     }
 
     /// What the peer has not reconciled, as far as is known here.
-    pub fn pending(&self) -> impl Iterator<Item = &Recorded> {
+    pub fn pending(&self) -> impl Iterator<Item = &PlacedEntry> {
         self.0.chain.pending.iter()
     }
 

@@ -24,7 +24,7 @@ fn entry(number: u64, sealed_len: usize) -> JournalEntry {
     JournalEntry { kind: 1, path: format!("key/{number:032x}"), sealed: vec![number as u8; sealed_len] }
 }
 
-fn paths<'a>(pending: impl Iterator<Item = &'a Recorded>) -> Vec<String> {
+fn paths<'a>(pending: impl Iterator<Item = &'a PlacedEntry>) -> Vec<String> {
     pending.map(|recorded| recorded.entry.path.clone()).collect()
 }
 

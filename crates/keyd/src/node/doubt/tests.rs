@@ -18,13 +18,13 @@ use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::super::{Node, NodeError, NodeSettings, SealedJournal, Standing};
+use super::super::{MajorityContact, Node, NodeError, NodeSettings, SealedJournal};
 use crate::desk::{Answer, Asked, Decided, Operation, decide};
 use crate::family::{Ending, FAMILIES, Family};
 use crate::journal::Journal;
 use crate::ledger::{Change, Changes, Entry, Ledger, Outcome, SimulatedLedger, Watched};
 use crate::path::Path;
-use crate::record::{GroupRecord, IssuedRecord, KmaRecord, Origin, PoolKey, encode_held};
+use crate::record::{GroupRecord, IssuedRecord, KeyOrigin, KmaRecord, PoolKey, encode_held};
 use crate::root::ClusterKeys;
 use crate::state::{Half, Mark};
 
@@ -94,7 +94,7 @@ impl House {
         ];
         self.follow();
         self.node.backed_up(i64::MAX);
-        self.until(|node| node.standing() == Standing::Current).await;
+        self.until(|node| node.standing() == MajorityContact::Current).await;
         self.node.change(|_| Ok::<_, NodeError>(Decided::records(puts.clone(), Vec::new()))).await.unwrap();
         while self.node.tend().await.unwrap().more {}
     }
@@ -157,7 +157,7 @@ fn key_record() -> Vec<u8> {
         imported_ns: None,
     };
     let issued = IssuedKey { tag, group: Name::default(), issued_for: KeyUse::Begin, issued_ns: 2, dropped_ns: None };
-    let origin = Origin { request: [0; 16], agent: Name::default(), kma: Name::default() };
+    let origin = KeyOrigin { request: [0; 16], agent: Name::default(), kma: Name::default() };
     IssuedRecord { stored: StoredKey { record, wrapped: Some([5; 40]) }, issued, origin }.encode()
 }
 
@@ -347,7 +347,7 @@ async fn an_append_cut_off_says_that_the_volume_was_not_ended() {
     assert!(house.node.ask(append, &name("host"), [3; 16]).await.unwrap().is_alone());
     assert!(house.node.journal_pending().await.unwrap() > 0);
     house.deaf.store(false, SeqCst);
-    house.until(|node| node.standing() == Standing::Current).await;
+    house.until(|node| node.standing() == MajorityContact::Current).await;
     house.node.reconcile().await.unwrap();
     house.node.view(|view| {
         let issued = &view.ledger().key(&first).unwrap().issued;
@@ -381,7 +381,7 @@ async fn the_cartridge_that_was_told_cut_off_is_said_to_the_ledger() {
     }
     assert_eq!(house.node.journal_pending().await.unwrap(), 2);
     house.deaf.store(false, SeqCst);
-    house.until(|node| node.standing() == Standing::Current).await;
+    house.until(|node| node.standing() == MajorityContact::Current).await;
     house.node.reconcile().await.unwrap();
     assert_eq!(seen(&house), [(Some(one), SeenAs::Own), (Some(two), SeenAs::Another)]);
 

@@ -10,7 +10,7 @@ use capstan_service::problem::Refusal;
 use crate::authority::Act;
 use crate::desk::Decided;
 use crate::destruction::{
-    Certificate, Declared, Destroyed, KeptBackup, LeftDisk, Missing, Reached, Whereabouts, certify,
+    Certificate, CopyLocations, Declared, Destroyed, KeptBackup, LeftDisk, Missing, Reached, certify,
 };
 use crate::node::NodeError;
 use crate::path::Path;
@@ -60,7 +60,7 @@ pub(super) async fn certificate(person: Person, InPath(tag): InPath<String>) -> 
 }
 
 /// What is known of a destroyed key and its copies.
-fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whereabouts), Refusal> {
+fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, CopyLocations), Refusal> {
     let record = view.ledger().key(tag).ok_or_else(|| Refusal::not_found(format!("There is no key {tag}.")))?;
     let known = &record.stored.record;
     let (Some(destroyed_ns), None) = (known.destroyed_ns, &record.stored.wrapped) else {
@@ -122,7 +122,7 @@ fn looked_up(view: View<'_>, tag: &KeyTag, epoch: u32) -> Result<(Destroyed, Whe
     let (journals, journal_copies) = (journals_wiped(view), copies_wiped(view));
     let (kmas, removed, backups) = (kmas.collect(), left, kept);
     let known =
-        Whereabouts { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0, declared };
+        CopyLocations { kmas, journals, journal_copies, removed, backups, exports, copies, forgotten: 0, declared };
     Ok((key, known))
 }
 

@@ -40,7 +40,7 @@ use crate::ledger::{Entry, Expected, Ledger, LedgerError, Outcome, Snapshot, Tra
 use crate::path::Path;
 use crate::replica::{Replica, ReplicaError};
 use crate::root::{ClusterKeys, Existing};
-use crate::seal::{Content, SealError};
+use crate::seal::{SealError, SealedContent};
 use crate::service::directory::{DirectoryError, KmaSettings, StateDirectory};
 use crate::service::found::{FoundingError, RootChoice, enrolment_of, first_node};
 use crate::service::registrar::{CertificateRecord, authority_path, revoked_path};
@@ -61,7 +61,7 @@ pub enum Source {
 }
 
 /// What a cluster is restored with.
-pub struct Restoring {
+pub struct RestoreInputs {
     /// The node that begins it anew.
     pub kma: KmaSettings,
     /// What opens the root key from now on.
@@ -178,9 +178,9 @@ pub async fn restore(
     directory: &StateDirectory,
     ledger: &dyn Ledger,
     core: &OpenCore,
-    restoring: Restoring,
+    restoring: RestoreInputs,
 ) -> Result<Restored, RestoreError> {
-    let Restoring { mut kma, root, source, knowledge, enrol, now_ns } = restoring;
+    let RestoreInputs { mut kma, root, source, knowledge, enrol, now_ns } = restoring;
     let found = ledger.read("").await?;
     if let Some(first) = found.entries.first() {
         let (records, first, cluster) = (found.entries.len(), first.path.clone(), kma.cluster.to_string());
@@ -294,7 +294,7 @@ fn replant(
     let mut replanted = Replanted::default();
     for Entry { path, sealed, .. } in &snapshot.entries {
         let opened = keys.sealer().open(path, sealed)?;
-        if opened.content == Content::Tombstone {
+        if opened.content == SealedContent::Tombstone {
             // Nothing of this epoch can be put back in the next.
             continue;
         }

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use capstan_format::KeyTag;
-use capstan_kmip::{Act, Decided, Operation, ResultReason};
+use capstan_kmip::{AuditedAct, Operation, RequestDecision, ResultReason};
 use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::problem::Refusal;
 use futures_util::future::try_join_all;
 
-use crate::node::Standing;
+use crate::node::MajorityContact;
 use crate::service::{Service, who};
 
 const KMIP: AuditAction = AuditAction::named("kmip");
@@ -20,8 +20,8 @@ impl Service {
         &self,
         peer: &Peer,
         from: SocketAddr,
-        decided: &Decided,
-        standing: Standing,
+        decided: &RequestDecision,
+        standing: MajorityContact,
     ) -> Result<(), Refusal> {
         for act in &decided.acts {
             let result = act.outcome.map_or_else(ResultReason::name, |()| "Success");
@@ -33,7 +33,7 @@ impl Service {
             if changes_nothing {
                 noted = noted.reading();
             }
-            if standing != Standing::Current {
+            if standing != MajorityContact::Current {
                 noted = noted.with("cut-off", "yes");
             }
             self.note(noted)
@@ -42,7 +42,7 @@ impl Service {
     }
 }
 
-fn entry(act: &Act, noted: AuditEntry) -> AuditEntry {
+fn entry(act: &AuditedAct, noted: AuditEntry) -> AuditEntry {
     let mut noted = noted.with("operation", act.operation.map_or("unknown", |operation| operation.name()));
     // A Unique Identifier of ours is 16 random bytes in hexadecimal, as a key's tag is; what a client made up is not
     // noted.

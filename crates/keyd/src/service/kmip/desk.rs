@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_keys::api::PeerKind;
 use capstan_keys::{KeyError, Name};
-use capstan_kmip::{Change, Decided, Permitted, Requester, ResultReason, answer, refuse};
+use capstan_kmip::{ObjectChange, Permitted, RequestDecision, Requester, ResultReason, answer, refuse};
 use capstan_service::identity::{Gate, Peer};
 use capstan_service::problem::Refusal;
 use thiserror::Error;
@@ -13,10 +13,10 @@ use zeroize::Zeroizing;
 
 use super::Then;
 use super::quota::{Allowance, Exceeded, Kind, Wanted};
-use crate::desk::Decided as Records;
+use crate::desk::Decided;
 use crate::kmip::{Attempt, ClientRecord, ObjectError};
 use crate::ledger::{PATH_LEN_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_RECORDS_MAX};
-use crate::node::{Node, NodeError, Standing};
+use crate::node::{MajorityContact, Node, NodeError};
 use crate::path::Path;
 use crate::seal::OVERHEAD_LEN;
 use crate::service::Service;
@@ -28,7 +28,7 @@ pub(super) struct Said {
     pub(super) response: Zeroizing<Vec<u8>>,
     pub(super) then: Then,
     /// Changes that the answer does not rest on.
-    pub(super) notes: Vec<Change>,
+    pub(super) notes: Vec<ObjectChange>,
 }
 
 /// Why nothing was done.
@@ -67,10 +67,10 @@ impl Service {
         let refused = |reason, why: &str| refuse(request, reason, why, now_s);
         let (mut decided, standing, mut then) = if let Err(turned_away) = gate.admits(peer) {
             let decided = refused(ResultReason::AuthenticationNotSuccessful, &turned_away.to_string());
-            (decided, Standing::Current, Then::HangUp)
+            (decided, MajorityContact::Current, Then::HangUp)
         } else if peer.id.kind != PeerKind::KmipClient {
             let why = format!("{} is no KMIP client: enrol one (`keyd kmip-clients add`)", peer.id);
-            (refused(ResultReason::AuthenticationNotSuccessful, &why), Standing::Current, Then::HangUp)
+            (refused(ResultReason::AuthenticationNotSuccessful, &why), MajorityContact::Current, Then::HangUp)
         } else {
             match self.node() {
                 Ok(node) => {
@@ -82,7 +82,7 @@ impl Service {
                     (decided, standing, Then::GoOn)
                 }
                 Err(Refusal(problem)) => {
-                    (refused(ResultReason::GeneralFailure, &problem.detail), Standing::Current, Then::GoOn)
+                    (refused(ResultReason::GeneralFailure, &problem.detail), MajorityContact::Current, Then::GoOn)
                 }
             }
         };
@@ -91,7 +91,7 @@ impl Service {
             decided = refused(ResultReason::GeneralFailure, why);
             then = Then::HangUp;
         }
-        let Decided { response, notes, .. } = decided;
+        let RequestDecision { response, notes, .. } = decided;
         Said { response, then, notes }
     }
 
@@ -106,7 +106,7 @@ impl Service {
 
     /// Commits what the answers did not rest on, as far as that is easy: each by itself, once, in touch with the
     /// majority.
-    pub(super) async fn commit_notes(&self, client: &Name, notes: Vec<Change>) {
+    pub(super) async fn commit_notes(&self, client: &Name, notes: Vec<ObjectChange>) {
         let Some(node) = self.open_node() else { return };
         for note in notes {
             let written = (note.object().encode().len() + 2 * PATH_LEN_MAX) as u64;
@@ -115,15 +115,15 @@ impl Service {
             if allowance.room.level() >= Level::Reserved || allowance.take(client, wanted).is_err() {
                 return;
             }
-            let Change::Replace { expected, .. } = note else { continue };
+            let ObjectChange::Replace { expected, .. } = note else { continue };
             let path = Path::Kmip(note.object().uid.clone());
             let noted = node.change(|view| {
                 if view.ledger().mark(&path).revision != expected {
-                    return Ok(Records::records(Vec::new(), Vec::new()));
+                    return Ok(Decided::records(Vec::new(), Vec::new()));
                 }
                 let puts =
                     view.ledger().kmip().records(std::slice::from_ref(&note), Attempt::random()?, node.keys())?;
-                Ok::<_, Stopped>(Records::records(puts, Vec::new()))
+                Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
             });
             if let Err(error) = noted.await {
                 tracing::debug!(%error, "that a key was read is not with the ledger");
@@ -138,7 +138,7 @@ async fn decide(
     node: &Arc<Node>,
     client: &Name,
     request: &[u8],
-) -> Result<(Decided, Standing), Stopped> {
+) -> Result<(RequestDecision, MajorityContact), Stopped> {
     let look = |view: View<'_>| {
         let requester = requester(view, client)?;
         Ok::<_, Stopped>(answer(
@@ -150,10 +150,10 @@ async fn decide(
     };
     // Every attempt, not the last alone: the answer of an earlier one may be the one that was lost, and be heard of
     // late.
-    let mut tried: Vec<(Decided, Attempt)> = Vec::new();
+    let mut tried: Vec<(RequestDecision, Attempt)> = Vec::new();
     let mut taken = false;
     let changed = node.change(|view| {
-        let nothing = || Records::records(Vec::new(), Vec::new());
+        let nothing = || Decided::records(Vec::new(), Vec::new());
         let objects = view.ledger().kmip();
         if let Some(done) = tried.iter().position(|(decided, attempt)| objects.has(*attempt, &decided.changes)) {
             // It was committed, and its answer was lost.
@@ -165,7 +165,7 @@ async fn decide(
         {
             // It may have been committed and not have come to this node's copy yet. The very same once more is a
             // conflict then, and harms nothing; decided anew it would be done twice.
-            return Ok(Records::records(objects.records(&decided.changes, *attempt, node.keys())?, Vec::new()));
+            return Ok(Decided::records(objects.records(&decided.changes, *attempt, node.keys())?, Vec::new()));
         }
         let (decided, attempt) = (look(view)?, Attempt::random()?);
         let puts = objects.records(&decided.changes, attempt, node.keys())?;
@@ -180,10 +180,10 @@ async fn decide(
             allowance.take(client, wanted)?;
         }
         tried.push((decided, attempt));
-        Ok::<_, Stopped>(Records::records(puts, Vec::new()))
+        Ok::<_, Stopped>(Decided::records(puts, Vec::new()))
     });
     match (changed.await, tried.pop()) {
-        (Ok(()), Some((decided, _))) => Ok((decided, Standing::Current)),
+        (Ok(()), Some((decided, _))) => Ok((decided, MajorityContact::Current)),
         (Err(Stopped::Node(error @ NodeError::NeedsMajority { .. })), None) => {
             let group = node.view(|view| of_client(view, client))?.group;
             let decided = node.view(look)?;
@@ -198,12 +198,12 @@ async fn decide(
 }
 
 /// What a decision would take.
-fn wanted(view: View<'_>, decided: &Decided, puts: &[(Path, Vec<u8>)]) -> Wanted {
+fn wanted(view: View<'_>, decided: &RequestDecision, puts: &[(Path, Vec<u8>)]) -> Wanted {
     let objects = view.ledger().kmip();
     let len = |len: usize| i64::try_from(len).unwrap_or(i64::MAX);
     let mut wanted = Wanted { objects: 0, grows: 0, written: 0, kind: Kind::of(&decided.changes, &decided.acts) };
     for (change, (_, record)) in decided.changes.iter().zip(puts) {
-        wanted.objects += u64::from(matches!(change, Change::Insert { .. }));
+        wanted.objects += u64::from(matches!(change, ObjectChange::Insert { .. }));
         wanted.grows += len(record.len()) - len(objects.record_len(&change.object().uid));
         wanted.written += (record.len() + OVERHEAD_LEN + 2 * PATH_LEN_MAX) as u64;
     }
@@ -211,10 +211,10 @@ fn wanted(view: View<'_>, decided: &Decided, puts: &[(Path, Vec<u8>)]) -> Wanted
 }
 
 /// Whether a change that was tried fits what this node knows: nobody else has changed the object since.
-fn may_be_under_way(view: View<'_>, change: &Change) -> bool {
+fn may_be_under_way(view: View<'_>, change: &ObjectChange) -> bool {
     let expected = match change {
-        Change::Insert { .. } => 0,
-        Change::Replace { expected, .. } | Change::Destroy { expected, .. } => *expected,
+        ObjectChange::Insert { .. } => 0,
+        ObjectChange::Replace { expected, .. } | ObjectChange::Destroy { expected, .. } => *expected,
     };
     view.ledger().mark(&Path::Kmip(change.object().uid.clone())).revision == expected
 }

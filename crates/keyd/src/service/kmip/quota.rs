@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use capstan_keys::Name;
-use capstan_kmip::{Act, Change, Operation};
+use capstan_kmip::{AuditedAct, ObjectChange, Operation};
 use thiserror::Error;
 
 use crate::kmip::Usage;
@@ -96,9 +96,9 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Of what was decided. What was refused is not among its changes.
-    pub(super) fn of(changes: &[Change], acts: &[Act]) -> Self {
-        let is_done = |act: &&Act| act.outcome.is_ok();
-        let gives_back = |act: &Act| {
+    pub(super) fn of(changes: &[ObjectChange], acts: &[AuditedAct]) -> Self {
+        let is_done = |act: &&AuditedAct| act.outcome.is_ok();
+        let gives_back = |act: &AuditedAct| {
             matches!(
                 act.operation,
                 Some(
@@ -113,7 +113,7 @@ impl Kind {
                 )
             )
         };
-        if changes.iter().all(|change| matches!(change, Change::Destroy { .. })) {
+        if changes.iter().all(|change| matches!(change, ObjectChange::Destroy { .. })) {
             Self::Destroys
         } else if acts.iter().filter(is_done).all(gives_back) {
             Self::Revokes

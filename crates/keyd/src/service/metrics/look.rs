@@ -16,7 +16,7 @@ use super::super::backups::{backups, core_backups, newest_kept};
 use super::super::proof::own_proof;
 use super::super::registrar::CertificateRecord;
 use super::{Gauges, InState, OfKind, OfKma, seconds};
-use crate::authority::{Standing, User};
+use crate::authority::{User, UserStatus};
 use crate::node::{self, Node};
 use crate::replica::Freshness;
 use crate::state::View;
@@ -52,7 +52,7 @@ impl Service {
         let node = self.open_node();
         gauges.unlocked.set(i64::from(node.is_some()));
         if let Some(node) = node {
-            gauges.in_touch.set(i64::from(node.standing() == node::Standing::Current));
+            gauges.in_touch.set(i64::from(node.standing() == node::MajorityContact::Current));
             gauges.heard.set(node.progress().borrow().last_heard.since_ns() as f64 / 1e9);
         }
         self.look_at_room();
@@ -121,7 +121,7 @@ impl Gauges {
     fn look_at_certificates(&self, view: View<'_>, now_ns: i64) {
         let enabled = |name: &Name| {
             let user = view.ledger().other(&format!("user/{name}")).and_then(|bytes| User::decode(bytes).ok());
-            user.is_some_and(|user| user.standing == Standing::Enabled)
+            user.is_some_and(|user| user.standing == UserStatus::Enabled)
         };
         let mut last: BTreeMap<PeerId, i64> = BTreeMap::new();
         for (path, bytes) in view.ledger().others("certificate/") {

@@ -11,7 +11,7 @@ use capstan_service::problem::Refusal;
 use super::super::Service;
 use super::queue::removable;
 use crate::desk::Decided;
-use crate::node::{DoubtKind, Node, Standing};
+use crate::node::{DoubtKind, MajorityContact, Node};
 use crate::path::Path;
 
 const ANCHOR_EVERY: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ impl AnchorKeeper {
     /// Sets an anchor, where something was noted since the last one.
     pub(in super::super) async fn check<'a>(&mut self, service: &'a Service) -> NextCheck<'a> {
         let pause = match service.open_node() {
-            Some(node) if node.standing() == Standing::Current => match self.keep(service, &node).await {
+            Some(node) if node.standing() == MajorityContact::Current => match self.keep(service, &node).await {
                 Ok(()) => ANCHOR_EVERY,
                 Err(Refusal(problem)) => {
                     tracing::warn!(%problem, "the audit log has no new anchor");

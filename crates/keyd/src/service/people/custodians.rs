@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::service::CoreBackupRecord;
-    use crate::state::{Mark, State};
+    use crate::state::{LedgerState, Mark};
 
     #[test]
     fn a_core_security_backup_is_no_easier_way_to_the_keys() {
@@ -199,7 +199,7 @@ mod tests {
             sha256: request.map_or("old".to_owned(), |id| id.to_string()),
             request: request.map(|id| id.to_string()),
         };
-        let mut state = State::default();
+        let mut state = LedgerState::default();
         for (revision, record) in (1..).zip([record(None), record(Some(PendingId([7; 16])))]) {
             let path = core_path(&record.sha256).to_string();
             state.put(&path, Mark { revision, change: 1 }, &serde_json::to_vec(&record).unwrap()).unwrap();

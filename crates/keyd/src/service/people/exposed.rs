@@ -21,8 +21,8 @@ use super::material::state_of;
 use super::{Person, broken};
 use crate::authority::Act;
 use crate::desk::recovered;
-use crate::exposure::{Exported, Handed, Lack, RekeyPlan, Suspect, Unread, View as Known, exports_of, exposure};
-use crate::node::{Node, Standing};
+use crate::exposure::{Exported, ExposureFacts, Handed, Lack, RekeyPlan, Suspect, Unread, exports_of, exposure};
+use crate::node::{MajorityContact, Node};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
@@ -107,14 +107,14 @@ async fn logs_that_matter(person: &Person, suspect: &Suspect, since: Option<Time
     if unnamed > 0 {
         logs.unread.push(Unread { kma: service.name().clone(), lack: Lack::Unnamed { keys: unnamed } });
     }
-    if node.standing() != Standing::Current {
+    if node.standing() != MajorityContact::Current {
         logs.unread.push(Unread { kma: service.name().clone(), lack: Lack::CutOff });
     }
     logs
 }
 
 /// All that is known of keys, volumes and exports, looked at a slice at a time: a million keys keep nobody waiting.
-fn known(node: &Node, mut handed: Vec<Handed>, suspect: &Suspect) -> Known {
+fn known(node: &Node, mut handed: Vec<Handed>, suspect: &Suspect) -> ExposureFacts {
     let all = node.view(Exports::all);
     let matters = |id: &str, tag: &KeyTag| match suspect {
         Suspect::Key(suspected) => suspected == tag,
@@ -150,7 +150,7 @@ fn known(node: &Node, mut handed: Vec<Handed>, suspect: &Suspect) -> Known {
     });
     let mut units = Vec::new();
     node.walk_units(|_, unit| unit.clone(), |slice| units.extend(slice));
-    Known { units, keys, handed, removed_kmas: BTreeMap::new(), exports }
+    ExposureFacts { units, keys, handed, removed_kmas: BTreeMap::new(), exports }
 }
 
 /// Whether there ever was an agent of that name.

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::api::{ConfirmKey, KeyListed, NamedKey, Outcome, Page, RecoveredKey};
+use capstan_keys::api::{ConfirmKey, KeyListed, NamedKey, Page, RecoveredKey, RequestOutcome};
 use capstan_keys::{KeyState, KeyUse, Name};
 use capstan_service::problem::{Input, Refusal};
 use capstan_service::roles::ActPermission;
@@ -74,7 +74,7 @@ async fn show(person: Person, Of(tag): Of<KeyTag>) -> Result<Json<KeyListed>, Re
     person.looks(Act::ListKeys, look).await
 }
 
-async fn compromise(person: Person, Input(NamedKey { key }): Input<NamedKey>) -> Result<Json<Outcome>, Refusal> {
+async fn compromise(person: Person, Input(NamedKey { key }): Input<NamedKey>) -> Result<Json<RequestOutcome>, Refusal> {
     person.permitted(Act::CompromiseKeys).await?;
     person.node.view(|view| view.key(&key).map(drop).ok_or_else(|| missing(view, &key)))?;
     let noted = person.entry(Act::CompromiseKeys).of("key", key);
@@ -85,7 +85,7 @@ async fn compromise(person: Person, Input(NamedKey { key }): Input<NamedKey>) ->
 async fn confirm(
     person: Person,
     Input(ConfirmKey { key: tag, volume, group }): Input<ConfirmKey>,
-) -> Result<Json<Outcome>, Refusal> {
+) -> Result<Json<RequestOutcome>, Refusal> {
     person.permitted(Act::ConfirmKeys).await?;
     let on_record = person.node.view(|view| match view.key(&tag) {
         Some(known) => Ok(Some(known.volser().clone())),
@@ -113,7 +113,10 @@ async fn recovered_keys(
 }
 
 /// A key that reads no more an operator destroys; one that still does, the quorum.
-async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) -> Result<Json<Outcome>, Refusal> {
+async fn destroy(
+    person: Person,
+    Input(NamedKey { key: tag }): Input<NamedKey>,
+) -> Result<Json<RequestOutcome>, Refusal> {
     let act = match person.node.view(|view| reads_still(view, &tag, person.node.now_ns()))? {
         // Who may ask the quorum as well as do it: the quorum counts only where it has to.
         ReadsStill::No if may(&person.user, Act::DestroyExpiredKeys).is_ok() => Act::DestroyExpiredKeys,
@@ -123,7 +126,7 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
         ActPermission::ByQuorum => {
             let told = person.node.view(|view| view.key(&tag).map(|key| told(view, key, person.node.now_ns())));
             let proposal = Proposal::DestroyKey { tag, told };
-            queue::request(&person, proposal, None).await.map(|asked| Json(Outcome::Waits(asked)))
+            queue::request(&person, proposal, None).await.map(|asked| Json(RequestOutcome::Waits(asked)))
         }
         ActPermission::AtOnce => {
             let destroying = person.change(|view| {
@@ -135,7 +138,7 @@ async fn destroy(person: Person, Input(NamedKey { key: tag }): Input<NamedKey>) 
             });
             person.does(person.entry(act).of("key", tag), destroying).await?;
             person.service.anchor_soon();
-            Ok(Json(Outcome::Done))
+            Ok(Json(RequestOutcome::Done))
         }
     }
 }

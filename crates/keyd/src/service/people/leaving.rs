@@ -69,7 +69,7 @@ pub(super) fn check(view: View<'_>, what: &ExportWhat) -> Result<(), Refusal> {
             let may_leave = |key: &IssuedRecord| match is_unconfirmed(&key.issued.group) {
                 true => {
                     let tag = key.stored.record.tag;
-                    Err(capstan_keys::Refusal::Unconfirmed { volser: volser.clone(), tag })
+                    Err(capstan_keys::RuleRefusal::Unconfirmed { volser: volser.clone(), tag })
                 }
                 false => realm.check_export(&key.stored.record),
             };
@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
     use crate::path::Path;
-    use crate::record::Origin;
-    use crate::state::{Mark, State};
+    use crate::record::KeyOrigin;
+    use crate::state::{LedgerState, Mark};
 
     /// Three volumes that were begun often, and one on which more was written than is looked at while the state is held
     /// once.
@@ -260,7 +260,7 @@ mod tests {
         Volser::new(&format!("V{number}")).unwrap()
     }
 
-    fn put(state: &mut State, tag: KeyTag, volser: Volser, issued_ns: i64, key_state: KeyState) {
+    fn put(state: &mut LedgerState, tag: KeyTag, volser: Volser, issued_ns: i64, key_state: KeyState) {
         let destroyed_ns = (key_state == KeyState::Destroyed).then_some(9);
         let record = KeyRecord {
             tag,
@@ -275,14 +275,14 @@ mod tests {
         };
         let wrapped = destroyed_ns.is_none().then_some([1; 40]);
         let issued = IssuedKey { tag, group: Name::default(), issued_for: KeyUse::Begin, issued_ns, dropped_ns: None };
-        let origin = Origin { request: [0; 16], agent: Name::default(), kma: Name::default() };
+        let origin = KeyOrigin { request: [0; 16], agent: Name::default(), kma: Name::default() };
         let record = IssuedRecord { stored: StoredKey { record, wrapped }, issued, origin };
         state.put(&Path::Key(tag).to_string(), Mark { revision: 1, change: 1 }, &record.encode()).unwrap();
     }
 
     /// Keys by volume as they were issued, which is not the order of their tags.
-    fn state() -> (State, Vec<KeyTag>) {
-        let (mut state, mut order) = (State::default(), Vec::new());
+    fn state() -> (LedgerState, Vec<KeyTag>) {
+        let (mut state, mut order) = (LedgerState::default(), Vec::new());
         for (number, count) in KEYS_OF.into_iter().enumerate() {
             for at in 0..count {
                 let tag = KeyTag([[number as u8; 8], ((count - at) as u64).to_be_bytes()].concat().try_into().unwrap());
@@ -295,7 +295,7 @@ mod tests {
         (state, order)
     }
 
-    fn all(state: &State, what: &ExportWhat, keys_max: usize) -> Vec<KeyTag> {
+    fn all(state: &LedgerState, what: &ExportWhat, keys_max: usize) -> Vec<KeyTag> {
         let (mut keys, mut last) = (Vec::new(), None);
         loop {
             let seen = slice(View::of(state), what, last.as_ref(), 999, keys_max);

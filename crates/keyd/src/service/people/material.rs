@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::Query;
 use capstan_format::{Algorithm, Volser};
-use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Outcome, Page, PolicySaid, UnitListed};
+use capstan_keys::api::{ExtendUnit, GroupSaid, KeyOfVolume, Leave, Page, PolicySaid, RequestOutcome, UnitListed};
 use capstan_keys::{DataUnit, KeyGroup, KeyState, KnownPolicy, Period, Permission, Policy};
 use capstan_service::problem::{Input, Refusal};
 use schemars::JsonSchema;
@@ -37,7 +37,7 @@ async fn policies(person: Person) -> Result<Json<Vec<PolicySaid>>, Refusal> {
         .await
 }
 
-async fn add_policy(person: Person, Input(asked): Input<PolicySaid>) -> Result<Json<Outcome>, Refusal> {
+async fn add_policy(person: Person, Input(asked): Input<PolicySaid>) -> Result<Json<RequestOutcome>, Refusal> {
     person.permitted(Act::AddPolicy).await?;
     let known = if asked.replace { KnownPolicy::Replaced } else { KnownPolicy::Stays };
     let noted = person.entry(Act::AddPolicy).of("policy", &asked.name);
@@ -49,7 +49,7 @@ async fn groups(person: Person) -> Result<Json<Vec<GroupSaid>>, Refusal> {
     person.looks(Act::ListGroups, |view, _| Ok(Json(view.ledger().realm().groups().map(said).collect()))).await
 }
 
-async fn add_group(person: Person, Input(asked): Input<GroupSaid>) -> Result<Json<Outcome>, Refusal> {
+async fn add_group(person: Person, Input(asked): Input<GroupSaid>) -> Result<Json<RequestOutcome>, Refusal> {
     person.permitted(Act::AddGroup).await?;
     let noted = person.entry(Act::AddGroup).of("group", &asked.name).with("policy", &asked.policy);
     // A group that is there keeps its key, and this one comes to nothing.
@@ -88,7 +88,7 @@ async fn extend(
     person: Person,
     Of(volser): Of<Volser>,
     Input(asked): Input<ExtendUnit>,
-) -> Result<Json<Outcome>, Refusal> {
+) -> Result<Json<RequestOutcome>, Refusal> {
     person.permitted(Act::ExtendKeys).await?;
     let until_ns = i64::try_from(asked.until.as_nanosecond())
         .map_err(|_| Refusal::malformed("The time is too far away to be kept."))?;
@@ -101,10 +101,10 @@ pub(super) async fn ask(
     person: &Person,
     noted: capstan_service::audit::AuditEntry,
     operation: Operation,
-) -> Result<Json<Outcome>, Refusal> {
+) -> Result<Json<RequestOutcome>, Refusal> {
     let asking = async { Ok(person.node.ask(operation, &person.user.name, person.request.0).await?) };
     person.does(noted, asking).await?;
-    Ok(Json(Outcome::Done))
+    Ok(Json(RequestOutcome::Done))
 }
 
 /// A part of a list, which was taken with one more than there is room for.

@@ -19,7 +19,7 @@ use super::leaving;
 use super::peers::{enrolment_expires_ns, revoking, valid_certificates};
 use super::{broken, kma_changes, rule_of, sites, user_path, users_of};
 use crate::authority::{
-    Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, Standing, User, Users,
+    Act, Arguments, InvalidArgument, Mandate, PendingId, QuorumRule, Role, Roles, User, UserStatus, Users,
 };
 use crate::desk::{Asked, Decided, DeskError, Operation, decide};
 use crate::node::NodeError;
@@ -312,13 +312,13 @@ impl Proposal {
             }
             Self::EnableUser { name } => {
                 let user = known(&users_of(view)?, name)?;
-                with_user(on, &User { standing: Standing::Enabled, ..user })
+                with_user(on, &User { standing: UserStatus::Enabled, ..user })
             }
             Self::EnrolUser { name } => {
                 // Lost is as good as stolen: nothing of what they had lets anybody in from here on, and no enabling
                 // brings it back.
                 let user = known(&users_of(view)?, name)?;
-                let user = User { standing: Standing::Enabled, certificates: BTreeSet::new(), ..user };
+                let user = User { standing: UserStatus::Enabled, certificates: BTreeSet::new(), ..user };
                 let peer = PeerId { kind: PeerKind::User, name: name.clone() };
                 let certificates = valid_certificates(view, now_ns)?;
                 let serials: Vec<_> = certificates.get(&peer).into_iter().flatten().copied().collect();

@@ -12,7 +12,7 @@ use super::super::request_id::{digest_of, id_of};
 use super::carrying::Carrying;
 use super::proposal::{CarriedOut, Proposal, carry_out, enrolling_path};
 use super::{Of, Person, broken, rule_of, time, user_path, users_of};
-use crate::authority::{Act, Mandate, Pending, PendingId, Stage, Users, Verdict};
+use crate::authority::{Act, Mandate, Pending, PendingId, Stage, Users, Vote};
 use crate::desk::Decided;
 use crate::path::Path;
 use crate::state::View;
@@ -242,7 +242,7 @@ fn listed(pending: &Pending, users: &Users, now_ns: i64) -> PendingListed {
         Stage::Withdrawn => "withdrawn",
         Stage::Executed { .. } => "executed",
     };
-    let approvals = pending.decisions().iter().filter(|decision| decision.verdict == Verdict::Approved).count();
+    let approvals = pending.decisions().iter().filter(|decision| decision.vote == Vote::Approved).count();
     PendingListed {
         id: pending.id().to_string(),
         act: pending.act().name().to_owned(),

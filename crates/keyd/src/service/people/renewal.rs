@@ -17,7 +17,7 @@ use capstan_service::identity::{Peer, PresentedCertificate};
 
 use super::super::Service;
 use super::super::registrar::moved_from;
-use crate::node::Standing;
+use crate::node::MajorityContact;
 
 /// How often it looks whether it is time to: a clock that was set counts soon, and whoever looks for a node that was
 /// moved waits for it.
@@ -67,7 +67,7 @@ impl OwnRenewal {
 
     /// Renews it, if that is due.
     pub(in super::super) async fn check(&mut self, service: &Service) -> NextCheck<'static> {
-        if let Some(node) = service.open_node().filter(|node| node.standing() == Standing::Current) {
+        if let Some(node) = service.open_node().filter(|node| node.standing() == MajorityContact::Current) {
             let (own, now_ns) = (self.identity.certificate(), (service.clock)());
             let moved = node.view(|view| moved_from(view, &own.peer, &own.serial));
             let begins_later = now_ns < own.not_before_ns;

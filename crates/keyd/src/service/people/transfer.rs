@@ -255,7 +255,7 @@ fn opened(
         request.accept(&sent.handed_over, &person.peer.id, &RequestId(id.0), &sent.tag, ExportKey::ALGORITHM);
     let export_key = accepted.map(ExportKey::from).map_err(not_handed_over)?;
     let keys = open_records(records, &export_key).map_err(malformed)?;
-    let unknown = || refused(capstan_keys::Refusal::UnknownGroup { group: group.clone() });
+    let unknown = || refused(capstan_keys::RuleRefusal::UnknownGroup { group: group.clone() });
     let wrapped =
         person.node.view(|view| view.ledger().group(group).map(|record| record.wrapped)).ok_or_else(unknown)?;
     let group_key = person.node.keys().group_key(group, &wrapped).map_err(refused)?;

@@ -10,7 +10,7 @@ use super::super::registrar::enrolment_path;
 use super::peers::new_enrolment;
 use super::proposal::{Proposal, users_changed};
 use super::{Of, Person, queue, rule_of, user_path, users_of};
-use crate::authority::{Act, Role, Roles, Standing, User};
+use crate::authority::{Act, Role, Roles, User, UserStatus};
 use crate::desk::Decided;
 use crate::state::View;
 
@@ -50,8 +50,8 @@ async fn change_quorum(person: Person, Input(asked): Input<QuorumSaid>) -> Resul
 
 fn listed(user: &User) -> UserListed {
     let standing = match user.standing {
-        Standing::Enabled => "enabled",
-        Standing::Disabled => "disabled",
+        UserStatus::Enabled => "enabled",
+        UserStatus::Disabled => "disabled",
     };
     UserListed {
         name: user.name.clone(),
@@ -111,7 +111,7 @@ async fn disable(person: Person, Of(name): Of<Name>) -> Result<Json<UserListed>,
             person.change(|view| {
                 let mut users = users_of(view)?;
                 let unknown = || Refusal::not_found(format!("There is no user {name}."));
-                let user = User { standing: Standing::Disabled, ..users.get(&name).ok_or_else(unknown)?.clone() };
+                let user = User { standing: UserStatus::Disabled, ..users.get(&name).ok_or_else(unknown)?.clone() };
                 users.put(user.clone());
                 users.check(&rule_of(view)?)?;
                 disabled = Some(listed(&user));

@@ -8,19 +8,19 @@ use capstan_keys::{IssuedKey, KeyRecord, KeyState, KeyUse, StoredKey};
 use super::*;
 use crate::desk::{Adopted, Asked};
 use crate::node::Noted;
-use crate::record::{IssuedRecord, KmaRecord, Origin};
-use crate::state::{Mark, State};
+use crate::record::{IssuedRecord, KeyOrigin, KmaRecord};
+use crate::state::{LedgerState, Mark};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
 /// The ledger of a cluster of `x`, whose copy is looked at, and `p`, which keeps it.
-struct House(State);
+struct House(LedgerState);
 
 impl House {
     fn new() -> Self {
-        let mut house = Self(State::default());
+        let mut house = Self(LedgerState::default());
         for kma in ["x", "p"] {
             let record = KmaRecord { site: String::new(), address: "127.0.0.1:1".to_owned(), joined_ns: 0 };
             house.put(1, &Path::Kma(name(kma)), &serde_json::to_vec(&record).unwrap());
@@ -47,7 +47,7 @@ impl House {
         };
         let issued =
             IssuedKey { tag, group: Name::default(), issued_for: KeyUse::Begin, issued_ns: 2, dropped_ns: None };
-        let origin = Origin { request: [0; 16], agent: Name::default(), kma: name("x") };
+        let origin = KeyOrigin { request: [0; 16], agent: Name::default(), kma: name("x") };
         let stored = StoredKey { record, wrapped: (!destroyed).then_some([byte; 40]) };
         self.put(revision, &Path::Key(tag), &IssuedRecord { stored, issued, origin }.encode());
     }

@@ -1,7 +1,7 @@
 //! Every ledger passes the same suite.
 
 use capstan_keyd::ledger::{
-    EtcdFiles, EtcdLedger, EtcdMembers, Faults, Faulty, Ledger, LedgerError, SimulatedLedger, conformance,
+    EtcdFiles, EtcdLedger, EtcdMembers, Faults, FaultyLedger, Ledger, LedgerError, SimulatedLedger, conformance,
 };
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::path::Path;
@@ -18,7 +18,7 @@ async fn the_simulated_ledger_conforms() {
 #[tokio::test]
 async fn a_faulty_ledger_without_faults_conforms_and_its_delays_break_no_promise() {
     let faults = Faults { delayed: 50, ..Faults::default() };
-    conformance::run(&Faulty::new(SimulatedLedger::new(), 7, faults)).await;
+    conformance::run(&FaultyLedger::new(SimulatedLedger::new(), 7, faults)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

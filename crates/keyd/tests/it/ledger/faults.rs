@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_keyd::ledger::{
-    EtcdTiming, Expected, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
+    EtcdTiming, Expected, Faults, FaultyLedger, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
 };
 
 use crate::etcd::{Etcd, PATIENT};
@@ -74,7 +74,7 @@ async fn increments_are_exact_while_answers_are_lost() {
     let seed = std::env::var("CAPSTAN_SEED").ok().map_or_else(clock, |seed| seed.parse().unwrap());
     println!("CAPSTAN_SEED={seed} replays the faults");
     let faults = Faults { unreachable: 10, lost_before: 10, lost_after: 10, ..Faults::default() };
-    let ledger = Arc::new(Faulty::new(SimulatedLedger::new(), seed, faults));
+    let ledger = Arc::new(FaultyLedger::new(SimulatedLedger::new(), seed, faults));
     for task in count_together(vec![ledger.clone()]) {
         task.await.unwrap();
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_keyd::ledger::{
-    Change, Entry, EtcdTiming, Faults, Faulty, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
+    Change, Entry, EtcdTiming, Faults, FaultyLedger, Ledger, LedgerError, Outcome, SimulatedLedger, Transaction,
 };
 use capstan_keyd::replica::{Delivery, Freshness, Replica, ReplicaError, follow};
 use tempfile::TempDir;
@@ -138,7 +138,7 @@ async fn a_replica_is_the_same_in_the_end_whatever_fails_on_the_way() {
     let seed = std::env::var("CAPSTAN_SEED").ok().map_or_else(clock, |seed| seed.parse().unwrap());
     println!("CAPSTAN_SEED={seed} replays the faults");
     let faults = Faults { unreachable: 20, cut: 5, delayed: 20, compacted: 10, ..Faults::default() };
-    let ledger = Arc::new(Faulty::new(SimulatedLedger::new(), seed, faults));
+    let ledger = Arc::new(FaultyLedger::new(SimulatedLedger::new(), seed, faults));
     let mut node = Node::start(ledger.clone(), folder());
     let mut revision = 0;
     for n in 0..300 {

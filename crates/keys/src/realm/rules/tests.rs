@@ -69,10 +69,10 @@ fn a_volume_is_begun_with_a_new_key_of_its_pools_group() {
     let new = realm.key_to_begin(&anybody(), &name("offsite"), Algorithm::Aes256Gcm).unwrap();
     assert_eq!(new, NewKey { group: name("offsite"), algorithm: Algorithm::Aes256Gcm });
     let refused = realm.key_to_begin(&anybody(), &name("offsite"), Algorithm::Aes256Ccm).unwrap_err();
-    assert!(matches!(refused, Refusal::OtherCipher { .. }), "{refused}");
+    assert!(matches!(refused, RuleRefusal::OtherCipher { .. }), "{refused}");
     assert!(realm.key_to_begin(&anybody(), &Name::default(), Algorithm::Aes256Ccm).is_ok());
     let refused = realm.key_to_begin(&anybody(), &name("nowhere"), Algorithm::Aes256Gcm).unwrap_err();
-    assert_eq!(refused, Refusal::UnknownGroup { group: name("nowhere") });
+    assert_eq!(refused, RuleRefusal::UnknownGroup { group: name("nowhere") });
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn keys_are_read_with_until_their_cryptoperiod_is_over_or_somebody_extends_it() 
     let (mut realm, key) = (realm(), record(1, KeyState::ProcessOnly));
     assert_eq!(realm.check_reading(&anybody(), &key, 30 * DAY_NS - 1), Ok(()));
     let refused = realm.check_reading(&anybody(), &key, 30 * DAY_NS).unwrap_err();
-    let Refusal::CryptoperiodOver { ended_ns, ref policy, .. } = refused else { panic!("{refused}") };
+    let RuleRefusal::CryptoperiodOver { ended_ns, ref policy, .. } = refused else { panic!("{refused}") };
     assert_eq!((ended_ns, policy), (30 * DAY_NS, &name("monthly")));
     let said = KeyError::from(refused).to_string();
     assert!(said.contains("keys extend-decryption A00001"), "{said}");
@@ -125,7 +125,7 @@ fn a_key_from_before_there_were_policies_has_no_limits() {
 fn a_drive_gets_keys_of_its_groups_only() {
     let realm = realm();
     let agent = Agent { groups: [name("plain")].into(), default_group: name("plain"), ..anybody() };
-    let refused = Refusal::GroupNotAllowed { agent: agent.name.clone(), group: name("offsite") };
+    let refused = RuleRefusal::GroupNotAllowed { agent: agent.name.clone(), group: name("offsite") };
     let key = record(1, KeyState::ProtectAndProcess);
     assert_eq!(realm.key_to_begin(&agent, &name("offsite"), Algorithm::Aes256Gcm), Err(refused.clone()));
     assert_eq!(realm.key_to_append(&agent, &key, 0), Err(refused.clone()));
@@ -141,26 +141,26 @@ fn what_was_used_stays_as_it_is() {
     let monthly = realm.policy_of(&name("offsite")).unwrap().clone();
     assert_eq!(realm.check_policy(&monthly, KnownPolicy::Stays), Ok(()), "said again");
     let longer = Policy { encryption_period: Period::Seconds(8 * DAY), ..monthly };
-    assert!(matches!(realm.check_policy(&longer, KnownPolicy::Replaced), Err(Refusal::Exists { .. })));
+    assert!(matches!(realm.check_policy(&longer, KnownPolicy::Replaced), Err(RuleRefusal::Exists { .. })));
     let spare = Policy::unlimited(name("spare"));
     realm.put(RealmRecord::Policy(spare.clone()));
     let changed = Policy { export: Permission::Forbidden, ..spare };
     assert_eq!(realm.check_policy(&changed, KnownPolicy::Replaced), Ok(()), "no key was issued under it");
     let default = Policy { export: Permission::Forbidden, ..Policy::unlimited(Name::default()) };
-    assert!(matches!(realm.check_policy(&default, KnownPolicy::Replaced), Err(Refusal::Exists { .. })));
+    assert!(matches!(realm.check_policy(&default, KnownPolicy::Replaced), Err(RuleRefusal::Exists { .. })));
     let moved = KeyGroup { name: name("offsite"), policy: name("spare") };
-    assert!(matches!(realm.check_group(&moved), Err(Refusal::Exists { .. })));
+    assert!(matches!(realm.check_group(&moved), Err(RuleRefusal::Exists { .. })));
     let nowhere = KeyGroup { name: name("new"), policy: name("nowhere") };
-    assert_eq!(realm.check_group(&nowhere), Err(Refusal::UnknownPolicy { policy: name("nowhere") }));
+    assert_eq!(realm.check_group(&nowhere), Err(RuleRefusal::UnknownPolicy { policy: name("nowhere") }));
 }
 
 #[test]
 fn keys_leave_and_join_as_their_policy_allows() {
     let realm = realm();
     let key = record(1, KeyState::ProcessOnly);
-    assert!(matches!(realm.check_export(&key), Err(Refusal::ExportForbidden { .. })));
+    assert!(matches!(realm.check_export(&key), Err(RuleRefusal::ExportForbidden { .. })));
     assert_eq!(realm.check_export(&record(9, KeyState::ProcessOnly)), Ok(()));
-    assert!(matches!(realm.check_import(&name("offsite")), Err(Refusal::ImportForbidden { .. })));
+    assert!(matches!(realm.check_import(&name("offsite")), Err(RuleRefusal::ImportForbidden { .. })));
     assert_eq!(realm.check_import(&Name::default()), Ok(()));
 }
 
@@ -198,7 +198,7 @@ fn an_agent_takes_a_key_out_of_use_only_where_its_policy_says_so() {
                 };
                 let case = format!("{before} {why:?} {agents_revoke:?}");
                 let (refused, changed) = revoke(&other);
-                assert!(matches!(refused, Err(KeyError::Refused(Refusal::GroupNotAllowed { .. }))), "{case}");
+                assert!(matches!(refused, Err(KeyError::Refused(RuleRefusal::GroupNotAllowed { .. }))), "{case}");
                 assert_eq!(changed, [], "{case}");
                 match (agents_revoke, revoke(&anybody())) {
                     (Permission::Allowed, (Ok(record), changed)) => {

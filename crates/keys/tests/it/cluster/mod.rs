@@ -13,7 +13,7 @@ use capstan_format::{Algorithm, KeyTag, MediumSerial, Volser};
 use capstan_keys::api::{Activated, Base64, KeyGiven, KeyOfVolume, KeyTagText, Problem, RenewCertificate, Standing};
 use capstan_keys::cluster::{ClusterError, ClusterPlace, Identity, KeyCluster, Silence, hand_over};
 use capstan_keys::{
-    Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyRecord, KeyState, Name, Period, Refusal, Secret,
+    Cartridge, ClusterRefusal, KeyError, KeyPlace, KeyProvider, KeyRecord, KeyState, Name, Period, RuleRefusal, Secret,
     VolumeKey, random,
 };
 
@@ -178,7 +178,7 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
     let (keys, _) = keys(&nodes, EARLY);
     let tag = KeyTag([7; 16]);
     let other = Volser::new("A00002").unwrap();
-    let over = Refusal::CryptoperiodOver {
+    let over = RuleRefusal::CryptoperiodOver {
         volser: volser(),
         tag,
         policy: Name::default(),
@@ -191,8 +191,8 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
         KeyError::KeyRetired { tag, volser: volser(), state: KeyState::Compromised },
         KeyError::KeyOfOtherVolume { tag, volser: volser(), owner: other },
         over.into(),
-        Refusal::KeysUsedUp { volser: volser() }.into(),
-        Refusal::UnknownGroup { group: Name::default() }.into(),
+        RuleRefusal::KeysUsedUp { volser: volser() }.into(),
+        RuleRefusal::UnknownGroup { group: Name::default() }.into(),
     ];
     for error in errors {
         let problem = Problem::of_key(&error).unwrap();
@@ -204,14 +204,14 @@ fn what_a_node_says_of_a_key_becomes_the_error_that_callers_know() {
         };
         assert!(got.to_string().contains(&said), "{got} for {error}");
         let reason = match &error {
-            KeyError::Refused(Refusal::CryptoperiodOver { .. }) => {
+            KeyError::Refused(RuleRefusal::CryptoperiodOver { .. }) => {
                 // It was the store's words that came across.
                 let words = ["a compliance officer", "keyd units extend-decryption A00001"];
                 assert!(words.iter().all(|part| got.to_string().contains(part)), "{got}");
                 assert!(!got.to_string().contains("secret"), "{got}");
                 ClusterRefusal::CryptoperiodOver { tag }
             }
-            KeyError::Refused(Refusal::KeysUsedUp { .. }) => ClusterRefusal::KeysUsedUp,
+            KeyError::Refused(RuleRefusal::KeysUsedUp { .. }) => ClusterRefusal::KeysUsedUp,
             KeyError::Refused(_) => ClusterRefusal::Other,
             _ => {
                 assert_eq!(format!("{got:?}"), format!("{error:?}"));

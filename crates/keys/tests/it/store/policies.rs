@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use capstan_format::MediumSerial;
 use capstan_keys::{
     Agent, Cartridge, ExportSelection, ImportOutcome, KeyError, KeyGroup, KeyProvider, KeyState, KeyUse, Name, Period,
-    Permission, Policy, Refusal, SeenAs,
+    Permission, Policy, RuleRefusal, SeenAs,
 };
 
 use super::*;
@@ -124,7 +124,7 @@ fn past_its_cryptoperiod_a_key_is_given_out_only_when_somebody_says_so() {
     read(&store, over - 1).unwrap();
     let error = refused(read(&store, over));
     assert!(
-        matches!(&error, KeyError::Refused(Refusal::CryptoperiodOver { ended_ns, .. }) if *ended_ns == over),
+        matches!(&error, KeyError::Refused(RuleRefusal::CryptoperiodOver { ended_ns, .. }) if *ended_ns == over),
         "{error}"
     );
     for word in ["A00001", "monthly", "30 d", "2026-10-21", "keys extend"] {
@@ -142,7 +142,7 @@ fn past_its_cryptoperiod_a_key_is_given_out_only_when_somebody_says_so() {
 fn an_extension_is_for_volumes_that_have_keys() {
     let (_directory, _path, mut store) = store();
     let error = refused(store.extend_reading(&volser("A00009"), NOW_NS));
-    assert!(matches!(error, KeyError::Refused(Refusal::UnknownUnit { .. })), "{error}");
+    assert!(matches!(error, KeyError::Refused(RuleRefusal::UnknownUnit { .. })), "{error}");
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn keys_that_must_stay_are_left_out_of_an_export_of_all_and_refused_by_name() {
     let (leaves, _) = fill(&mut store, "A00002");
     let export = store.export(&ExportSelection::All, &text("export"), CHEAP).unwrap();
     let error = refused(store.export(&ExportSelection::Keys(vec![leaves, stays]), &text("export"), CHEAP));
-    assert!(matches!(error, KeyError::Refused(Refusal::ExportForbidden { .. })), "{error}");
+    assert!(matches!(error, KeyError::Refused(RuleRefusal::ExportForbidden { .. })), "{error}");
     let (_other, _path, mut other) = self::store();
     let error = refused(other.import(&export, &text("export"), &name("offsite"), NOW_NS));
-    assert!(matches!(error, KeyError::Refused(Refusal::ImportForbidden { .. })), "{error}");
+    assert!(matches!(error, KeyError::Refused(RuleRefusal::ImportForbidden { .. })), "{error}");
     let imported = other.import(&export, &text("export"), &Name::default(), NOW_NS).unwrap();
     assert_eq!(imported.iter().map(|key| key.tag).collect::<Vec<_>>(), [leaves]);
 }
@@ -228,7 +228,7 @@ fn a_drive_may_be_held_to_its_groups() {
     let mut store = reopen(&path);
     assert_eq!(store.realm().unwrap().agent(&held.name), held);
     let error = refused(store.key_for_new_volume(&volser("A00001"), &held, &Name::default(), GCM, NOW_NS));
-    assert!(matches!(error, KeyError::Refused(Refusal::GroupNotAllowed { .. })), "{error}");
+    assert!(matches!(error, KeyError::Refused(RuleRefusal::GroupNotAllowed { .. })), "{error}");
     assert!(store.list().unwrap().is_empty(), "no key was drawn for it");
     store.key_for_new_volume(&volser("A00001"), &held, &held.default_group, GCM, NOW_NS).unwrap();
 }
@@ -305,7 +305,7 @@ fn a_volume_has_as_many_keys_as_a_cartridge_can_name_and_any_number_of_lives() {
     assert_eq!(store.list().unwrap().len(), 24, "each period was over");
     let now_ns = NOW_NS + 24 * 7 * DAY_NS;
     let error = refused(store.key_for_append(&volser("A00001"), &first, &drive(), now_ns));
-    assert!(matches!(error, KeyError::Refused(Refusal::KeysUsedUp { .. })), "{error}");
+    assert!(matches!(error, KeyError::Refused(RuleRefusal::KeysUsedUp { .. })), "{error}");
     for life in 0..300 {
         begin(&mut store, "A00001", now_ns + life);
     }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::desk::Asked;
-use crate::ledger::{Faults, Faulty, Ledger, SimulatedLedger, Watched};
-use crate::node::{JournalError, NodeSettings, Notebook, Noted};
+use crate::ledger::{Faults, FaultyLedger, Ledger, SimulatedLedger, Watched};
+use crate::node::{NodeSettings, NoteError, Notebook, Noted};
 use crate::root::ClusterKeys;
 use crate::service::kmip::Quotas;
 use crate::service::room::RoomSeen;
@@ -20,11 +20,11 @@ use crate::service::room::RoomSeen;
 struct Blank;
 
 impl Notebook for Blank {
-    fn wiped(&mut self) -> Result<Option<(u64, String)>, JournalError> {
+    fn wiped(&mut self) -> Result<Option<(u64, String)>, NoteError> {
         Ok(None)
     }
 
-    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, JournalError> {
+    fn since(&mut self, _: u64) -> Result<Option<Vec<u8>>, NoteError> {
         Ok(None)
     }
 
@@ -32,15 +32,15 @@ impl Notebook for Blank {
         0
     }
 
-    fn take_back(&mut self, _: &[u8]) -> Result<(), JournalError> {
+    fn take_back(&mut self, _: &[u8]) -> Result<(), NoteError> {
         Ok(())
     }
 
-    fn note(&mut self, _: &[Asked]) -> Result<(), JournalError> {
+    fn note(&mut self, _: &[Asked]) -> Result<(), NoteError> {
         panic!("KMIP wrote into the journal")
     }
 
-    fn pending(&self, _: usize) -> Result<Vec<Noted>, JournalError> {
+    fn pending(&self, _: usize) -> Result<Vec<Noted>, NoteError> {
         Ok(Vec::new())
     }
 
@@ -48,14 +48,14 @@ impl Notebook for Blank {
         0
     }
 
-    fn strike_out(&mut self, _: u64) -> Result<(), JournalError> {
+    fn strike_out(&mut self, _: u64) -> Result<(), NoteError> {
         Ok(())
     }
 }
 
 /// A node that takes itself to be in touch, and hears what was committed even where it hears no answer.
 fn node(seed: u64, faults: Faults) -> Arc<Node> {
-    let ledger = Arc::new(Faulty::new(SimulatedLedger::new(), seed, faults));
+    let ledger = Arc::new(FaultyLedger::new(SimulatedLedger::new(), seed, faults));
     let keys = Arc::new(ClusterKeys::create(ClusterId([7; 16])).unwrap());
     let settings = NodeSettings { alone_after: Duration::from_secs(3600), ..NodeSettings::default() };
     let clock = Arc::new(|| 1_790_000_000_000_000_000);
@@ -158,7 +158,7 @@ fn what_a_ledger_does_not_commit_at_once_is_refused_before_it_is_tried() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_names_an_object_whose_material_does_not_open() {
     use crate::backup::{ClusterRecords, Knowledge, check, write_database};
-    use crate::kmip::ObjectRecord;
+    use crate::kmip::KmipObjectRecord;
     use crate::ledger::{Entry, Snapshot};
 
     let (node, limits) = (node(1, Faults::default()), Limits::new(1_000_000, None));
@@ -169,15 +169,15 @@ async fn a_backup_names_an_object_whose_material_does_not_open() {
         let puts = node.view(|view| view.ledger().kmip().records(&decided.changes, attempt, node.keys()));
         let (path, bytes) = puts.unwrap().remove(0);
         let uid = decided.acts[0].uids[0].clone();
-        records.push((path.to_string(), ObjectRecord::decode(&uid, &bytes).unwrap()));
+        records.push((path.to_string(), KmipObjectRecord::decode(&uid, &bytes).unwrap()));
     }
     // The second has the first one's material, the third none, as after it was destroyed.
     records[1].1.wrapped = records[0].1.wrapped.clone();
     records[2].1.wrapped = Box::default();
     let altered = records[1].0.clone();
     records.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let sealed = |(path, record): &(String, ObjectRecord)| {
-        let bytes = ObjectRecord::encode(record.attempt, &record.object, &record.wrapped);
+    let sealed = |(path, record): &(String, KmipObjectRecord)| {
+        let bytes = KmipObjectRecord::encode(record.attempt, &record.object, &record.wrapped);
         Entry { path: path.clone(), sealed: node.keys().sealer().seal(path, 1, 1, &bytes).unwrap(), revision: 5 }
     };
     let snapshot = Snapshot { revision: 5, entries: records.iter().map(sealed).collect() };
