@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::asking::Asking;
+use crate::program::command;
 use crate::table;
 
 /// Whom to ask, and how to answer.
@@ -95,7 +96,10 @@ impl Ask {
     /// The answer has no form in JSON.
     pub fn waits(&self, requested: &Requested) -> anyhow::Result<()> {
         let Requested { id, needed, expires, passphrase, warnings, .. } = requested;
-        let mut words = format!("request {id} waits until {expires} for {needed} approvals of others (`keyd pending`)");
+        let mut words = format!(
+            "request {id} waits until {expires} for {needed} approvals of others ({})",
+            command("pending list")
+        );
         for warning in warnings {
             words = format!("{words}\nnote: {warning}");
         }

@@ -20,6 +20,7 @@ mod file;
 mod keys;
 mod outcome;
 mod peers;
+mod program;
 mod question;
 mod secrets;
 mod span;

@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::ask::Ask;
 use crate::file::{create, sync_folder};
 use crate::outcome::{Completeness, Sealing};
+use crate::program::{command, command_of};
 use crate::secrets::{new_passphrase, passphrase};
 use crate::users;
 
@@ -147,7 +148,10 @@ pub(crate) fn export(asked: &Export, sealing: Sealing) -> anyhow::Result<Complet
     };
     let requested: Requested = asked.ask.post("/v1/exports", &AskExport { what })?;
     asked.ask.waits(&requested)?;
-    asked.ask.then(&format!("`keyd keys export --request {} --out FILE`", requested.id));
+    asked.ask.then(&command_of(
+        &format!("keys export --request {} --out FILE", requested.id),
+        &format!("export FILE --request {}", requested.id),
+    ));
     Ok(Completeness::Whole)
 }
 
@@ -264,7 +268,10 @@ pub(crate) fn import(asked: &Import, sealing: Sealing) -> anyhow::Result<()> {
         let question = AskImport { group, keys: export.keys(), sha256 };
         let requested: Requested = asked.ask.post("/v1/imports", &question)?;
         asked.ask.waits(&requested)?;
-        asked.ask.then(&format!("`keyd keys import {} --request {}`", asked.file.display(), requested.id));
+        asked.ask.then(&command_of(
+            &format!("keys import {} --request {}", asked.file.display(), requested.id),
+            &format!("import {} --request {}", asked.file.display(), requested.id),
+        ));
         return Ok(());
     };
     let (us, client, id) = (asked.ask.own_id()?, asked.ask.asking.client()?, id_of(&request)?);
@@ -306,5 +313,5 @@ pub(crate) fn import(asked: &Import, sealing: Sealing) -> anyhow::Result<()> {
 /// # Errors
 /// It is none.
 pub fn id_of(text: &str) -> anyhow::Result<RequestId> {
-    text.parse().ok().with_context(|| format!("{text:?} is no request: `keyd pending list` names them"))
+    text.parse().ok().with_context(|| format!("{text:?} is no request: {} lists them", command("pending list")))
 }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::ask::Ask;
+use crate::program::command;
 
 /// People.
 #[derive(Debug, Subcommand)]
@@ -186,8 +187,9 @@ fn decide(SaidDecision { request, digest }: &SaidDecision, decision: &str) -> an
 /// The digest of what a person reads now, and means.
 fn read_and_meant(id: &str, ask: &Ask, decision: &str) -> anyhow::Result<String> {
     let shown: PendingListed = ask.get(&path(id, "")?)?;
-    let unheard = "there is no terminal to ask at: give --digest, as `keyd pending show` says it";
-    anyhow::ensure!(io::stdin().is_terminal(), unheard);
+    let shows = command("pending show");
+    let unheard = format!("there is no terminal to ask at: give --digest, with what {shows} prints as the digest");
+    anyhow::ensure!(io::stdin().is_terminal(), unheard.clone());
     println!("{}", shown.words);
     print!("{decision} this? Type {decision}: ");
     io::stdout().flush()?;
@@ -231,12 +233,12 @@ pub(crate) fn newest_approved(ask: &Ask, act: &str) -> anyhow::Result<String> {
 fn newest_of(ask: &Ask, none: &str, meant: impl Fn(&PendingListed) -> bool) -> anyhow::Result<String> {
     let listed: Vec<PendingListed> = ask.get("/v1/pending")?;
     let newest = listed.into_iter().filter(meant).max_by_key(|request| request.expires);
-    newest.map(|request| request.id).with_context(|| format!("{none}: `keyd pending list` shows those there are"))
+    newest.map(|request| request.id).with_context(|| format!("{none}: {} lists all requests", command("pending list")))
 }
 
 fn path(id: &str, what: &str) -> anyhow::Result<String> {
     let is_id = id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_id
         .then(|| format!("/v1/pending/{id}{what}"))
-        .with_context(|| format!("{id:?} is no request: `keyd pending list` names them"))
+        .with_context(|| format!("{id:?} is no request: {} lists them", command("pending list")))
 }
