@@ -142,9 +142,9 @@ pub(crate) enum Device {
 /// What a backup waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitFor {
-    /// Another capstan that writes, and a volume
+    /// For another job that has the source, and for a volume
     All,
-    /// Another capstan that writes
+    /// For another job that has the source
     Writer,
 }
 
