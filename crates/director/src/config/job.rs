@@ -48,7 +48,7 @@ pub struct JobConfig {
     pub retention: Option<String>,
     /// Which backups of each source are kept, instead of a retention.
     pub keep: Option<KeepRule>,
-    /// Whether it waits for a volume, and for another capstan that writes.
+    /// Whether it waits for a volume, and for another job that has the source.
     pub wait: bool,
     /// A program that runs before, with its arguments.
     pub before: Vec<String>,
