@@ -128,7 +128,7 @@ rows = [json.loads(line) for line in sys.stdin]
 print([row["object"] for row in rows if row["base"] is None][-1])'; }
 base=$(for_the_base "$now")
 check 'a base is kept in a dry run' exits 1 on "$now" expire "$base" --dry-run
-check 'and in the run, with the same words' prints 'stands on it' on "$now" expire "$base"
+check 'and in the run, with the same words' prints 'is based on it' on "$now" expire "$base"
 full_again() {
     on "$now" --json --quiet backup "$tree" --full-every "$1" | tail -n 1 |
         "$PYTHON" -c 'import json, sys; sys.exit(json.load(sys.stdin)["sources"][0]["base"] is not None)'

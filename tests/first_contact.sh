@@ -83,7 +83,7 @@ spoil "$read" 9000000
 check 'S1-1 a restore with a damaged copy is whole by the other' comes_back "$tree"
 check 'S1-1 and the damage is on record' says "$read is suspect" 3 capstan status
 check 'S1-1 repair copies what it held' exits 0 capstan repair
-check 'S1-1 all is whole elsewhere' says 'whole elsewhere' 3 capstan status
+check 'S1-1 all is whole elsewhere' says 'other volumes have everything' 3 capstan status
 
 # --- A library that is not there (S1-2), a state that cannot be written (S2-12)
 unmounted() {
@@ -225,7 +225,7 @@ check 'a cartridge from the mail slot never takes the place of one in a slot' sa
 check 'which is as it was' test "$(cksum <"$slots/A00002.tape")" = "$sum"
 rm "$CAPSTAN_STATE/library/mail/A00002.tape"
 capstan --quiet backup "$tree/two" --copies 2
-check 'label of a volume in use asks' says 'say --yes' 2 capstan label A00003 --pool default
+check 'label of a volume in use asks' says 'use --yes' 2 capstan label A00003 --pool default
 check 'and does nothing before' prints '2 of 2' capstan status
 check 'a volume is labelled if that is meant' exits 0 capstan label A00003 --pool default-copy2 --yes
 begin --volume-size 64M >/dev/null
@@ -307,7 +307,7 @@ if [ "$(id -u)" = 0 ]; then
     mkdir -m 777 "$scratch/nobody" && chmod a+x "$scratch" && chmod -R a+rwX "$CAPSTAN_STATE"
     install -o 65534 -m 600 "$CAPSTAN_KEY_FILE" "$scratch/nobody/key"
     as_nobody() { CAPSTAN_KEY_FILE=$scratch/nobody/key setpriv --reuid 65534 --regid 65534 --clear-groups "$CAPSTAN_BIN" "$@"; }
-    check 'who restores without privileges is told whose everything is' prints 'belongs to the user who restores' as_nobody restore "$scratch/suid" --to "$scratch/nobody/back"
+    check 'who restores without privileges is told whose everything is' prints 'belongs to you' as_nobody restore "$scratch/suid" --to "$scratch/nobody/back"
 fi
 # Cartridges in each other's place.
 begin --volume-size 64M >/dev/null

@@ -65,8 +65,8 @@ pub enum CatalogError {
     },
     /// Host: a connection was lost while a change was committed, and whether it was cannot be told any more.
     #[error(
-        "whether the last change was recorded in {database} is not known, as the connection was lost and others have \
-             written much since: run again, which goes on from what is there"
+        "it is not known whether the last change was recorded in {database}: the connection was lost, and others have \
+             written much since: run again, and it continues from what is recorded"
     )]
     OutcomeUnknown {
         /// The database, without a password.
@@ -82,8 +82,8 @@ pub enum CatalogError {
     },
     /// Caller: a job was not heard of for longer than its lease.
     #[error(
-        "volume {volser} was taken over by another job, as nothing was heard of this one for too long: what was reported as \
-             protected stays; run it again, and see what held it up"
+        "another job took over volume {volser}, because this job gave no sign of life for too long. What was reported \
+         as protected is kept. Run the job again, and find out what held it up"
     )]
     ReservationLost {
         /// The volume that it had reserved.
@@ -136,7 +136,7 @@ pub enum CatalogError {
     #[error("object {0} is still open: run its backup again to complete it")]
     NotComplete(ObjectId),
     /// Caller: incrementals stand on the object.
-    #[error("object {object} is the base of {} living object(s), first {}: expire those first",
+    #[error("object {object} is the base of {} objects that are kept, the first is {}: expire those first",
             dependents.len(), dependents.first().map(ToString::to_string).unwrap_or_default())]
     BaseOfLiving {
         /// The object.
@@ -146,7 +146,7 @@ pub enum CatalogError {
     },
     /// Medium: an object of the chain below an incremental is missing, expired, or names itself.
     #[error(
-        "object {object} stands on object {base}, which {reason}: restore an earlier full object, or rebuild \
+        "object {object} is based on object {base}, which {reason}: restore an earlier full object, or rebuild \
              from the volume that holds the base"
     )]
     ChainBroken {

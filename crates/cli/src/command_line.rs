@@ -17,7 +17,7 @@ Exit codes:
   0    done
   1    failed; the message says what to do
   2    the command line is wrong
-  3    done, but some files could not be read, or some data could not be given back as it was: they are listed
+  3    done, with problems: for example, some files could not be read or restored; the list names each
   4    keys: wrong passphrase, missing or destroyed key, tampered key store, or no node of the key cluster answers
   5    no volume to write to
   6    another job has what this one needs
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Backup(Backup),
     /// List the jobs of capstan.toml: what each backs up, how it went last, and what it does next
     #[command(
-        after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nEnds with 3 where a job cannot do all of its work."
+        after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nThe exit code is 3 if a job cannot do all of its work."
     )]
     Jobs(Jobs),
     /// List objects (backup images)
@@ -101,35 +101,35 @@ pub(crate) enum Command {
     /// Copy an object to another pool, each of its streams in one piece
     #[command(after_help = "Example:\n  capstan copy /home --to-pool vault")]
     Copy(Copy),
-    /// Make copies whole that lack something, or that were promised and never made
+    /// Complete copies that lack something, and make copies that were promised and never made
     #[command(after_help = "Examples:\n  capstan repair\n  capstan repair /home --wait")]
     Repair(Repair),
-    /// Make the catalog anew from the volumes alone
+    /// Rebuild the catalog from the volumes alone
     #[command(after_help = "Examples:\n  capstan rebuild\n  capstan rebuild 7f3a90c1")]
     Rebuild(Rebuild),
     /// Forget objects whose retention has ended, or the ones named
     #[command(
-        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nThe last object of each source that can be restored is kept, unless the source is said to be gone; nothing is forgotten by time while the clock is in doubt."
+        after_help = "Examples:\n  capstan expire --dry-run\n  capstan expire --yes\n  capstan expire 7f3a90c1\n  capstan expire --gone /srv/old\n  capstan expire --undo\n\nexpire keeps the last object of each source that can be restored, unless --gone says that the source is gone. While the clock is in doubt, no object is forgotten because of its age."
     )]
     Expire(Expire),
-    /// Make a volume blank: all that is on it is gone
+    /// Make a volume blank: all data on it is lost
     #[command(after_help = "Example:\n  capstan erase A00001 --yes")]
     Erase(GiveUp),
-    /// Forget a volume that is lost or destroyed; `repair` then copies what it held anew
+    /// Remove a lost or destroyed volume from the catalog; `repair` then makes new copies of what it held
     #[command(after_help = "Example:\n  capstan forget A00001 && capstan repair")]
     Forget(GiveUp),
-    /// Label volumes for a pool, making virtual cartridges where they do not exist
+    /// Label volumes for a pool; virtual cartridges that do not exist are created
     #[command(after_help = "Example:\n  capstan label A00001 A00002 --pool daily")]
     Label(Label),
     /// List volumes
     #[command(after_help = "Example:\n  capstan volumes --pool daily")]
     Volumes(Volumes),
-    /// List the library's drives; find what this host has; show how they fare; try a drive
+    /// List the library's drives, find the drives of this host, report their health, or test a drive
     #[command(
         after_help = "Examples:\n  capstan drives\n  capstan drives scan\n  capstan drives report\n  capstan drives exercise /dev/sg1 --report drive.md"
     )]
     Drives(crate::drives::Drives),
-    /// Look into the library and move cartridges
+    /// List what is in the library, and move cartridges
     #[command(
         subcommand,
         after_help = "Examples:\n  capstan library inventory\n  capstan library export A00001L9\n  capstan library import"
@@ -142,15 +142,15 @@ pub(crate) enum Command {
     Pools(Pools),
     /// What is protected, what is in use, what needs attention
     #[command(
-        after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nEnds with 3 where one of its lines asks for attention."
+        after_help = "Examples:\n  capstan status --max-age 26h\n  capstan status --metrics --output /var/lib/node_exporter/capstan.prom\n\nThe exit code is 3 if one of its lines asks for attention."
     )]
     Status(Status),
-    /// List what ran and how it ended; or one run, with what it said
+    /// List runs and how they ended, or show one run with its output
     #[command(
         after_help = "Examples:\n  capstan history\n  capstan history --kind backup --since 7d\n  capstan history nightly\n  capstan history 42"
     )]
     History(History),
-    /// Whether the clock is believed, and which objects were made while it was in doubt
+    /// Show whether Capstan trusts the clock, and which objects were made while it was in doubt
     #[command(after_help = "Examples:\n  capstan clock\n  capstan clock --confirm")]
     Clock(Clock),
     /// List, export, import or destroy keys
@@ -158,12 +158,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan keys list\n  capstan keys export /media/stick/capstan.keys\n  capstan keys passphrase\n  capstan keys add --new-key-file /media/stick/capstan.key\n  capstan keys destroy A00001 --yes\n  capstan keys policies add yearly --encrypt-for 7d --decrypt-for 10y\n  capstan keys groups add offsite --policy yearly\n  capstan keys status"
     )]
     Keys(Keys),
-    /// Run a drive's model in virtual time, under a trace of rates or a job of files
+    /// Simulate a drive that has a model, for a series of data rates or a job of files
     #[command(
         after_help = "Examples:\n  capstan simulate --drive LTO-6 --files 1923x13M --sync\n  capstan simulate --drive T10000D --trace host.csv --svg t10000d.svg"
     )]
     Simulate(crate::lab::Simulate),
-    /// The laboratory: what each part of a backup gives, what all give together, and what to change
+    /// Measure how fast each part of a backup is, predict the whole backup, and advise what to change
     #[command(
         subcommand,
         after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab report --output report.html"

@@ -31,17 +31,17 @@ pub(crate) struct Drives {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the libraries and drives of this host, and which drive stands where; needs no state directory
+    /// List the libraries and drives of this host, and the place of each drive; needs no state directory
     #[command(
         after_help = "Example:\n  capstan drives scan\n\nThe paths listed are those to give to `capstan init --changer` and `--drive`."
     )]
     Scan,
-    /// Show what drives have told over time: volumes, errors, alerts and what to do about them; name what trends badly
+    /// Show what drives have reported over time (volumes, errors, alerts), what gets worse, and what to do about it
     #[command(
         after_help = "Examples:\n  capstan drives report\n  capstan drives report 0\n  capstan drives report --volume A00001L9 --json\n\nEnds with 3 if a person has to look after a drive or a volume."
     )]
     Report(report::Report),
-    /// Try a drive with a scratch tape, which is overwritten: rules, facts, rates; write a report worth sending in
+    /// Test a drive with a scratch tape, which is overwritten, and write a report of rules, facts and rates
     #[command(
         after_help = "Examples:\n  capstan drives exercise /dev/sg1 --report drive.md\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0-nst --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
     )]
@@ -55,16 +55,16 @@ struct Exercise {
     /// Do not ask
     #[arg(long)]
     yes: bool,
-    /// Take a cartridge that is not blank: what is on it is lost
+    /// Use a cartridge that is not blank: its data is lost
     #[arg(long)]
     overwrite: bool,
     /// Write the report here [default: standard output]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Tell serial numbers and barcodes
+    /// Include serial numbers and barcodes in the report
     #[arg(long)]
     serials: bool,
-    /// How much is written, and read, to measure rates
+    /// How much to write and read to measure rates
     #[arg(long, value_name = "BYTES", default_value = "6G", value_parser = crate::units::parse_bytes)]
     bytes: u64,
 }
@@ -228,7 +228,7 @@ fn exercise(cli: &Globals, args: &Exercise) -> Result<ExitCode, Failure> {
         let medium = candidate.medium();
         let name = medium.volser.as_ref().map_or_else(|| "without a barcode".to_owned(), ToString::to_string);
         let question = format!(
-            "All that is on the cartridge ({name}, {}) in {}, a {}, will be gone.",
+            "All data on the cartridge ({name}, {}) in {}, a {}, will be lost.",
             units::bytes(medium.capacity_bytes),
             args.device.display(),
             candidate.identity().model

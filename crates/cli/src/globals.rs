@@ -19,7 +19,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Print JSON, an object a line: a row each of lists, an event each of work, one object for `status` and `show`
+    /// Print JSON, one object on each line: for lists an object for each row, for other commands one for each event,
+    /// for `status` and `show` a single object
     #[arg(long, global = true, display_order = OF_ALL_COMMANDS)]
     pub(crate) json: bool,
 

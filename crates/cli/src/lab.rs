@@ -36,17 +36,17 @@ pub(crate) enum Lab {
         after_help = "Examples:\n  capstan lab create-data --preset small --files 200000 /srv/small\n  capstan lab create-data --preset typical --bytes 40G --ratio 3 /srv/typical\n  capstan lab create-data --sizes 4K-1M --bytes 1G --ratio-per-mb 1-10 --names hostile --folders-per-folder 10 /srv/odd\n  capstan lab create-data --preset small --files 200000 /srv/small --check"
     )]
     CreateData(CreateData),
-    /// Measure what a source gives to bare readers
+    /// Measure how fast a source can be read, without a backup
     #[command(
         after_help = "Examples:\n  capstan lab read /srv\n  capstan lab read /srv --readers 1,8,32 --cache cold,warm\n  capstan lab read /dev/sdb --cache direct --block 256K,1M"
     )]
     Read(Read),
-    /// Measure what the data path gives of a source, without a drive
+    /// Measure how fast the data path reads and packs a source, without a drive
     #[command(
         after_help = "Examples:\n  capstan lab null /srv\n  capstan lab null /srv -j 1,2,4 --compression 0,1,3 --block 256K,1M"
     )]
     Null(Null),
-    /// Measure what a drive takes from memory; a volume that holds anything is refused
+    /// Measure how fast a drive writes data from memory; refuses a volume that is not blank
     #[command(
         after_help = "Examples:\n  capstan lab drive --folder /srv/scratch\n  capstan lab drive --folder /srv/scratch --data zeros,half,random --pace LTO-5 --block 256K\n  capstan lab drive --cartridge /srv/library/CAP001.tape --sync 100M"
     )]
@@ -54,10 +54,10 @@ pub(crate) enum Lab {
     /// Measure what a disk gives as a file library: written, read, and both at once
     #[command(after_help = "Example:\n  capstan lab staging --folder /srv/staging --writers 1,2,4,8 --depot 1G")]
     Staging(StageDisk),
-    /// Measure what a restore gives, and an object copy, of what a source has
+    /// Measure how fast a sample of a source is restored, and copied to another cartridge
     #[command(after_help = "Example:\n  capstan lab restore /srv --folder /srv/scratch --to /srv/back")]
     Restore(Restore),
-    /// Say what each configuration would give at this site, where it is narrowest, and what to change
+    /// Predict the rate of each configuration at this site, name the bottleneck, and advise what to change
     #[command(
         after_help = "Examples:\n  capstan lab advise /srv --measure\n  capstan lab advise /srv --drive LTO-8 --window 8h --data 40T\n  capstan lab advise /srv --drive LTO-5 --try --all"
     )]
@@ -67,7 +67,7 @@ pub(crate) enum Lab {
         after_help = "Examples:\n  capstan lab report --output report.html\n  capstan lab report /srv --drive LTO-8 --window 8h --output report.html --csv report.csv"
     )]
     Report(Report),
-    /// Hold the models against this machine: 48 configurations of its own virtual drives, predicted and measured
+    /// Compare the models with this machine: 48 configurations of its own virtual drives, predicted and measured
     #[command(
         after_help = "Example:\n  capstan lab compare --folder /srv/scratch\n\nIt takes six minutes, and up to 2 GB of the folder while it runs."
     )]
@@ -76,7 +76,7 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Predict a table of jobs, read or made, row by row, for any drive that has a model
+    /// Predict the rate of each job in a table, for any drive that has a model; the table is read or made
     #[command(
         after_help = "Examples:\n  capstan lab characterize --drive LTO-6,LTO-8 > grid.csv\n  capstan lab characterize --drive T10000A --file-sizes 32K,1G --buffer-sizes 256K,2M --buffers 8,32 --ratios 2 --encrypted 1\n  capstan lab characterize --grid table.csv > predicted.csv\n\nThe table has the columns drive,data_buffers,buffer_size,encrypted,file_size,compression_ratio and, where it was measured, mb_per_s."
     )]

@@ -23,7 +23,7 @@ use crate::wording::state_name;
 pub(crate) enum Library {
     /// List every place, the cartridge in it, and what the catalog knows of that
     #[command(
-        after_help = "Example:\n  capstan library inventory\n\nEnds with 3 if a barcode is missing, unreadable or there twice: a person has to put that right."
+        after_help = "Example:\n  capstan library inventory\n\nThe exit code is 3 if a barcode is missing, unreadable or there twice: a person has to correct that."
     )]
     Inventory,
     /// Bring a volume into a drive and leave it there, for another program; a cleaning cartridge, to clean the drive
@@ -61,7 +61,7 @@ pub(crate) enum Library {
         #[arg(required = true, value_name = "VOLUME")]
         volumes: Vec<String>,
     },
-    /// Have the robot look at every element and barcode anew: minutes
+    /// Have the robot check every element and read every barcode again; this takes minutes
     #[command(after_help = "Example:\n  capstan library initialize")]
     Initialize,
 }
@@ -87,7 +87,7 @@ pub(crate) fn library(cli: &Globals, action: &Library) -> Result<ExitCode, Failu
         Library::Import { mail_slots } => {
             let count = site.import(mail_slots)?;
             if count == 0 && !cli.json {
-                return Err(Failure::Other("the mail slot is empty: put cartridges in, then say it again".to_owned()));
+                return Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()));
             }
             LibraryEvent::Imported { cartridges: count }
         }
@@ -161,7 +161,7 @@ fn print_table(inventory: &Inventory) -> std::io::Result<()> {
     }
     table.print(out)?;
     let free = inventory.places.iter().filter(is_free_slot).count();
-    writeln!(out, "{free} slots without a cartridge that can be told")?;
+    writeln!(out, "{free} slots without a cartridge that has a readable barcode")?;
     for finding in &inventory.findings {
         writeln!(out, "look: {finding}")?;
     }

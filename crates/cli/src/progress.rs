@@ -106,7 +106,7 @@ impl Display {
                 self.say(&match recycled {
                     0 => format!("labelled {volser} for {whose}"),
                     _ => format!(
-                        "labelled {volser} for {whose}, its life {}: what it held before, if anything, is gone",
+                        "labelled {volser} for {whose}, its label number {}: any earlier data on it is lost",
                         recycled + 1
                     ),
                 });
@@ -116,7 +116,7 @@ impl Display {
                     self.say(&line);
                 }
             }
-            Event::Full { volser } => self.say(&format!("volume {volser} is full; going on with the next")),
+            Event::Full { volser } => self.say(&format!("volume {volser} is full; continuing on the next one")),
             Event::Begun { object, source, resumed } => {
                 let how = if *resumed { "going on with" } else { "begun" };
                 self.say(&format!("{}: {how} object {object}", path_text(source)));
@@ -136,7 +136,7 @@ impl Display {
                 }
             }
             Event::Mended { object, copy, pool } => {
-                self.say(&format!("object {object}: copy {copy} in pool {pool} lacked something and is whole now"));
+                self.say(&format!("object {object}: copy {copy} in pool {pool} was incomplete, and is complete now"));
             }
             Event::Mounted { volser, drive } => {
                 let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +263,8 @@ pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
             since += u32::from(stopped.load(Ordering::Relaxed));
             if since == STOP_SAID_AFTER {
                 eprintln!(
-                    "capstan: stopping: what was read is flushed first, and a source that does not answer is waited for. Once more ends it at once"
+                    "capstan: stopping: Capstan flushes what was read, and waits for sources that do not answer. A \
+                     second Ctrl-C ends it at once"
                 );
             }
             if let Some(last_words) = end_of_wait(stopped.load(Ordering::Relaxed), overdue()) {

@@ -17,7 +17,7 @@ pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(format!("{question}\nNobody can be asked here: say --yes if that is meant")));
+        return Err(Failure::Usage(format!("{question}\nThere is no terminal to ask at: use --yes to answer yes")));
     }
     eprint!("{question} Type yes to continue: ");
     let _ = std::io::stderr().flush();

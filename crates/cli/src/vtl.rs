@@ -89,23 +89,23 @@ pub(crate) enum Vtl {
         /// Its barcode
         barcode: String,
     },
-    /// Let something go wrong, to see what the library's users make of it
+    /// Inject a fault, to test the programs that use the library
     #[command(after_help = inject_help())]
     Inject {
         /// The library's folder
         folder: PathBuf,
         /// Where: robot, wire, or the number of a drive from 0
         unit: String,
-        /// What: see below; on the wire, where it is cut
+        /// The fault, from the list below; for `wire`, the point at which it is cut
         fault: String,
-        /// At which commands it happens [default: where it naturally does]
+        /// The class of commands that fail [default: the class in which this fault usually occurs]
         #[arg(long, value_name = "CLASS")]
         at: Option<CommandClass>,
-        /// How many of these commands pass unharmed first
+        /// How many of these commands succeed before the fault
         #[arg(long, value_name = "N", default_value_t = 0)]
         passing: u32,
     },
-    /// Let nothing go wrong any more
+    /// End all injected faults
     #[command(after_help = "Example:\n  capstan vtl forgive /srv/vtl")]
     Forgive {
         /// The library's folder

@@ -25,8 +25,8 @@ pub(crate) fn doubt_text(reading: &ClockReading) -> Option<String> {
     let days = reading.now_ns.abs_diff(newest_ns) / 86_400_000_000_000;
     let apart = if days < 2 { String::new() } else { format!("{days} days ") };
     Some(format!(
-        "the clock says {}, {apart}{side} the newest record ({}). If it is wrong, set it; if it is right, say so once with `capstan \
-         clock --confirm`. Until then what is backed up is marked, and nothing expires",
+        "the clock says {}, {apart}{side} the newest record ({}). If it is wrong, set it; if it is right, run \
+         `capstan clock --confirm` once. Until then, new objects are marked as doubtful, and nothing expires",
         units::time(reading.now_ns),
         units::time(newest_ns)
     ))
@@ -60,8 +60,9 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
     let first = sources.first()?;
     let others = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
     Some(format!(
-        "{} of {first}{others}: past their retention, kept only because younger incrementals stand on them. A full backup lets them \
-         go once its own incrementals have taken their place: backup --full, or --full-every 30d with each incremental",
+        "{} of {first}{others}: past the retention, and kept only because newer incrementals are based on them. To let \
+         them expire, make a full backup (backup --full, or --full-every 30d with each incremental): they expire once \
+         its own incrementals have replaced the old ones",
         units::counted(count as u64, "object")
     ))
 }

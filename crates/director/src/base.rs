@@ -93,7 +93,7 @@ impl<'a> BaseSelector<'a> {
             fallen.extend(&chain[..=above]);
             first.get_or_insert_with(|| match above {
                 0 => reason,
-                _ => format!("it stands on object {link}, and {reason}"),
+                _ => format!("it is based on object {link}, and {reason}"),
             });
         }
         Ok(first)
@@ -130,8 +130,8 @@ impl<'a> BaseSelector<'a> {
             Err(error) => {
                 self.can_ask = false;
                 let message = format!(
-                    "whether keys of older volumes were destroyed could not be asked: {}. What is gone on with and stood on is \
-                     chosen by what the catalog knows",
+                    "Capstan could not ask whether keys of older volumes were destroyed: {}. It chooses the base, and \
+                     the object to continue, by what the catalog knows",
                     with_causes(&error)
                 );
                 (self.mounter.events)(Event::Notice { message });

@@ -61,11 +61,11 @@ fn record_missing(
         Err(error) if error.blames_volume() && is_torn_tail(volume, life, known)? => {
             // Of one that keeps what is on it more is said when it is not appended to.
             let next = match kind {
-                MediumKind::Rewritable => "; what is written next takes its place",
+                MediumKind::Rewritable => "; the next write overwrites it",
                 MediumKind::WriteOnce => "",
             };
             let message = format!(
-                "volume {volser} ends in a checkpoint that never came to be: {}. Nothing of it was reported as protected{next}",
+                "volume {volser} ends in an incomplete checkpoint: {}. Nothing of it was reported as protected{next}",
                 with_causes(&error)
             );
             (mounter.events)(Event::Notice { message });

@@ -66,8 +66,9 @@ pub enum DirectorError {
     },
     /// Operator: another process has the state directory for itself, or would have to end for this one to have it.
     #[error(
-        "another capstan (process {holder}) is working in this state directory, and one of the two must have it for itself, as a rebuild \
-         must: wait until it has ended; `capstan backup --wait`, or wait = true of a job, does so by itself"
+        "another capstan (process {holder}) is working in this state directory, and one of the two (such as a rebuild) \
+         must have it for itself: wait until that process has ended. `capstan backup --wait`, or a job with wait = \
+         true, waits by itself"
     )]
     Busy {
         /// Its process id, as it left it.
@@ -110,7 +111,8 @@ pub enum DirectorError {
     },
     /// Operator: the clock may be wrong.
     #[error(
-        "the clock is {apart}, so nothing is forgotten by it. Set the clock; if it is right, say so once with `capstan clock --confirm`"
+        "the clock is {apart}, so nothing expires. If the clock is wrong, set it; if it is right, run \
+         `capstan clock --confirm` once"
     )]
     ClockInDoubt {
         /// How far it is from the newest record.
@@ -257,7 +259,7 @@ pub enum DirectorError {
         shortage: Shortage,
     },
     /// Operator: there is data on it.
-    #[error("volume {volser} holds {}. Use --force if that is meant", held_text(*objects))]
+    #[error("volume {volser} holds {}. Use --force to do it anyway", held_text(*objects))]
     VolumeHoldsData {
         /// The volume.
         volser: Volser,
@@ -291,7 +293,8 @@ pub enum DirectorError {
     },
     /// Medium: its drive says that it is worn or damaged.
     #[error(
-        "volume {volser} is not written on: {reason}. Take another one, and copy what it holds while it can be read"
+        "volume {volser} is no longer written: {reason}. Use another volume, and copy the data of this one while it \
+         can be read"
     )]
     VolumeWorn {
         /// The volume.
@@ -301,7 +304,8 @@ pub enum DirectorError {
     },
     /// Medium: the volume is not what the catalog knows.
     #[error(
-        "volume {volser} is not as the catalog knows it: {reason}. It is set aside as suspect; nothing was written to it"
+        "volume {volser} does not match the catalog: {reason}. Nothing was written to it, and it is set aside as \
+         suspect: `capstan verify {volser}` says what can be read"
     )]
     VolumeDiffers {
         /// The volume.
@@ -311,8 +315,9 @@ pub enum DirectorError {
     },
     /// Library: the robot brought another cartridge than it was asked for, or labels are stuck on the wrong ones.
     #[error(
-        "the library was asked for volume {volser} and cartridge {found} is in drive {drive}: nothing was read or written; take the \
-         inventory anew (`capstan library initialize`), and look whether a barcode is on the wrong cartridge"
+        "the library was asked for volume {volser}, but cartridge {found} is in drive {drive}: nothing was read or \
+         written. Have all barcodes read again (`capstan library initialize`), and check whether a barcode is on the \
+         wrong cartridge"
     )]
     WrongCartridge {
         /// The volume asked for.
@@ -327,8 +332,8 @@ pub enum DirectorError {
     KeysLocked,
     /// Operator: what was asked for is done where the keys are kept.
     #[error(
-        "the keys of this site are kept by a key cluster ({nodes}), which needs no passphrase here and is managed on one of its nodes: \
-         `keyd --help` there lists what can be done"
+        "a key cluster ({nodes}) keeps the keys of this site. It needs no passphrase here, and is managed on one of \
+         its nodes: `keyd --help` there lists the commands"
     )]
     KeysInCluster {
         /// Where it is.
@@ -374,10 +379,10 @@ pub enum DirectorError {
         reason: String,
     },
     /// Every copy failed; what was flushed before stays.
-    #[error("no copy could be finished; what was reported as protected stays, and the next backup goes on from there")]
+    #[error("no copy could be finished; what was reported as protected is kept, and the next backup continues there")]
     CopiesFailed(#[source] MoverError),
     /// Operator: Ctrl-C.
-    #[error("stopped; what was reported as protected stays, and the next backup goes on from there")]
+    #[error("stopped; what was reported as protected is kept, and the next backup continues from there")]
     Interrupted,
     /// Operator: Ctrl-C in a restore.
     #[error("stopped; files that were being written are removed, those that were finished stay")]
@@ -394,8 +399,8 @@ pub enum DirectorError {
     },
     /// Medium: damage hit every copy in the same place.
     #[error(
-        "{bytes} bytes of object {object} can be read in no copy any more: `capstan ls -R {object}` flags the files. Back up {source_name} \
-         again with --full"
+        "{bytes} bytes of object {object} can no longer be read from any copy: `capstan ls -R {object}` flags the \
+         files. Back up {source_name} again with --full"
     )]
     NoCopyLeft {
         /// The object.
@@ -471,27 +476,27 @@ pub enum DirectorError {
 pub enum WriteOnceBar {
     /// It would be labelled anew, or erased.
     #[error(
-        "what is on it stays, and it is neither erased nor labelled anew, with or without --force: keep it for as long as it is to be \
-         read, and take another one"
+        "it can be neither erased nor labelled again, with or without --force: keep it for as long as its data is \
+         needed, and use another volume"
     )]
     HoldsData,
     /// What it begins with is no label that the catalog knows.
     #[error(
-        "its label is not whole, or not the one that the catalog knows, as when a labelling was ended half way, and it cannot be labelled \
-         again: it is retired, and another one is taken"
+        "its label is incomplete, or is not the one in the catalog (perhaps labelling was interrupted), and it cannot \
+         be labelled again: it is retired, and another volume is used"
     )]
     NoLabel,
     /// A session was ended amid blocks that no checkpoint counts.
     #[error(
-        "{blocks} blocks stand behind its last checkpoint, left by a session that was ended half way, and cannot be written over: it counts \
-         as full, and another one is taken. What was reported as protected on it is read as before"
+        "an interrupted session left {blocks} blocks behind its last checkpoint, and they cannot be overwritten: it \
+         counts as full, and another volume is used. What was reported as protected on it can be read as before"
     )]
     Tail {
         /// How many blocks and filemarks.
         blocks: u64,
     },
     /// Scratch volumes are labelled again.
-    #[error("it is labelled once, and a scratch volume would be labelled again: say for which pool, with --pool")]
+    #[error("it can be labelled only once, and a scratch volume is labelled again: name its pool with --pool")]
     Scratch,
 }
 
@@ -570,8 +575,8 @@ fn held_text(objects: usize) -> String {
     match objects {
         0 => "data that this catalog does not know, of another program or another site: they would be gone for good"
             .to_owned(),
-        1 => "1 object of which it may be the last copy: it would be gone for good".to_owned(),
-        _ => format!("{objects} objects of which it may be the last copy: they would be gone for good"),
+        1 => "1 object, and may be its last copy: the object would be lost for good".to_owned(),
+        _ => format!("{objects} objects, and may be their last copy: they would be lost for good"),
     }
 }
 

@@ -20,9 +20,9 @@ impl BaseUnavailable {
     pub fn message(&self, base: Option<ObjectId>) -> String {
         let instead = match base {
             None => "this backup is a full one".to_owned(),
-            Some(base) => format!("this incremental stands on object {base}"),
+            Some(base) => format!("this incremental is based on object {base}"),
         };
-        format!("object {} cannot be restored: {}. Nothing can stand on it, so {instead}", self.object, self.reason)
+        format!("object {} cannot be restored: {}. It cannot be a base, so {instead}", self.object, self.reason)
     }
 }
 

@@ -151,13 +151,17 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
     let source = String::from_utf8_lossy(source);
     match why {
         Kept::Last => format!(
-            "it is the last of {source} that can be restored. Once there is a later one it can go; if the source is gone, say so with --gone {source}"
+            "it is the last object of {source} that can be restored. It can expire once there is a later one; if the \
+             source is gone for good, use --gone {source}"
         ),
         Kept::Base { dependents: 1 } => {
-            format!("1 living object stands on it: name that one as well (`capstan objects --source {source}`)")
+            format!("1 object that is kept is based on it: name that one as well (`capstan objects --source {source}`)")
         }
         Kept::Base { dependents } => {
-            format!("{dependents} living objects stand on it: name those as well (`capstan objects --source {source}`)")
+            format!(
+                "{dependents} objects that are kept are based on it: name those as well (`capstan objects --source \
+                 {source}`)"
+            )
         }
     }
 }
@@ -404,8 +408,8 @@ impl Site {
             }
             if volume.medium == MediumKind::WriteOnce && held.contains(&volume.volser) {
                 let message = format!(
-                    "volume {} holds nothing that is kept any more, and it is WORM: it is not written anew. Take it out, or leave it until \
-                     it is full",
+                    "volume {} holds nothing that is still kept, but it is WORM and cannot be reused. Take it out, or \
+                     leave it until it is full",
                     volume.volser
                 );
                 (self.events)(Event::Notice { message });

@@ -258,8 +258,8 @@ impl Shared {
                 if lost.is_empty() {
                     return;
                 }
-                "what this job had reserved was taken over by another, as nothing was heard of it for too long: it records \
-                 nothing more"
+                "another job took over what this job had reserved, because this job gave no sign of life for too long: \
+                 it records nothing more"
                     .to_owned()
             }
             Err(error) => format!("what this job has reserved could not be renewed: {error}"),

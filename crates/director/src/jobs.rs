@@ -287,7 +287,7 @@ impl Site {
                 .to_owned()
         };
         drop(catalog);
-        let message = format!("object {} was interrupted and is not taken up: {because}", object.id);
+        let message = format!("object {} was interrupted and is not continued: {because}", object.id);
         (self.events)(Event::Notice { message });
         Ok(None)
     }
@@ -297,10 +297,10 @@ impl Site {
         let name = String::from_utf8_lossy(source);
         let others = self.other_clients_of(source)?;
         let message = match others.first() {
-            None => format!("{name}: there is no complete object to stand on, so this backup is a full one"),
+            None => format!("{name}: no complete object can be its base, so this backup is a full one"),
             Some(first) => format!(
-                "{name}: there are backups of it from {}, and none from {}, which this machine is called: this backup is a full \
-                 one. Stop it and say --client {first} (or `client` in capstan.toml) if they are of the same data",
+                "{name}: there are backups of it from {}, and none from this machine ({}): this backup is a full one. \
+                 If they are of the same data, stop it and use --client {first} (or `client` in capstan.toml)",
                 others.join(", "),
                 self.client
             ),
@@ -338,7 +338,7 @@ impl Site {
         };
         let Some(damaged) = error.damaged_index() else { return Err(error.into()) };
         let message = format!(
-            "{}: {error}, and nothing can stand on object {damaged} until then: this backup is a full one",
+            "{}: {error}. Until then object {damaged} cannot be a base: this backup is a full one",
             String::from_utf8_lossy(source)
         );
         (self.events)(Event::Notice { message });

@@ -62,8 +62,8 @@ impl Compared {
 
     fn how(self) -> &'static str {
         match self {
-            Self::Base(_) => "stands on",
-            Self::Resumed(_) => "goes on with",
+            Self::Base(_) => "is based on",
+            Self::Resumed(_) => "continues",
             Self::Before(_) => "comes after",
         }
     }
@@ -87,7 +87,7 @@ fn message(source: &str, with: Compared, change: Option<&Change>, deleted: u64, 
         _ => format!("{deleted} of the {all} paths there are left out now, and are recorded as deleted"),
     };
     let stop = match deleted > DELETED_MANY || deleted > all / 2 {
-        true => ". If that is not meant, stop this run (Ctrl-C) and give the excludes that were given before",
+        true => ". If you did not intend that, stop this run (Ctrl-C) and use the same excludes as before",
         false => "",
     };
     match (parts.is_empty(), deleted) {

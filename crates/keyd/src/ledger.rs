@@ -229,7 +229,7 @@ pub enum LedgerError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Peer: the answer was lost; what was asked for may have happened.
-    #[error("the cluster's answer was lost: what was asked for may have happened. Look before it is asked again")]
+    #[error("the cluster's answer was lost: the change may have been made. Check that before you ask for it again")]
     Unknown {
         /// What the client of the ledger says.
         #[source]
@@ -274,7 +274,7 @@ pub enum LedgerError {
         bytes: usize,
     },
     /// Caller: the transaction makes no sense.
-    #[error("the ledger is asked for a change that makes no sense: {what}")]
+    #[error("invalid transaction: {what}")]
     Malformed {
         /// Why.
         what: String,

@@ -129,9 +129,9 @@ pub enum NodeError {
     },
     /// Peers and policy: the node has been cut off for longer than the policy lets it go on.
     #[error(
-        "this node has been cut off from the cluster {why}: that is for longer than policy {policy} allows ({limit}). Try another node, or \
-         see that the nodes reach each other. A policy that is in use stays as it is; a compliance officer makes another for new groups \
-         (`keyd policies add NAME --isolated-for TIME`)"
+        "this node has been cut off from the cluster {why}. That is longer than policy {policy} allows ({limit}). Try \
+         another node, or see that the nodes reach each other. A policy that is in use cannot be changed; a compliance \
+         officer can make another for new groups (`keyd policies add NAME --isolated-for TIME`)"
     )]
     IsolatedTooLong {
         /// The policy.
@@ -156,12 +156,13 @@ pub enum NodeError {
         tries: u32,
     },
     /// Host: the journal cannot be written, and nothing is given out that it does not hold.
-    #[error("this node is cut off and cannot note what it gives out")]
+    #[error("this node is cut off and cannot write its journal, so it gives out nothing")]
     Journal(#[from] NoteError),
     /// Operator: the cluster was restored in a later epoch, and this node was left behind.
     #[error(
-        "the cluster has gone on in epoch {found}, and this node is still of epoch {epoch}: it was restored without this node, which gives \
-         out nothing any more. Let it join the cluster as it is now, under another name: `keyd join` in a new state directory, and destroy this one"
+        "the cluster was restored in epoch {found} without this node, which is still of epoch {epoch} and gives out \
+         nothing any more. Join the cluster again under another name: run `keyd join` in a new state directory, and \
+         destroy this one"
     )]
     Superseded {
         /// The node's own.

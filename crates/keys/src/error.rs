@@ -37,7 +37,7 @@ pub enum KeyError {
     /// Operator: no slot of the store opens with this passphrase.
     #[error(
         "the passphrase does not open the key store {}: type it again, with the right keyboard layout, or use another \
-         of its secrets; without one of them its keys cannot be had",
+         of its secrets; without one of them nobody can use its keys",
         store.display()
     )]
     WrongPassphrase {
@@ -79,7 +79,7 @@ pub enum KeyError {
     /// Operator: the key was destroyed on purpose.
     #[error(
         "key {tag} of volume {volser} was destroyed on {}: the data on volume {volser} that was encrypted with it is \
-         gone for good. Read another copy, or label the volume anew and use it again", date(*destroyed_ns)
+         gone for good. Read another copy; to use the volume again, relabel it", date(*destroyed_ns)
     )]
     KeyDestroyed {
         /// The key.
@@ -91,8 +91,8 @@ pub enum KeyError {
     },
     /// Caller: the key does not encrypt in the state it is in.
     #[error(
-        "key {tag} of volume {volser} is {state}: it reads and does not write. Go on with another volume, or label \
-         {volser} anew from the beginning of tape, which gives it a new key"
+        "key {tag} of volume {volser} is {state}: it decrypts, but no longer encrypts. Continue on another volume, or \
+         relabel {volser} from the beginning of tape, which gives it a new key"
     )]
     KeyRetired {
         /// The key.
@@ -117,7 +117,8 @@ pub enum KeyError {
     },
     /// Operator: an import contradicts what is known of a key.
     #[error(
-        "key {tag} is known as one for {}, and the import says {}: one of the two was altered. Take the one whose volume it reads",
+        "key {tag} is on record as a key for {}, but the import says {}: one of the two was altered. Use the one that \
+         can read its volume",
         known.name(), said.name()
     )]
     KeyOfOtherCipher {

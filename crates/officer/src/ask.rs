@@ -106,7 +106,8 @@ impl Ask {
         if let Some(passphrase) = passphrase {
             let shown = passphrase.0.expose();
             words = format!(
-                "{words}\nOnce it is approved, this passphrase enrols, once and within a week. It is shown only here:\n  {}",
+                "{words}\nOnce it is approved, this passphrase is valid for one enrolment, within a week. It is shown \
+                 only here:\n  {}",
                 shown.as_str()
             );
         }

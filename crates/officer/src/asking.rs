@@ -16,8 +16,8 @@ pub struct Asking {
     /// Who asks: the file that `keyd enrol` made
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub identity: PathBuf,
-    /// The node that is asked; or several with commas between them. Another of the cluster answers where they are
-    /// silent and it may
+    /// The node to ask, or several separated by commas. If they do not answer, another node of the cluster is asked,
+    /// where any node may answer
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE", value_delimiter = ',', required = true)]
     pub node: Vec<String>,
 }

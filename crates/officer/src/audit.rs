@@ -17,7 +17,7 @@ pub enum AuditShown {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Say where the logs of all nodes stood, a line each: keep them elsewhere, for `keyd audit verify`
+    /// Print the anchors of all nodes' logs, one on each line: keep them elsewhere, for `keyd audit verify`
     Anchors(Ask),
 }
 

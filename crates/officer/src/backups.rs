@@ -10,7 +10,7 @@ use crate::ask::Ask;
 pub enum BackupsKnown {
     /// List them
     List(Ask),
-    /// Say that all copies of backups were destroyed
+    /// Confirm that all copies of backups were destroyed
     #[command(alias = "destroyed")]
     ConfirmDestroyed {
         /// The backups, as `keyd backups list` names them
@@ -33,7 +33,7 @@ impl BackupsKnown {
                 let mut known: Vec<BackupRecord> = ask.asking.client()?.get("/v1/backups")?;
                 known.sort_by_key(|backup| (backup.epoch, backup.revision));
                 if known.is_empty() && !ask.json {
-                    println!("there is no backup: `keyd backup`, before anything is written to tape");
+                    println!("there is no backup: make one with `keyd backup` before anything is written to tape");
                 }
                 say(&ask, &known)
             }

@@ -34,10 +34,10 @@ pub enum People {
     /// Data units: cartridges with their keys
     #[command(subcommand)]
     Units(Units),
-    /// Keys, without what is secret of them
+    /// Keys and their states, without the secret keys themselves
     #[command(subcommand)]
     Keys(Keys),
-    /// Exports of keys: list them, say that they are destroyed
+    /// Exports of keys: list them, confirm that they are destroyed
     #[command(subcommand)]
     Exports(Exports),
     /// Users and their roles

@@ -18,7 +18,7 @@ use crate::transfer::{self, Export, Import};
 pub enum Policies {
     /// List them
     List(Ask),
-    /// Make one; it is not changed once a key was issued under it
+    /// Make a policy; it cannot be changed once a key was issued under it
     Add(AddPolicy),
 }
 
@@ -38,17 +38,17 @@ pub struct AddPolicy {
     /// For how long a node that is cut off gives out keys [default: no end]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     isolated_for: Option<u32>,
-    /// Keep the keys in the cluster
+    /// Do not let keys be exported
     #[arg(long)]
     no_export: bool,
-    /// Take no keys of other stores
+    /// Do not let keys of other stores be imported
     #[arg(long)]
     no_import: bool,
-    /// Let agents report keys as known to others
+    /// Let agents retire keys, or mark them as compromised
     #[arg(long)]
     agents_revoke: bool,
-    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under
-    /// it
+    /// Replace an existing policy, as long as no key was issued under it. Give all options again: those that are not
+    /// given return to their defaults
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub enum Groups {
     Add {
         /// Its name: that of a pool, for the keys of the pool
         name: Name,
-        /// Its policy, for good
+        /// Its policy, which cannot be changed later
         #[arg(long, default_value = "default")]
         policy: Name,
         #[command(flatten)]
@@ -126,7 +126,7 @@ pub enum Units {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Let one be read past its keys' cryptoperiod
+    /// Let a data unit be read although the cryptoperiod of its keys is over
     #[command(alias = "extend")]
     ExtendDecryption {
         /// Its barcode
@@ -189,7 +189,7 @@ pub enum Keys {
         /// Those of a volume
         #[arg(long, value_name = "BARCODE")]
         volume: Option<Volser>,
-        /// Those of a group: `unconfirmed-keys` for what lost nodes gave out, and nobody has confirmed
+        /// Those of a group; `unconfirmed-keys` are those that lost nodes gave out and nobody has confirmed
         #[arg(long, value_name = "NAME")]
         group: Option<Name>,
         /// Those in a state: ready, protect-and-process, process-only, deactivated, compromised, destroyed
@@ -198,14 +198,14 @@ pub enum Keys {
         #[command(flatten)]
         ask: Ask,
     },
-    /// List the keys of lost nodes' pools that no volume has named yet: volumes that nobody has read since may be under
-    /// some of them
+    /// List keys from the pools of lost nodes that no volume has named yet: volumes that nobody has read since the loss
+    /// may be encrypted with them
     Recovered(Ask),
-    /// Say of which group a key is that a lost node gave out: no drive gets it before
+    /// Confirm the group of a key that a lost node gave out; until then, no drive gets that key
     Confirm {
         /// Its tag: 32 hexadecimal digits
         tag: KeyTag,
-        /// Its volume [default: the one that is on record, as a drive has said]
+        /// Its volume [default: the one on record, which a drive has reported]
         #[arg(long, value_name = "BARCODE")]
         volume: Option<Volser>,
         /// Its group
@@ -214,13 +214,13 @@ pub enum Keys {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Say that somebody else may know one: nothing more is written under it
+    /// Mark a key as compromised, because others may know it: it no longer encrypts
     Compromise(OneKey),
-    /// Destroy one; if it still reads, by quorum
+    /// Destroy a key; if it can still decrypt, the quorum must approve
     Destroy(OneKey),
-    /// Take keys out of the cluster, by quorum: asked for first, then fetched into a file with `--request`
+    /// Export keys: ask the quorum first, then fetch the keys into a file with `--request`
     Export(Export),
-    /// Take the keys of another store in, by quorum: asked for first, then sent with `--request`
+    /// Import the keys of another store: ask the quorum first, then send the keys with `--request`
     Import(Import),
 }
 

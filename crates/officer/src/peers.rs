@@ -39,10 +39,10 @@ pub enum Agents {
 
 #[derive(Debug, Args)]
 pub struct GroupsOf {
-    /// A key group that it may use, and no other that is not named [default: those it has, or `default`]
+    /// A key group that it may use; it may use only the groups named here [default: those it has, or `default`]
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<Name>,
-    /// The one it uses unasked [default: the first]
+    /// Its default group, used if no group has the name of the pool [default: the first]
     #[arg(long, value_name = "GROUP", requires = "groups")]
     default_group: Option<Name>,
 }
@@ -99,15 +99,15 @@ pub enum KmipClients {
     Add(NamedPeer),
     /// List them
     List(Ask),
-    /// Say whose objects one sees, and by which policy it is served; what is not said stays as it is
+    /// Set a client's domain, and the key group whose policy applies to it; an option that is not given stays unchanged
     Assign {
         /// Which
         name: Name,
-        /// Clients of one domain see each other's objects; those that it made in another domain it sees no more
-        /// [default: its name]
+        /// Its domain: clients of one domain see each other's objects. It no longer sees objects that it made in
+        /// another domain [default: its name]
         #[arg(long, required_unless_present = "group")]
         domain: Option<Name>,
-        /// The key group whose policy limits for how long a node that is cut off answers it [default: default]
+        /// The key group whose policy sets how long a node that is cut off answers the client [default: default]
         #[arg(long)]
         group: Option<Name>,
         #[command(flatten)]
@@ -164,13 +164,13 @@ pub enum Kmas {
     },
     /// List them
     List(Ask),
-    /// Take back at once that one may join, which was approved and has not joined: the quorum's approval is spent
+    /// Withdraw the approval of a node that has not joined, at once: to add it later, ask the quorum again
     #[command(alias = "call-off")]
     CancelJoin(NamedPeer),
-    /// Ask the quorum to remove one for good: its certificates end, nothing counts it any more, its name is never given
-    /// again
+    /// Ask the quorum to remove a node for good: its certificates are revoked, nothing counts it any more, and its name
+    /// is never given again
     Remove(NamedPeer),
-    /// Ask the quorum to say where one stands from now on
+    /// Ask the quorum to change a node's address or site
     Move {
         /// Which
         name: Name,
@@ -183,18 +183,18 @@ pub enum Kmas {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Ask the quorum to let one unlock itself after each start, without holders; or take that back at once
+    /// Ask the quorum to let a node unlock itself after each start, without holders (on); or end that at once (off)
     AutonomousUnlock {
         /// Which
         name: Name,
-        /// Whether it is to
+        /// Whether the node unlocks itself
         choice: UnlockChoice,
         #[command(flatten)]
         ask: Ask,
     },
-    /// List those that were removed, and what became of what they left
+    /// List removed nodes, and what has become of their pools and disks
     Removed(Ask),
-    /// Say that the disks of one that was removed are destroyed
+    /// Confirm that the disks of a removed node are destroyed
     #[command(alias = "destroyed")]
     ConfirmDestroyed(NamedPeer),
 }
@@ -272,9 +272,9 @@ pub(crate) fn kmas(asked: Kmas) -> anyhow::Result<()> {
 pub enum Sites {
     /// List them, with the nodes that stand there
     List(Ask),
-    /// Add one, at which nodes may stand from then on
+    /// Add a site: from then on, nodes may stand there
     Add(Described),
-    /// Say something else of one
+    /// Change the description of a site
     Describe(Described),
     /// Remove one at which no node stands
     Remove(NamedPeer),

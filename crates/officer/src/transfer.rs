@@ -41,10 +41,10 @@ const OPENED_AT_ONCE: usize = 1000;
 #[derive(Debug, Args)]
 #[group(id = "approved", multiple = false)]
 pub struct Approved {
-    /// Carry out what was asked for and approved
+    /// Carry out the approved request with this id
     #[arg(long, value_name = "ID")]
     request: Option<String>,
-    /// Carry out one's newest request that was approved
+    /// Carry out your own newest request that was approved
     #[arg(long)]
     last: bool,
 }
@@ -65,7 +65,7 @@ impl Approved {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["all", "group", "unit", "request", "last"])))]
 pub struct Export {
-    /// Ask for all keys that policies let go
+    /// Ask for all keys that their policies allow to be exported
     #[arg(long)]
     all: bool,
     /// Ask for the keys of a group
@@ -76,7 +76,7 @@ pub struct Export {
     unit: Option<Volser>,
     #[command(flatten)]
     approved: Approved,
-    /// Where the keys are put, sealed under a passphrase; nothing is overwritten
+    /// File to write the keys to, sealed under a passphrase; an existing file is never overwritten
     #[arg(long, value_name = "FILE", requires = "approved", required_unless_present_any = ["all", "group", "unit"], conflicts_with_all = ["all", "group", "unit"])]
     out: Option<PathBuf>,
     /// The passphrase of the export is in a file [default: asked for]
@@ -114,7 +114,7 @@ pub struct Import {
 pub enum Exports {
     /// List them
     List(Ask),
-    /// Say that all copies of exports were destroyed, and all that they were imported into
+    /// Confirm that all copies of exports were destroyed, and everything that they were imported into
     #[command(alias = "destroyed")]
     ConfirmDestroyed {
         /// The exports, as `keyd exports list` names them
@@ -173,8 +173,8 @@ fn fetch(asked: &Export, request: &str, out: &Path, sealing: Sealing) -> anyhow:
     }
     for UnconfirmedKey { volume, key } in &unconfirmed {
         eprintln!(
-            "not in it: key {key} of volume {volume}, which a lost node gave out: of which group it is must be confirmed first \
-             (`keyd keys confirm {key} --group GROUP`)"
+            "not in the export: key {key} of volume {volume}. A lost node gave it out, and its group must be confirmed \
+             first (`keyd keys confirm {key} --group GROUP`)"
         );
     }
     if unconfirmed_in_all > unconfirmed.len() {
@@ -182,9 +182,9 @@ fn fetch(asked: &Export, request: &str, out: &Path, sealing: Sealing) -> anyhow:
     }
     if recovered > 0 {
         eprintln!(
-            "not in it: {recovered} keys of lost nodes (`keyd keys recovered`), which no volume has named yet. Volumes that were written \
-             through such a node while it was cut off may be under some of them: read each of these volumes once, confirm its key, and \
-             export again."
+            "not in the export: {recovered} keys of lost nodes that no volume has named yet (`keyd keys recovered`). \
+             Volumes that were written through such a node while it was cut off may be encrypted with them: read each \
+             of these volumes once, confirm its key, and export again."
         );
     }
     Ok(if unconfirmed_in_all + recovered > 0 { Completeness::InPart } else { Completeness::Whole })
@@ -296,7 +296,7 @@ pub(crate) fn import(asked: &Import, sealing: Sealing) -> anyhow::Result<()> {
             let answer: Vec<KeyTaken> = loop {
                 match client.post(&path, &question) {
                     Err(ClusterError::AllGone(_)) if tries < TRIES => tries += 1,
-                    answer => break answer.context("not all keys may be there: say the same again, which is safe")?,
+                    answer => break answer.context("some keys may be missing: run it again, which is safe")?,
                 }
             };
             for key in answer {

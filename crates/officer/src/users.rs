@@ -20,8 +20,8 @@ pub enum UsersCommand {
     Add(WithRoles),
     /// Ask the quorum to change a user's roles
     Roles(WithRoles),
-    /// Ask the quorum to let a user enrol anew: the certificates they had are revoked, and one who is disabled may
-    /// again
+    /// Ask the quorum to let a user enrol again: their existing certificates are revoked, and a disabled user is
+    /// enabled
     Enrol(OneUser),
     /// Ask the quorum to let a disabled user back in
     Enable(OneUser),
@@ -82,9 +82,10 @@ pub(crate) fn users(asked: UsersCommand) -> anyhow::Result<()> {
 pub enum QuorumCommand {
     /// Show how many approvals an act by quorum takes, and how many members there are
     Show(Ask),
-    /// Ask the quorum that there is to make it another
+    /// Ask the quorum to change how many approvals an act takes
     Change {
-        /// Approvals that an act is to take: 1 to 16, and never more than there are members who did not ask for it
+        /// How many approvals an act shall take: 1 to 16, and at most the number of quorum members who did not ask for
+        /// it
         needed: u8,
         /// For how long a request waits for them, as 3d [default: as before]
         #[arg(long, value_name = "TIME", value_parser = crate::span::seconds)]
@@ -116,15 +117,15 @@ pub(crate) fn quorum(asked: QuorumCommand) -> anyhow::Result<()> {
 /// What waits for a quorum.
 #[derive(Debug, Subcommand)]
 pub enum PendingCommand {
-    /// List what waits, or waited lately
+    /// List requests that wait for approval, and recent ones
     List(Ask),
-    /// Show all that one asks for
+    /// Show everything that a request asks for
     Show(OneRequest),
-    /// Approve exactly that; with the last approval it is done
+    /// Approve a request exactly as it was shown; the last approval puts it into effect
     Approve(SaidDecision),
-    /// Reject it, which ends it
+    /// Reject a request, which ends it
     Reject(SaidDecision),
-    /// Take one's own request back
+    /// Withdraw your own request
     Withdraw(OneRequest),
 }
 
@@ -144,8 +145,7 @@ pub struct OneRequest {
 pub struct SaidDecision {
     #[command(flatten)]
     request: OneRequest,
-    /// The digest of what was read, as `keyd pending show` said it [default: the request is shown, and a word is asked
-    /// for]
+    /// The digest that `pending show` printed [default: the request is shown, and you type a word to confirm]
     #[arg(long, value_name = "HEX")]
     digest: Option<String>,
 }
@@ -195,7 +195,7 @@ fn read_and_meant(id: &str, ask: &Ask, decision: &str) -> anyhow::Result<String>
     io::stdout().flush()?;
     let mut word = String::new();
     io::stdin().read_line(&mut word).context(unheard)?;
-    anyhow::ensure!(word.trim() == decision, "nothing was said to the node: {:?} is not {decision:?}", word.trim());
+    anyhow::ensure!(word.trim() == decision, "nothing was sent: you typed {:?}, not {decision:?}", word.trim());
     Ok(shown.digest)
 }
 

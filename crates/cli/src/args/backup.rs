@@ -11,22 +11,22 @@ pub(crate) struct Init {
     /// Capacity of a new virtual cartridge: 500M, 100G, 12T
     #[arg(long, default_value = "100G", value_parser = crate::units::parse_bytes)]
     pub(crate) volume_size: u64,
-    /// Most cartridges the library makes by itself; 0 makes none
+    /// How many cartridges the library may create automatically; 0 creates none
     #[arg(long, default_value_t = 1000)]
     pub(crate) volumes_max: u32,
     /// How many virtual drives
     #[arg(long, default_value_t = 4)]
     pub(crate) drives: u32,
-    /// Where the virtual library lies [default: in the state directory]
+    /// Directory of the virtual library [default: in the state directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) library: Option<PathBuf>,
-    /// A real library instead: the device of its changer (capstan drives scan)
+    /// Use a physical library instead: the device of its changer (`capstan drives scan` lists it)
     #[arg(long, value_name = "DEVICE", conflicts_with = "library", group = "real")]
     pub(crate) changer: Option<PathBuf>,
-    /// Drives of the real library to use [default: all that this host finds]
+    /// Drives to use, with --changer or --standalone [default: all of the library that this host finds]
     #[arg(long = "drive", value_name = "DEVICE", requires = "real")]
     pub(crate) devices: Vec<PathBuf>,
-    /// Drives without a changer: a person is asked for cartridges
+    /// Use the drives of --drive without a library: Capstan asks a person for each cartridge
     #[arg(long, alias = "by-hand", conflicts_with_all = ["changer", "library"], requires = "devices", group = "real")]
     pub(crate) standalone: bool,
     /// Cipher of the default pool
@@ -43,10 +43,10 @@ pub(crate) struct Init {
 /// A key cluster instead of the key store of this machine.
 #[derive(Debug, Args)]
 pub(crate) struct KeyCluster {
-    /// Keys from a key cluster: a node of it; may be given several times
+    /// Get the keys from a key cluster: the address of one of its nodes; may be given several times
     #[arg(long = "key-cluster", value_name = "HOST:PORT", requires = "identity")]
     pub(crate) nodes: Vec<String>,
-    /// Who this machine is for the key cluster: the file that `capstan keys enrol` made
+    /// Identity file of this machine for the key cluster, made by `capstan keys enrol`
     #[arg(long = "key-identity", value_name = "FILE", requires = "nodes")]
     pub(crate) identity: Option<PathBuf>,
     /// The site whose nodes are asked first
@@ -74,7 +74,7 @@ pub(crate) struct Backup {
     /// Pool to write to [default: default]
     #[arg(long)]
     pub(crate) pool: Option<String>,
-    /// Name of the policy that asks for this backup, for the records; a job's is its name [default: manual]
+    /// Policy to record with the objects [default: manual]; a job always records its own name
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// Streams that read at the same time [default: one a core, at most 8]
@@ -89,17 +89,17 @@ pub(crate) struct Backup {
     /// Everything (the default)
     #[arg(long)]
     pub(crate) full: bool,
-    /// An incremental, or a full backup where the last full one is as old as this: 7d, 4w
+    /// Make an incremental, or a full backup if the last full backup of the source is this old: 7d, 4w
     #[arg(long, value_name = "TIME", conflicts_with = "full")]
     pub(crate) full_every: Option<String>,
-    /// Leave out what matches, with all below it: a name (*.o), a path below the source (a/node_modules), or one from
-    /// the root (/srv/a); may be given several times
+    /// Leave out paths that match, and everything below them: a name (*.o), a path below the source (a/node_modules),
+    /// or one from the root (/srv/a); may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
-    /// Leave out what the patterns of a file match, one a line; lines that begin with # are comments
+    /// Read exclude patterns from this file, one on each line; lines that begin with # are comments
     #[arg(long, value_name = "FILE")]
     pub(crate) exclude_from: Vec<PathBuf>,
-    /// Of directories that a CACHEDIR.TAG calls caches store nothing but that tag
+    /// If a CACHEDIR.TAG marks a directory as a cache, store only that tag
     #[arg(long)]
     pub(crate) exclude_caches: bool,
     /// Stay on the source's file system
@@ -108,7 +108,7 @@ pub(crate) struct Backup {
     /// Back up standard input under this name
     #[arg(long, value_name = "NAME")]
     pub(crate) stdin: Option<String>,
-    /// Run the program given behind `--` and back up what it prints; unless it ends with 0, none of it counts
+    /// Run the program given after `--` and back up its output; if it does not end with exit code 0, none of it counts
     #[arg(long, requires = "stdin")]
     pub(crate) from_command: bool,
     /// Where blocks go
@@ -124,8 +124,8 @@ pub(crate) struct Backup {
     /// `--wait=writer` waits for the other job alone
     #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) wait: Option<WaitFor>,
-    /// The machine that the sources are of, for one that was renamed or whose backups go on here [default: client of
-    /// capstan.toml, or the host's name]
+    /// Name of the machine that the sources belong to, if it was renamed or its backups continue here [default: client
+    /// of capstan.toml, or the host's name]
     #[arg(long, value_name = "HOST")]
     pub(crate) client: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::globals::OF_ALL_COMMANDS;
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
-    /// Who asks a key cluster for what a machine may not: the file of a person, that `keyd enrol` made [env:
+    /// Identity file of a person, made by `keyd enrol`, to ask a key cluster for what a machine may not ask for [env:
     /// KEYD_IDENTITY]
     #[arg(long, global = true, value_name = "FILE", display_order = OF_ALL_COMMANDS)]
     pub(crate) identity: Option<PathBuf>,
@@ -21,14 +21,14 @@ pub(crate) struct Keys {
 /// What a key cluster is asked, in the words of `keyd`.
 #[derive(Debug, Args)]
 pub(crate) struct Words {
-    /// As `keyd` takes it, as in `list`, `add NAME`; `keyd help` has all of it [default: list or show]
+    /// The subcommand and its arguments, as for `keyd`: `list`, `add NAME`; see `keyd help` [default: list or show]
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyAction {
-    /// Make a key policy; once a key was issued under it, it stays as it is
+    /// Make a key policy; it cannot be changed once a key was issued under it
     Add(PolicyAdd),
 }
 
@@ -36,8 +36,8 @@ pub(crate) enum PolicyAction {
 pub(crate) struct PolicyAdd {
     /// Its name
     pub(crate) name: Name,
-    /// For how long a key encrypts, from its first issue: 24h, 7d, 1y; then its volume goes on with a new one [default:
-    /// for ever]
+    /// How long a key encrypts, from its first issue: 24h, 7d, 1y; after that, its volume continues with a new key
+    /// [default: for ever]
     #[arg(long, value_name = "TIME")]
     pub(crate) encrypt_for: Option<String>,
     /// For how long a key decrypts, from its first issue [default: for ever]
@@ -49,17 +49,17 @@ pub(crate) struct PolicyAdd {
     /// Its keys never leave the store in an export
     #[arg(long)]
     pub(crate) no_export: bool,
-    /// Keys of other stores may not join
+    /// Do not let keys of other stores be imported into its groups
     #[arg(long)]
     pub(crate) no_import: bool,
-    /// Drives may report its keys as known to others
+    /// Let drives and movers retire its keys, or mark them as compromised
     #[arg(long)]
     pub(crate) agents_revoke: bool,
     /// For how long a node of a key cluster gives its keys out while it is cut off from the others [default: for ever]
     #[arg(long, value_name = "TIME")]
     pub(crate) isolated_for: Option<String>,
-    /// Say one anew that is there, all of it: what is not said here it has no more. Only while no key was issued under
-    /// it
+    /// Replace an existing policy, as long as no key was issued under it. Give all options again: those that are not
+    /// given return to their defaults
     #[arg(long)]
     pub(crate) replace: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) enum GroupAction {
     Add {
         /// Its name: that of the pool whose keys it is for
         name: Name,
-        /// Its policy, for good
+        /// Its policy, which cannot be changed later
         #[arg(long)]
         policy: Name,
     },
@@ -91,7 +91,7 @@ pub(crate) enum DriveAction {
     Set {
         /// Its serial number
         serial: Name,
-        /// A group it may use, the first one unasked; may be given several times
+        /// A key group that it may use; the first one is its default; may be given several times
         #[arg(long = "group", value_name = "GROUP", required = true)]
         groups: Vec<Name>,
     },
@@ -99,10 +99,10 @@ pub(crate) enum DriveAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Enrol {
-    /// The enrolment door of a node: host and port
+    /// Host and port at which a node accepts enrolments
     #[arg(value_name = "HOST:PORT")]
     pub(crate) node: String,
-    /// The name of this machine in the cluster, as the enrolment was opened for
+    /// The name for which the enrolment was opened: that of this machine in the cluster
     #[arg(long)]
     pub(crate) name: Name,
     /// The file to make
@@ -113,10 +113,10 @@ pub(crate) struct Enrol {
 /// What a person asked a key cluster for, and others approved.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Approved {
-    /// With a key cluster: carry out what was asked for under this number and approved
+    /// With a key cluster: carry out the approved request with this id
     #[arg(long, value_name = "ID")]
     pub(crate) request: Option<String>,
-    /// With a key cluster: carry out one's own newest request of that kind that was approved
+    /// With a key cluster: carry out your own newest request of this kind that was approved
     #[arg(long, conflicts_with = "request")]
     pub(crate) last: bool,
 }
@@ -131,12 +131,13 @@ impl Approved {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyAction {
-    /// Say who keeps the keys; of a key cluster, which nodes answer, and until when this machine's certificate holds
+    /// Show where the keys are kept; for a key cluster, show which nodes answer and until when this machine's
+    /// certificate is valid
     Status,
     /// Become an agent of a key cluster; the one-time passphrase is asked for, or taken from
     /// CAPSTAN_ENROLMENT_PASSPHRASE
     Enrol(Enrol),
-    /// List keys: never the keys themselves
+    /// List keys and their states, without the secret keys themselves
     List,
     /// Make a new key store where it is lost or damaged; `keys import` then takes in the keys of an export
     Create,
@@ -180,7 +181,7 @@ pub(crate) enum KeyAction {
         /// Only these [default: all]
         volumes: Vec<String>,
     },
-    /// Give the keys of a volume out for reading though their time is over
+    /// Allow reading a volume for some time although the cryptoperiod of its keys is over
     #[command(alias = "extend")]
     ExtendDecryption {
         /// The volume
@@ -215,7 +216,7 @@ pub(crate) enum KeyAction {
         #[arg(long, value_name = "FILE")]
         new_key_file: Option<PathBuf>,
     },
-    /// Let a passphrase or key file open the key store no more
+    /// Remove a passphrase or key file, so that it no longer opens the key store
     Remove {
         /// Its slot, as `capstan keys slots` lists it
         slot: u8,
@@ -223,7 +224,7 @@ pub(crate) enum KeyAction {
         #[arg(long)]
         yes: bool,
     },
-    /// Take the keys of a volume out of use for encryption: what is appended gets another
+    /// Stop the keys of a volume from encrypting: later appends get a new key
     Retire {
         /// The volume, or a key's tag
         what: String,
@@ -231,7 +232,7 @@ pub(crate) enum KeyAction {
         #[arg(long)]
         yes: bool,
     },
-    /// Note that others may know the keys of a volume: they encrypt no more, and what they encrypted should be moved
+    /// Mark the keys of a volume as compromised: they no longer encrypt; move the data that they encrypted
     Compromise {
         /// The volume, or a key's tag
         what: String,

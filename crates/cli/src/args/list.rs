@@ -19,7 +19,7 @@ pub(crate) struct Objects {
     /// Only those of this host
     #[arg(long)]
     pub(crate) host: Option<String>,
-    /// Only those that this policy asked for
+    /// Only objects that were made under this policy
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// Expired ones too
@@ -35,7 +35,7 @@ pub(crate) struct Ls {
     /// The whole tree below
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
-    /// Owners and groups as numbers; without it by the names that they have on this machine
+    /// Show owners and groups as numbers, not by their names on this machine
     #[arg(long, short = 'n')]
     pub(crate) numeric: bool,
     /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
@@ -82,7 +82,7 @@ pub(crate) enum FileType {
     Fifo,
     /// Block and character devices
     Device,
-    /// What an incremental found gone
+    /// Paths that an incremental recorded as deleted
     Deleted,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Verify {
     /// Objects or volumes
     #[arg(required = true, value_name = "OBJECT|VOLUME")]
     pub(crate) what: Vec<String>,
-    /// The objects that a named one stands on, too; always so where a source is named
+    /// Also verify the objects that a named object is based on; for a source, Capstan always does so
     #[arg(long)]
     pub(crate) chain: bool,
     /// Compare with the files as they are now, too
@@ -24,9 +24,9 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// The object; a source for the latest object of it and all that it stands on
+    /// The object; or a source, for its latest object and all objects that it is based on
     pub(crate) object: String,
-    /// The objects that a named one stands on, too; always so where a source is named
+    /// Also copy the objects that the named object is based on; for a source, Capstan always does so
     #[arg(long)]
     pub(crate) chain: bool,
     /// Pool to write the copy to
@@ -46,39 +46,40 @@ pub(crate) struct Repair {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rebuild {
-    /// Only the list of files of these objects, from their own volumes: where one index file is damaged or gone
+    /// Only the lists of files of these objects, from their own volumes, if an index file is damaged or missing
     #[arg(value_name = "OBJECT", conflicts_with = "discard_old")]
     pub(crate) objects: Vec<String>,
     /// Delete the old catalog once the new one is made; without this it stays in the state directory as
     /// catalog.old-TIME
     #[arg(long)]
     pub(crate) discard_old: bool,
-    /// Put the new catalog's tables somewhere else than the old one's: sqlite, or postgres://USER@127.0.0.1/NAME
+    /// Put the new catalog's tables into another database than the old ones: sqlite, or postgres://USER@127.0.0.1/NAME
     #[arg(long, value_name = "DATABASE", conflicts_with = "objects")]
     pub(crate) database: Option<capstan_catalog::Database>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Expire {
-    /// Objects to forget now, whatever their retention; with --undo, to take back
+    /// Objects to forget now, whatever their retention; with --undo, objects to bring back
     #[arg(value_name = "OBJECT")]
     pub(crate) objects: Vec<String>,
     /// Only say what would be forgotten
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Keep so many of the last objects of each source that can be restored
+    /// Of each source, keep the last N objects that can be restored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) keep_last: u16,
-    /// This source is gone for good: its last object needs no keeping. Noted until it is backed up again
+    /// Record that this source is gone for good, so that its last object may expire too. Capstan remembers this until
+    /// the source is backed up again
     #[arg(long, value_name = "SOURCE|HOST:SOURCE")]
     pub(crate) gone: Vec<OsString>,
-    /// The clock is right although it is in doubt: same as `capstan clock --confirm` before
+    /// Trust the clock although it is in doubt, as if `capstan clock --confirm` had been run before
     #[arg(long)]
     pub(crate) trust_clock: bool,
-    /// Take back what the last run forgot, or the objects named
+    /// Bring back the objects that the last run forgot, or the named ones
     #[arg(long, conflicts_with_all = ["dry_run", "keep_last", "gone", "trust_clock", "yes"])]
     pub(crate) undo: bool,
-    /// Do not ask, even if it takes more than half
+    /// Do not ask, even before more than half of all objects are forgotten
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -104,13 +105,13 @@ pub(crate) struct Label {
     /// Barcodes: 1 to 8 characters A-Z 0-9
     #[arg(required = true, value_name = "VOLUME")]
     pub(crate) volumes: Vec<String>,
-    /// The pool; `scratch` feeds all pools
+    /// The pool; any pool can take a volume of `scratch`
     #[arg(long, default_value = "scratch")]
     pub(crate) pool: String,
     /// Capacity of a new cartridge [default: from capstan.toml]
     #[arg(long, value_parser = crate::units::parse_bytes)]
     pub(crate) size: Option<u64>,
-    /// Label although there are objects on it: they are gone
+    /// Label the volume although it holds objects: they are lost
     #[arg(long)]
     pub(crate) force: bool,
     /// Give up the copies that it held; without this `capstan repair` makes them again
@@ -136,7 +137,7 @@ pub(crate) struct Pools {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolAction {
-    /// Make a pool, or give one that there is another retention
+    /// Make a pool, or change the retention of an existing one
     #[command(after_help = "Example:\n  capstan pools add vault --retention 10y")]
     Add(PoolAdd),
     /// Remove a pool that has no volumes

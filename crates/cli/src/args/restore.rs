@@ -18,7 +18,8 @@ pub(crate) enum Overwrite {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// OBJECT[:PATH], several for one pass; PATH from the root, below the source, or a pattern such as 'docs/*.tex'
+    /// What to restore, as OBJECT[:PATH]; several are restored in one pass. PATH is a path from the root, a path below
+    /// the source, or a pattern such as 'docs/*.tex'
     #[arg(required = true, value_name = "OBJECT[:PATH]")]
     pub(crate) places: Vec<OsString>,
     /// Directory to write below
@@ -31,10 +32,10 @@ pub(crate) struct Restore {
     /// may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) include: Vec<String>,
-    /// Not what matches, nor what is below it; may be given several times
+    /// Leave out paths that match, and everything below them; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
-    /// Take this many leading components from each path, as tar does
+    /// Remove this many leading components from each path, as tar does
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) strip: u16,
     /// Show the plan and stop

@@ -15,24 +15,24 @@ pub(crate) struct Man {
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Call a source to attention whose last backup is older: 26h, 8d [default: attention.backup_hours of capstan.toml]
+    /// Call a source to attention if its last backup is older than this: 26h, 8d [default: attention.backup_hours of
+    /// capstan.toml]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_age: Option<String>,
-    /// Print OpenMetrics text for a collector; ends with 0 whatever it says
+    /// Print OpenMetrics text for a collector; the exit code is 0 even if something needs attention
     #[arg(long)]
     pub(crate) metrics: bool,
-    /// Write the metrics to this file, whole or not at all
+    /// Write the metrics to this file; an older file is replaced in one step
     #[arg(long, value_name = "FILE", requires = "metrics")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// The number of a run: everything about it, and what it said; or a job, a source or a volume: the runs that name
-    /// it
+    /// The number of a run, to show everything about it and its output; or a job, source or volume, to list its runs
     #[arg(value_name = "RUN|NAME")]
     pub(crate) run: Option<String>,
-    /// The last so many
+    /// List at most this many runs, the latest ones
     #[arg(long, short = 'n', default_value_t = 50)]
     pub(crate) last: u32,
     /// Only what was begun since: 7d, 2026-11-01
@@ -45,7 +45,7 @@ pub(crate) struct History {
 
 #[derive(Debug, Args)]
 pub(crate) struct Clock {
-    /// Say that the clock is right now, whatever is recorded
+    /// Confirm that the clock is right, although the records contradict it
     #[arg(long)]
     pub(crate) confirm: bool,
 }

@@ -24,7 +24,7 @@ pub(super) struct Report {
     /// Only this volume
     #[arg(long, value_name = "BARCODE")]
     volume: Option<String>,
-    /// How many stays of volumes in drives are listed, the latest first; 0 lists all
+    /// How many mounts to list, the latest first; 0 lists all
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     last: usize,
 }
@@ -55,8 +55,9 @@ fn nothing_yet(drive: Option<&str>, volume: Option<&Volser>) -> String {
         (Some(drive), Some(volume)) => format!(" of volume {volume} in drive {drive}"),
     };
     format!(
-        "nothing was told yet{of}: drives are asked whenever a job mounts a volume, behind checkpoints, and when the volume leaves. \
-         Virtual cartridges of the state directory wear no drive, and st drives count nothing: name drives by their sg nodes"
+        "drives have reported nothing yet{of}. Capstan asks a drive when a job mounts a volume, after checkpoints, and \
+         before the volume leaves the drive. The state directory's virtual drives and st drives report nothing: name \
+         physical drives by their sg nodes"
     )
 }
 

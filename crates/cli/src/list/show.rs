@@ -182,7 +182,7 @@ fn level_text(object: &Object, chain: usize) -> String {
 fn status_text(status: &str, lost_bytes: u64) -> String {
     match lost_bytes {
         0 => status.to_owned(),
-        bytes => format!("{status}, part LOST: {} can be read in no copy any more", units::bytes(bytes)),
+        bytes => format!("{status}, part LOST: {} can no longer be read from any copy", units::bytes(bytes)),
     }
 }
 
@@ -286,7 +286,7 @@ fn volume_lines(
                 "they are kept for the lists of files behind the data".to_owned()
             }
             Some(bytes) => format!("{} of them are kept for the lists of files behind the data", units::bytes(bytes)),
-            None => "a drive says early that the end is near, and a write-once volume ends where a session broke off"
+            None => "the drive warns before the end, and a write-once volume ends where a session was interrupted"
                 .to_owned(),
         };
         sheet.line("", &format!("{} at the end take no data: {why}", units::bytes(left)))?;

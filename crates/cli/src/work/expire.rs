@@ -116,7 +116,8 @@ fn gone_lines(site: &Site, request: &ExpiryRequest, plan: &ExpiryPlan) -> Result
                 (units::counted(for_ever, "object"), objects.iter().find(|object| object.expires_ns == 0));
             let first = first.map(short).unwrap_or_default();
             lines.push(format!(
-                "{what} of {name} will not expire, although it is gone: made without a retention. `capstan expire OBJECT` forgets one, as {first}"
+                "{what} of {name} will not expire although the source is gone, because no retention was set. To forget \
+                 one, run `capstan expire OBJECT`, for example with {first}"
             ));
         }
         if let Some(next_ns) = objects.iter().map(|object| object.expires_ns).filter(|at_ns| *at_ns != 0).min() {
@@ -133,7 +134,7 @@ fn named_object(object: &Object) -> String {
 
 fn stand(dependents: usize) -> String {
     let objects = units::counted(dependents as u64, "object");
-    format!("{objects} {}", if dependents == 1 { "stands" } else { "stand" })
+    format!("{objects} {} based", if dependents == 1 { "is" } else { "are" })
 }
 
 fn show(cli: &Globals, args: &args::Expire, display: &Display, plan: &ExpiryPlan) {

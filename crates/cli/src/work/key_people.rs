@@ -132,9 +132,9 @@ fn is_carried_out(words: &[OsString]) -> bool {
 fn as_whom(place: &ClusterPlace, words: &[OsString]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     format!(
-        "the keys of this site are kept by a key cluster ({}), which is asked for this by a person with a role, not by a machine: say as \
-         whom with --identity FILE, or KEYD_IDENTITY (`keyd enrol` makes it). With `keyd`, which takes the same question on any \
-         machine, it is `keyd {}`",
+        "a key cluster ({}) keeps the keys of this site, and only a person with a role may ask it for this. Name that \
+         person's identity file with --identity FILE or KEYD_IDENTITY (`keyd enrol` makes the file). On any machine \
+         with `keyd`, the same command is `keyd {}`",
         place.nodes.join(", "),
         words.join(" ")
     )

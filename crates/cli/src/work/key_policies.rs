@@ -77,7 +77,8 @@ pub(super) fn add_policy(cli: &Globals, add: &PolicyAdd) -> Result<ExitCode, Fai
     tell(cli, &said, &KeyEvent::PolicySet { name: add.name.to_string() })?;
     if add.decrypt_for.is_some() && !cli.json {
         println!(
-            "What a volume holds is not given back after that time unless somebody extends it: keep it longer than the objects."
+            "After that time a volume cannot be read unless somebody extends it (`capstan keys extend-decryption`), so \
+             make the time longer than the retention of the objects."
         );
     }
     Ok(ExitCode::SUCCESS)

@@ -331,7 +331,7 @@ fn passphrase(cli: &Globals) -> Result<ExitCode, Failure> {
 fn add(cli: &Globals, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let slot = site.add_key_slot(&further_unlock(new_key_file)?)?;
-    let said = format!("slot {slot}: opens the key store from now on; what did before still does");
+    let said = format!("slot {slot} opens the key store from now on, and so do the slots that did before");
     tell(cli, &said, &KeyEvent::SlotAdded { slot })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -339,7 +339,7 @@ fn add(cli: &Globals, new_key_file: Option<&Path>) -> Result<ExitCode, Failure> 
 fn remove(cli: &Globals, slot: u8, yes: bool) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let used = if site.keys()?.opened_slot() == slot { " (the one that was just used)" } else { "" };
-    confirm(&format!("Slot {slot}{used} will open the key store no more."), yes)?;
+    confirm(&format!("Slot {slot}{used} will no longer open the key store."), yes)?;
     site.keys()?.remove_slot(slot).map_err(director)?;
     let said = format!("slot {slot} is removed; an old copy of the key store can still be opened by it");
     tell(cli, &said, &KeyEvent::SlotRemoved { slot })?;
@@ -367,7 +367,7 @@ fn retire(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure> {
     for KeyRecord { tag, volser, .. } in named(&keys, what)? {
         confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
         let state = site.keys()?.retire(&tag, now_ns()).map_err(director)?.state;
-        let said = format!("key {tag} of volume {volser} is {state}: what is appended to the volume gets another key");
+        let said = format!("key {tag} of volume {volser} is {state}: later appends to the volume get another key");
         tell(cli, &said, &changed(&tag, &volser, &state))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -380,7 +380,7 @@ fn compromise(cli: &Globals, what: &str, yes: bool) -> Result<ExitCode, Failure>
         let KeyRecord { tag, volser, .. } = &key;
         confirm(&format!("Key {tag} of volume {volser} will encrypt nothing any more."), yes)?;
         let state = site.keys()?.compromise(tag, now_ns()).map_err(director)?.state;
-        let said = format!("key {tag} is compromised: what volume {volser} holds under it others may be able to read");
+        let said = format!("key {tag} is compromised: others may be able to read what it encrypted on volume {volser}");
         tell(cli, &said, &changed(tag, volser, &state))?;
     }
     if !cli.json {

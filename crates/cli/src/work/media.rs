@@ -84,7 +84,8 @@ fn pass_over(display: &Display, site: &Site, objects: &mut Vec<Object>, pool: &s
         } else {
             in_part = true;
             display.warn(&format!(
-                "object {id} has a copy in pool {pool} already, copy {copy}, and that is NOT WHOLE: `capstan repair` copies what can be read of the rest"
+                "object {id} has a copy in pool {pool} already, copy {copy}, which is NOT WHOLE: `capstan repair` \
+                 copies what can still be read of the rest"
             ));
         }
     }
@@ -202,7 +203,7 @@ fn index_text(object: &Object, report: &IndexReport) -> String {
             "object {id}: the list has {paths} of {} that it had: not all of its volumes could be read",
             units::count(before)
         ),
-        _ => format!("object {id}: the list of its {paths} is there again, from {parts}"),
+        _ => format!("object {id}: its list of {paths} was rebuilt from {parts}"),
     }
 }
 
@@ -236,7 +237,7 @@ pub(crate) fn erase(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fail
     let display = Display::new(cli);
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
-    confirm(&format!("All that is on volume {volume} will be gone."), args.yes)?;
+    confirm(&format!("All data on volume {volume} will be lost."), args.yes)?;
     recorded(&display, &site, ("erase", volume.as_str()), |record| {
         let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
         show_lost(cli, &display, &volume, &lost);
@@ -253,7 +254,7 @@ pub(crate) fn forget(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fai
     let site = open(cli, Need::Nothing, display.events())?;
     let volume = volser(&args.volume)?;
     confirm(
-        &format!("Volume {volume} will be forgotten. Should it turn up, `capstan rebuild` finds what it holds."),
+        &format!("Volume {volume} will be removed from the catalog. If it is found, `capstan rebuild` adds it again."),
         args.yes,
     )?;
     recorded(&display, &site, ("forget", volume.as_str()), |record| {
@@ -376,7 +377,7 @@ fn show_lost(cli: &Globals, display: &Display, volume: &Volser, lost: &Overwritt
     let more = lost.last.len() - named.len();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     display.warn(&format!(
-        "volume {volume} held what no other volume holds of {}, which is gone for good: {}{more}",
+        "volume {volume} held data that no other volume holds. It is lost for good, and belonged to {}: {}{more}",
         units::counted(lost.last.len() as u64, "object"),
         named.join("; ")
     ));

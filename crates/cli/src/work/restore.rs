@@ -91,7 +91,8 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         record.message = restored_text(&report, directory);
         if options.owners == Owners::Caller {
             display.say(
-                "Everything belongs to the user who restores, without set-user-ID bits, capabilities and trusted attributes: root restores them.",
+                "Everything that was restored belongs to you, without set-user-ID bits, capabilities and trusted \
+                 attributes. To restore owners and these, restore as root.",
             );
         }
         show_restore(cli, &display, &plan, &report, directory)
@@ -129,7 +130,8 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     }
     for volser in &plan.absent {
         eprintln!(
-            "capstan: volume {volser} holds part of this that no volume in the library has: bring it in (`capstan library import`, also out of the mail slot)"
+            "capstan: volume {volser} is not in the library, and no volume there has its part of this: put it into the \
+             mail slot, unless it is there already, and run `capstan library import`"
         );
     }
     if cli.quiet {

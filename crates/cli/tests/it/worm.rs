@@ -145,7 +145,7 @@ fn a_session_that_was_ended_half_way_makes_its_volume_count_as_full() {
     assert!(protected(&bench.site()).len() == 1);
 
     bench.backup(Level::Full).unwrap();
-    assert!(bench.was_said("blocks stand behind its last checkpoint"), "{:?}", bench.said);
+    assert!(bench.was_said("blocks behind its last checkpoint"), "{:?}", bench.said);
     assert_eq!((bench.volume(0).state, bench.volume(1).state), (VolumeState::Full, VolumeState::Filling));
     assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(bench.ground.path("behind")).unwrap());
     // The object went on where its last checkpoint had left it, or began anew: it is whole in either case.
@@ -172,7 +172,7 @@ fn a_labelling_that_was_ended_half_way_uses_the_cartridge_up() {
         bench.label(1).unwrap();
         bench.write("a", 1, 2_000_000);
         bench.backup(Level::Full).unwrap();
-        assert!(bench.was_said("volume A00001L9 is WORM: its label is not whole"), "{at:?}: {:?}", bench.said);
+        assert!(bench.was_said("volume A00001L9 is WORM: its label is incomplete"), "{at:?}: {:?}", bench.said);
         assert_eq!((bench.volume(0).state, bench.volume(1).state), (VolumeState::Retired, VolumeState::Filling));
         bench.assert_restores(&protected(&bench.site())[0]);
         assert_eq!(fs::read(bench.copy_of(0, "after")).unwrap(), fs::read(begun).unwrap());
@@ -198,7 +198,7 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
             let refused = refused.unwrap_err();
             let bar = WriteOnceBar::HoldsData;
             assert!(matches!(&refused, DirectorError::WriteOnce { because, .. } if *because == bar), "{refused}");
-            assert!(refused.to_string().contains("take another one"), "{refused}");
+            assert!(refused.to_string().contains("use another volume"), "{refused}");
         }
     }
     assert_eq!(fs::read(bench.ground.path("cartridges/A00001L9.tape")).unwrap(), fs::read(&before).unwrap());
@@ -209,7 +209,7 @@ fn nothing_that_an_operator_orders_takes_what_is_on_it() {
     let request = ExpiryRequest { named: vec![object.id], gone, ..ExpiryRequest::default() };
     let plan = bench.site().plan_expiry(&request).unwrap();
     assert_eq!(bench.site().expire(&plan, &request).unwrap().frees, [], "nothing is free by it");
-    assert!(bench.was_said("it is WORM: it is not written anew"), "{:?}", bench.said);
+    assert!(bench.was_said("it is WORM and cannot be reused"), "{:?}", bench.said);
     assert_eq!(bench.volume(0), catalog, "neither scratch nor without its pool");
     bench.write("b", 2, 2_000_000);
     bench.backup(Level::Full).unwrap();
@@ -269,7 +269,7 @@ fn the_command_shows_what_is_worm_and_says_why_not() {
     drop(ServedLibrary::open(&vtl, None).unwrap());
     fs::rename(vtl.join("cartridges/A00001.tape"), slots.join("A00001.tape")).unwrap();
     let scratch = capstan(&["label", "A00001"], 1);
-    assert!(scratch.contains("say for which pool, with --pool"), "{scratch}");
+    assert!(scratch.contains("name its pool with --pool"), "{scratch}");
     capstan(&["label", "A00001", "--pool", "default"], 0);
     let source = folder.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -282,7 +282,7 @@ fn the_command_shows_what_is_worm_and_says_why_not() {
         &["erase", "A00001", "--force", "--yes"],
     ] {
         let refused = capstan(args, 1);
-        assert!(refused.contains("volume A00001 is WORM: what is on it stays"), "{refused}");
+        assert!(refused.contains("volume A00001 is WORM: it can be neither erased nor labelled again"), "{refused}");
     }
     for _ in 0..2 {
         let volumes = capstan(&["volumes"], 0);
@@ -321,7 +321,7 @@ fn the_command_shows_what_is_worm_and_says_why_not() {
     drop(feeder.join().unwrap());
     let left = fs::read(slots.join("A00001.tape")).unwrap();
     let told = capstan(&["backup", source.to_str().unwrap(), "--full"], 0);
-    assert!(told.contains("blocks stand behind its last checkpoint"), "{told}");
+    assert!(told.contains("blocks behind its last checkpoint"), "{told}");
     assert!(capstan(&["volumes"], 0).contains("full (WORM)"));
     // What a crash tore behind the last whole block may be cut off, and nothing in front of it.
     let after = fs::read(slots.join("A00001.tape")).unwrap();

@@ -4,8 +4,9 @@ use toml::de::{DeTable, DeValue};
 
 /// What stands above the file.
 const HEAD: &str = "\
-# Settings of this state directory. Every setting stands here with the value that was chosen or its default; what is removed has its
-# default. A setting that does not exist, is out of bounds, or contradicts another one is refused, with its line.
+# Settings of this state directory. Each setting is here, with the value that was chosen or its default. A setting that
+# you remove has its default. Capstan refuses a setting that does not exist, is out of bounds or contradicts another one,
+# and names its line.
 # A change takes effect with the next command. docs/OPERATIONS.md has more on each.
 ";
 
@@ -29,17 +30,18 @@ const COMMENTS: [(&str, &str); 26] = [
     ("volume_mib", "Capacity of a new virtual cartridge, in MiB."),
     (
         "volumes_max",
-        "Most cartridges that are made without asking: this many times volume_mib is the most disk that is used. 0 makes none.",
+        "How many cartridges are created automatically: the library uses at most this number times volume_mib. 0: \
+         none.",
     ),
-    ("pace", "Virtual drives take the time of this one (capstan models); empty for as fast as the disk is."),
+    ("pace", "Virtual drives are as slow as this drive (see capstan models); empty: as fast as the disk."),
     ("protect_blocks", "Real drives over sg check each block's checksum, where they offer it."),
     ("[data]", "The data path. `capstan lab advise` says what a change would give."),
     ("block_kib", "Payload of a block, in KiB: 4 to 2000."),
     ("buffer_mib", "Memory of the block pool, in MiB."),
     ("compression_level", "zstd level, from -7 (fastest) to 19; 0 stores blocks as they are read."),
-    ("extent_worthwhile_mib", "What a connection gathers before it has its turn on the volume again, in MiB."),
+    ("extent_worthwhile_mib", "How much a connection gathers before its next turn on the volume, in MiB."),
     ("extent_longest_mib", "The longest turn, in MiB."),
-    ("checkpoint_mib", "A checkpoint after so many MiB: the most that an interrupted backup has to do again ..."),
+    ("checkpoint_mib", "A checkpoint after this many MiB: the most that an interrupted backup has to repeat ..."),
     ("checkpoint_seconds", "... or after so many seconds."),
     ("[keys]", "Where keys come from: the sealed store of this machine, or a key cluster."),
     (
@@ -76,12 +78,12 @@ const EXAMPLE: &str = "
 # [jobs.nightly]
 # sources = [\"/etc\", \"/home\"]            # absolute paths; or stdin = \"shop.sql\" and stdin_command = [\"pg_dump\", \"shop\"]
 # exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
-# exclude_caches = true                  # but for their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
+# exclude_caches = true                  # keep only their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
 # pool = \"default\"
 # copies = 2                             # written at once; each needs a drive
 # connections = 4                        # streams that read at the same time
-# full_every = \"4w\"                      # incrementals, and a full backup where the last one is as old as that; or level = \"full\"
+# full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\"
 # keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\"
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up

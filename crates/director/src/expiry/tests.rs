@@ -117,7 +117,7 @@ fn an_object_that_is_named_is_forgotten_only_with_what_stands_on_it() {
     let now = known(&chain, TODAY + 3);
     let plan = plan_expiry(&now, &names(&[1]));
     assert_eq!((plan.refusal, kept(&plan)), (Some(ExpiryRefusal::Named), vec![(1, Kept::Base { dependents: 1 })]));
-    assert!(plan.check().is_err_and(|error| error.to_string().contains("1 living object stands on it")));
+    assert!(plan.check().is_err_and(|error| error.to_string().contains("1 object that is kept is based on it")));
     let plan = plan_expiry(&now, &names(&[1, 2]));
     assert_eq!((plan.refusal, numbers(&plan.forget)), (None, vec![2, 1]));
     let plan = plan_expiry(&now, &names(&[3]));

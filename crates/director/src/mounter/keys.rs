@@ -107,7 +107,7 @@ impl Mounter {
             Err(error @ KeyError::Cluster(_)) => {
                 let why = with_causes(&error);
                 let message = format!(
-                    "that nothing on volume {} is encrypted any more will be on record later: {why}",
+                    "it will be recorded later that nothing on volume {} is encrypted any more: {why}",
                     cartridge.volser
                 );
                 (self.events)(Event::Notice { message });

@@ -151,7 +151,7 @@ fn a_twin_that_is_left_is_enough_to_stand_on() {
     let second = backup(&bench, "c", 5, &bench.request(Level::Incremental));
     let gone = second.base_gone.clone().unwrap();
     assert_eq!((second.base, gone.object), (None, first.object));
-    let wanted = format!("it stands on object {}, and keys of volumes {}, {}", full.object, copies[0], copies[1]);
+    let wanted = format!("it is based on object {}, and keys of volumes {}, {}", full.object, copies[0], copies[1]);
     assert!(gone.reason.contains(&wanted), "{}", gone.reason);
     assert_newest_restores(&bench, &second, "second");
 }
@@ -220,6 +220,6 @@ fn what_was_interrupted_and_cannot_be_read_is_not_gone_on_with() {
     let made = backup(&bench, "b", 1, &bench.request(Level::Full));
     assert!(!made.resumed);
     let said = bench.notices.lock().unwrap().join("\n");
-    assert!(said.contains("was interrupted and is not taken up: the key of volume"), "{said}");
+    assert!(said.contains("was interrupted and is not continued: the key of volume"), "{said}");
     assert_newest_restores(&bench, &made, "back");
 }

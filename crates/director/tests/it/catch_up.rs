@@ -87,7 +87,7 @@ fn a_checkpoint_that_a_loss_of_power_tore_is_written_over() {
     // Its filemark was whole, so the volume was taken for one that is not as it should be.
     let (bench, resumed) = resumed_behind_a_torn_checkpoint(1);
     let notices = bench.notices.lock().unwrap().clone();
-    assert!(resumed && notices.iter().any(|notice| notice.contains("never came to be")), "{notices:?}");
+    assert!(resumed && notices.iter().any(|notice| notice.contains("ends in an incomplete checkpoint")), "{notices:?}");
     assert_eq!(state_of(&bench, "A00001"), VolumeState::Filling);
     bench.assert_restores(&bench.objects()[0], "out");
     bench.rebuild();

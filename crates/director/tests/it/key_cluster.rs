@@ -390,7 +390,7 @@ fn an_incremental_does_not_stand_on_a_key_that_was_destroyed_elsewhere() {
             let made = incremental(&ground);
             assert_eq!((made.base, made.base_gone), (Some(last), None));
             let said = ground.bench.notices.lock().unwrap().join("\n");
-            assert!(said.contains("could not be asked"), "{said}");
+            assert!(said.contains("could not ask"), "{said}");
             last = made.object;
         }
         let made = incremental(&ground);
@@ -415,7 +415,7 @@ fn a_volume_is_erased_though_nobody_can_be_told() {
     ground.is(Down::Everything);
     ground.site().erase(&volser, Loss::Accept, Promise::Keep).unwrap();
     let said = ground.bench.notices.lock().unwrap().join("\n");
-    assert!(said.contains("will be on record later") && said.contains("kma1"), "{said}");
+    assert!(said.contains("will be recorded later") && said.contains("kma1"), "{said}");
     assert!(matches!(ground.volumes()[..], [(_, VolumeState::Blank, 0)]), "{:?}", ground.volumes());
 }
 

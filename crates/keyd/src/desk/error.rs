@@ -37,7 +37,8 @@ pub enum DeskError {
     },
     /// Operator: a key that was confirmed stays as it was confirmed.
     #[error(
-        "key {tag} is volume {volser}'s and of group {group}: that was known, or confirmed, before, and it stays so"
+        "key {tag} already belongs to volume {volser} and group {group}: that is on record, and can no longer be \
+         changed"
     )]
     Confirmed {
         /// The key.

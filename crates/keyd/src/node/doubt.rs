@@ -9,8 +9,8 @@ use crate::path::Path;
 use crate::state::LedgerState;
 
 /// What to do about a record that somebody has taken away or put back.
-const ADVICE: &str = "this node goes on with the version it knew. Find out who writes to etcd beside the nodes; if etcd was put back to an \
-    older state, restore the cluster by a ceremony (`keyd restore`)";
+const ADVICE: &str = "this node continues with the version that it knew. Find out who writes to etcd without going \
+    through the nodes; if etcd was put back to an older state, restore the cluster (`keyd restore`)";
 
 /// How far the clocks of two nodes may be apart.
 const CLOCKS_APART_MAX_NS: u64 = 3600 * 1_000_000_000;

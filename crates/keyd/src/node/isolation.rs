@@ -103,7 +103,7 @@ impl fmt::Display for TooLong {
             Self::Over { since_ns } => write!(f, "since {:.0}", date(since_ns)),
             Self::ClockSetBack { since_ns } => write!(
                 f,
-                "since {:.0}, and its clock, which says an earlier time now, does not tell for how long (set it right)",
+                "since {:.0} (its clock shows an earlier time now, so it cannot tell for how long: set the clock)",
                 date(since_ns)
             ),
             Self::NotOnRecord => f.write_str("since before it was started, and has no record of when that began"),

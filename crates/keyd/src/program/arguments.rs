@@ -26,19 +26,19 @@ pub(crate) struct Place {
     /// Where it listens for them [default: all interfaces, the port of its address]
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<String>,
-    /// Where it listens for those who enrol; not at all if this is not said
+    /// Where it listens for enrolments [default: it takes none]
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) enrol_listen: Option<String>,
-    /// Where it listens for KMIP clients, usually port 5696; not at all if this is not said
+    /// Where it listens for KMIP clients, usually at port 5696 [default: it serves none]
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) kmip_listen: Option<String>,
-    /// Where it tells its metrics, in plain HTTP: a loopback address, as 127.0.0.1:9444; not at all if this is not said
+    /// Where it serves its metrics, in plain HTTP: a loopback address such as 127.0.0.1:9444 [default: no metrics]
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) metrics_listen: Option<String>,
-    /// A client address of etcd, this node's own member first
+    /// A client address of a member of etcd, that of this node's own member first; may be given several times
     #[arg(long = "etcd", value_name = "URL", required = true)]
     pub(crate) etcd: Vec<String>,
-    /// Where etcd speaks TLS: its authority's certificates
+    /// The certificates of etcd's authority, if etcd uses TLS
     #[arg(long, value_name = "PEM", requires = "etcd_certificate")]
     pub(crate) etcd_authority: Option<PathBuf>,
     /// The node's certificate for etcd
@@ -47,7 +47,7 @@ pub(crate) struct Place {
     /// Its private key
     #[arg(long, value_name = "PEM", requires = "etcd_authority")]
     pub(crate) etcd_key: Option<PathBuf>,
-    /// Keys that its pool is filled up to
+    /// How many keys the node keeps in its pool
     #[arg(long, default_value_t = 1000, value_name = "KEYS")]
     pub(crate) pool: usize,
 }
@@ -73,16 +73,16 @@ pub(crate) struct Init {
 /// What opens the root key.
 #[derive(Debug, Args)]
 pub(crate) struct Root {
-    /// A holder of a share of the root key; asked for a passphrase
+    /// A holder of a share of the root key, who is asked for a passphrase; may be given several times
     #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
     pub(crate) holders: Vec<Name>,
     /// How many holders open the root key
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     pub(crate) needed: u8,
-    /// A holder's passphrase is in a file instead
+    /// File with a holder's passphrase [default: the holder is asked]
     #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
     pub(crate) passphrase_file: Vec<(Name, PathBuf)>,
-    /// The root key is in a PKCS#11 token of this label instead, and never leaves it
+    /// Instead of holders: the label of a PKCS#11 token in which the root key is made, and which it never leaves
     #[arg(long, value_name = "LABEL", conflicts_with = "holders", requires = "token_module")]
     pub(crate) token: Option<String>,
     /// The token's module, as /usr/lib/softhsm/libsofthsm2.so
@@ -96,10 +96,10 @@ pub(crate) struct Root {
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {
-    /// Where the root key is in a token: its module on this machine
+    /// If the root key is in a token: the token's module on this machine
     #[arg(long, value_name = "FILE")]
     pub(crate) token_module: Option<PathBuf>,
-    /// And a file with its PIN: the node unlocks itself with it at each start
+    /// File with the token's PIN: the node unlocks itself with it at each start
     #[arg(long, value_name = "FILE", requires = "token_module")]
     pub(crate) token_pin_file: Option<PathBuf>,
     /// The state directory, which must not exist or be empty
@@ -145,7 +145,7 @@ pub(crate) struct Enrol {
     /// Where certificate and key are put; nothing is overwritten
     #[arg(long, value_name = "FILE", required_unless_present = "split")]
     pub(crate) identity: Option<PathBuf>,
-    /// Or, for programs that want three files: a new folder for cert.pem, key.pem and ca.pem
+    /// For programs that need three files, instead of --identity: a new folder for cert.pem, key.pem and ca.pem
     #[arg(long, value_name = "FOLDER", conflicts_with = "identity")]
     pub(crate) split: Option<PathBuf>,
 }
@@ -156,7 +156,7 @@ pub(crate) struct Renew {
     /// The folder with its cert.pem, key.pem and ca.pem
     #[arg(long, value_name = "FOLDER")]
     pub(crate) split: PathBuf,
-    /// A new folder for those that come in their place; nothing is overwritten
+    /// A new folder for the renewed files; nothing is overwritten
     #[arg(long, value_name = "FOLDER")]
     pub(crate) into: PathBuf,
     /// A node: where agents and people reach it
@@ -169,16 +169,16 @@ pub(crate) struct Unlock {
     /// The state directory of the node, on its own machine
     #[arg(long, required_unless_present = "node")]
     pub(crate) state: Option<PathBuf>,
-    /// Or, from elsewhere: who gives the share
+    /// From another machine, instead of --state: the identity file of the person who gives the share
     #[arg(long, value_name = "FILE", env = "KEYD_IDENTITY")]
     pub(crate) identity: Option<PathBuf>,
-    /// And the node
+    /// From another machine: the node to unlock
     #[arg(long, value_name = "HOST:PORT", env = "KEYD_NODE")]
     pub(crate) node: Option<String>,
-    /// Whose share it is
+    /// The holder whose share is given
     #[arg(long, value_name = "NAME", required_unless_present = "token")]
     pub(crate) holder: Option<Name>,
-    /// Its root key is in a token instead: asked for the PIN
+    /// If the root key is in a token: ask for its PIN instead of a holder's passphrase
     #[arg(long, conflicts_with = "holder")]
     pub(crate) token: bool,
     /// The holder's passphrase, or the PIN, is in a file [default: asked for]
@@ -194,7 +194,7 @@ pub(crate) struct Reenrol {
     /// Who is to enrol anew
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Name,
-    /// A holder who is there; as many as open the root key
+    /// A holder who is present; name as many holders as it takes to open the root key
     #[arg(long = "holder", value_name = "NAME", required_unless_present = "token")]
     pub(crate) holders: Vec<Name>,
     /// The root key is in a token instead: asked for the PIN

@@ -20,7 +20,7 @@ pub(crate) enum Audit {
         /// The state directory
         #[arg(long)]
         state: PathBuf,
-        /// What `keyd audit anchors` said
+        /// File with the anchors that `keyd audit anchors` printed
         #[arg(long, value_name = "FILE")]
         anchors: Option<PathBuf>,
         /// Answer in JSON, for programs
@@ -64,8 +64,8 @@ fn check(state: &Path, anchors: Option<&Path>, json: bool) -> anyhow::Result<()>
     }
     if anchored_to == 0 {
         eprintln!(
-            "Nothing vouches for it: whoever may write the file could have written it anew from its beginning. Get what the cluster knows of it \
-             (`keyd audit anchors > FILE`), and give it with `--anchors FILE`."
+            "No anchor confirms this log: anybody who can write the file could have rewritten it from its beginning. \
+             Get the anchors from the cluster (`keyd audit anchors > FILE`), and check again with `--anchors FILE`."
         );
     }
     let finding = finding.unwrap_or_default();

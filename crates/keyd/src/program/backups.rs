@@ -22,7 +22,7 @@ pub(crate) struct Backup {
     /// Where it is put; nothing is overwritten
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Where that is, as the list of backups is to say it [default: machine and file]
+    /// The place of the backup, as the list of backups shows it [default: machine and file]
     #[arg(long, value_name = "TEXT")]
     place: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Backups {
 enum OfBackups {
     #[command(flatten)]
     Known(BackupsKnown),
-    /// Check a backup that lies somewhere as a restore would, without a node
+    /// Check a stored backup as a restore would, without asking a node
     Check(super::recovery::Check),
 }
 
@@ -55,7 +55,7 @@ pub(super) fn backup(asked: &Backup) -> anyhow::Result<()> {
     let kept: BackupRecord = client.post(&path, &kept).with_context(|| {
         // It may have been noted, and its answer lost: then keys are given out that this file holds.
         format!(
-            "{} is whole; keep it, and see in `keyd backups list` whether {} was noted",
+            "{} is complete, but perhaps it is not on record; keep it, and check whether `keyd backups list` shows {}",
             asked.out.display(),
             made.id
         )

@@ -21,41 +21,42 @@ pub(crate) enum Command {
     /// Found a cluster: its first node, root key and users
     #[command(alias = "found")]
     Init(Init),
-    /// Make this machine a further node, with a passphrase that a security officer was given for it
+    /// Make this machine another node of the cluster, with the one-time passphrase that a security officer got for it
     Join(Join),
     /// Run the node of a state directory
     Run(Run),
     /// Enrol a person, a drive or a KMIP client: get a certificate for a one-time passphrase
     Enrol(Enrol),
-    /// Renew the certificate of a program that is not ours: a new one under the old one, which stays valid until its
-    /// end
+    /// Renew the certificate of a program that cannot do so itself, such as a KMIP client; the old certificate stays
+    /// valid until it expires
     Renew(Renew),
     /// Give a holder's passphrase to a node that is locked
     Unlock(Unlock),
-    /// Let a user enrol anew, on the word of the holders at the node's own machine: where nobody is left who could let
-    /// anybody in
+    /// Let a user enrol again, approved by the holders at the node's own machine, if nobody is left who could approve
+    /// it otherwise
     Reenrol(Reenrol),
-    /// Lock a node, at once: from then on its holders open it, and nothing else
+    /// Lock a node at once: from then on, only its holders can unlock it
     Lock(Asking),
-    /// Say how a node is
+    /// Show the state of a node
     Status(Status),
     #[command(flatten)]
     People(People),
-    /// The root key: split anew for other holders
+    /// Split the root key among other holders
     #[command(subcommand)]
     Root(Root),
     /// The audit log
     #[command(subcommand)]
     Audit(Audit),
-    /// Back up the database: made, restored in memory, written and read again
+    /// Back up the database; the node restores the backup in memory, and the written file is read again
     Backup(super::backups::Backup),
     /// The database backups that are known
     Backups(super::backups::Backups),
-    /// Back up what opens database backups, split among custodians: ask the quorum for it, then carry it out
+    /// Make a core security backup, which opens database backups and is split among custodians: first ask the quorum,
+    /// then carry it out
     CoreBackup(super::custodians::CoreBackup),
-    /// Found the cluster anew from its backups, or from what one node holds, in a new epoch
+    /// Found the cluster again, in a new epoch, from its backups or from the disk of one node
     Restore(super::recovery::Restore),
-    /// Prove that every key of every data unit can be had back: here, at another node, from the latest backup
+    /// Prove that every key of every data unit can be retrieved: at this node, at another node, from the latest backup
     Prove(super::recovery::Prove),
     /// Certify that a key is destroyed everywhere, or say what is missing until then
     Certify(super::recovery::Certify),

@@ -19,7 +19,7 @@ use super::arguments::of_name;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("step").required(true).args(["custodians", "request", "last"])))]
 pub(crate) struct CoreBackup {
-    /// Ask for one that this custodian has a share of, who need not be a user
+    /// Ask for a backup of which this custodian has a share; need not be a user; may be given several times
     #[arg(long = "custodian", value_name = "NAME", requires = "needed")]
     custodians: Vec<Name>,
     /// How many custodians open it: at least as many as open the root key
@@ -27,7 +27,7 @@ pub(crate) struct CoreBackup {
     needed: Option<u8>,
     #[command(flatten)]
     approved: Approved,
-    /// Where it is put, each custodian being asked for a passphrase; nothing is overwritten
+    /// File to write the backup to; each custodian is asked for a passphrase; nothing is overwritten
     #[arg(
         long,
         value_name = "FILE",
@@ -94,7 +94,8 @@ fn made(asked: &CoreBackup, client: &NodeClient, id: RequestId) -> anyhow::Resul
     }
     client.post(&path, &MakeCoreBackup { custodians }).with_context(|| {
         format!(
-            "no core security backup was given out; where `keyd pending show {id}` says executed, ask the quorum for another"
+            "no core security backup was given out; if `keyd pending show {id}` says executed, ask the quorum for \
+             another"
         )
     })
 }

@@ -32,7 +32,7 @@ struct Core {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The state directory of the node that begins anew, which must not exist or be empty
+    /// The state directory of the new node; it must be empty or not exist
     #[arg(long)]
     state: PathBuf,
     #[command(flatten)]
@@ -40,13 +40,14 @@ pub(crate) struct Restore {
     /// The database backup
     #[arg(long, value_name = "FILE", required_unless_present = "replica")]
     database: Option<PathBuf>,
-    /// Or the state directory of a node that is left, whose majority is lost for good
+    /// Instead of --database: the state directory of a remaining node, if the majority is lost for good
     #[arg(long, value_name = "STATE", conflicts_with = "database")]
     replica: Option<PathBuf>,
-    /// How far the cluster is known to have come: what is older is not believed
+    /// The last epoch and revision that the cluster is known to have reached: an older backup is refused
     #[arg(long, value_name = "EPOCH:REVISION", value_parser = known, conflicts_with = "go_back")]
     reached: Option<Known>,
-    /// Go back to this backup although a newer state is known: everything is lost, and the quorum has decided so
+    /// Go back to this backup although a newer state is known, because everything newer is lost and the quorum has
+    /// decided so
     #[arg(long)]
     go_back: bool,
     /// A user who has lost their certificate and enrols again
@@ -65,7 +66,7 @@ pub(crate) struct Check {
     database: PathBuf,
     #[command(flatten)]
     core: Core,
-    /// How far the cluster is known to have come: what is older is not good
+    /// The last epoch and revision that the cluster is known to have reached: an older backup fails the check
     #[arg(long, value_name = "EPOCH:REVISION", value_parser = known)]
     reached: Option<Known>,
 }
@@ -143,7 +144,8 @@ pub(super) fn check(asked: &Check) -> anyhow::Result<()> {
     );
     anyhow::ensure!(
         unproved.is_empty(),
-        "a restore would not take {}: the {} lines above say why. Make another backup while the cluster lives, or check the one before",
+        "a restore would refuse {}: the {} lines above say why. Make another backup while the cluster still works, or \
+         check the previous one",
         asked.database.display(),
         unproved.len()
     );
@@ -168,7 +170,8 @@ fn say(asked: &Restore, restored: &Restored) {
         reached.epoch, reached.revision
     );
     println!(
-        "{recovered} keys of pools may have been given out since; they are kept to read with, and are never given out to write with"
+        "{recovered} keys of pools may have been given out since then; they are kept for reading, and are never given \
+         out for writing"
     );
     println!(
         "Certificates of people, drives and KMIP clients hold as before; those of the old nodes ({revoked}) are revoked. What was revoked or \
@@ -176,8 +179,9 @@ fn say(asked: &Restore, restored: &Restored) {
     );
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
     println!(
-        "The disks of the old nodes ({}) have what they had: destroy them, then `keyd kmas confirm-destroyed NAME`. Before that no destruction of a key \
-         is certified. A disk that turns up may know what its node gave out cut off: see KEYS.md, \"A node is lost\".",
+        "The disks of the old nodes ({}) still hold their data: destroy them, then run `keyd kmas confirm-destroyed \
+         NAME`. Until then no destruction of a key is certified. If a disk is found, it may show which keys its node \
+         gave out while it was cut off: see KEYS.md, \"A node is lost\".",
         left.join(", ")
     );
     for (name, passphrase) in passphrases {
@@ -207,14 +211,14 @@ pub(super) fn prove(asked: &Prove) -> anyhow::Result<()> {
             let place = proof.backup_place.as_deref().filter(|place| !place.is_empty());
             let place = place.map(|place| format!(", put at {place:?}")).unwrap_or_default();
             println!(
-                "That is backup {backup}{made}{place}. Its file was read when it was made, and not now: whether it is still there, and opens, says \
-                 `keyd backups check FILE`"
+                "That is backup {backup}{made}{place}. Its file was read when it was made, but not now: run \
+                 `keyd backups check FILE` to see whether it is still there and opens"
             );
         }
         if proof.recovered > 0 {
             println!(
-                "and {} keys of lost nodes that no volume has named yet: volumes that nobody has read since may be under some of them \
-                 (`keyd keys recovered`)",
+                "also proved: {} keys of lost nodes that no volume has named yet. Volumes that nobody has read since \
+                 the loss may be encrypted with them (`keyd keys recovered`)",
                 proof.recovered
             );
         }

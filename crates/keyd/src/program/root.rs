@@ -15,7 +15,8 @@ use super::arguments::of_name;
 /// The root key.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Root {
-    /// Split it anew for other holders, with as many of the old ones as unlock a node; the quorum lets the new split in
+    /// Split the root key among other holders. It takes as many of the old holders as unlock a node, and the quorum
+    /// must approve the new split
     Split(Split),
 }
 
@@ -24,13 +25,13 @@ pub(crate) struct Split {
     /// The state directory of a node, on its own machine
     #[arg(long)]
     state: PathBuf,
-    /// A holder of the split that there is, who gives their passphrase
+    /// A holder of the present split, who is asked for their passphrase; may be given several times
     #[arg(long = "given", value_name = "NAME", required = true)]
     given: Vec<Name>,
     /// A holder's passphrase is in a file instead
     #[arg(long, value_name = "NAME=FILE", value_parser = of_name)]
     passphrase_file: Vec<(Name, PathBuf)>,
-    /// A holder of the new split, all of them; asked for a passphrase, which may be the one they had
+    /// A holder of the new split; name all of them. Each is asked for a passphrase, which may be their old one
     #[arg(long = "holder", value_name = "NAME", required = true)]
     holders: Vec<Name>,
     /// How many of them open the root key

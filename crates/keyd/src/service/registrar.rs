@@ -350,8 +350,8 @@ impl Registrar for Registry {
 fn too_often(wait: Duration) -> Refusal {
     let seconds = wait.as_millis().div_ceil(1000);
     let detail = format!(
-        "Enrolments are tried too often from your address, or from all: try again in {seconds} seconds. Nothing is locked, and the passphrase \
-         is good until its time is over."
+        "There were too many tries to enrol, from your address or from all addresses: try again in {seconds} seconds. \
+         Nothing is locked, and the passphrase stays valid until it expires."
     );
     Problem::new(429, "too-often", "Too many tries", detail).into()
 }

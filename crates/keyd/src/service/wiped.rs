@@ -229,9 +229,10 @@ fn judge(view: View<'_>, holder: &Name, kma: &Name, copy: &HeldCopy) -> Verdict 
     });
     if let Some((adopted, owner)) = twice {
         let words = format!(
-            "key {} was given out by {kma} cut off for volume {}, and is volume {owner}'s: {kma} was brought back from an old disk. The copy of \
-             its journal that shows it, journal/copies/{kma} of {holder}, stays, and certificates of destruction wait. Write what is on the first \
-             volume anew, under another key; then stop {holder} and `shred -u` that copy",
+            "node {kma} gave out key {0} for volume {1} while it was cut off, but the key belongs to volume {owner}: \
+             {kma} was brought back from an old disk. Write the data of volume {1} again, under another key; then stop \
+             {holder} and `shred -u` its journal/copies/{kma}, which shows this. Until then certificates of \
+             destruction wait",
             adopted.tag, adopted.volser
         );
         return Verdict::Doubted(DoubtKind::Conflict, words);

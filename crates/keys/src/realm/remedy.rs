@@ -37,18 +37,19 @@ impl RuleRefusal {
                 "`keyd policies list` shows those there are, and a compliance officer makes one with `keyd policies add`".to_owned()
             }
             (Self::GroupNotAllowed { agent, group }, Keeper::Store) => {
-                format!("choose another drive, or let it (`capstan keys drives set {agent} --group {group}`)")
+                format!("choose another drive, or allow it (`capstan keys drives set {agent} --group {group}`)")
             }
             (Self::GroupNotAllowed { agent, group }, Keeper::Cluster) => format!(
                 "choose another drive, or have a compliance officer let it (`keyd agents groups {agent} --group {group}`, with \
                  every other group that it is to use)"
             ),
             (Self::CryptoperiodOver { volser, .. }, Keeper::Store) => format!(
-                "who holds the key store's secret may allow reading for a time (`capstan keys extend-decryption {volser} --for 7d`)"
+                "whoever has the key store's secret can allow reading for a time (`capstan keys extend-decryption \
+                 {volser} --for 7d`)"
             ),
             (Self::CryptoperiodOver { volser, .. }, Keeper::Cluster) => format!(
                 "a compliance officer may allow reading for a time (`keyd units extend-decryption {volser} --for 7d`, or `capstan keys \
-                 --identity FILE extend {volser} --for 7d`)"
+                 --identity FILE extend-decryption {volser} --for 7d`)"
             ),
             (Self::UnknownUnit { .. }, Keeper::Store) => "`capstan keys volumes` names those that have one".to_owned(),
             (Self::UnknownUnit { .. }, Keeper::Cluster) => "`keyd units list` names those that have one".to_owned(),

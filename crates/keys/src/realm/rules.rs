@@ -96,7 +96,8 @@ pub enum RuleRefusal {
     },
     /// Medium: the volume goes on under no further key.
     #[error(
-        "volume {volser} has {KEYS_OF_LIFE_MAX} keys, and takes no further one: it is read, and written only from the beginning of tape"
+        "volume {volser} has {KEYS_OF_LIFE_MAX} keys, and can have no more: it can still be read, but written only \
+         from the beginning of tape, when it is relabelled"
     )]
     KeysUsedUp {
         /// The volume.
@@ -104,8 +105,8 @@ pub enum RuleRefusal {
     },
     /// Operator: a node that was lost gave the key out, and of which group it is nobody has said yet.
     #[error(
-        "key {tag} of volume {volser} was given out by a node that was lost, and of which key group it is must be confirmed first: a \
-         compliance officer does it (`keyd keys confirm {tag} --volume {volser} --group GROUP`)"
+        "a lost node gave out key {tag} of volume {volser}, and its key group must be confirmed first: a compliance \
+         officer does that (`keyd keys confirm {tag} --volume {volser} --group GROUP`)"
     )]
     Unconfirmed {
         /// The volume.
@@ -115,8 +116,8 @@ pub enum RuleRefusal {
     },
     /// Drive: it begins the volume again and again.
     #[error(
-        "volume {volser} has many keys that were issued to begin it, and none of them was reported as used: see what goes wrong at the drive, \
-         and destroy the keys that are ready (`keyd keys list --volume {volser} --state ready`)"
+        "many keys were issued to begin volume {volser}, and none of them was reported as used: find out what goes \
+         wrong at the drive, and destroy the keys that are ready (`keyd keys list --volume {volser} --state ready`)"
     )]
     BegunInVain {
         /// The volume.
@@ -154,7 +155,7 @@ pub enum RuleRefusal {
         policy: Name,
     },
     /// Operator: the name is taken.
-    #[error("{what} {name} exists already and says something else: {why}; choose another name")]
+    #[error("{what} {name} exists already with other settings: {why}; choose another name")]
     Exists {
         /// `key policy`, `key group`.
         what: &'static str,
@@ -165,8 +166,8 @@ pub enum RuleRefusal {
     },
     /// Operator: a policy of the name is there, and no key was issued under it.
     #[error(
-        "key policy {policy} exists already and says something else: choose another name, or say all of it anew with --replace, which holds \
-         for the groups that have it (no key was issued under it yet)"
+        "key policy {policy} exists already with other settings, and no key was issued under it yet: choose another \
+         name, or give all settings again with --replace, which changes the policy for the groups that have it"
     )]
     PolicyThere {
         /// The policy.

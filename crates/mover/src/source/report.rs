@@ -88,17 +88,17 @@ impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (words, errno) = match self {
             Self::Unreadable(errno) => ("cannot be read, and is not stored", Some(*errno)),
-            Self::ReadFailed(errno) => ("reading failed, and zeros stand for what is missing", Some(*errno)),
+            Self::ReadFailed(errno) => ("cannot be read in full; zeros are stored for the missing part", Some(*errno)),
             Self::Unlisted(errno) => ("the directory cannot be listed, and its content is not stored", Some(*errno)),
             Self::AttributesUnreadable(errno) => {
                 ("extended attributes cannot be read, and are not stored", Some(*errno))
             }
             Self::Vanished => ("was gone before it could be read", None),
-            Self::Grew => ("grew while it was read; stored at its first length", None),
-            Self::Shrank => ("shrank while it was read; zeros stand for the rest", None),
+            Self::Grew => ("grew while it was read; only its length at the start is stored", None),
+            Self::Shrank => ("shrank while it was read; zeros are stored for the rest", None),
             Self::Changed => ("changed while it was read", None),
             Self::Socket => ("is a socket, which is not stored", None),
-            Self::PseudoFilesystem => ("is made up by the kernel; name it as a source to store its content", None),
+            Self::PseudoFilesystem => ("belongs to the kernel, such as /proc; name it as a source to store it", None),
             Self::SourceIsLink => {
                 ("is a symbolic link, stored as such; name what it points to as the source to store that", None)
             }

@@ -53,7 +53,7 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
         let when = verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
         let days = facts.verify_days;
         lines.push(format!(
-            "volume {volser} was verified {when}; every {days} days is wanted: `capstan verify {volser}`"
+            "volume {volser} was verified {when}; this is expected every {days} days: `capstan verify {volser}`"
         ));
     }
     lines
@@ -85,7 +85,7 @@ fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
         let why = match facts.lost.bytes(object.id) {
             0 => format!("`capstan verify {id}` says why; {then}"),
             bytes => format!(
-                "{} of it can be read in no copy any more, and `capstan ls -R {id}` flags the files: {then}",
+                "{} of it can no longer be read from any copy, and `capstan ls -R {id}` flags the files: {then}",
                 units::bytes(bytes)
             ),
         };
@@ -93,7 +93,7 @@ fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
     }
     if unprotected.len() > OBJECTS_SHOWN {
         let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
-        lines.push(format!("{} more cannot, either", units::counted(more, "object")));
+        lines.push(format!("{} more cannot be restored in full", units::counted(more, "object")));
     }
 }
 
@@ -131,7 +131,8 @@ fn overdue(facts: &Facts, lines: &mut Vec<String>) {
             Some(_) => "was last backed up while its clock was wrong, which may be too long ago".to_owned(),
         };
         lines.push(format!(
-            "{source} of {} {when}; every {} is wanted. Back it up, or say `capstan expire --gone {source}` if it is no more",
+            "{source} of {} {when}; a backup is expected every {}. Back it up, or run `capstan expire --gone {source}` \
+             if the source is gone",
             row.client,
             units::age(max_age_ns)
         ));
@@ -188,8 +189,9 @@ fn suspect(facts: &Facts, lines: &mut Vec<String>) {
         let blocks: u64 = own().map(|damage| damage.blocks.blocks).sum();
         if blocks > 0 && is_mended(facts) {
             lines.push(format!(
-                "volume {volser} has {} that cannot be read, and all that was on them is whole elsewhere. Take it out: `capstan library \
-                 export {volser}`, out of the mail slot, `capstan forget {volser}`, and `capstan repair` for what else it held",
+                "volume {volser} has {} that cannot be read; other volumes have everything that was on them. Run \
+                 `capstan library export {volser}`, take it out of the mail slot, run `capstan forget {volser}`, then \
+                 `capstan repair`, which copies what else it held",
                 units::counted(blocks, "block")
             ));
             continue;
@@ -205,7 +207,8 @@ fn suspect(facts: &Facts, lines: &mut Vec<String>) {
             None => String::new(),
         };
         lines.push(format!(
-            "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears it if that is all"
+            "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears the volume \
+             if everything can"
         ));
     }
 }

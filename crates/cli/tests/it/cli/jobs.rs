@@ -252,8 +252,8 @@ fn a_source_that_is_gone_and_has_no_retention_is_told_why_it_stays() {
     bench.done(&["backup", "home", "-q"], 0);
     bench.done(&["backup", "nightly", "-q"], 0);
     let said = bench.done(&["expire", "--gone", "home", "--dry-run"], 0);
-    assert!(said.contains("1 object of ") && said.contains("will not expire, although it is gone"), "{said}");
-    assert!(said.contains("made without a retention. `capstan expire OBJECT`"), "{said}");
+    assert!(said.contains("1 object of ") && said.contains("will not expire although the source is gone"), "{said}");
+    assert!(said.contains("run `capstan expire OBJECT`"), "{said}");
     let said = bench.done(&["expire", "--gone", "home/letters", "--dry-run"], 0);
     assert!(said.contains("1 object of ") && said.contains("will expire, the first on "), "{said}");
     assert!(!said.contains("will not expire"), "{said}");

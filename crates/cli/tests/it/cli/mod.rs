@@ -475,9 +475,9 @@ fn what_is_lost_by_force_is_named() {
     bench.done(&["backup", "home", "--copies", "2"], 0);
     bench.done(&["backup", "home/letters"], 0);
     let said = bench.said(&["erase", "A00001", "--yes"], 1);
-    assert!(said.contains("holds 1 object of which"), "{said}");
+    assert!(said.contains("holds 1 object, and may be its last copy"), "{said}");
     let said = bench.said(&["erase", "A00001", "--yes", "--force"], 0);
-    assert!(said.contains("of 1 object,") && said.contains("home/letters,"), "{said}");
+    assert!(said.contains("belonged to 1 object") && said.contains("home/letters,"), "{said}");
     let events = bench.done(&["label", "A00002", "--force", "--json"], 0);
     let events: Vec<serde_json::Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let lost = events.iter().find(|event| event["event"] == "overwritten").unwrap();

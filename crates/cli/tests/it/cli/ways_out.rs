@@ -209,7 +209,8 @@ fn a_renamed_host_goes_on_with_its_backups_and_is_told_how() {
     bench.done(&["backup", &source, "--client", "tern", "--quiet"], 0);
     let said = bench.said(&["backup", &source, "--incremental", "--client", "heron"], 0);
     assert!(
-        said.contains("there are backups of it from tern, and none from heron") && said.contains("--client tern"),
+        said.contains("there are backups of it from tern, and none from this machine (heron)")
+            && said.contains("--client tern"),
         "{said}"
     );
     bench.done(&["backup", &source, "--incremental", "--client", "tern", "--quiet"], 0);

@@ -164,10 +164,10 @@ fn told(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyTold {
     });
     let unreadable = match (record.activated_ns, is_overwritten) {
         (_, Some(((dropped_ns, _), _))) => {
-            format!("nothing that is known of: the cartridge was begun anew, or erased, on {}", time(dropped_ns))
+            format!("nothing, as far as is known: the cartridge was relabelled or erased on {}", time(dropped_ns))
         }
         (None, None) if issued.issued_for == KeyUse::Begin => {
-            format!("nothing that is known of: no mover has reported that it began volume {volume} with it")
+            format!("nothing, as far as is known: no mover has reported that it began volume {volume} with it")
         }
         (begun_ns, None) => {
             let from = begun_ns.map(|ns| format!(" from {} on", time(ns))).unwrap_or_default();
@@ -178,7 +178,7 @@ fn told(view: View<'_>, key: &IssuedRecord, now_ns: i64) -> KeyTold {
             };
             let dropped = issued
                 .dropped_ns
-                .map_or("", |_| "; its barcode was begun anew since, not as far as is known on the same cartridge");
+                .map_or("", |_| "; its barcode was labelled again since, perhaps on another cartridge");
             format!(
                 "what was written on volume {volume} under it{from}{until}; {rest}{dropped}; `capstan show` of its mover names the objects"
             )

@@ -109,8 +109,8 @@ async fn set_autonomous(person: Person, Of(name): Of<Name>) -> Result<Json<Reque
     person.permitted(Act::SetAutonomousUnlock).await?;
     if let Opens::Token { .. } = person.service.sealed_root().opens() {
         return Err(Refusal::conflict(
-            "The root key is in a token, and nothing that opens without it is put on a disk: leave the token's PIN with the node \
-             ([token] pin_file in keyd.toml).",
+            "The root key is in a token, so no file that opens without the token may be on a disk. To let the node \
+             unlock itself, leave the token's PIN with it ([token] pin_file in keyd.toml).",
         ));
     }
     queue::request(&person, Proposal::AutonomousUnlock { name }, None).await.map(Json)
@@ -149,7 +149,7 @@ async fn call_off(person: Person, Of(name): Of<Name>) -> Result<Json<serde_json:
         let there = [joining_path(&peer), enrolment_path(&peer)].into_iter();
         let removes: Vec<_> = there.filter(|path| view.ledger().other(&path.to_string()).is_some()).collect();
         if removes.is_empty() && !is_done {
-            return Err(Refusal::not_found(format!("No node {name} was approved that has not joined.")));
+            return Err(Refusal::not_found(format!("There is no approved node {name} that has yet to join.")));
         }
         is_done = true;
         // Who joins meanwhile either finds this done or stops it.
@@ -177,7 +177,7 @@ fn warnings(view: View<'_>, without: &Name) -> Vec<String> {
         warnings.push(format!("every node will stand at site {:?}: no key will be stored elsewhere", first.site));
     }
     warnings.push(
-        "its member of etcd stays one: take it out as well (`etcdctl member remove`), or the majority is counted with it".to_owned(),
+        "its member stays in etcd and counts for the majority: remove it as well (`etcdctl member remove`)".to_owned(),
     );
     warnings
 }

@@ -27,7 +27,7 @@ use crate::path::Path;
 use crate::record::KmaRecord;
 
 /// What an approver reads of a user who enrols anew.
-const REVOKED_WITH_IT: &str = "those there are, are revoked; one who is disabled may again";
+const REVOKED_WITH_IT: &str = "the existing ones are revoked; a disabled user is enabled again";
 
 /// What an approver reads of a node that is to unlock itself, or not.
 const UNLOCKS_ITSELF: &str = "on: without holders after a start; whoever has all files of its machine has the keys";

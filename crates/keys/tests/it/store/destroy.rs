@@ -67,7 +67,7 @@ fn a_destroyed_key_says_what_that_means() {
             error.to_string(),
             format!(
                 "key {tag} of volume A00001 was destroyed on 2026-09-21T14:13:20Z: the data on volume A00001 that was \
-                 encrypted with it is gone for good. Read another copy, or label the volume anew and use it again"
+                 encrypted with it is gone for good. Read another copy; to use the volume again, relabel it"
             )
         );
     }
