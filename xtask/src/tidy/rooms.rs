@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 15] = [
+const ROOMS: [Room; 16] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -41,8 +41,21 @@ const ROOMS: [Room; 15] = [
     },
     Room {
         name: "capstan-director",
-        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-catalog", "capstan-mover"],
+        below: &[
+            "capstan-format",
+            "capstan-tape",
+            "capstan-keys",
+            "capstan-catalog",
+            "capstan-mover",
+            "capstan-schedule",
+        ],
         banned: &TERMINAL,
+    },
+    // Functions of time: it reads no clock, and so nothing of a machine.
+    Room {
+        name: "capstan-schedule",
+        below: &[],
+        banned: &["anyhow", "clap", "indicatif", "rustix", "libc", "tokio", "rusqlite"],
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
     Room { name: "capstan-vtl", below: &["capstan-format", "capstan-tape", "capstan-keys"], banned: &TERMINAL },
@@ -78,6 +91,7 @@ const ROOMS: [Room; 15] = [
             "capstan-format",
             "capstan-keys",
             "capstan-mover",
+            "capstan-schedule",
             "capstan-tape",
         ],
         banned: &[],
