@@ -156,6 +156,6 @@ check 'and is in use again when it is taken back' on "$then" --quiet expire --un
 check 'as it was' holds 'last file' "$then"
 on '2027-01-16 03:00:00' --quiet expire --yes >"$scratch/done"
 mkdir "$scratch/other"
-check 'the volume is labelled anew for another backup' prints ', its life 2' on "$then" backup "$scratch/other"
+check 'the volume is labelled anew for another backup' prints ', its label number 2' on "$then" backup "$scratch/other"
 check 'then it is too late' exits 3 on "$then" expire --undo
 finish

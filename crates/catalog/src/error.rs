@@ -136,8 +136,9 @@ pub enum CatalogError {
     #[error("object {0} is still open: run its backup again to complete it")]
     NotComplete(ObjectId),
     /// Caller: incrementals stand on the object.
-    #[error("object {object} is the base of {} objects that are kept, the first is {}: expire those first",
-            dependents.len(), dependents.first().map(ToString::to_string).unwrap_or_default())]
+    #[error("object {object} is the base of {}, the first is {}: expire what is based on it first",
+            match dependents.len() { 1 => "1 object that is kept".to_owned(), many => format!("{many} objects that are kept") },
+            dependents.first().map(ToString::to_string).unwrap_or_default())]
     BaseOfLiving {
         /// The object.
         object: ObjectId,

@@ -21,7 +21,7 @@ Exit codes:
   4    keys: wrong passphrase, missing or destroyed key, tampered key store, or no node of the key cluster answers
   5    no volume to write to
   6    another job has what this one needs
-  130  stopped by Ctrl-C; what was reported as protected stays, and the next run goes on from there";
+  130  stopped by Ctrl-C; what was reported as protected is kept, and the next run continues from there";
 
 /// Tape backup that keeps the drive streaming, encrypts every volume with its own key, and finds one file among
 /// billions.

@@ -38,12 +38,12 @@ enum Action {
     Scan,
     /// Show what drives have reported over time (volumes, errors, alerts), what gets worse, and what to do about it
     #[command(
-        after_help = "Examples:\n  capstan drives report\n  capstan drives report 0\n  capstan drives report --volume A00001L9 --json\n\nEnds with 3 if a person has to look after a drive or a volume."
+        after_help = "Examples:\n  capstan drives report\n  capstan drives report 0\n  capstan drives report --volume A00001L9 --json\n\nThe exit code is 3 if a drive or a volume needs attention."
     )]
     Report(report::Report),
     /// Test a drive with a scratch tape, which is overwritten, and write a report of rules, facts and rates
     #[command(
-        after_help = "Examples:\n  capstan drives exercise /dev/sg1 --report drive.md\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0-nst --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless --serials is said. Ends with 1 if the drive breaks a rule."
+        after_help = "Examples:\n  capstan drives exercise /dev/sg1 --report drive.md\n  capstan drives exercise /dev/tape/by-id/scsi-3500110a0-nst --overwrite --bytes 20G\n\nNeeds no state directory. The node names the driver: /dev/sg1 (SCSI, with encryption) or /dev/nst0 (the kernel's tape driver).\nThe report has no serial numbers and barcodes, unless you use --serials. The exit code is 1 if the drive breaks a rule."
     )]
     Exercise(Exercise),
 }

@@ -118,7 +118,7 @@ impl Display {
             }
             Event::Full { volser } => self.say(&format!("volume {volser} is full; continuing on the next one")),
             Event::Begun { object, source, resumed } => {
-                let how = if *resumed { "going on with" } else { "begun" };
+                let how = if *resumed { "continuing" } else { "begun" };
                 self.say(&format!("{}: {how} object {object}", path_text(source)));
             }
             Event::SourceMissing { source, reason } => {

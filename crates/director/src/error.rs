@@ -379,7 +379,9 @@ pub enum DirectorError {
         reason: String,
     },
     /// Every copy failed; what was flushed before stays.
-    #[error("no copy could be finished; what was reported as protected is kept, and the next backup continues there")]
+    #[error(
+        "no copy could be finished; what was reported as protected is kept, and the next backup continues from there"
+    )]
     CopiesFailed(#[source] MoverError),
     /// Operator: Ctrl-C.
     #[error("stopped; what was reported as protected is kept, and the next backup continues from there")]

@@ -3,7 +3,7 @@
 //! ```text
 //! who is suspected (agent, key, KMA) --> keys they may know --> data units that still hold blocks under these keys --> plan
 //! ```
-//! Functions of a [`ExposureFacts`]; nothing here asks or changes anything. What counts, decided:
+//! Functions of [`ExposureFacts`]; nothing here asks or changes anything. What counts, decided:
 //! - **An agent** may know the keys that were handed to it, no others; from a time on, if somebody says since when it
 //!   is suspected.
 //! - **A KMA** may know every key that was drawn before it was removed, for it has a replica of all. Those that it

@@ -1,7 +1,7 @@
 //! The Key Management Interoperability Protocol (OASIS KMIP 1.0 to 2.1): messages, managed objects, operations.
 //!
 //! Protocol and decisions alone: no socket, no TLS, no thread, no clock. A server reads a message's length with
-//! [`message_len`], hands the bytes to [`answer`], commits what that has [`RequestDecision`], and sends the response.
+//! [`message_len`], hands the bytes to [`answer`], commits the [`RequestDecision`], and sends the response.
 //!
 //! ```text
 //!  ttlv        bytes <-> items, within limits                          enumeration   the standard's numbers

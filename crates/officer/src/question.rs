@@ -9,6 +9,7 @@ use crate::audit::AuditShown;
 use crate::backups::BackupsKnown;
 use crate::commands::People;
 use crate::outcome::{Completeness, Sealing};
+use crate::program;
 
 /// What a person asks of a key cluster.
 #[derive(Debug, Parser)]
@@ -42,6 +43,7 @@ impl Question {
         nodes: &[String],
         json: bool,
     ) -> Result<Self, clap::Error> {
+        program::is_capstan();
         let says = |words: &[OsString], option: &str| words.iter().any(|word| is_option(word, option));
         let mut options = Vec::new();
         if let Some(identity) = identity.filter(|_| !says(&words, "--identity")) {

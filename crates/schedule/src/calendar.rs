@@ -78,12 +78,6 @@ enum Days {
 }
 
 impl CalendarEvent {
-    /// The zone that the event names, if it names one.
-    #[must_use]
-    pub fn zone(&self) -> Option<&TimeZone> {
-        self.zone.as_ref()
-    }
-
     /// Whether the event leaves the hour open: it then means a rhythm, and not a time of the day.
     fn is_of_every_hour(&self) -> bool {
         self.hours == Numbers::all(HOUR)
@@ -155,7 +149,6 @@ impl fmt::Display for Years {
             match (last, step) {
                 (last, _) if last == first => {}
                 (last, 1) => write!(to, "..{last}")?,
-                (&YEAR_MAX, step) => write!(to, "/{step}")?,
                 (last, step) => write!(to, "..{last}/{step}")?,
             }
             comma = ",";

@@ -65,7 +65,8 @@ pub struct Due {
 }
 
 impl Schedule {
-    /// The first run of a target that is due after this instant.
+    /// The first run of a target that is due after this instant: after those that are decided on, if a run that is due
+    /// and waits for its start counts, too.
     #[must_use]
     pub fn next_run(&self, after: Timestamp, target: &str) -> Option<ScheduledRun> {
         let due = self.event.next_after(after, &self.zone)?;
@@ -75,10 +76,10 @@ impl Schedule {
     /// What has come for a target since runs up to `decided` were decided on.
     #[must_use]
     pub fn due(&self, decided: Timestamp, now: Timestamp, target: &str) -> Due {
-        // A clock that was ahead has decided on runs that have yet to come.
-        let decided = decided.min(now);
-        let newest = now.checked_sub(self.delay(target)).ok().and_then(|until| self.last_in(decided, until));
-        let Some(due) = newest else { return Due { run: None, missed: 0, decided } };
+        // A run that was due later than this cannot have begun, unless the clock was ahead.
+        let until = now.checked_sub(self.delay(target)).unwrap_or(now);
+        let decided = decided.min(until);
+        let Some(due) = self.last_in(decided, until) else { return Due { run: None, missed: 0, decided } };
         let starts = due.checked_add(self.delay(target)).unwrap_or(due);
         let late = now.duration_since(starts);
         let begins = match self.catch_up {
@@ -181,8 +182,21 @@ mod tests {
         let ahead = "2031-01-01T00:00:00Z";
         let schedule = nightly(CatchUp::Once);
         let Due { run, decided, .. } = schedule.due(at(ahead), at("2026-01-02T12:00:00Z"), "a");
-        assert_eq!((run, decided), (None, at("2026-01-02T12:00:00Z")));
+        assert_eq!((run, decided), (None, at("2026-01-02T12:00:00Z")), "nothing later is decided on");
         assert_eq!(schedule.due(decided, at("2026-01-02T22:00:00Z"), "a").run.unwrap().due, at("2026-01-02T22:00:00Z"));
+    }
+
+    /// What a clock that is a day ahead decides on comes again at its time, also within the spread.
+    #[test]
+    fn a_clock_that_was_ahead_hides_no_delayed_run() {
+        let schedule = Schedule { spread: SignedDuration::from_hours(1), ..nightly(CatchUp::Never) };
+        let target = (0..).map(|n| format!("client-{n}")).find(|name| schedule.delay(name).as_mins() > 45).unwrap();
+        let ahead = schedule.due(at("2026-01-01T22:00:00Z"), at("2026-01-03T22:30:00Z"), &target);
+        let early = schedule.due(ahead.decided, at("2026-01-02T22:31:00Z"), &target);
+        assert_eq!(early.run, None, "its start is later");
+        let run = schedule.next_run(early.decided, &target).unwrap();
+        assert_eq!(run.due, at("2026-01-02T22:00:00Z"));
+        assert_eq!(schedule.due(early.decided, run.starts, &target).run, Some(run));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Window {
     }
 
     /// The first instant after this one at which the window can change, and that is as wanted: a beginning or an end of
-    /// a part, midnight, or a change of the clock.
+    /// a part, or a change of the clock.
     fn first_edge(&self, now: Timestamp, zone: &TimeZone, is_wanted: impl Fn(Timestamp) -> bool) -> Option<Timestamp> {
         let times: Vec<Time> = self.parts.iter().flat_map(|part| [part.begin, part.end]).collect();
         let year_later = now.checked_add((366 * 24).hours()).ok()?;
@@ -84,11 +84,11 @@ impl Window {
     }
 }
 
-/// The instants at which a clock shows a local time: two where it comes twice.
+/// The instants at which a clock shows a local time: two where it comes twice, none where it is skipped.
 fn instants(zone: &TimeZone, local: DateTime) -> impl Iterator<Item = Timestamp> {
     let ambiguous = zone.to_ambiguous_timestamp(local);
     let both = [ambiguous.earlier().ok(), ambiguous.later().ok()];
-    both.into_iter().flatten()
+    both.into_iter().flatten().filter(move |at| zone.to_datetime(*at) == local)
 }
 
 impl Part {
@@ -122,7 +122,8 @@ fn part(text: &str) -> Option<Part> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let times = |text: &str| {
         let (begin, end) = text.split_once('-')?;
-        Some((time(begin)?, time(end)?))
+        // 24:00 is the end of a day; as a beginning it would be that of the next one.
+        Some((time(begin).filter(|_| !begin.starts_with("24"))?, time(end)?))
     };
     match words[..] {
         [one] => match Weekdays::named(one) {
@@ -231,9 +232,18 @@ mod tests {
             assert_eq!(window.to_string(), full);
             assert_eq!(full.parse::<Window>().unwrap(), window);
         }
-        for text in
-            ["", ";", "someday", "20:00", "20-06", "25:00-26:00", "mon 8:00-9:00 10:00", "8:60-9:00", "-1:00-2:00"]
-        {
+        for text in [
+            "",
+            ";",
+            "someday",
+            "20:00",
+            "20-06",
+            "25:00-26:00",
+            "sat 24:00-06:00",
+            "mon 8:00-9:00 10:00",
+            "8:60-9:00",
+            "-1:00-2:00",
+        ] {
             let error = text.parse::<Window>().unwrap_err().to_string();
             assert!(error.contains("is not a window: write weekdays and times"), "{error}");
         }

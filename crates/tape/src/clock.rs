@@ -11,20 +11,20 @@ pub trait PaceClock: Send {
     fn wait_until(&mut self, at_s: f64);
 }
 
-/// The time of the wall.
+/// The clock of this machine that nobody can set.
 #[derive(Debug, Clone, Copy)]
-pub struct RealPace {
+pub struct MonotonicClock {
     began: Instant,
 }
 
-impl RealPace {
+impl MonotonicClock {
     /// Begins at 0.
     pub fn start() -> Self {
         Self { began: Instant::now() }
     }
 }
 
-impl PaceClock for RealPace {
+impl PaceClock for MonotonicClock {
     fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }

@@ -52,7 +52,7 @@ pub mod scsi;
 
 pub use cartridge::{CartridgeDrive, CartridgeSpec, KeySlotKind, Tab};
 pub use changer::{Changer, ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding, Library};
-pub use clock::{PaceClock, RealPace};
+pub use clock::{MonotonicClock, PaceClock};
 pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,

@@ -1,8 +1,8 @@
 //! What is to go wrong: in a drive, in the robot, at the command chosen, once.
 //!
-//! The wire has faults of its own ([`crate::iscsi::WireFaults`]), and a drive's buffer and medium those of
-//! [`capstan_tape::Faulty`], which these orders reach through the drive. An order waits for a command of its class,
-//! lets as many pass as it is told, and happens.
+//! The wire has faults of its own ([`crate::iscsi::WireFaults`]). A drive's buffer and medium have those of
+//! [`capstan_tape::FaultyDrive`], which these orders reach through the drive. An order waits for a command of its
+//! class, lets as many pass as it is told, and happens.
 
 use std::fmt;
 use std::str::FromStr;

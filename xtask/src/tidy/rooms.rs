@@ -41,14 +41,7 @@ const ROOMS: [Room; 16] = [
     },
     Room {
         name: "capstan-director",
-        below: &[
-            "capstan-format",
-            "capstan-tape",
-            "capstan-keys",
-            "capstan-catalog",
-            "capstan-mover",
-            "capstan-schedule",
-        ],
+        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-catalog", "capstan-mover"],
         banned: &TERMINAL,
     },
     // Functions of time: it reads no clock, and so nothing of a machine.
@@ -91,7 +84,6 @@ const ROOMS: [Room; 16] = [
             "capstan-format",
             "capstan-keys",
             "capstan-mover",
-            "capstan-schedule",
             "capstan-tape",
         ],
         banned: &[],

@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 /// What a key cluster is asked, in the words of `keyd`.
 #[derive(Debug, Args)]
 pub(crate) struct Words {
-    /// The subcommand and its arguments, as for `keyd`: `list`, `add NAME`; see `keyd help` [default: list or show]
+    /// The subcommand and its arguments, as for `keyd`: `list`, `add NAME`; `help` lists all [default: list or show]
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }

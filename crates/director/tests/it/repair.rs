@@ -83,7 +83,8 @@ fn a_copy_that_lacks_only_its_end_gets_it() {
     bench.fill("a", 20, 150_000);
     let mut request = bench.request(Level::Full);
     request.copies = 2;
-    bench.backup(&request).unwrap();
+    let report = bench.backup(&request).unwrap();
+    assert!(report.failed_copies.is_empty(), "{:?}", report.failed_copies);
     let object = bench.objects().remove(0);
     assert_twins_are_whole(&bench, object.id);
     bench.sql("UPDATE copies SET ended = 0 WHERE copy = 2; UPDATE wanted_copies SET whole = 0 WHERE copy = 2");

@@ -19,7 +19,8 @@ use super::arguments::of_name;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("step").required(true).args(["custodians", "request", "last"])))]
 pub(crate) struct CoreBackup {
-    /// Ask for a backup of which this custodian has a share; need not be a user; may be given several times
+    /// Ask for a backup of which this custodian has a share; the custodian need not be a user; may be given several
+    /// times
     #[arg(long = "custodian", value_name = "NAME", requires = "needed")]
     custodians: Vec<Name>,
     /// How many custodians open it: at least as many as open the root key

@@ -32,7 +32,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::access::NodeRoutes;
-use super::jobs::LedgerProgress;
+use super::jobs::JobProgress;
 use super::person::Person;
 use super::{Service, entry};
 use crate::authority::Act;
@@ -132,7 +132,7 @@ async fn made(
     service: Arc<Service>,
     node: Arc<Node>,
     by: Name,
-    progress: Arc<LedgerProgress>,
+    progress: Arc<JobProgress>,
 ) -> Result<BackupMade, Refusal> {
     let making = service.backups.begin();
     let snapshot = service.opening.ledger.read("").await;

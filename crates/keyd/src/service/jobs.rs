@@ -27,18 +27,18 @@ pub(super) struct Jobs<T> {
 struct Job<T> {
     id: RequestId,
     by: Name,
-    progress: Arc<LedgerProgress>,
+    progress: Arc<JobProgress>,
     outcome: Option<Result<T, Problem>>,
 }
 
 /// How far a job is, in steps of its own.
 #[derive(Default)]
-pub(super) struct LedgerProgress {
+pub(super) struct JobProgress {
     done: AtomicU64,
     of: AtomicU64,
 }
 
-impl LedgerProgress {
+impl JobProgress {
     /// So many steps are known of by now.
     pub(super) fn expect(&self, steps: u64) {
         self.of.store(steps, Ordering::Relaxed);
@@ -61,12 +61,12 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         self: &Arc<Self>,
         id: RequestId,
         by: Name,
-        work: impl FnOnce(Arc<LedgerProgress>) -> F,
+        work: impl FnOnce(Arc<JobProgress>) -> F,
     ) -> Result<JobStarted, Refusal>
     where
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
-        let progress = Arc::new(LedgerProgress::default());
+        let progress = Arc::new(JobProgress::default());
         {
             let mut last = self.lock();
             if let Some(job) = &*last {

@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::access::NodeRoutes;
-use super::jobs::LedgerProgress;
+use super::jobs::JobProgress;
 use super::person::Person;
 use super::{Service, entry};
 use crate::authority::Act;
@@ -178,7 +178,7 @@ async fn proved(
     service: Arc<Service>,
     node: Arc<Node>,
     noted: AuditEntry,
-    progress: Arc<LedgerProgress>,
+    progress: Arc<JobProgress>,
 ) -> Result<RetrievalProof, Refusal> {
     let epoch = service.settings.epoch;
     let proof = tokio::task::spawn_blocking(move || all::prove(&node, epoch, &progress));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, PaceMeter, Paced, RealPace,
+    CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, MonotonicClock, PaceMeter, Paced,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -204,7 +204,7 @@ fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<
     let mut drive: Box<dyn Drive> = match &what.pace {
         None => Box::new(inner),
         Some(model) => {
-            let paced = Paced::new(inner, model.clone(), RealPace::start()).compressing(what.data.ratio());
+            let paced = Paced::new(inner, model.clone(), MonotonicClock::start()).compressing(what.data.ratio());
             meter = Some(paced.meter());
             Box::new(paced)
         }

@@ -10,7 +10,7 @@ use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
     AlertDemand, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, DriveKey, Element, ElementAddress,
-    Flush, Keyed, Library, Medium, PaceMeter, Paced, RealPace, Rewritability, barcode, with_causes,
+    Flush, Keyed, Library, Medium, MonotonicClock, PaceMeter, Paced, Rewritability, barcode, with_causes,
 };
 
 use super::{
@@ -146,7 +146,7 @@ impl LocalDevices {
         let (drive, meter): (Box<dyn Drive>, _) = match &self.pace {
             None => (drive, None),
             Some(model) => {
-                let paced = Paced::new(drive, model.clone(), RealPace::start());
+                let paced = Paced::new(drive, model.clone(), MonotonicClock::start());
                 let meter = paced.meter();
                 (Box::new(paced), Some(meter))
             }

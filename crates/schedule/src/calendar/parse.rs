@@ -13,7 +13,6 @@
 //! Fractions of seconds are refused, and so is a number that stands alone: systemd has no such time, and for Proxmox it
 //! is the minute of each hour, which whoever types `22` does not mean.
 
-use std::fmt;
 use std::str::FromStr;
 
 use jiff::civil::date;
@@ -51,7 +50,7 @@ enum Reason {
     Outside { number: String, field: &'static str, first: i16, last: i16 },
     #[error("the range {part} ends before it begins")]
     Backwards { part: String },
-    #[error("in {part:?} the step after / is not a number of 1 or more")]
+    #[error("in {part:?} the step after / is not a number from 1 to 9999")]
     Step { part: String },
     #[error("seconds have no fractions here")]
     Fraction,
@@ -75,9 +74,10 @@ fn event(text: &str) -> Result<CalendarEvent, Reason> {
     let mut words: Vec<&str> = text.split_whitespace().collect();
     let first = *words.first().ok_or(Reason::Empty)?;
     let zone = match words[..] {
-        [_, .., last] if begins_with_letter(last) && Weekdays::named(last).is_none() => {
+        [_, .., last] if begins_with_letter(last) && Weekdays::named(last).is_none() && shorthand(last).is_none() => {
             words.pop();
-            Some(TimeZone::get(last).map_err(|_| Reason::Zone { word: last.to_owned() })?)
+            let zone = TimeZone::get(last).ok().filter(|zone| !zone.is_unknown());
+            Some(zone.ok_or_else(|| Reason::Zone { word: last.to_owned() })?)
         }
         _ => None,
     };
@@ -184,7 +184,11 @@ fn weekday(name: &str) -> Option<u8> {
 fn date_of(word: &str) -> Result<(Years, Numbers, Days), Reason> {
     let unknown = || Reason::Word { word: word.to_owned() };
     let (front, days) = match word.split_once('~') {
-        Some((front, days)) => (front, Days::FromEnd(from_end(days)?)),
+        Some((front, days)) => {
+            let days = from_end(days)?;
+            let is_all = days == Numbers::all(DAY);
+            (front, if is_all { Days::FromStart(days) } else { Days::FromEnd(days) })
+        }
         None => {
             let (front, days) = word.rsplit_once('-').ok_or_else(unknown)?;
             (front, Days::FromStart(numbers(days, DAY)?))
@@ -236,8 +240,11 @@ fn from_end(text: &str) -> Result<Numbers, Reason> {
     for part in text.split(',') {
         let is_stepped = part.contains('/');
         let Part { first, last, step } = Part::of(part, DAY.name, 1, 31)?;
+        if last < first {
+            return Err(Reason::Backwards { part: part.to_owned() });
+        }
         let (far, near) = match part.contains("..") || part.starts_with('*') {
-            true => (first.max(last), first.min(last)),
+            true => (last, first),
             false => (first, if is_stepped { 1 } else { first }),
         };
         (near..=far)
@@ -257,7 +264,12 @@ fn years_of(text: &str) -> Result<Years, Reason> {
         let Part { first, last, step } = Part::of(part, "year", YEAR_MIN, YEAR_MAX)?;
         match last < first {
             true => Err(Reason::Backwards { part: part.to_owned() }),
-            false => Ok((first, last, i16::try_from(step).unwrap_or(i16::MAX))),
+            false => {
+                let step = i16::try_from(step).unwrap_or(i16::MAX);
+                // One span has one form: its last year is one of its years.
+                let last = last - (last - first) % step;
+                Ok((first, last, if first == last { 1 } else { step }))
+            }
         }
     });
     Ok(Years::Spans(spans.collect::<Result<_, _>>()?))
@@ -278,7 +290,9 @@ impl Part {
         };
         let unread = || Reason::Step { part: part.to_owned() };
         let step_by = match step {
-            Some(step) => step.parse::<u16>().ok().filter(|step| *step > 0).ok_or_else(unread)?,
+            Some(step) => {
+                number(step, "step", 1, 9999).ok().and_then(|step| u16::try_from(step).ok()).ok_or_else(unread)?
+            }
             None => 1,
         };
         let number = |text: &str| number(text, field, lowest, highest);
@@ -307,12 +321,4 @@ fn number(text: &str, field: &'static str, first: i16, last: i16) -> Result<i16,
     });
     let outside = || Reason::Outside { number: text.to_owned(), field, first, last };
     read.filter(|number| (first..=last).contains(number)).ok_or_else(outside)
-}
-
-impl CalendarError {
-    /// Why, without the text.
-    #[must_use]
-    pub fn reason(&self) -> impl fmt::Display + '_ {
-        &self.reason
-    }
 }

@@ -1,5 +1,7 @@
 //! The grammar: what is read, how it is written in full, and what is refused with which words.
 
+use std::io::Write;
+
 use capstan_schedule::CalendarEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,7 +21,7 @@ fn first(text: &str, count: usize) -> Vec<String> {
 }
 
 /// Expressions of systemd.time(7), and how they are written in full here.
-const OF_SYSTEMD: [(&str, &str); 35] = [
+const OF_SYSTEMD: [(&str, &str); 36] = [
     ("Sat,Thu,Mon..Wed,Sat..Sun", "Mon..Thu,Sat,Sun *-*-* 00:00:00"),
     ("Mon,Sun 12-*-* 2,1:23", "Mon,Sun 2012-*-* 01,02:23:00"),
     ("Wed *-1", "Wed *-*-01 00:00:00"),
@@ -53,6 +55,7 @@ const OF_SYSTEMD: [(&str, &str); 35] = [
     ("semi-annually", "*-01,07-01 00:00:00"),
     ("*:2/3", "*-*-* *:02/3:00"),
     ("*-02~03", "*-02~03 00:00:00"),
+    ("2020..2020/5-1-1", "2020-01-01 00:00:00"),
     ("Mon *-05~07/1", "Mon *-05~01,02,03,04,05,06,07 00:00:00"),
     ("2020..2030/5-01-01", "2020..2030/5-01-01 00:00:00"),
 ];
@@ -100,9 +103,13 @@ fn what_is_no_event_is_refused_with_what_to_write() {
         ("2025-02-29", "no date is like that"),
         ("mon 2026-11-24", "no date is like that"),
         ("17..8:00", "the range 17..8 ends before it begins"),
-        ("*:0/0", "the step after / is not a number of 1 or more"),
+        ("*:0/0", "the step after / is not a number from 1 to 9999"),
         ("12:00:00.5", "seconds have no fractions here"),
         ("daily Europe/Nowhere", "no zone \"Europe/Nowhere\""),
+        ("daily Etc/Unknown", "no zone \"Etc/Unknown\""),
+        ("mon hourly", "\"hourly\" is none of weekdays, date, time and zone"),
+        ("*:0/+5", "the step after / is not a number"),
+        ("*~5..1", "the range 5..1 ends before it begins"),
         ("someday", "\"someday\" is none of weekdays, date, time and zone"),
         ("12:00 mon", "\"mon\" is none of weekdays, date, time and zone"),
         ("1000-01-01", "the year 1000 is not between 1970 and 2199"),
@@ -126,7 +133,8 @@ fn systemd_prints_the_same_instants() {
         command.env("TZ", "UTC").env("LC_ALL", "C").output()
     };
     if asked("daily").is_err() {
-        eprintln!("SKIPPED: systemd-analyze is not installed");
+        // Past the harness, which keeps to itself what passing tests print. `./x test` counts it.
+        let _ = writeln!(std::io::stderr(), "\nSKIP systemd-analyze is not installed");
         return;
     }
     for (text, _) in OF_SYSTEMD.into_iter().filter(|(text, _)| !text.contains("Pacific")) {

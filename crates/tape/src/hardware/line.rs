@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::hardware::timeouts::Timeouts;
 use crate::scsi::sense::{About, Action, Sense};
 use crate::scsi::{Command, DataPhase, Reply, ScsiStatus, SenseData, Transport, TransportError};
-use crate::{PaceClock, RealPace};
+use crate::{MonotonicClock, PaceClock};
 
 /// A device that is waited for. Printed, it tells the operator what goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(super) struct Line<T> {
 
 impl<T: Transport> Line<T> {
     pub(super) fn new(transport: T, name: String, timeouts: Timeouts) -> Self {
-        let clock = Box::new(RealPace::start());
+        let clock = Box::new(MonotonicClock::start());
         Self { transport, name, timeouts, sent: 0, clock, on_wait: Box::new(|_| {}) }
     }
 

@@ -30,7 +30,7 @@ use capstan_tape::scsi::access_order::Segment;
 use capstan_tape::scsi::command::Command;
 use capstan_tape::scsi::inquiry::DeviceType;
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{CartridgeDrive, Drive, DriveError, FaultyDrive, Flush, KeySlotKind, Medium, Paced, RealPace};
+use capstan_tape::{CartridgeDrive, Drive, DriveError, FaultyDrive, Flush, KeySlotKind, Medium, MonotonicClock, Paced};
 
 use self::agent::AgentKey;
 use self::failure::sense_of;
@@ -339,7 +339,7 @@ impl DriveConfig {
         let drive = CartridgeDrive::new(self.identity.serial.clone(), path, kind);
         match self.pace {
             Pace::Disk => Box::new(drive),
-            Pace::Model => Box::new(Paced::new(drive, self.model.clone(), RealPace::start())),
+            Pace::Model => Box::new(Paced::new(drive, self.model.clone(), MonotonicClock::start())),
         }
     }
 }

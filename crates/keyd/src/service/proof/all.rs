@@ -5,7 +5,7 @@ use capstan_keys::api::BackupRecord;
 use capstan_keys::{DataUnit, Name};
 use jiff::Timestamp;
 
-use super::super::jobs::LedgerProgress;
+use super::super::jobs::JobProgress;
 use super::opened::{Lying, Opener, named, objects, recovered_keys};
 use super::{COUNTS_FOR, OwnProof, RetrievalProof, Unproved, own_proof};
 use crate::node::{LOOKED_AT_ONCE, Node};
@@ -30,7 +30,7 @@ enum Claim {
 }
 
 /// Proves every key of every data unit that is not destroyed, and every object of KMIP clients.
-pub(super) fn prove(node: &Node, epoch: u32, progress: &LedgerProgress) -> RetrievalProof {
+pub(super) fn prove(node: &Node, epoch: u32, progress: &JobProgress) -> RetrievalProof {
     let revision = node.progress().borrow().applied;
     let (objects, recovered) = (objects(node), recovered_keys(node));
     let units = node.view(|view| view.ledger().unit_count());

@@ -8,7 +8,7 @@ use capstan_mover::{
     Commit, CopyHost, FIRST_SESSION_LBN, HostError, MountId, Mounted, MountedDrives, VolumeEnd, write_label,
 };
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, NullDrive, PaceMeter, Paced, RealPace,
+    CartridgeDrive, CartridgeSpec, Drive, DriveKey, KeySlotKind, MonotonicClock, NullDrive, PaceMeter, Paced,
 };
 
 use super::{CAPACITY_BYTES, DataPathTarget, now_ns};
@@ -75,7 +75,7 @@ impl CopyHost for Host {
                 match pace {
                     None => Box::new(inner),
                     Some(model) => {
-                        let paced = Paced::new(inner, (**model).clone(), RealPace::start());
+                        let paced = Paced::new(inner, (**model).clone(), MonotonicClock::start());
                         let paced = paced.compressing(self.drive_ratio);
                         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
                         meter.get_or_insert(paced.meter());
