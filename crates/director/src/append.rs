@@ -145,9 +145,10 @@ impl AppendHost {
 
     /// Makes a cartridge, and reserves it before it is there; none where another job makes one of that name.
     fn create(&self) -> Result<Option<(Volser, Hold)>, DirectorError> {
-        let anywhere = self.mounter.present_anywhere()?;
-        let in_use = self.mounter.holds.volumes()?;
+        // Before the look into the library: what another job labels behind that look would be taken for gone.
         let volumes = locked(&self.mounter.catalog).volumes()?;
+        let in_use = self.mounter.holds.volumes()?;
+        let anywhere = self.mounter.present_anywhere()?;
         let Some(volser) = self.next_volser(&anywhere, &volumes, &in_use) else {
             let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
             return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });

@@ -10,6 +10,7 @@ mod golden;
 mod hostile_volume;
 mod key_cluster;
 mod main_path;
+mod meanwhile;
 mod order;
 mod over_sockets;
 mod overwriting;

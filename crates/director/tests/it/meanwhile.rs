@@ -1,0 +1,90 @@
+//! What another job does between two looks of this one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use capstan_catalog::Promise;
+use capstan_director::{Level, Loss};
+use capstan_format::Volser;
+use capstan_tape::{
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Library, VirtualLibrary,
+};
+
+use crate::place::{Bench, small};
+
+/// A library in which somebody else acts right behind one of the looks into it.
+struct Meanwhile {
+    library: VirtualLibrary,
+    looks: Arc<AtomicUsize>,
+    behind: usize,
+    act: Box<dyn Fn() + Send>,
+}
+
+impl Changer for Meanwhile {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        let elements = self.library.inventory();
+        if self.looks.fetch_add(1, Ordering::SeqCst) == self.behind {
+            (self.act)();
+        }
+        elements
+    }
+
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        self.library.load(volser, drive)
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.library.unload(drive)
+    }
+
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.library.carry_out_request(request)
+    }
+}
+
+impl Library for Meanwhile {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        self.library.drives()
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        self.library.describe_drives()
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        self.library.take_drive(drive)
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        self.library.create_cartridge(spec)
+    }
+}
+
+/// Two copies begin on an empty library. If one had labelled its volume between two looks of the other, the other took
+/// the cartridges of the catalog for gone, and failed.
+#[test]
+fn a_volume_that_another_job_labels_meanwhile_is_not_taken_for_a_lost_library() {
+    let mut looks_at_all = usize::MAX;
+    let mut behind = 0;
+    while behind < looks_at_all {
+        let bench = Arc::new(Bench::new(small()));
+        bench.fill("a", 3, 1_000);
+        let site = bench.site();
+        let library = VirtualLibrary::open(site.library_dir(), 2).unwrap();
+        let looks = Arc::new(AtomicUsize::new(0));
+        let other = Arc::clone(&bench);
+        let act = move || {
+            let volser = Volser::new("B00001").unwrap();
+            other.site().label(&volser, Some("default"), Some(64 << 20), Loss::Refuse, Promise::Keep).unwrap();
+        };
+        let site = site.with_library(Meanwhile { library, looks: Arc::clone(&looks), behind, act: Box::new(act) });
+        let report = site.backup(&bench.request(Level::Full), &capstan_director::BackupWatch::default());
+        let report = report.unwrap_or_else(|error| panic!("behind look {behind}: {error}"));
+        assert!(report.failed_copies.is_empty(), "behind look {behind}: {:?}", report.failed_copies);
+        looks_at_all = looks.load(Ordering::SeqCst);
+        assert!(looks_at_all > 2, "a backup looks into its library");
+        drop(site);
+        bench.assert_restores(&bench.objects()[0], "out");
+        behind += 1;
+    }
+}
