@@ -79,7 +79,7 @@ check 'what a lost mover would expose is told' prints A00001 as kim exposure --a
 
 # What a machine may not ask a person asks from it, in the words of a key store.
 check 'a machine does not list groups' exits 2 capstan keys groups
-check 'and says who does' prints 'as whom' capstan keys groups
+check 'and says who does' prints 'only a person with a role' capstan keys groups
 asks() { capstan keys --identity "$scratch/kim.pem" "$@"; }
 # Where there is no keyd: neither beside it nor in PATH.
 alone() {

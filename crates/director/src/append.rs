@@ -115,7 +115,11 @@ impl AppendHost {
 
     /// Chooses a volume of those that nobody has, and reserves it; no hold for one that another job took meanwhile.
     fn choose(&self, barred: &[Volser]) -> Result<(Choice, Option<Hold>), DirectorError> {
-        let choice = self.choice(barred, None)?;
+        let mut choice = self.choice(barred, None)?;
+        if matches!(choice, Choice::Nothing(_)) {
+            // A volume that another job made between the looks was in one of them alone.
+            choice = self.choice(barred, None)?;
+        }
         let (Choice::Append(volser) | Choice::Label(volser)) = &choice else { return Ok((choice, None)) };
         let wish = Wish::alone(Resource::Volume(volser.clone()));
         let Ok(hold) = self.mounter.holds.reserve(&wish)? else { return Ok((choice, None)) };
@@ -128,13 +132,14 @@ impl AppendHost {
 
     /// What is to be written next, where `own` counts as free.
     fn choice(&self, barred: &[Volser], own: Option<&Volser>) -> Result<Choice, DirectorError> {
-        let present = self.mounter.present()?;
-        let anywhere = self.mounter.present_anywhere()?;
         let mut in_use = self.mounter.holds.volumes()?;
         in_use.retain(|volser| Some(volser) != own);
         in_use.extend_from_slice(barred);
-        // Behind the look at the reservations: what was let go of before that look is seen as it was left.
+        // Behind the look at the reservations: what was let go of before that look is seen as it was left. And before
+        // the look into the library: what is made meanwhile is no volume that is away.
         let volumes = locked(&self.mounter.catalog).volumes()?;
+        let present = self.mounter.present()?;
+        let anywhere = self.mounter.present_anywhere()?;
         let refill = Refill {
             scratch: self.pool.feed == ScratchFeed::Allowed,
             create: self.config.library.is_virtual()
@@ -157,6 +162,16 @@ impl AppendHost {
         let wish = Wish::alone(Resource::Volume(volser.clone()));
         let Ok(hold) = self.mounter.holds.reserve(&wish)? else { return Ok(None) };
         if locked(&self.mounter.catalog).volume(&volser)?.is_some() {
+            return Ok(None);
+        }
+        // With the name reserved, the room is counted once more: what was made since the choice, and what others are
+        // making, which are reserved names that neither catalog nor library knows.
+        let anywhere = self.mounter.present_anywhere()?;
+        let is_new = |other: &Volser| {
+            *other != volser && !anywhere.contains(other) && volumes.iter().all(|known| known.volser != *other)
+        };
+        let others = self.mounter.holds.volumes()?.iter().filter(|other| is_new(other)).count();
+        if (anywhere.len() + others) as u64 >= u64::from(self.config.library.volumes_max) {
             return Ok(None);
         }
         create_cartridge(&self.mounter, &volser, self.config.library.volume_mib << 20)?;

@@ -234,7 +234,7 @@ fn what_drives_say_in_the_middle_of_a_session_is_told_kept_and_shown() {
     let mut bench = Bench::new();
     // The labels of five volumes; nothing was asked at checkpoints, as there were none.
     let (empty, code) = bench.report(&["--volume", "A00009L9"]);
-    assert!(empty.contains("nothing was told yet of volume A00009L9") && code == Some(0), "{empty}");
+    assert!(empty.contains("drives have reported nothing yet of volume A00009L9") && code == Some(0), "{empty}");
     let checkpoints = |bench: &Bench| {
         let reports = bench.site().catalog().drive_reports(1000).unwrap();
         reports.into_iter().filter(|report| format!("{:?}", report.moment) == "Checkpoint").collect::<Vec<_>>()

@@ -237,7 +237,7 @@ mod tests {
         for part in ["since 2026-09-21T14:13:20Z", "policy strict", "1 h", "compliance officer", "keyd policies add"] {
             assert!(over.contains(part), "{part}: {over}");
         }
-        assert!(said(TooLong::ClockSetBack { since_ns: NOW_NS }).contains("set it right"));
+        assert!(said(TooLong::ClockSetBack { since_ns: NOW_NS }).contains("set the clock"));
         assert!(said(TooLong::NotOnRecord).contains("has no record"));
     }
 }

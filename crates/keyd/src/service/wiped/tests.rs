@@ -116,7 +116,7 @@ fn a_copy_stays_that_shows_one_key_on_two_volumes() {
     for sequence in [3, 9, 12] {
         let (kind, words) = house.doubted(&copy(sequence, 1));
         assert_eq!(kind, DoubtKind::Conflict);
-        assert!(words.contains("for volume A00001, and is volume B00002's"), "{words}");
+        assert!(words.contains("but the key belongs to volume B00002"), "{words}");
         assert!(words.contains("`shred -u`"), "{words}");
     }
 }

@@ -188,7 +188,7 @@ fn one_that_was_approved_is_called_off(workshop: &Workshop, a: &Place, etcd: &Et
     workshop.approved(a, &asked);
     for (arguments, why) in [
         (&["kmas", "cancel-join", "b"][..], "has joined"),
-        (&["kmas", "cancel-join", "nobody"], "No node nobody was approved"),
+        (&["kmas", "cancel-join", "nobody"], "There is no approved node nobody"),
     ] {
         let said = workshop.refused_as(a, "ada", arguments);
         assert!(said.contains(why), "{said}");
@@ -197,7 +197,7 @@ fn one_that_was_approved_is_called_off(workshop: &Workshop, a: &Place, etcd: &Et
     let said = workshop.join(&c, "state-c", a, asked["passphrase"].as_str().unwrap()).unwrap_err();
     assert!(said.contains("no such enrolment"), "{said}");
     let said = workshop.refused_as(a, "ada", &["kmas", "cancel-join", "c"]);
-    assert!(said.contains("No node c was approved"), "{said}");
+    assert!(said.contains("There is no approved node c"), "{said}");
 }
 
 fn it_moves(workshop: &Workshop, a: &Place) {

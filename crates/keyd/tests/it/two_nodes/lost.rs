@@ -113,7 +113,7 @@ fn what_a_lost_node_gave_out_is_confirmed_and_managed_as_any_key() {
     officer(&["keys", "confirm", &of_vault.to_string(), "--group", "vault"]);
     officer(&["keys", "confirm", &of_vault.to_string(), "--group", "vault"]);
     let said = workshop.refused_as(&a, "cy", &["keys", "confirm", &of_vault.to_string(), "--group", "default"]);
-    assert!(said.contains("of group vault"), "{said}");
+    assert!(said.contains("and group vault"), "{said}");
     assert_eq!(read_at(&a, &vaulter, "A00003", of_vault).unwrap(), of_vault);
     assert!(
         read_at(&a, &plain, "A00003", of_vault).unwrap_err().to_string().contains("may not use keys of group vault")
