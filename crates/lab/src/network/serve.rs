@@ -20,6 +20,8 @@ use super::{CONNECTIONS_MAX, Direction, NetworkError, addresses};
 const LINES_MAX: usize = CONNECTIONS_MAX as usize + 1 + 15;
 /// How long the accepting thread rests when nobody comes: a connection is timed only once it has been made.
 const REST: Duration = Duration::from_millis(10);
+/// How long a connection may take to count a block that has arrived.
+const LAST_BLOCK_MAX: Duration = Duration::from_secs(5);
 
 /// How long a measurement may take, all of it: its longest plan takes less.
 const MEASUREMENT_MAX: Duration = Duration::from_secs(6 * 3600);
@@ -230,8 +232,13 @@ impl Desk<'_> {
         let mut line = line.introduced(Halt { stop: self.stop, over: &self.over }, Some(MEASUREMENT_MAX));
         let welcome = Answer { verdict: Verdict::Welcome, number };
         let ended = welcome.write(&mut line).and_then(|()| self.echo(&mut line));
+        if ended.is_ok() {
+            self.let_lines_end();
+        }
         over.store(true, Ordering::Relaxed);
         *held(&self.current) = None;
+        // The answer to the last message says that the next measurement may begin.
+        let ended = ended.and_then(|last| line.write(&last));
         let mb = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) as f64 / 1e6;
         let (received_mb, sent_mb) = (mb(&received), mb(&sent));
         let ended = match ended {
@@ -246,8 +253,17 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// Gives each message back, the last one too.
-    fn echo(&self, line: &mut Line<'_>) -> Result<(), Cut> {
+    /// Waits until the connections have counted their last blocks: the other side has them, and may say so first.
+    fn let_lines_end(&self) {
+        let began = Instant::now();
+        let has_lines = || held(&self.current).as_ref().is_some_and(|current| current.lines > 0);
+        while has_lines() && began.elapsed() < LAST_BLOCK_MAX {
+            thread::sleep(REST);
+        }
+    }
+
+    /// Gives each message back, up to the last one, which is returned.
+    fn echo(&self, line: &mut Line<'_>) -> Result<[u8; MESSAGE_LEN], Cut> {
         let mut message = [0; MESSAGE_LEN];
         loop {
             if !line.hears()? {
@@ -260,12 +276,12 @@ impl Desk<'_> {
                 continue;
             }
             line.read(&mut message)?;
+            if message[0] == END {
+                return Ok(message);
+            }
             line.write(&message)?;
             if let Some(current) = held(&self.current).as_mut() {
                 current.last = Instant::now();
-            }
-            if message[0] == END {
-                return Ok(());
             }
         }
     }
