@@ -136,9 +136,7 @@ pub enum CatalogError {
     #[error("object {0} is still open: run its backup again to complete it")]
     NotComplete(ObjectId),
     /// Caller: incrementals stand on the object.
-    #[error("object {object} is the base of {}, the first is {}: expire what is based on it first",
-            match dependents.len() { 1 => "1 object that is kept".to_owned(), many => format!("{many} objects that are kept") },
-            dependents.first().map(ToString::to_string).unwrap_or_default())]
+    #[error("object {object} is the base of {}: expire what is based on it first", kept(dependents))]
     BaseOfLiving {
         /// The object.
         object: ObjectId,
@@ -206,6 +204,15 @@ impl CatalogError {
 }
 
 /// The command that makes anew what is damaged: the whole catalog, or one index file.
+/// Objects that are kept, by their number and the first of them.
+fn kept(objects: &[ObjectId]) -> String {
+    let first = objects.first().map(ToString::to_string).unwrap_or_default();
+    match objects.len() {
+        1 => format!("object {first}, which is kept"),
+        many => format!("{many} objects that are kept, the first is {first}"),
+    }
+}
+
 fn rebuild_of(what: &str) -> String {
     match object_of_index(what) {
         Some(object) => format!("`capstan rebuild {object}`"),

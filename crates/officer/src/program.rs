@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether this process is `capstan`. A process is one program, so this is not passed from hand to hand.
 static IS_CAPSTAN: AtomicBool = AtomicBool::new(false);
 
-/// From now on messages name commands of `capstan keys`.
-pub(crate) fn is_capstan() {
+/// Has messages of this process name commands of `capstan keys` from now on.
+pub(crate) fn speak_for_capstan() {
     IS_CAPSTAN.store(true, Ordering::Relaxed);
 }
 

@@ -33,7 +33,8 @@ enum Asked {
 
 impl Question {
     /// Reads a question. The identity and the nodes are those that the caller knows, and `json` is whether it wants
-    /// JSON; what the words say of these holds instead.
+    /// JSON; what the words say of these holds instead. Whoever hands words on is `capstan keys`, and messages name its
+    /// commands from then on.
     ///
     /// # Errors
     /// The words make no sense, or they ask for help: clap says which, and prints it.
@@ -43,7 +44,7 @@ impl Question {
         nodes: &[String],
         json: bool,
     ) -> Result<Self, clap::Error> {
-        program::is_capstan();
+        program::speak_for_capstan();
         let says = |words: &[OsString], option: &str| words.iter().any(|word| is_option(word, option));
         let mut options = Vec::new();
         if let Some(identity) = identity.filter(|_| !says(&words, "--identity")) {
@@ -129,6 +130,7 @@ mod tests {
                 "{words}: {help}"
             );
         }
+        assert_eq!(program::command("pending list"), "`capstan keys pending list`");
         let behind = parsed("exports confirm-destroyed -- 00", Some("me.pem"));
         assert!(behind.is_ok(), "no option goes behind the dashes: {behind:?}");
     }

@@ -109,3 +109,20 @@ fn a_volume_that_another_job_labels_meanwhile_is_not_taken_for_a_lost_library() 
 fn no_volume_is_made_beyond_the_limit_if_another_job_makes_the_last_one() {
     label_behind_each_look(1);
 }
+
+/// Both copies of a backup want the last volume, at the same moment: one gets it, the other says that there is none.
+#[test]
+fn of_two_that_want_the_last_volume_one_gets_it() {
+    for _ in 0..10 {
+        let mut config = small();
+        config.library.volumes_max = 1;
+        let bench = Bench::new(config);
+        bench.fill("a", 3, 1_000);
+        let mut request = bench.request(Level::Full);
+        request.copies = 2;
+        let report = bench.backup(&request).unwrap();
+        assert_eq!(bench.site().catalog().volumes().unwrap().len(), 1);
+        assert!(report.failed_copies.len() == 1 && report.failed_copies[0].1.contains("no volume to write to"));
+        bench.assert_restores(&bench.objects()[0], "out");
+    }
+}

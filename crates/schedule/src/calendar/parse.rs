@@ -65,8 +65,7 @@ impl FromStr for CalendarEvent {
     /// The text is none of the grammar of this module, names a zone that this machine does not know, or a date that
     /// does not exist in any year.
     fn from_str(text: &str) -> Result<Self, CalendarError> {
-        let event = event(text).map_err(|reason| CalendarError { text: text.to_owned(), reason })?;
-        Ok(event)
+        event(text).map_err(|reason| CalendarError { text: text.to_owned(), reason })
     }
 }
 
