@@ -44,8 +44,8 @@ pub(super) fn run(steps: &mut Steps<'_>, units: Vec<Unit>) -> Result<()> {
             let mut said = Vec::new();
             let mut own = Steps::new(&mut said);
             own.run_unit(&mut unit)?;
-            let (count, times) = (own.count, own.times);
-            locked(&steps).append(&said, count, times)?;
+            let outcome = own.outcome;
+            locked(&steps).append(&said, outcome)?;
         }
     };
     thread::scope(|scope| {
@@ -92,7 +92,7 @@ mod tests {
         let mut said = Vec::new();
         let mut steps = Steps::new(&mut said);
         run(&mut steps, units).unwrap();
-        assert_eq!(steps.count, Count { passed: 13, ..Count::default() });
+        assert_eq!(steps.outcome.count, Count { passed: 13, ..Count::default() });
         let said = String::from_utf8(said).unwrap();
         assert!(said.starts_with("\n==> measured\n"), "{said}");
         for n in 0..6 {
@@ -108,6 +108,6 @@ mod tests {
         let mut said = Vec::new();
         let mut steps = Steps::new(&mut said);
         run(&mut steps, vec![short]).unwrap();
-        assert_eq!(steps.count, Count { passed: 1, failed: 1, skipped: 0 });
+        assert_eq!(steps.outcome.count, Count { passed: 1, failed: 1, skipped: 0 });
     }
 }

@@ -12,6 +12,7 @@
 //! faster where nothing is to be run.
 
 mod count;
+mod excerpt;
 mod lanes;
 mod programs;
 mod step;
@@ -40,7 +41,8 @@ pub(crate) fn lint(root: &Path) -> Result<ExitCode> {
     format_and_tidy(&mut steps, root)?;
     let clippy = ["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     steps.run("clippy", cargo(root).args(clippy))?;
-    Ok(steps.count.summary())
+    steps.show_failures()?;
+    Ok(steps.outcome.count.summary())
 }
 
 /// Lint, then all tests, or those whose names have one of the words in them; sweeps in their full length where that is
@@ -49,7 +51,7 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
     let started = Instant::now();
     let out = &mut std::io::stdout();
     let mut steps = Steps::new(out);
-    steps.times.add("build", build);
+    steps.outcome.times.add("build", build);
     format_and_tidy(&mut steps, root)?;
     let asked = Instant::now();
     let built = built(compiled_by_clippy(cargo(root)))?;
@@ -57,7 +59,7 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
     let postgres = Server::start(&env::temp_dir(), Durability::None)?;
     if postgres.is_none() {
         steps.say(b"SKIP PostgreSQL is not installed: no test of the catalog on it was run\n")?;
-        steps.count.skipped += 1;
+        steps.outcome.count.skipped += 1;
     }
     let url = postgres.as_ref().map(Server::url);
     let mut units = units::of_programs(&built.programs, url.as_deref())?;
@@ -74,9 +76,10 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
         }
     }
     lanes::run(&mut steps, units)?;
-    let table = steps.times.table(build + started.elapsed());
+    let table = steps.outcome.times.table(build + started.elapsed());
     steps.say(format!("\n==> how long each part took\n{table}\n").as_bytes())?;
-    Ok(steps.count.summary())
+    steps.show_failures()?;
+    Ok(steps.outcome.count.summary())
 }
 
 fn format_and_tidy(steps: &mut Steps<'_>, root: &Path) -> Result<()> {

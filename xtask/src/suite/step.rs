@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::count::Count;
+use super::excerpt::Excerpt;
 use super::times::Times;
 use super::units::Unit;
 use crate::amount::shown_time;
@@ -24,16 +25,24 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether a step that says nothing any more has ended.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
+/// What came of steps.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) count: Count,
+    pub(super) times: Times,
+    /// The steps that failed, and what they said near their failures.
+    pub(super) failures: Vec<(String, Vec<String>)>,
+}
+
 /// Steps that run one behind the other, and what came of them.
 pub(super) struct Steps<'o> {
     out: &'o mut (dyn Write + Send),
-    pub(super) count: Count,
-    pub(super) times: Times,
+    pub(super) outcome: Outcome,
 }
 
 impl<'o> Steps<'o> {
     pub(super) fn new(out: &'o mut (dyn Write + Send)) -> Self {
-        Self { out, count: Count::default(), times: Times::default() }
+        Self { out, outcome: Outcome::default() }
     }
 
     /// Says something between steps.
@@ -48,26 +57,41 @@ impl<'o> Steps<'o> {
             writeln!(self.out, "{}", text.trim_end())?;
         }
         let failed = wrong.len() as u64;
-        self.end(name, Count { passed: u64::from(failed == 0), failed, skipped: 0 }, took)
+        let lines = wrong.iter().map(|text| text.trim_end().to_owned()).collect();
+        self.end(name, Count { passed: u64::from(failed == 0), failed, skipped: 0 }, took, lines)
     }
 
     /// Takes in what steps said and counted that ran beside these.
-    pub(super) fn append(&mut self, said: &[u8], count: Count, times: Times) -> Result<()> {
+    pub(super) fn append(&mut self, said: &[u8], mut other: Outcome) -> Result<()> {
         self.say(said)?;
-        self.count += count;
-        self.times.append(times);
+        self.outcome.count += other.count;
+        self.outcome.times.append(other.times);
+        self.outcome.failures.append(&mut other.failures);
+        Ok(())
+    }
+
+    /// Shows once more what failed, and what it said: of long output, continuous integration shows the end.
+    pub(super) fn show_failures(&mut self) -> Result<()> {
+        for (name, lines) in &self.outcome.failures {
+            writeln!(self.out, "\n==> failed: {name}")?;
+            for line in lines {
+                writeln!(self.out, "    {line}")?;
+            }
+        }
         Ok(())
     }
 
     /// Runs a unit as a step; it has failed, too, where it counts fewer tests than it has.
     pub(super) fn run_unit(&mut self, unit: &mut Unit) -> Result<()> {
-        let before = self.count;
+        let before = self.outcome.count;
         self.run(&unit.name, &mut unit.command)?;
-        let counted = self.count.total() - before.total();
-        if let Some(tests) = unit.tests.filter(|tests| (*tests as u64) > counted && self.count.failed == before.failed)
-        {
-            self.count.failed += 1;
-            writeln!(self.out, "{}: of {tests} tests only {counted} were counted", unit.name)?;
+        let after = self.outcome.count;
+        let counted = after.total() - before.total();
+        if let Some(tests) = unit.tests.filter(|tests| (*tests as u64) > counted && after.failed == before.failed) {
+            let text = format!("{}: of {tests} tests only {counted} were counted", unit.name);
+            writeln!(self.out, "{text}")?;
+            self.outcome.count.failed += 1;
+            self.outcome.failures.push((unit.name.clone(), vec![text]));
         }
         Ok(())
     }
@@ -87,7 +111,7 @@ impl<'o> Steps<'o> {
             command.stdout(writer.try_clone()?).stderr(writer).spawn().with_context(|| format!("start {program}"))?;
         // The pipe ends when nobody has its other end any more.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut output = Output { lines: lines_of(reader), count: Count::default() };
+        let mut output = Output { lines: lines_of(reader), count: Count::default(), excerpt: Excerpt::default() };
         let mut ended = self.pass_on(&mut output, started + limit)? && waited(&mut child, started + limit)?;
         let hung = !ended;
         let mut all = Vec::new();
@@ -107,23 +131,31 @@ impl<'o> Steps<'o> {
         // What still holds the pipe has lost its parents, and cannot be found; the other steps do not wait for it.
         let status = if hung { child.try_wait()? } else { Some(child.wait()?) };
         let mut count = output.count;
+        let mut lines = output.excerpt.lines();
+        let mut broke = |text: String| {
+            count.failed += 1;
+            writeln!(self.out, "{text}")?;
+            lines.push(text);
+            anyhow::Ok(())
+        };
         if hung {
-            count.failed += 1;
-            writeln!(self.out, "{name}: not done after {}, and ended", shown_time(limit))?;
-        } else if let Some(status) = status.filter(|status| !status.success() && count.failed == 0) {
+            broke(format!("{name}: not done after {}, and ended", shown_time(limit)))?;
+        } else if let Some(status) = status.filter(|status| !status.success() && output.count.failed == 0) {
             // It broke without naming a test, and that is a failure too.
-            count.failed += 1;
-            writeln!(self.out, "{name}: {status}")?;
+            broke(format!("{name}: {status}"))?;
         } else if count == Count::default() {
             count.passed = 1;
         }
-        self.end(name, count, started.elapsed())
+        self.end(name, count, started.elapsed(), lines)
     }
 
-    fn end(&mut self, name: &str, count: Count, took: Duration) -> Result<()> {
+    fn end(&mut self, name: &str, count: Count, took: Duration, lines: Vec<String>) -> Result<()> {
         writeln!(self.out, "==> {name}: {} passed, {} failed, {}", count.passed, count.failed, shown_time(took))?;
-        self.count += count;
-        self.times.add(name, took);
+        self.outcome.count += count;
+        self.outcome.times.add(name, took);
+        if count.failed > 0 {
+            self.outcome.failures.push((name.to_owned(), lines));
+        }
         Ok(())
     }
 
@@ -135,7 +167,9 @@ impl<'o> Steps<'o> {
                     self.out.write_all(&line)?;
                     self.out.flush()?;
                     let line = String::from_utf8_lossy(&line);
-                    output.count += Count::of_line(line.trim_end());
+                    let count = Count::of_line(line.trim_end());
+                    output.count += count;
+                    output.excerpt.add(line.trim_end(), count);
                 }
                 Err(error) => return Ok(error == RecvTimeoutError::Disconnected),
             }
@@ -147,6 +181,7 @@ impl<'o> Steps<'o> {
 struct Output {
     lines: Receiver<Vec<u8>>,
     count: Count,
+    excerpt: Excerpt,
 }
 
 /// The lines of a program's output, as they come.
@@ -208,7 +243,7 @@ mod tests {
         let mut said = Vec::new();
         let mut steps = Steps::new(&mut said);
         steps.run_within(limits, "step", Command::new("sh").args(["-c", script])).unwrap();
-        let count = steps.count;
+        let count = steps.outcome.count;
         (count, String::from_utf8(said).unwrap())
     }
 
@@ -225,6 +260,22 @@ mod tests {
         assert_eq!(shell("echo ok 1 - a; exit 1"), of(1, 1));
         assert_eq!(shell("echo not ok 1 - a; exit 1"), of(0, 1));
         assert_eq!(shell("echo 'SKIP it: no kernel'"), Count { skipped: 1, ..Count::default() });
+    }
+
+    #[test]
+    fn what_failed_is_shown_once_more_at_the_end_with_what_it_said() {
+        let mut said = Vec::new();
+        let mut steps = Steps::new(&mut said);
+        for (name, script) in [("good", "echo ok 1 - a"), ("bad", "echo why; echo not ok 1 - b"), ("broken", "exit 3")]
+        {
+            steps.run(name, Command::new("sh").args(["-c", script])).unwrap();
+        }
+        steps.say(b"end\n").unwrap();
+        steps.show_failures().unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let shown = said.split_once("end\n").unwrap().1;
+        let bad = "\n==> failed: bad\n    why\n    not ok 1 - b\n";
+        assert_eq!(shown, format!("{bad}\n==> failed: broken\n    broken: exit status: 3\n"));
     }
 
     /// A hang was told by nobody: continuous integration ended, and with it went what the other steps had to say.
