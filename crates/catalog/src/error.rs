@@ -89,6 +89,15 @@ pub enum CatalogError {
         /// The volume that it had reserved.
         volser: Volser,
     },
+    /// Caller: a server moved a run through the queue, and another one has taken over.
+    #[error(
+        "another server has taken over this state directory, because this one gave no sign of life for too long: it \
+             begins nothing more. Find out what held it up"
+    )]
+    ServerReplaced,
+    /// Caller: the policies are not those that a change was made for.
+    #[error("somebody changed the policies at the same time: nothing was changed. Look at them, then run again")]
+    PoliciesChanged,
     /// Caller: a number that the catalog cannot keep.
     #[error("{what} is {value}, above what the catalog can keep")]
     TooLarge {

@@ -91,7 +91,9 @@ mod order;
 #[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests, which fail by panicking")]
 #[path = "../tests/it/tape/place.rs"]
 mod place_in_tests;
+mod policy;
 mod pool;
+mod queue;
 #[cfg(test)]
 #[path = "../tests/it/tape/random.rs"]
 mod random;
@@ -120,7 +122,12 @@ pub use index::{Entries, Index, PathPredicate};
 pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
+pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
+pub use queue::{
+    ActiveRun, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunEnd, RunOutcome,
+    SchedulePosition,
+};
 pub use reservation::{Grant, Reservation, Resource, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};
 pub use timeline::{

@@ -41,6 +41,8 @@ pub enum Resource {
     CatchUp(String),
     /// A place among those who use drives: there are as many as there are drives.
     Seat(u32),
+    /// The right to move runs through the queue. The generation of its reservation is the server's term.
+    Server,
 }
 
 /// What a job wants to reserve, all of it or none.
@@ -88,7 +90,7 @@ pub enum Grant {
 }
 
 impl Resource {
-    fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Source { .. } => "source",
             Self::Object(_) => "object",
@@ -97,10 +99,11 @@ impl Resource {
             Self::Pool(_) => "pool",
             Self::CatchUp(_) => "catch-up",
             Self::Seat(_) => "seat",
+            Self::Server => "server",
         }
     }
 
-    fn name(&self) -> Vec<u8> {
+    pub(crate) fn name(&self) -> Vec<u8> {
         match self {
             // No machine's name has a zero in it.
             Self::Source { client, source } => [client.as_bytes(), &[0], source].concat(),
@@ -108,6 +111,7 @@ impl Resource {
             Self::Volume(volser) => volser.as_str().as_bytes().to_vec(),
             Self::Pool(name) | Self::CatchUp(name) => name.as_bytes().to_vec(),
             Self::Seat(number) => number.to_be_bytes().to_vec(),
+            Self::Server => Vec::new(),
         }
     }
 
@@ -124,6 +128,7 @@ impl Resource {
             "volume" => text().and_then(|text| Volser::new(text).ok()).map(Self::Volume),
             "pool" => text().map(|text| Self::Pool(text.to_owned())),
             "catch-up" => text().map(|text| Self::CatchUp(text.to_owned())),
+            "server" => Some(Self::Server),
             "seat" => name.try_into().ok().map(|number| Self::Seat(u32::from_be_bytes(number))),
             _ => None,
         }

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 11] = [
+pub(crate) const STEPS: [&str; 12] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -147,6 +147,33 @@ pub(crate) const STEPS: [&str; 11] = [
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX reservations_of_generation ON reservations (generation);
     ALTER TABLE opened_volumes ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+    ",
+    // Policies as they were written down; up to where their schedules are decided on; the names of the runs that
+    // schedules made due; and the queue, whose runs move from table to table. `run_numbers` has one row.
+    "
+    CREATE TABLE policies (name TEXT PRIMARY KEY, text TEXT NOT NULL, changed_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE schedule_positions (
+        policy TEXT NOT NULL, client TEXT NOT NULL, decided_ns INTEGER NOT NULL, PRIMARY KEY (policy, client)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE due_runs (
+        policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER NOT NULL, PRIMARY KEY (policy, client, due_ns)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE run_numbers (id INTEGER PRIMARY KEY, last INTEGER NOT NULL) STRICT;
+    CREATE TABLE pending_runs (
+        run INTEGER PRIMARY KEY, policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER, priority INTEGER NOT NULL,
+        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, not_before_ns INTEGER NOT NULL, held INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE active_runs (
+        run INTEGER PRIMARY KEY, policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER, priority INTEGER NOT NULL,
+        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, term INTEGER NOT NULL, claim BLOB NOT NULL,
+        started_ns INTEGER NOT NULL, cancelled INTEGER NOT NULL, job INTEGER
+    ) STRICT;
+    CREATE TABLE done_runs (
+        run INTEGER PRIMARY KEY, policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER, priority INTEGER NOT NULL,
+        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, started_ns INTEGER, ended_ns INTEGER NOT NULL,
+        outcome INTEGER NOT NULL, message TEXT NOT NULL, job INTEGER
+    ) STRICT;
+    CREATE INDEX done_runs_in_order ON done_runs (ended_ns, run);
     ",
 ];
 

@@ -1,6 +1,7 @@
 //! Arguments of commands, by what the commands are about.
 
 mod backup;
+mod cell;
 mod keys;
 mod list;
 mod media;
@@ -8,6 +9,7 @@ mod restore;
 mod status;
 
 pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
+pub(crate) use cell::{BackupPolicyAction, Policies, Queue, QueueAction, Schedule, Server};
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Backup, Cat, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects, Pools, Rebuild,
-    Repair, Restore, Show, Status, Verify, Versions, Volumes,
+    Backup, Cat, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects, Policies,
+    Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -66,6 +66,25 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan jobs\n  capstan backup nightly\n  capstan jobs --units /etc/systemd/system\n\nThe exit code is 3 if a job cannot do all of its work."
     )]
     Jobs(Jobs),
+    /// List the policies, which a server runs when they are due; or change them by a file
+    #[command(
+        after_help = "Examples:\n  capstan policies\n  capstan policies apply cell.toml --dry-run\n  capstan policies export > cell.toml\n\nThe exit code is 3 if a policy cannot be run on this machine."
+    )]
+    Policies(Policies),
+    /// List the runs that come next, by the schedules of the policies
+    #[command(after_help = "Examples:\n  capstan schedule\n  capstan schedule home --days 30")]
+    Schedule(Schedule),
+    /// List what waits and why, and what runs; enter, cancel, hold, release or repeat runs
+    #[command(
+        after_help = "Examples:\n  capstan queue\n  capstan queue add home\n  capstan queue cancel 17\n  capstan queue done"
+    )]
+    Queue(Queue),
+    /// Run policies when they are due
+    #[command(
+        subcommand,
+        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/key"
+    )]
+    Server(Server),
     /// List objects (backup images)
     #[command(
         after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"

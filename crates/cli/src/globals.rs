@@ -8,7 +8,7 @@ use clap::Args;
 pub(crate) const OF_ALL_COMMANDS: usize = 900;
 
 /// Options that stand before or behind any command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Globals {
     /// State directory: catalog, virtual library, sealed key store [env: CAPSTAN_STATE] [default:
     /// $XDG_STATE_HOME/capstan]

@@ -4,6 +4,7 @@
 //! comment is written for whoever reads that page.
 
 mod backup;
+mod cell;
 mod devices;
 mod events;
 mod keys;
@@ -31,6 +32,9 @@ use crate::failure::Failure;
 use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
+pub(crate) use cell::{
+    BackupPolicyRow, ChangedSetting, ComingRunRow, PolicyChangeRow, QueueChangeRow, QueueRow, ServerEvent,
+};
 pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};
 pub(crate) use keys::{

@@ -1,6 +1,7 @@
 //! The `capstan` command: doors only. What it does is in the director.
 
 mod args;
+mod cell;
 mod command_line;
 mod drives;
 mod failure;
@@ -90,6 +91,10 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Init(init) => work::init(globals, init),
         Command::Backup(backup) => work::backup(globals, backup),
         Command::Jobs(jobs) => list::jobs(globals, jobs),
+        Command::Policies(args) => cell::policies(globals, args),
+        Command::Schedule(args) => cell::schedule(globals, args),
+        Command::Queue(args) => cell::queue(globals, args),
+        Command::Server(action) => cell::server(globals, action),
         Command::Restore(restore) => work::restore(globals, restore),
         Command::Cat(cat) => work::cat(globals, cat),
         Command::Verify(verify) => work::verify(globals, verify),

@@ -31,6 +31,8 @@ const EVERY: Duration = Duration::from_millis(200);
 pub(crate) struct Display {
     json: bool,
     quiet: bool,
+    /// What stands before each warning: whose it is, where several work in one process.
+    whose: String,
     bar: Arc<Mutex<Option<ProgressBar>>>,
     /// The entry in the history of what is done, which keeps what is said.
     journal: Arc<OnceLock<Arc<JobJournal>>>,
@@ -40,7 +42,19 @@ pub(crate) struct Display {
 
 impl Display {
     pub(crate) fn new(cli: &Globals) -> Self {
-        Self { json: cli.json, quiet: cli.quiet, bar: Arc::default(), journal: Arc::default(), mounted: Arc::default() }
+        Self {
+            json: cli.json,
+            quiet: cli.quiet,
+            whose: String::new(),
+            bar: Arc::default(),
+            journal: Arc::default(),
+            mounted: Arc::default(),
+        }
+    }
+
+    /// The display of a run beside others in this process: its warnings have the policy's name.
+    pub(crate) fn of_run(cli: &Globals, policy: &str) -> Self {
+        Self { whose: format!("{policy}: "), ..Self::new(cli) }
     }
 
     /// Enters a job in the history, which keeps what is said from here on. Further jobs of one command are parts of the
@@ -48,6 +62,11 @@ impl Display {
     pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<JobJournal>> {
         let journal = Arc::new(site.begin_run(kind, subject)?);
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
+    }
+
+    /// The number of what is entered.
+    pub(crate) fn entry(&self) -> Option<i64> {
+        self.journal.get().map(|journal| journal.number())
     }
 
     /// Whether something is entered.
@@ -85,9 +104,10 @@ impl Display {
         let line = words(line);
         self.note(&line);
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        let whose = &self.whose;
         match &*bar {
-            Some(bar) => bar.suspend(|| eprintln!("capstan: {line}")),
-            None => eprintln!("capstan: {line}"),
+            Some(bar) => bar.suspend(|| eprintln!("capstan: {whose}{line}")),
+            None => eprintln!("capstan: {whose}{line}"),
         }
     }
 

@@ -17,7 +17,7 @@ mod restore;
 
 pub(crate) use backup::init;
 pub(crate) use expire::expire;
-pub(crate) use job::backup;
+pub(crate) use job::{Served, backup, run_served};
 pub(crate) use keys::keys;
 pub(crate) use media::{copy, erase, forget, label, rebuild};
 pub(crate) use repair::repair;

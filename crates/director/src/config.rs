@@ -5,6 +5,7 @@
 
 mod job;
 mod text;
+mod timing;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::DirectorError;
 use crate::limits::EARLY_WARNING_SHARE_MAX;
 
+pub(crate) use job::Wrong;
 pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
+pub(crate) use text::{fault_of, in_plain_words};
+pub use timing::PolicyTiming;
 
 /// What `capstan.toml` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,9 @@ pub struct Config {
     /// Backups that have a name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<String, JobConfig>,
+    /// Programs that policies may have run on this machine, each with its arguments, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub scripts: BTreeMap<String, Vec<String>>,
 }
 
 /// What `status` calls to attention.
@@ -204,10 +211,10 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, DirectorError> {
         let wrong = |reason: String| DirectorError::Config { path: path.to_owned(), reason };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let config: Self = toml::from_str(&text).map_err(|error| wrong(text::in_plain_words(&error.to_string())))?;
+        let config: Self = toml::from_str(&text).map_err(|error| wrong(in_plain_words(&error.to_string())))?;
         config.check().map_err(wrong)?;
         for (name, job) in &config.jobs {
-            job.check(name).map_err(|(key, reason)| wrong(text::job_fault(&text, name, key, &reason)))?;
+            job.check_job(name).map_err(|(key, reason)| wrong(fault_of(&text, ("jobs", name), key, &reason)))?;
         }
         Ok(config)
     }
@@ -220,6 +227,9 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_data()?;
         self.keys.check()?;
+        if let Some((name, _)) = self.scripts.iter().find(|(_, command)| command.first().is_none_or(String::is_empty)) {
+            return Err(format!("scripts.{name}: its first word is the program, and it is empty"));
+        }
         let Some(model) = self.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
         let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
         if block_len > max as usize {

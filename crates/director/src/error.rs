@@ -228,6 +228,26 @@ pub enum DirectorError {
         /// What was asked for.
         run: i64,
     },
+    /// Operator: no such policy.
+    #[error("there is no policy {name}: `capstan policies` lists them, `capstan policies apply FILE` adds them")]
+    UnknownPolicy {
+        /// What was asked for.
+        name: String,
+    },
+    /// Operator: a policy that cannot be run on this machine.
+    #[error("policy {name} cannot be run: {reason}")]
+    PolicyFault {
+        /// The policy.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// Operator: another server is at work here.
+    #[error("a server runs on this state directory already{}: stop it first", process.map_or(String::new(), |process| format!(" (process {process})")))]
+    ServerRuns {
+        /// Its process, if it can be told.
+        process: Option<u32>,
+    },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {

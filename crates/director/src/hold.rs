@@ -286,6 +286,7 @@ pub(crate) fn what(resource: &Resource) -> String {
         Resource::Pool(pool) => format!("pool {pool}"),
         Resource::CatchUp(pool) => format!("what is missing of pool {pool}"),
         Resource::Seat(_) => "each drive".to_owned(),
+        Resource::Server => "the queue".to_owned(),
     }
 }
 

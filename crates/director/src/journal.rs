@@ -155,6 +155,11 @@ fn row(catalog: &Catalog, job: Job) -> Result<HistoryEntry, DirectorError> {
 }
 
 impl JobJournal {
+    /// Its number in the history.
+    pub fn number(&self) -> i64 {
+        self.job
+    }
+
     /// Keeps a line that was said.
     pub fn said(&self, line: &str) {
         let mut log = locked(&self.log);

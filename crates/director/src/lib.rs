@@ -43,6 +43,7 @@ mod path_choice;
 mod path_filter;
 mod paths;
 mod plan;
+mod policies;
 mod pools;
 mod presence;
 mod process;
@@ -55,6 +56,7 @@ mod repair;
 mod request;
 mod restore;
 mod select;
+mod served;
 mod shared;
 mod site;
 mod sources;
@@ -64,7 +66,7 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
-    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL,
+    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, PolicyTiming,
     find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
@@ -82,6 +84,7 @@ pub use limits::reserved_at_the_end;
 pub use path_filter::{PathFilter, check_patterns};
 pub use paths::{index_path, path_pattern};
 pub use plan::{OlderVersion, PassRow, RestorePlan};
+pub use policies::{BackupPolicy, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting};
 pub use pools::{Candidate, Choice, DEFAULT_POOL, Fill, Refill, Shortage, choose_volume};
 pub use process::number_of as process_number;
 pub use protection::Protection;
@@ -91,6 +94,7 @@ pub use repair::{RepairReport, RepairedCopy};
 pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Target};
 pub use restore::{FailedFile, RestoreReport};
 pub use select::Place;
+pub use served::{DriveUse, ServerTerm};
 pub use shared::Clock;
 pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;

@@ -188,7 +188,10 @@ fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> 
 fn keep_findings(old: &Old, site: &Site) {
     let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
         let mut catalog = locked(&site.catalog);
-        let jobs = catalog.take_over_jobs(old).and_then(|()| catalog.take_over_left_out(old));
+        let jobs = catalog
+            .take_over_jobs(old)
+            .and_then(|()| catalog.take_over_left_out(old))
+            .and_then(|()| catalog.take_over_policies(old));
         jobs.and_then(|()| catalog.take_over_findings(old)).map_err(|error| error.to_string())
     });
     if let Err(error) = kept {

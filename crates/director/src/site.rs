@@ -11,6 +11,7 @@
 //! volumes, a place at the drives) it reserves in the catalog. Locking order: library, keys, what this process holds,
 //! catalog; none of these locks is held while another process, a node of a key cluster or a person is waited for.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -65,6 +66,9 @@ pub struct Site {
     pub(crate) client: String,
     /// The host that this runs on.
     pub(crate) host: String,
+    /// Which of the jobs by name are policies of the catalog, and why some of them cannot be run here.
+    pub(crate) policy_names: BTreeSet<String>,
+    pub(crate) policy_faults: BTreeMap<String, String>,
 }
 
 /// What `init` is told.
@@ -137,13 +141,45 @@ impl Site {
             return Err(DirectorError::CatalogMissing { path: named.join("catalog") });
         }
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
-        let site = Self::assemble(dir, catalog, unlock, clock, events)?;
+        let mut site = Self::assemble(dir, catalog, unlock, clock, events)?;
+        site.fold_policies_in()?;
         Ok(Self { dir: named.to_owned(), stand_in, ..site })
     }
 
     /// Whether the state directory cannot be written: what is read works, and nothing that is found is recorded.
     pub fn is_read_only(&self) -> bool {
         self.stand_in.is_some()
+    }
+
+    /// The same open site, with the policies as they are now, for a job that tells somebody else of its events.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn beside(&self, events: Events) -> Result<Self, DirectorError> {
+        let mut config = self.config.clone();
+        config.jobs.retain(|name, _| !self.policy_names.contains(name));
+        let mut site = Self {
+            dir: self.dir.clone(),
+            work_dir: self.work_dir.clone(),
+            stand_in: None,
+            config,
+            catalog: Arc::clone(&self.catalog),
+            keys: self.keys.clone(),
+            store: self.store.clone(),
+            library: Arc::clone(&self.library),
+            devices: Arc::clone(&self.devices),
+            mounted: Arc::clone(&self.mounted),
+            mounts: Arc::clone(&self.mounts),
+            holds: Arc::clone(&self.holds),
+            clock: self.clock,
+            events,
+            client: self.client.clone(),
+            host: self.host.clone(),
+            policy_names: BTreeSet::new(),
+            policy_faults: BTreeMap::new(),
+        };
+        site.fold_policies_in()?;
+        Ok(site)
     }
 
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
@@ -240,6 +276,8 @@ impl Site {
             events,
             client,
             host,
+            policy_names: BTreeSet::new(),
+            policy_faults: BTreeMap::new(),
         })
     }
 
@@ -290,7 +328,8 @@ impl Site {
         self.store.as_deref().map(locked).ok_or(DirectorError::KeysLocked)
     }
 
-    pub(crate) fn now_ns(&self) -> i64 {
+    /// The time by the clock of this process, nanoseconds since 1970.
+    pub fn now_ns(&self) -> i64 {
         (self.clock)()
     }
 }

@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 16] = [
+const ROOMS: [Room; 17] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -41,7 +41,14 @@ const ROOMS: [Room; 16] = [
     },
     Room {
         name: "capstan-director",
-        below: &["capstan-format", "capstan-tape", "capstan-keys", "capstan-catalog", "capstan-mover"],
+        below: &[
+            "capstan-format",
+            "capstan-tape",
+            "capstan-keys",
+            "capstan-catalog",
+            "capstan-mover",
+            "capstan-schedule",
+        ],
         banned: &TERMINAL,
     },
     // Functions of time: it reads no clock, and so nothing of a machine.
@@ -49,6 +56,12 @@ const ROOMS: [Room; 16] = [
         name: "capstan-schedule",
         below: &[],
         banned: &["anyhow", "clap", "indicatif", "rustix", "libc", "tokio", "rusqlite"],
+    },
+    // It decides when and what first; how a backup is made is for its worker to know.
+    Room {
+        name: "capstan-server",
+        below: &["capstan-format", "capstan-keys", "capstan-catalog", "capstan-schedule", "capstan-director"],
+        banned: &["anyhow", "clap", "indicatif", "rusqlite", "parquet"],
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
     Room { name: "capstan-vtl", below: &["capstan-format", "capstan-tape", "capstan-keys"], banned: &TERMINAL },
@@ -74,8 +87,9 @@ const ROOMS: [Room; 16] = [
     },
     Room {
         name: "capstan-cli",
-        // It acts through the first four, and shows what they say in the words of the rooms below them.
+        // It acts through the first five, and shows what they say in the words of the rooms below them.
         below: &[
+            "capstan-server",
             "capstan-director",
             "capstan-lab",
             "capstan-vtl",

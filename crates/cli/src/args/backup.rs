@@ -65,7 +65,7 @@ pub(crate) enum Cipher {
     None,
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Backup {
     /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that
     /// name)
@@ -131,9 +131,10 @@ pub(crate) struct Backup {
 }
 
 /// Where a backup's blocks go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     /// The virtual library
+    #[default]
     Virtual,
     /// Nowhere: measures the source and the data path
     Null,

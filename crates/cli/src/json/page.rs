@@ -8,10 +8,11 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GridRow,
-    GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ModelRow, NetworkLine,
-    ObjectRow, PolicyRow, PoolRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ShownClock, ShownObject, ShownRun,
-    ShownVolume, SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
+    AdviceRow, BackupEnd, BackupPolicyRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow,
+    EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
+    KeysStatusRow, LibraryEvent, ModelRow, NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow,
+    QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
+    SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -58,6 +59,12 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<VolumeRow>(&mut generator, "Rows of `volumes`"),
         part::<PoolRow>(&mut generator, "Rows of `pools`"),
         part::<JobRow>(&mut generator, "Rows of `jobs`"),
+        part::<BackupPolicyRow>(&mut generator, "Rows of `policies`"),
+        part::<PolicyChangeRow>(&mut generator, "`policies apply`, `policies remove`"),
+        part::<ComingRunRow>(&mut generator, "Rows of `schedule`"),
+        part::<QueueRow>(&mut generator, "Rows of `queue`"),
+        part::<QueueChangeRow>(&mut generator, "What `queue` did with a run"),
+        part::<ServerEvent>(&mut generator, "What happens while `server run` serves"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, InitOptions, KeysConfig,
-    Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
+    KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
 use capstan_mover::{
@@ -20,7 +20,7 @@ use crate::globals::Globals;
 use crate::json::{self, BackupEnd};
 use crate::place::MATCHED_NOTHING;
 use crate::progress::{Display, Standing, rate};
-use crate::secrets::{Need, new_unlock, open, state_dir};
+use crate::secrets::{Need, new_unlock, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::recorded::{Ending, Record, recorded};
@@ -157,6 +157,21 @@ pub(super) struct Ended {
     pub(super) code: u8,
     /// The objects it made, or went on with.
     pub(super) objects: Vec<ObjectId>,
+    /// How it went, in a line.
+    pub(super) message: String,
+}
+
+/// Opens the site of a job, for whoever is told of its events.
+pub(super) type OpenSite<'a> = dyn Fn(Need, Events) -> Result<Site, Failure> + 'a;
+
+/// What a backup stands in: how its site is opened, and what is done when it has begun and when it has ended.
+pub(super) struct Frame<'a> {
+    /// Opens the site.
+    pub(super) open: &'a OpenSite<'a>,
+    /// Called once the history has it.
+    pub(super) begun: &'a dyn Fn(),
+    /// Told how it ended; gives what went wrong then.
+    pub(super) after: &'a dyn Fn(&Result<Ended, Failure>) -> Option<String>,
 }
 
 impl Ending for Ended {
@@ -165,26 +180,26 @@ impl Ending for Ended {
     }
 }
 
-/// Runs a backup as the command line, and the job that was laid over it, ask for it. What comes after it is told how it
-/// ended, and gives what went wrong then.
+/// Runs a backup as the command line, and the job that was laid over it, ask for it.
 pub(super) fn run(
     cli: &Globals,
     args: &args::Backup,
     retention: Retention,
     display: &Display,
     watch: &BackupWatch,
-    after: &dyn Fn(&Result<Ended, Failure>) -> Option<String>,
+    frame: &Frame<'_>,
 ) -> Result<Ended, Failure> {
     let request = request(args, retention, display)?;
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
-    let site = open(cli, need, display.events())?;
+    let site = (frame.open)(need, display.events())?;
     let site = match &args.client {
         Some(client) => site.for_client(client),
         None => site,
     };
     let work = |record: &mut Record| {
+        (frame.begun)();
         let mut ended = work(cli, &site, &request, display, watch, record);
-        if let Some(reason) = after(&ended) {
+        if let Some(reason) = (frame.after)(&ended) {
             record.message = reason;
             if let Some(ended) = ended.as_mut().ok().filter(|ended| ended.code == 0) {
                 ended.code = DONE_WITH_PROBLEMS;
@@ -215,7 +230,8 @@ fn work(
         Some(reason) if code == FAILED => reason.clone(),
         _ => summary(&report),
     };
-    Ok(Ended { code, objects: report.sources.iter().map(|source| source.object).collect() })
+    let objects = report.sources.iter().map(|source| source.object).collect();
+    Ok(Ended { code, objects, message: record.message.clone() })
 }
 
 /// What is backed up, for the history: of a job its name, too.

@@ -1,12 +1,12 @@
-//! Jobs of `capstan.toml`: how a name is told from a path, what the command line changes of a job, and what runs before
-//! and after.
+//! Jobs of `capstan.toml`, and policies: how a name is told from a path, what the command line changes of a job, and
+//! what runs before and after.
 //!
 //! ```text
 //! before --ok--> backup --> after     CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
 //!    `--failed: nothing is backed up ----^
 //! ```
-//! A source without a slash that is the name of a job is the job, whatever lies in the working directory: a timer must
-//! not mean something else by the directory it is started in. `./nightly` is the path.
+//! A source without a slash that is the name of a job or policy is that, whatever lies in the working directory: a
+//! timer must not mean something else by the directory it is started in. `./nightly` is the path.
 
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
@@ -15,18 +15,18 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_director::{BackupWatch, Config, DirectorError, JobConfig, Retention, find_settings, subject_of_job};
+use capstan_director::{BackupWatch, DirectorError, Events, JobConfig, Retention, Site, find_settings, subject_of_job};
 use capstan_format::ObjectId;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::backup::{self, Ended};
+use super::backup::{self, Ended, Frame, OpenSite};
 use crate::args::{self, Device};
 use crate::failure::{Failure, outcome_word};
 use crate::globals::Globals;
 use crate::json;
 use crate::progress::{Display, stop_on_interrupt};
-use crate::secrets::{Need, PASSPHRASES, open, state_dir};
+use crate::secrets::{Need, PASSPHRASES, open, site, state_dir};
 use crate::table::path_text;
 use crate::work::recorded::recorded;
 
@@ -37,14 +37,18 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     let display = Display::new(cli);
     let watch = BackupWatch::default();
     if let Some((name, job)) = named(cli, args, &display)? {
-        return run(cli, args, &name, &job, &display, &watch);
+        stop_on_interrupt(&watch.stop);
+        let open = |need, events| open(cli, need, events);
+        let ended = run(cli, args, (&name, &job), &display, &watch, (&open, &|| {}))?;
+        return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
-    let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &|_| None);
+    let frame = Frame { open: &|need, events| open(cli, need, events), begun: &|| {}, after: &|_| None };
+    let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
         let sources: Vec<_> = sources.map(|source| path_text(source.as_os_str().as_bytes())).collect();
-        note_failed(cli, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
+        note_failed(frame.open, args.stdin.as_ref().unwrap_or(&sources.join(" ")), &display, failure);
     }
     ended.map(|ended| ExitCode::from(ended.code))
 }
@@ -55,14 +59,17 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
     if args.stdin.is_some() || !args.sources.iter().any(|source| plain(&source)) {
         return Ok(None);
     }
-    let mut jobs = Config::read(&find_settings(&state_dir(cli)?)?)?.jobs;
+    // Policies are kept in the catalog, which need not be there for what needs none.
+    find_settings(&state_dir(cli)?)?;
+    let site = site(cli)?;
+    let mut jobs = site.config().jobs.clone();
     let is_there = |name: &str| Path::new(name).symlink_metadata().is_ok();
     for source in args.sources.iter().filter(plain) {
         let name = source.to_string_lossy().into_owned();
         let Some(job) = jobs.remove(&name) else {
             if !jobs.is_empty() && !is_there(&name) {
                 let names = jobs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                display.warn(&format!("{name} is neither a path here nor a job: the jobs of capstan.toml are {names}"));
+                display.warn(&format!("{name} is neither a path here nor a job or policy: there are {names}"));
             }
             continue;
         };
@@ -73,12 +80,22 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
         if args.policy.is_some() {
             return Err(Failure::Usage(format!("the objects of job {name} bear its name: leave --policy out")));
         }
+        if let Some(fault) = fault_of(&site, &name) {
+            return Err(fault.into());
+        }
         if is_there(&name) {
-            display.say(&format!("{name} is the job of capstan.toml; the path of that name would be ./{name}"));
+            let what = if site.is_policy(&name) { "policy" } else { "job of capstan.toml" };
+            display.say(&format!("{name} is the {what}; the path of that name would be ./{name}"));
         }
         return Ok(Some((name, job)));
     }
     Ok(None)
+}
+
+/// Why a policy cannot be run now, if it cannot.
+fn fault_of(site: &Site, name: &str) -> Option<DirectorError> {
+    let reason = site.policy_fault(name)?.to_owned();
+    Some(DirectorError::PolicyFault { name: name.to_owned(), reason })
 }
 
 /// What the command line says, and where it says nothing what the job does. Patterns of both are left out.
@@ -119,17 +136,44 @@ fn retention(job: &JobConfig) -> Retention {
     }
 }
 
+/// A server's site, and what takes the number of a run's entry in its history.
+pub(crate) struct Served<'a> {
+    /// The site, with its keys.
+    pub(crate) site: &'a Site,
+    /// Takes the number.
+    pub(crate) entered: &'a dyn Fn(i64),
+}
+
+/// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
+pub(crate) fn run_served(
+    cli: &Globals,
+    served: &Served<'_>,
+    name: &str,
+    display: &Display,
+    watch: &BackupWatch,
+) -> Result<(u8, String), Failure> {
+    let open = |_: Need, events: Events| Ok(served.site.beside(events)?);
+    let site = open(Need::Nothing, display.events())?;
+    if let Some(fault) = fault_of(&site, name) {
+        return Err(fault.into());
+    }
+    let job = site.config().jobs.get(name).filter(|_| site.is_policy(name));
+    let job = job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?;
+    let begun = || display.entry().into_iter().for_each(served.entered);
+    let ended = run(cli, &args::Backup::default(), (name, job), display, watch, (&open, &begun))?;
+    Ok((ended.code, ended.message))
+}
+
 /// Runs a job, and what it has run before and after.
 fn run(
     cli: &Globals,
     args: &args::Backup,
-    name: &str,
-    job: &JobConfig,
+    (name, job): (&str, &JobConfig),
     display: &Display,
     watch: &BackupWatch,
-) -> Result<ExitCode, Failure> {
+    (open, begun): (&OpenSite<'_>, &dyn Fn()),
+) -> Result<Ended, Failure> {
     let args = laid_over(args, name, job);
-    stop_on_interrupt(&watch.stop);
     let has_ended = Cell::new(false);
     // Before the history has how the run ended: that it could not be ended is part of it.
     let after = |outcome: &Result<Ended, Failure>| {
@@ -143,23 +187,24 @@ fn run(
         }
         Some(line)
     };
+    let frame = Frame { open, begun, after: &after };
     let outcome = before(cli, name, job, &watch.stop)
-        .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &after));
+        .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {
-        note_failed(cli, &subject_of_job(name), display, failure);
+        note_failed(open, &subject_of_job(name), display, failure);
     }
     if !has_ended.get() {
         after(&outcome);
     }
-    Ok(ExitCode::from(outcome?.code))
+    outcome
 }
 
 /// A night on which a backup failed before it began is part of the history; a command line that is wrong is not.
-fn note_failed(cli: &Globals, subject: &str, display: &Display, failure: &Failure) {
+fn note_failed(open: &OpenSite<'_>, subject: &str, display: &Display, failure: &Failure) {
     if display.has_entered() || matches!(failure, Failure::Usage(_)) {
         return;
     }
-    if let Ok(site) = open(cli, Need::Nothing, display.events()) {
+    if let Ok(site) = open(Need::Nothing, display.events()) {
         let again = || Failure::Again { text: failure.to_string(), exit_code: failure.exit_code() };
         // It is told by whoever asked for the job.
         let _ = recorded(display, &site, ("backup", subject), |_| Err::<ExitCode, _>(again()));

@@ -1,7 +1,9 @@
-//! Jobs: what `[jobs.NAME]` of the settings says.
+//! Backups that have a name: what `[jobs.NAME]` of the settings says, and what a policy says.
 //!
-//! A job is a backup that has a name: its sources, where they go, how long they are kept, and what runs before and
-//! after. The objects it makes bear its name as their policy.
+//! Both say sources, where they go, how long they are kept, and what runs before and after; the objects that are made
+//! bear the name as their policy. A job of the settings is started by a person or a timer. A policy is kept in the
+//! catalog, and a server runs it when it is due ([`super::timing`]). A policy names programs that the settings of the
+//! client allow, and not their command lines: who may write a policy cannot run anything else there.
 
 use std::path::PathBuf;
 
@@ -54,6 +56,30 @@ pub struct JobConfig {
     pub before: Vec<String>,
     /// A program that runs after, whatever came of it, with its arguments.
     pub after: Vec<String>,
+    /// When a policy is due: a calendar event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// The time zone of schedule and window, instead of that of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Over how long the starts of a policy's clients are spread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<String>,
+    /// What becomes of a run that nobody could begin in time: `never`, `once`, or a duration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up: Option<String>,
+    /// When runs of a policy may begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// The place of a policy in the queue, from 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// How often a run that failed is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u8>,
+    /// How long after a failure it is tried again; twice as long after each further one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<String>,
 }
 
 /// What a job backs up.
@@ -67,7 +93,7 @@ pub enum JobLevel {
 }
 
 /// What is wrong with a job: the setting, and why. No setting where it is the job as a whole.
-pub(super) type Wrong = (Option<&'static str>, String);
+pub(crate) type Wrong = (Option<&'static str>, String);
 
 impl JobConfig {
     /// Whether it backs up what changed, where there is something to stand on.
@@ -85,8 +111,39 @@ impl JobConfig {
         self.retention.as_deref().and_then(|text| parse_age(text).ok())
     }
 
-    /// What is wrong, if anything is.
-    pub(super) fn check(&self, name: &str) -> Result<(), Wrong> {
+    /// What is wrong with a job of the settings, if anything is.
+    pub(super) fn check_job(&self, name: &str) -> Result<(), Wrong> {
+        self.check(name)?;
+        match self.timing_keys().find_map(|(key, is_set)| is_set.then_some(key)) {
+            Some(key) => {
+                let reason = "only policies have it: a job of capstan.toml is started by a person or a timer. To let a \
+                              server run it, move the job into a file of policies: capstan policies apply FILE";
+                Err((Some(key), reason.to_owned()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What is wrong with a policy, if anything is.
+    pub(crate) fn check_policy(&self, name: &str) -> Result<(), Wrong> {
+        self.check(name)?;
+        for (key, script) in self.scripts() {
+            if script.len() > 1 || script.iter().any(|name| name.contains('/')) {
+                let reason = "a policy names a script of the client, and no command line: add the command line to \
+                              [scripts] of its capstan.toml, and write the script's name here, as in [\"quiesce\"]";
+                return Err((Some(key), reason.to_owned()));
+            }
+        }
+        self.timing().map(drop)
+    }
+
+    /// The settings that name programs, and what they say.
+    pub(crate) fn scripts(&self) -> [(&'static str, &Vec<String>); 3] {
+        [("stdin_command", &self.stdin_command), ("before", &self.before), ("after", &self.after)]
+    }
+
+    /// What is wrong with either, if anything is.
+    fn check(&self, name: &str) -> Result<(), Wrong> {
         let wrong = |key: &'static str, reason: &str| Err((Some(key), reason.to_owned()));
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_plain) || name.starts_with(['-', '.']) {
@@ -150,8 +207,7 @@ impl JobConfig {
         if self.compression.is_some_and(|level| !(-7..=19).contains(&level)) {
             return wrong("compression", "must be between -7 and 19");
         }
-        for (key, command) in [("stdin_command", &self.stdin_command), ("before", &self.before), ("after", &self.after)]
-        {
+        for (key, command) in self.scripts() {
             if command.first().is_some_and(String::is_empty) {
                 return wrong(key, "its first word is the program, and it is empty");
             }

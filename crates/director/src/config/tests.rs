@@ -26,7 +26,7 @@ fn each_setting_has_a_comment_and_the_text_is_read_back() {
     assert!(settings > 20, "{text}");
     assert_eq!(read(&text).unwrap(), Config::default());
     // The example is a job once its comment signs are gone.
-    let example = text.split("# [jobs.nightly]").nth(1).unwrap();
+    let example = text.split("# [jobs.nightly]").nth(1).unwrap().split("#\n# Scripts").next().unwrap();
     let job: String =
         example.lines().map(|line| line.trim_start_matches("# ")).fold(String::new(), |a, b| a + b + "\n");
     let config = read(&format!("[jobs.nightly]{job}")).unwrap();
@@ -59,6 +59,8 @@ fn what_is_wrong_with_a_job_is_named_with_its_line() {
         (job("connections = 0"), &["line 6: jobs.nightly.connections", "between 1 and 256"]),
         (job("compression = 20"), &["line 6: jobs.nightly.compression", "between -7 and 19"]),
         (job("before = [\"\"]"), &["line 6: jobs.nightly.before", "it is empty"]),
+        (job("schedule = \"daily\""), &["line 6: jobs.nightly.schedule", "only policies have it"]),
+        ("[scripts]\nquiesce = []\n".to_owned(), &["scripts.quiesce", "it is empty"]),
         (job("stdin = \"shop.sql\""), &["line 6: jobs.nightly.stdin", "make two jobs of them"]),
         ("[jobs.a]\nsources = [\"etc\"]\n".to_owned(), &["line 2: jobs.a.sources", "etc is not absolute"]),
         (job("exclude_from = [\"patterns\"]"), &["line 6: jobs.nightly.exclude_from", "not absolute"]),

@@ -60,7 +60,7 @@ const COMMENTS: [(&str, &str); 26] = [
 ];
 
 /// What the parser says of a type, in the words that the comments have.
-pub(super) fn in_plain_words(fault: &str) -> String {
+pub(crate) fn in_plain_words(fault: &str) -> String {
     let words = [
         ("a sequence", "a list, as in [\"/etc\", \"/home\"]"),
         ("invalid type: sequence", "invalid type: a list"),
@@ -88,6 +88,11 @@ const EXAMPLE: &str = "
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
 # after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
+#
+# Scripts: programs that policies may run on this machine, by name (docs/CELL.md).
+#
+# [scripts]
+# quiesce = [\"/usr/local/bin/quiesce\"]
 ";
 
 /// The text with a comment above each section and setting, and an example of a job behind it.
@@ -104,23 +109,25 @@ pub(super) fn commented(plain: &str) -> String {
     text + EXAMPLE
 }
 
-/// What is wrong with a job, with the line that says it.
-pub(super) fn job_fault(text: &str, name: &str, key: Option<&str>, reason: &str) -> String {
+/// What is wrong with a job or a policy, with the line that says it: `named` has the table that it stands in, and its
+/// name.
+pub(crate) fn fault_of(text: &str, named: (&str, &str), key: Option<&str>, reason: &str) -> String {
+    let (table, name) = named;
     let place = match key {
-        Some(key) => format!("jobs.{name}.{key}"),
-        None => format!("jobs.{name}"),
+        Some(key) => format!("{table}.{name}.{key}"),
+        None => format!("{table}.{name}"),
     };
-    match line_of(text, name, key) {
+    match line_of(text, named, key) {
         Some(line) => format!("line {line}: {place}: {reason}"),
         None => format!("{place}: {reason}"),
     }
 }
 
-/// The line of a job's setting, or of the job where it does not have that.
-fn line_of(text: &str, name: &str, key: Option<&str>) -> Option<usize> {
-    let table = DeTable::parse(text).ok()?;
-    let (_, jobs) = entry(table.get_ref(), "jobs")?;
-    let (mut at, job) = entry(jobs, name)?;
+/// The line of a setting, or of the job or policy where it does not have that.
+fn line_of(text: &str, (table, name): (&str, &str), key: Option<&str>) -> Option<usize> {
+    let parsed = DeTable::parse(text).ok()?;
+    let (_, all) = entry(parsed.get_ref(), table)?;
+    let (mut at, job) = entry(all, name)?;
     if let Some((key_at, _)) = key.and_then(|key| place(job, key)) {
         at = key_at;
     }

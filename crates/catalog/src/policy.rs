@@ -1,0 +1,113 @@
+//! Policies: backups by name that the catalog keeps, each as the text of its settings.
+
+use crate::CatalogError;
+use crate::catalog::Catalog;
+use crate::db::{Row, params};
+use crate::queue::cancel_all_of;
+
+/// A policy as it was written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyText {
+    /// Its name.
+    pub name: String,
+    /// Its settings, in the grammar of whoever put it here.
+    pub text: String,
+    /// When it was changed last, nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+/// What a change does to the policy of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyEdit<'a> {
+    /// It has this text from now on.
+    Put {
+        /// The policy.
+        name: &'a str,
+        /// Its text.
+        text: &'a str,
+        /// Whether it is due at other times now: what was due before the change is not caught up with.
+        is_rescheduled: bool,
+    },
+    /// It is removed.
+    Remove(&'a str),
+}
+
+const FORGET_POSITIONS: &str = "DELETE FROM schedule_positions WHERE policy = ?1";
+
+const POLICY: &str = "SELECT name, text, changed_ns FROM policies ORDER BY name";
+
+impl Catalog {
+    /// All policies, by name.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn policies(&self) -> Result<Vec<PolicyText>, CatalogError> {
+        self.db.query(POLICY, &[], policy)
+    }
+
+    /// Changes policies, all of them or none. A policy that is removed leaves the queue too: its waiting runs are
+    /// cancelled, and those at work are told to stop.
+    ///
+    /// # Errors
+    /// [`CatalogError::PoliciesChanged`] if the policies are no longer those that the caller saw. Otherwise the
+    /// database cannot be written.
+    pub fn edit_policies(
+        &mut self,
+        seen: &[PolicyText],
+        edits: &[PolicyEdit<'_>],
+        now_ns: i64,
+    ) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        if transaction.query(POLICY, &[], policy)? != seen {
+            return Err(CatalogError::PoliciesChanged);
+        }
+        for edit in edits {
+            match edit {
+                PolicyEdit::Put { name, text, is_rescheduled } => {
+                    if *is_rescheduled {
+                        transaction.execute(FORGET_POSITIONS, params![name])?;
+                    }
+                    transaction.execute(
+                        "INSERT INTO policies (name, text, changed_ns) VALUES (?1, ?2, ?3)
+                         ON CONFLICT (name) DO UPDATE SET text = excluded.text, changed_ns = excluded.changed_ns",
+                        params![name, text, now_ns],
+                    )?
+                }
+                PolicyEdit::Remove(name) => {
+                    cancel_all_of(&transaction, name, now_ns)?;
+                    transaction.execute(FORGET_POSITIONS, params![name])?;
+                    transaction.execute("DELETE FROM policies WHERE name = ?1", params![name])?
+                }
+            };
+        }
+        transaction.commit()
+    }
+
+    /// Takes over the policies of another catalog, which this one replaces, and what was decided on of their schedules.
+    ///
+    /// # Errors
+    /// The old catalog cannot be read, or this one cannot be written; nothing is taken over then.
+    pub fn take_over_policies(&mut self, old: &Self) -> Result<(), CatalogError> {
+        let policies = old.policies()?;
+        let positions = old.schedule_positions()?;
+        let transaction = self.write()?;
+        for PolicyText { name, text, changed_ns } in policies {
+            transaction.execute(
+                "INSERT INTO policies (name, text, changed_ns) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO NOTHING",
+                params![name, text, changed_ns],
+            )?;
+        }
+        for position in positions {
+            transaction.execute(
+                "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (policy, client) DO NOTHING",
+                params![position.policy, position.client, position.decided_ns],
+            )?;
+        }
+        transaction.commit()
+    }
+}
+
+fn policy(row: &Row<'_>) -> Result<PolicyText, CatalogError> {
+    Ok(PolicyText { name: row.get(0)?, text: row.get(1)?, changed_ns: row.get(2)? })
+}

@@ -1,0 +1,580 @@
+//! The queue: runs of policies that wait, that are at work, and that have ended.
+//!
+//! ```text
+//! enter_due, enter_run --> pending_runs --claim_run--> active_runs --end_run--> done_runs
+//!                               ^   '--cancel_run------------|------------------^
+//!                               '------retry_run, return_lost'
+//! ```
+//! A run moves from table to table, in one transaction, so the tables that are read all day stay as small as what waits
+//! and works. What a schedule makes due is named by policy, client and due time, and is entered once, however often it
+//! is decided on.
+//!
+//! Only the server moves runs on. It has reserved [`Resource::Server`], and each of its changes names the generation of
+//! that reservation, its term: one that was replaced changes nothing any more. Whoever works on a run got a random
+//! number with it, the claim, and can end it only by that.
+
+use crate::CatalogError;
+use crate::catalog::{Catalog, number};
+use crate::db::{Db, Row, Transaction, impossible, params};
+use crate::reservation::Resource;
+
+/// Runs that have ended and are kept; older ones are forgotten when another ends.
+const DONE_KEPT: i64 = 10_000;
+/// How long the name of a due run is kept behind what is decided on: longer than any clock is ahead.
+const NAMES_KEPT_NS: i64 = 400 * 24 * 3600 * 1_000_000_000;
+
+/// A run of a policy for a client, wherever in the queue it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedRun {
+    /// Its number.
+    pub run: i64,
+    /// The policy.
+    pub policy: String,
+    /// The client whose data is backed up.
+    pub client: String,
+    /// When its schedule had it due, nanoseconds since 1970; `None` for one that somebody entered.
+    pub due_ns: Option<i64>,
+    /// The higher, the sooner.
+    pub priority: i64,
+    /// When it was entered, nanoseconds since 1970.
+    pub entered_ns: i64,
+    /// How often it was begun, this time included.
+    pub attempt: u32,
+}
+
+/// A run that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingRun {
+    /// The run.
+    pub run: QueuedRun,
+    /// It does not begin before, nanoseconds since 1970.
+    pub not_before_ns: i64,
+    /// Whether an operator keeps it from beginning.
+    pub is_held: bool,
+}
+
+/// A run at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveRun {
+    /// The run.
+    pub run: QueuedRun,
+    /// The term of the server that began it.
+    pub term: u64,
+    /// What whoever works on it was given.
+    pub claim: [u8; 16],
+    /// When it began, nanoseconds since 1970.
+    pub started_ns: i64,
+    /// Whether somebody wants it to stop.
+    pub is_cancelled: bool,
+    /// Its entry in the history, once it has one.
+    pub job: Option<i64>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunOutcome {
+    /// All was done.
+    Succeeded,
+    /// It was done, with problems that the message names.
+    Warned,
+    /// It failed as often as it may.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It never began: its time had passed, or its predecessor was not done.
+    Missed,
+}
+
+impl RunOutcome {
+    const ALL: [Self; 5] = [Self::Succeeded, Self::Warned, Self::Failed, Self::Cancelled, Self::Missed];
+}
+
+/// A run that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoneRun {
+    /// The run.
+    pub run: QueuedRun,
+    /// When it began last, nanoseconds since 1970; `None` if it never did.
+    pub started_ns: Option<i64>,
+    /// When it ended, nanoseconds since 1970.
+    pub ended_ns: i64,
+    /// How.
+    pub outcome: RunOutcome,
+    /// What an operator should know, in a line.
+    pub message: String,
+    /// Its last entry in the history, if it has one.
+    pub job: Option<i64>,
+}
+
+/// A run to be entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewRun<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The client whose data is backed up.
+    pub client: &'a str,
+    /// When its schedule has it due; `None` if somebody enters it.
+    pub due_ns: Option<i64>,
+    /// The higher, the sooner.
+    pub priority: i64,
+    /// It does not begin before.
+    pub not_before_ns: i64,
+}
+
+/// What a schedule has decided on for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DueDecision<'a> {
+    /// The policy.
+    pub policy: &'a str,
+    /// The client.
+    pub client: &'a str,
+    /// All runs up to here are decided on, nanoseconds since 1970.
+    pub decided_ns: i64,
+    /// The run that is due.
+    pub run: Option<NewRun<'a>>,
+    /// Why runs before it do not begin, if any were missed, and when the last of them was due.
+    pub missed: Option<(i64, &'a str)>,
+}
+
+/// What became of a run that was to be entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entered {
+    /// It waits, under this number.
+    Waits(i64),
+    /// Another run of the same policy and client, of this number, waits or is at work; so it was not entered.
+    Behind(i64),
+    /// A run of that name was entered before.
+    Before,
+}
+
+/// Up to where the schedule of a policy is decided on for a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchedulePosition {
+    /// The policy.
+    pub policy: String,
+    /// The client.
+    pub client: String,
+    /// All runs up to here are decided on, nanoseconds since 1970.
+    pub decided_ns: i64,
+}
+
+/// What became of a run that was to be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It had not begun, and never will.
+    Removed,
+    /// It is at work, and is told to stop.
+    Told,
+    /// No run of that number waits or is at work.
+    Unknown,
+}
+
+/// How a run ended, as whoever worked on it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunEnd<'a> {
+    /// When, nanoseconds since 1970.
+    pub ended_ns: i64,
+    /// How.
+    pub outcome: RunOutcome,
+    /// What an operator should know, in a line.
+    pub message: &'a str,
+}
+
+const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt";
+
+impl Catalog {
+    /// Up to where schedules are decided on.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn schedule_positions(&self) -> Result<Vec<SchedulePosition>, CatalogError> {
+        self.db.query("SELECT policy, client, decided_ns FROM schedule_positions ORDER BY policy, client", &[], |row| {
+            Ok(SchedulePosition { policy: row.get(0)?, client: row.get(1)?, decided_ns: row.get(2)? })
+        })
+    }
+
+    /// Notes what a schedule has decided on, and enters the run that is due. A run whose predecessor waits or is at
+    /// work is missed.
+    ///
+    /// # Errors
+    /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
+    pub fn enter_due(
+        &mut self,
+        term: u64,
+        decision: &DueDecision<'_>,
+        now_ns: i64,
+    ) -> Result<Option<Entered>, CatalogError> {
+        let DueDecision { policy, client, decided_ns, run, missed } = decision;
+        let transaction = self.write()?;
+        check_term(&transaction, term)?;
+        transaction.execute(
+            "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
+             ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns",
+            params![policy, client, decided_ns],
+        )?;
+        transaction.execute(
+            "DELETE FROM due_runs WHERE policy = ?1 AND client = ?2 AND due_ns < ?3",
+            params![policy, client, decided_ns.saturating_sub(NAMES_KEPT_NS)],
+        )?;
+        if let Some((due_ns, message)) = missed {
+            let run = NewRun { policy, client, due_ns: Some(*due_ns), priority: 0, not_before_ns: 0 };
+            leave_out(&transaction, &run, message, now_ns)?;
+        }
+        let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
+        if let (Some(run), Some(Entered::Behind(other))) = (run, entered) {
+            leave_out(&transaction, run, &format!("run {other} before it was not done"), now_ns)?;
+        }
+        transaction.commit()?;
+        Ok(entered)
+    }
+
+    /// Enters a run that somebody asks for.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn enter_run(&mut self, run: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
+        let transaction = self.write()?;
+        let entered = enter(&transaction, run, now_ns)?;
+        transaction.commit()?;
+        Ok(entered)
+    }
+
+    /// Runs that wait, in the order they were entered.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn pending_runs(&self) -> Result<Vec<PendingRun>, CatalogError> {
+        self.db.query(&format!("SELECT {RUN}, not_before_ns, held FROM pending_runs ORDER BY run"), &[], pending)
+    }
+
+    /// Runs at work, in the order they were entered.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn active_runs(&self) -> Result<Vec<ActiveRun>, CatalogError> {
+        let query = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs ORDER BY run");
+        self.db.query(&query, &[], active)
+    }
+
+    /// Runs that have ended, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn done_runs(&self, limit: u32) -> Result<Vec<DoneRun>, CatalogError> {
+        let query = format!(
+            "SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs ORDER BY ended_ns DESC, run DESC LIMIT ?1"
+        );
+        self.db.query(&query, params![limit], done)
+    }
+
+    /// A run that has ended, by its number.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn done_run(&self, run: i64) -> Result<Option<DoneRun>, CatalogError> {
+        let query = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs WHERE run = ?1");
+        self.db.query_first(&query, params![run], done)
+    }
+
+    /// Begins a run that waits; `None` if it does not wait any more, or is held.
+    ///
+    /// # Errors
+    /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
+    pub fn claim_run(
+        &mut self,
+        term: u64,
+        run: i64,
+        claim: [u8; 16],
+        now_ns: i64,
+    ) -> Result<Option<ActiveRun>, CatalogError> {
+        let transaction = self.write()?;
+        check_term(&transaction, term)?;
+        let delete = format!("DELETE FROM pending_runs WHERE run = ?1 AND held = 0 RETURNING {RUN}");
+        let Some(run) = transaction.query_first(&delete, params![run], queued)? else { return Ok(None) };
+        put_active(&transaction, &run, term, claim, now_ns)?;
+        transaction.commit()?;
+        Ok(Some(ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None }))
+    }
+
+    /// Notes the entry in the history of a run at work.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn run_has_job(&mut self, claim: [u8; 16], job: i64) -> Result<(), CatalogError> {
+        let transaction = self.write_for_now()?;
+        transaction.execute("UPDATE active_runs SET job = ?2 WHERE claim = ?1", params![claim, job])?;
+        transaction.commit()
+    }
+
+    /// Ends a run at work. Whether it was still at work under this claim.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn end_run(&mut self, claim: [u8; 16], end: &RunEnd<'_>) -> Result<bool, CatalogError> {
+        self.leave_work(claim, |transaction, run| {
+            let done = DoneRun {
+                started_ns: Some(run.started_ns),
+                ended_ns: end.ended_ns,
+                outcome: end.outcome,
+                message: end.message.to_owned(),
+                job: run.job,
+                run: run.run,
+            };
+            put_done(transaction, &done)
+        })
+    }
+
+    /// Has a run at work wait once more, as another attempt or as the same one. Whether it was still at work under this
+    /// claim.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn retry_run(&mut self, claim: [u8; 16], attempt: u32, not_before_ns: i64) -> Result<bool, CatalogError> {
+        self.leave_work(claim, |transaction, run| {
+            put_pending(transaction, &QueuedRun { attempt, ..run.run }, not_before_ns)
+        })
+    }
+
+    fn leave_work(
+        &mut self,
+        claim: [u8; 16],
+        put: impl Fn(&Transaction<'_>, ActiveRun) -> Result<(), CatalogError>,
+    ) -> Result<bool, CatalogError> {
+        let transaction = self.write()?;
+        let Some(run) = take_active(&transaction, "claim = ?1", params![claim])?.pop() else { return Ok(false) };
+        put(&transaction, run)?;
+        transaction.commit()?;
+        Ok(true)
+    }
+
+    /// Has the runs wait again that servers before this one began and did not end; what they reached is gone on from.
+    /// One that was to stop has ended so.
+    ///
+    /// # Errors
+    /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
+    pub fn return_lost(&mut self, term: u64, now_ns: i64) -> Result<Vec<QueuedRun>, CatalogError> {
+        let transaction = self.write()?;
+        check_term(&transaction, term)?;
+        let lost = take_active(&transaction, "term <> ?1", params![number("a term", term)?])?;
+        for active in &lost {
+            if active.is_cancelled {
+                put_done(&transaction, &cancelled(active.run.clone(), Some(active), now_ns))?;
+            } else {
+                put_pending(&transaction, &active.run, 0)?;
+            }
+        }
+        transaction.commit()?;
+        Ok(lost.into_iter().map(|active| active.run).collect())
+    }
+
+    /// Keeps a run that waits from beginning, or lets it begin. Whether it waits.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn hold_run(&mut self, run: i64, is_held: bool) -> Result<bool, CatalogError> {
+        let transaction = self.write()?;
+        let changed = transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run, is_held])?;
+        transaction.commit()?;
+        Ok(changed > 0)
+    }
+
+    /// Cancels a run, whether it waits or is at work.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn cancel_run(&mut self, run: i64, now_ns: i64) -> Result<Cancelled, CatalogError> {
+        let transaction = self.write()?;
+        let delete = format!("DELETE FROM pending_runs WHERE run = ?1 RETURNING {RUN}");
+        let became = match transaction.query_first(&delete, params![run], queued)? {
+            Some(run) => {
+                put_done(&transaction, &cancelled(run, None, now_ns))?;
+                Cancelled::Removed
+            }
+            None => match transaction.execute("UPDATE active_runs SET cancelled = 1 WHERE run = ?1", params![run])? {
+                0 => Cancelled::Unknown,
+                _ => Cancelled::Told,
+            },
+        };
+        transaction.commit()?;
+        Ok(became)
+    }
+}
+
+/// Cancels all runs of a policy.
+pub(crate) fn cancel_all_of(transaction: &Transaction<'_>, policy: &str, now_ns: i64) -> Result<(), CatalogError> {
+    let delete = format!("DELETE FROM pending_runs WHERE policy = ?1 RETURNING {RUN}");
+    for run in transaction.query(&delete, params![policy], queued)? {
+        put_done(transaction, &cancelled(run, None, now_ns))?;
+    }
+    transaction.execute("UPDATE active_runs SET cancelled = 1 WHERE policy = ?1", params![policy])?;
+    Ok(())
+}
+
+/// Refuses a change of a server that another one has replaced.
+fn check_term(db: &Db, term: u64) -> Result<(), CatalogError> {
+    let (kind, name) = (Resource::Server.kind(), Resource::Server.name());
+    let held = db.exists(
+        "SELECT 1 FROM reservations WHERE kind = ?1 AND name = ?2 AND generation = ?3",
+        params![kind, name, number("a term", term)?],
+    )?;
+    if held { Ok(()) } else { Err(CatalogError::ServerReplaced) }
+}
+
+/// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
+fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
+    let NewRun { policy, client, due_ns, priority, not_before_ns } = *new;
+    if let Some(due_ns) = due_ns {
+        let named = transaction.execute(
+            "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
+             ON CONFLICT (policy, client, due_ns) DO NOTHING",
+            params![policy, client, due_ns],
+        )?;
+        if named == 0 {
+            return Ok(Entered::Before);
+        }
+    }
+    for table in ["pending_runs", "active_runs"] {
+        let query = format!("SELECT run FROM {table} WHERE policy = ?1 AND client = ?2");
+        if let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? {
+            return Ok(Entered::Behind(other));
+        }
+    }
+    let run = QueuedRun {
+        run: next_number(transaction)?,
+        policy: policy.to_owned(),
+        client: client.to_owned(),
+        due_ns,
+        priority,
+        entered_ns: now_ns,
+        attempt: 1,
+    };
+    put_pending(transaction, &run, not_before_ns)?;
+    Ok(Entered::Waits(run.run))
+}
+
+/// Notes a run that never begins.
+fn leave_out(transaction: &Transaction<'_>, run: &NewRun<'_>, message: &str, now_ns: i64) -> Result<(), CatalogError> {
+    let NewRun { policy, client, due_ns, priority, .. } = *run;
+    let run = QueuedRun {
+        run: next_number(transaction)?,
+        policy: policy.to_owned(),
+        client: client.to_owned(),
+        due_ns,
+        priority,
+        entered_ns: now_ns,
+        attempt: 0,
+    };
+    let outcome = RunOutcome::Missed;
+    put_done(
+        transaction,
+        &DoneRun { run, started_ns: None, ended_ns: now_ns, outcome, message: message.to_owned(), job: None },
+    )
+}
+
+fn cancelled(run: QueuedRun, active: Option<&ActiveRun>, now_ns: i64) -> DoneRun {
+    DoneRun {
+        run,
+        started_ns: active.map(|active| active.started_ns),
+        ended_ns: now_ns,
+        outcome: RunOutcome::Cancelled,
+        message: "cancelled".to_owned(),
+        job: active.and_then(|active| active.job),
+    }
+}
+
+/// A number that no run had.
+fn next_number(transaction: &Transaction<'_>) -> Result<i64, CatalogError> {
+    let last: Option<i64> = transaction.query_first(
+        "INSERT INTO run_numbers (id, last) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET last = run_numbers.last + 1
+         RETURNING last",
+        &[],
+        |row| row.get(0),
+    )?;
+    last.ok_or_else(|| CatalogError::corrupt("the catalog's database", "it gives no number to a run"))
+}
+
+fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i64) -> Result<(), CatalogError> {
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let insert =
+        format!("INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)");
+    transaction
+        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, not_before_ns])
+        .map(drop)
+}
+
+fn put_active(
+    transaction: &Transaction<'_>,
+    run: &QueuedRun,
+    term: u64,
+    claim: [u8; 16],
+    now_ns: i64,
+) -> Result<(), CatalogError> {
+    let term = number("a term", term)?;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let insert = format!(
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)"
+    );
+    transaction
+        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, term, claim, now_ns])
+        .map(drop)
+}
+
+fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
+    let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let insert = format!(
+        "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+    );
+    let outcome = *outcome as u8;
+    transaction.execute(
+        &insert,
+        params![
+            run, policy, client, due_ns, priority, entered_ns, attempt, started_ns, ended_ns, outcome, message, job
+        ],
+    )?;
+    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
+    Ok(())
+}
+
+/// Takes runs out of work.
+fn take_active(
+    transaction: &Transaction<'_>,
+    which: &str,
+    values: &[crate::db::Value<'_>],
+) -> Result<Vec<ActiveRun>, CatalogError> {
+    let delete =
+        format!("DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job");
+    transaction.query(&delete, values, active)
+}
+
+fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
+    Ok(QueuedRun {
+        run: row.get(0)?,
+        policy: row.get(1)?,
+        client: row.get(2)?,
+        due_ns: row.get(3)?,
+        priority: row.get(4)?,
+        entered_ns: row.get(5)?,
+        attempt: row.get(6)?,
+    })
+}
+
+fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
+    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(7)?, is_held: row.get(8)? })
+}
+
+fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
+    let (term, claim, started_ns) = (row.get(7)?, row.get(8)?, row.get(9)?);
+    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled: row.get(10)?, job: row.get(11)? })
+}
+
+fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
+    let code: u8 = row.get(9)?;
+    let outcome = *RunOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("the end of a run", code))?;
+    let (started_ns, ended_ns, message, job) = (row.get(7)?, row.get(8)?, row.get(10)?, row.get(11)?);
+    Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
+}
+
+#[cfg(test)]
+mod tests;

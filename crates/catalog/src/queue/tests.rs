@@ -1,0 +1,160 @@
+//! A run goes through the queue once, whoever is killed and whatever clocks say.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use super::*;
+use crate::place_in_tests::catalog_in;
+use crate::policy::{PolicyEdit, PolicyText};
+use crate::reservation::{Grant, Wish};
+
+/// A catalog, and the term of a server in it.
+fn served() -> (tempfile::TempDir, Catalog, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = catalog_in(dir.path());
+    let term = serve(&mut catalog);
+    (dir, catalog, term)
+}
+
+/// A server that replaces the one before.
+fn serve(catalog: &mut Catalog) -> u64 {
+    match catalog.reserve(&Wish::alone(Resource::Server), "server", 9, &|_| true).unwrap() {
+        Grant::Held(term) => term,
+        Grant::Refused(by) => panic!("{by:?}"),
+    }
+}
+
+fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {
+    NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0 }
+}
+
+fn due(policy: &'static str, due_ns: i64) -> DueDecision<'static> {
+    DueDecision { policy, client: "tern", decided_ns: due_ns, run: Some(run(policy, Some(due_ns))), missed: None }
+}
+
+fn waits(entered: Entered) -> i64 {
+    let Entered::Waits(run) = entered else { panic!("{entered:?}") };
+    run
+}
+
+fn put<'a>(name: &'a str, text: &'a str) -> PolicyEdit<'a> {
+    PolicyEdit::Put { name, text, is_rescheduled: false }
+}
+
+const CLAIM: [u8; 16] = [7; 16];
+
+#[test]
+fn a_due_run_is_entered_once_whatever_was_forgotten_of_the_schedule() {
+    let (_dir, mut catalog, term) = served();
+    let first = waits(catalog.enter_due(term, &due("home", 100), 101).unwrap().unwrap());
+    let active = catalog.claim_run(term, first, CLAIM, 102).unwrap().unwrap();
+    assert_eq!((active.run.due_ns, active.run.attempt, active.started_ns), (Some(100), 1, 102));
+    assert!(catalog.end_run(CLAIM, &RunEnd { ended_ns: 110, outcome: RunOutcome::Succeeded, message: "" }).unwrap());
+    // A clock that was put back has the server decide once more.
+    assert_eq!(catalog.enter_due(term, &due("home", 100), 101).unwrap(), Some(Entered::Before));
+    assert!(catalog.pending_runs().unwrap().is_empty() && catalog.active_runs().unwrap().is_empty());
+    let positions = catalog.schedule_positions().unwrap();
+    assert_eq!((positions.len(), positions[0].decided_ns), (1, 100));
+}
+
+#[test]
+fn a_run_whose_predecessor_is_not_done_is_missed_and_says_so() {
+    let (_dir, mut catalog, term) = served();
+    let first = waits(catalog.enter_due(term, &due("home", 100), 101).unwrap().unwrap());
+    assert_eq!(catalog.enter_due(term, &due("home", 200), 201).unwrap(), Some(Entered::Behind(first)));
+    catalog.claim_run(term, first, CLAIM, 250).unwrap().unwrap();
+    assert_eq!(catalog.enter_due(term, &due("home", 300), 301).unwrap(), Some(Entered::Behind(first)));
+    let done = catalog.done_runs(9).unwrap();
+    let ends: Vec<_> = done.iter().map(|done| (done.run.due_ns, done.outcome, done.message.as_str())).collect();
+    let why = "run 1 before it was not done";
+    assert_eq!(ends, [(Some(300), RunOutcome::Missed, why), (Some(200), RunOutcome::Missed, why)]);
+    assert_eq!(catalog.enter_run(&run("home", None), 302).unwrap(), Entered::Behind(first));
+    waits(catalog.enter_run(&run("other", None), 302).unwrap());
+}
+
+#[test]
+fn what_was_missed_is_noted_with_its_reason() {
+    let (_dir, mut catalog, term) = served();
+    let decision = DueDecision { run: None, missed: Some((90, "no server ran")), ..due("home", 90) };
+    assert_eq!(catalog.enter_due(term, &decision, 100).unwrap(), None);
+    let done = catalog.done_runs(9).unwrap();
+    assert_eq!((done.len(), done[0].message.as_str(), done[0].started_ns), (1, "no server ran", None));
+    assert_eq!(catalog.done_run(done[0].run.run).unwrap().as_ref(), Some(&done[0]));
+}
+
+#[test]
+fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
+    let (_dir, mut catalog, old) = served();
+    let ids: Vec<_> = ["a", "b", "c"].map(|policy| waits(catalog.enter_run(&run(policy, None), 1).unwrap())).into();
+    catalog.claim_run(old, ids[0], CLAIM, 2).unwrap().unwrap();
+    catalog.claim_run(old, ids[1], [8; 16], 2).unwrap().unwrap();
+    assert_eq!(catalog.cancel_run(ids[1], 3).unwrap(), Cancelled::Told);
+    let new = serve(&mut catalog);
+    for refused in [
+        catalog.claim_run(old, ids[2], [9; 16], 4).map(drop),
+        catalog.enter_due(old, &due("a", 5), 5).map(drop),
+        catalog.return_lost(old, 5).map(drop),
+    ] {
+        assert!(matches!(refused, Err(CatalogError::ServerReplaced)), "{refused:?}");
+    }
+    assert!(catalog.schedule_positions().unwrap().is_empty(), "nothing of a refused change is kept");
+    let lost = catalog.return_lost(new, 6).unwrap();
+    assert_eq!(lost.iter().map(|run| run.run).collect::<Vec<_>>(), ids[..2]);
+    let pending = catalog.pending_runs().unwrap();
+    assert_eq!(pending.iter().map(|pending| pending.run.run).collect::<Vec<_>>(), [ids[0], ids[2]]);
+    assert_eq!(pending[0].run.attempt, 1, "it was not its fault");
+    assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
+    // The one that had begun it comes back from wherever it was.
+    let end = RunEnd { ended_ns: 7, outcome: RunOutcome::Succeeded, message: "" };
+    assert!(!catalog.end_run(CLAIM, &end).unwrap() && !catalog.retry_run(CLAIM, 2, 0).unwrap());
+    catalog.claim_run(new, ids[0], [9; 16], 8).unwrap().unwrap();
+    assert!(!catalog.end_run(CLAIM, &end).unwrap());
+    assert!(catalog.end_run([9; 16], &end).unwrap());
+}
+
+#[test]
+fn a_run_is_tried_again_held_and_cancelled() {
+    let (_dir, mut catalog, term) = served();
+    let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
+    catalog.claim_run(term, id, CLAIM, 2).unwrap().unwrap();
+    catalog.run_has_job(CLAIM, 77).unwrap();
+    assert_eq!(catalog.active_runs().unwrap()[0].job, Some(77));
+    assert!(!catalog.hold_run(id, true).unwrap(), "it is at work");
+    assert!(catalog.retry_run(CLAIM, 2, 500).unwrap());
+    let pending = catalog.pending_runs().unwrap();
+    assert_eq!((pending[0].run.attempt, pending[0].not_before_ns, pending[0].is_held), (2, 500, false));
+    assert!(catalog.hold_run(id, true).unwrap());
+    assert_eq!(catalog.claim_run(term, id, CLAIM, 3).unwrap(), None);
+    assert!(catalog.hold_run(id, false).unwrap());
+    assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
+    assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);
+    assert_eq!(catalog.claim_run(term, id, CLAIM, 5).unwrap(), None);
+    assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
+}
+
+#[test]
+fn policies_change_together_or_not_at_all() {
+    let (_dir, mut catalog, term) = served();
+    catalog.edit_policies(&[], &[put("home", "a = 1"), put("web", "b = 1")], 5).unwrap();
+    let seen = catalog.policies().unwrap();
+    let home = PolicyText { name: "home".into(), text: "a = 1".into(), changed_ns: 5 };
+    assert_eq!((seen.len(), &seen[0]), (2, &home));
+    let stale = catalog.edit_policies(&[], &[PolicyEdit::Remove("home")], 6);
+    assert!(matches!(stale, Err(CatalogError::PoliciesChanged)), "{stale:?}");
+    let id = waits(catalog.enter_run(&run("home", None), 6).unwrap());
+    catalog.enter_due(term, &due("home", 7), 8).unwrap();
+    catalog.edit_policies(&seen, &[put("web", "b = 2"), PolicyEdit::Remove("home")], 9).unwrap();
+    let left = catalog.policies().unwrap();
+    assert_eq!(left, [PolicyText { name: "web".into(), text: "b = 2".into(), changed_ns: 9 }]);
+    assert!(catalog.pending_runs().unwrap().is_empty() && catalog.schedule_positions().unwrap().is_empty());
+    assert_eq!(catalog.done_run(id).unwrap().unwrap().outcome, RunOutcome::Cancelled);
+    catalog.enter_due(term, &due("web", 10), 10).unwrap();
+    catalog.edit_policies(&left, &[put("web", "b = 2")], 11).unwrap();
+    assert_eq!(catalog.schedule_positions().unwrap().len(), 1);
+    let edit = PolicyEdit::Put { name: "web", text: "b = 2", is_rescheduled: true };
+    catalog.edit_policies(&catalog.policies().unwrap(), &[edit], 9).unwrap();
+    assert!(catalog.schedule_positions().unwrap().is_empty());
+    let other = tempfile::tempdir().unwrap();
+    let mut anew = catalog_in(other.path());
+    anew.take_over_policies(&catalog).unwrap();
+    assert_eq!(anew.policies().unwrap(), left);
+}

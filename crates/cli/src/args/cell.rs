@@ -1,0 +1,118 @@
+//! Arguments of `policies`, `schedule`, `queue` and `server`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct Policies {
+    #[command(subcommand)]
+    pub(crate) action: Option<BackupPolicyAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupPolicyAction {
+    /// Make the policies of a file the policies of this state directory
+    #[command(
+        after_help = "Examples:\n  capstan policies apply cell.toml --dry-run\n  capstan policies apply cell.toml --only"
+    )]
+    Apply {
+        /// The file: docs/CELL.md says what it may say
+        file: PathBuf,
+        /// Only say what would change
+        #[arg(long)]
+        dry_run: bool,
+        /// Remove the policies that the file does not name
+        #[arg(long)]
+        only: bool,
+    },
+    /// Print policies as a file that `apply` takes
+    #[command(after_help = "Example:\n  capstan policies export > cell.toml")]
+    Export {
+        /// Policies; all if none is named
+        names: Vec<String>,
+    },
+    /// Remove policies: their runs are cancelled, and what they backed up stays
+    #[command(after_help = "Example:\n  capstan policies remove web")]
+    Remove {
+        /// The policies
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schedule {
+    /// Policies; all if none is named
+    pub(crate) policies: Vec<String>,
+    /// How many days ahead
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=3660))]
+    pub(crate) days: u16,
+    /// How many runs at most
+    #[arg(long, default_value_t = 100)]
+    pub(crate) most: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Queue {
+    #[command(subcommand)]
+    pub(crate) action: Option<QueueAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueAction {
+    /// List the runs that have ended
+    #[command(after_help = "Example:\n  capstan queue done --last 20")]
+    Done {
+        /// How many, the latest ones
+        #[arg(long, default_value_t = 20)]
+        last: u32,
+    },
+    /// Enter a run of a policy, which begins as soon as it can
+    #[command(after_help = "Example:\n  capstan queue add home")]
+    Add {
+        /// The policies
+        #[arg(required = true)]
+        policies: Vec<String>,
+    },
+    /// Cancel runs: one that is at work stops, and what it has flushed stays
+    #[command(after_help = "Example:\n  capstan queue cancel 17")]
+    Cancel {
+        /// Their numbers
+        #[arg(required = true)]
+        runs: Vec<i64>,
+    },
+    /// Keep runs that wait from beginning
+    #[command(after_help = "Example:\n  capstan queue hold 17")]
+    Hold {
+        /// Their numbers
+        #[arg(required = true)]
+        runs: Vec<i64>,
+    },
+    /// Let runs begin that were held
+    #[command(after_help = "Example:\n  capstan queue release 17")]
+    Release {
+        /// Their numbers
+        #[arg(required = true)]
+        runs: Vec<i64>,
+    },
+    /// Enter runs that have ended once more
+    #[command(after_help = "Example:\n  capstan queue rerun 17")]
+    Rerun {
+        /// Their numbers
+        #[arg(required = true)]
+        runs: Vec<i64>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Server {
+    /// Run policies when they are due, until it is stopped
+    #[command(
+        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/key\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
+    )]
+    Run,
+}

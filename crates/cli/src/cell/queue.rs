@@ -1,0 +1,265 @@
+//! `queue`: what waits and why, what runs, what has ended; and what a person does about it.
+
+use std::process::ExitCode;
+
+use capstan_catalog::{Cancelled, DoneRun, Entered, NewRun, QueuedRun, RunOutcome};
+use capstan_director::{DirectorError, Site};
+use capstan_server::{RunDecision, WaitsFor, decide, look};
+
+use super::ns;
+use super::policies::print_change;
+use crate::args::{self, QueueAction};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, director};
+use crate::globals::Globals;
+use crate::json::QueueRow;
+use crate::output::{print, print_rows};
+use crate::secrets::site;
+use crate::table::Table;
+use crate::units;
+
+pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    match &args.action {
+        None => list(cli, &site),
+        Some(QueueAction::Done { last }) => done(cli, &site, *last),
+        Some(QueueAction::Add { policies }) => add(cli, &site, policies),
+        Some(QueueAction::Cancel { runs }) => each(runs, |run| cancel(cli, &site, run)),
+        Some(QueueAction::Hold { runs }) => each(runs, |run| hold(cli, &site, run, true)),
+        Some(QueueAction::Release { runs }) => each(runs, |run| hold(cli, &site, run, false)),
+        Some(QueueAction::Rerun { runs }) => {
+            let done = |run: &i64| {
+                let done = site.catalog().done_run(*run).map_err(director)?;
+                let advice = || {
+                    format!(
+                        "run {run} has not ended, or there is none: `capstan queue done` lists those that can run again"
+                    )
+                };
+                Ok(done.ok_or_else(|| Failure::Other(advice()))?.run.policy)
+            };
+            let policies: Vec<_> = runs.iter().map(done).collect::<Result<_, Failure>>()?;
+            add(cli, &site, &policies)
+        }
+    }
+}
+
+/// Does something with each run, and names those with which it cannot be done.
+fn each(runs: &[i64], work: impl Fn(i64) -> Result<(), Failure>) -> Result<ExitCode, Failure> {
+    let mut failed = None;
+    for run in runs {
+        match work(*run) {
+            Ok(()) => {}
+            Err(failure @ Failure::Other(_)) => {
+                if let Some(before) = failed.replace(failure) {
+                    eprintln!("capstan: {before}");
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
+    let look = look(site)?;
+    let is_served = site.is_served()?;
+    let mut rows: Vec<QueueRow> = Vec::new();
+    for active in &look.active {
+        let ends = look.situation.working.iter().find(|working| working.run == active.run.run);
+        let until = ends.and_then(|working| working.ends).filter(|ends| *ends > look.situation.now);
+        let message = match (is_served, until) {
+            (false, _) => "no server runs: it continues when one does".to_owned(),
+            (true, Some(until)) => format!("usually done by {}", units::time(ns(until))),
+            (true, None) => String::new(),
+        };
+        rows.push(QueueRow {
+            state: if active.is_cancelled { "stopping" } else { "running" },
+            started_ns: Some(active.started_ns),
+            until_ns: until.map(ns),
+            message,
+            history: active.job,
+            ..row(&active.run)
+        });
+    }
+    for (run, verdict) in decide(&look.situation) {
+        let Some(pending) = look.pending.iter().find(|pending| pending.run.run == run) else { continue };
+        let (waits_for, until_ns, message) = match (is_served, &verdict) {
+            (false, RunDecision::Begins) => {
+                ("server", None, "no server runs: `capstan server run` starts one".to_owned())
+            }
+            (true, RunDecision::Begins) => ("server", None, "the server begins it within a second".to_owned()),
+            (_, RunDecision::Waits(waits_for)) => in_words(waits_for, pending.run.attempt),
+        };
+        rows.push(QueueRow { waits_for: Some(waits_for), until_ns, message, ..row(&pending.run) });
+    }
+    if cli.json {
+        return print_rows(rows.into_iter().map(Ok));
+    }
+    if !is_served {
+        eprintln!("no server runs: nothing of this begins before one does (capstan server run)");
+    }
+    if rows.is_empty() {
+        eprintln!("the queue is empty");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["run", "policy", "client", "state", "since", "waits for"]);
+    for row in &rows {
+        table.row(vec![
+            row.run.to_string(),
+            row.policy.clone(),
+            row.client.clone(),
+            row.state.to_owned(),
+            units::time(row.started_ns.unwrap_or(row.entered_ns)),
+            row.message.clone(),
+        ]);
+    }
+    print(&table)
+}
+
+/// What a run waits for: its name, until when, and in words.
+fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, String) {
+    let probably = |until: Option<jiff::Timestamp>| {
+        until.map_or_else(String::new, |until| format!(", probably free by {}", units::time(ns(until))))
+    };
+    match waits_for {
+        WaitsFor::Release => ("release", None, "somebody to release it: `capstan queue release`".to_owned()),
+        WaitsFor::Repair(fault) => ("repair", None, format!("its policy to be put right: {fault}")),
+        WaitsFor::Time(until) if attempt > 1 => {
+            ("time", Some(ns(*until)), format!("attempt {attempt} at {}", units::time(ns(*until))))
+        }
+        WaitsFor::Time(until) => ("time", Some(ns(*until)), format!("its start at {}", units::time(ns(*until)))),
+        WaitsFor::Window(Some(opens)) => {
+            ("window", Some(ns(*opens)), format!("its window, which opens {}", units::time(ns(*opens))))
+        }
+        WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
+        WaitsFor::Drives { needed, free, until } => {
+            let needed = units::counted((*needed).into(), "drive");
+            ("drives", until.map(ns), format!("{needed}, and {free} free now{}", probably(*until)))
+        }
+        WaitsFor::Turn { behind, until } => {
+            ("turn", until.map(ns), format!("its turn: drives are kept for run {behind}{}", probably(*until)))
+        }
+    }
+}
+
+fn row(run: &QueuedRun) -> QueueRow {
+    QueueRow {
+        run: run.run,
+        policy: run.policy.clone(),
+        client: run.client.clone(),
+        state: "waiting",
+        due_ns: run.due_ns,
+        entered_ns: run.entered_ns,
+        started_ns: None,
+        ended_ns: None,
+        attempt: run.attempt,
+        priority: run.priority,
+        waits_for: None,
+        until_ns: None,
+        message: String::new(),
+        history: None,
+    }
+}
+
+/// How a run ended, in the word that lists have for it.
+pub(super) fn outcome_word(outcome: RunOutcome) -> &'static str {
+    match outcome {
+        RunOutcome::Succeeded => "done",
+        RunOutcome::Warned => "problems",
+        RunOutcome::Failed => "failed",
+        RunOutcome::Cancelled => "cancelled",
+        RunOutcome::Missed => "missed",
+    }
+}
+
+fn done(cli: &Globals, site: &Site, last: u32) -> Result<ExitCode, Failure> {
+    let done = site.catalog().done_runs(last).map_err(director)?;
+    if cli.json {
+        return print_rows(done.into_iter().map(|done| {
+            let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
+            let state = outcome_word(outcome);
+            Ok(QueueRow { state, started_ns, ended_ns: Some(ended_ns), message, history: job, ..row(&run) })
+        }));
+    }
+    if done.is_empty() {
+        eprintln!("no run has ended yet");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["run", "policy", "client", "due", "ended", "outcome", ">attempts", "history", "what"]);
+    for done in &done {
+        table.row(vec![
+            done.run.run.to_string(),
+            done.run.policy.clone(),
+            done.run.client.clone(),
+            done.run.due_ns.map_or_else(|| "by hand".to_owned(), units::time),
+            units::time(done.ended_ns),
+            outcome_word(done.outcome).to_owned(),
+            done.run.attempt.to_string(),
+            done.job.map_or_else(|| "-".to_owned(), |job| job.to_string()),
+            done.message.lines().next().unwrap_or_default().to_owned(),
+        ]);
+    }
+    print(&table)
+}
+
+fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Failure> {
+    let known = site.policies()?;
+    // All or none: a name that is mistyped enters nothing.
+    for name in policies {
+        let policy = known.iter().find(|policy| policy.name == *name);
+        let policy = policy.ok_or_else(|| DirectorError::UnknownPolicy { name: name.clone() })?;
+        if let Some(fault) = &policy.fault {
+            return Err(DirectorError::PolicyFault { name: name.clone(), reason: fault.clone() }.into());
+        }
+    }
+    let mut code = ExitCode::SUCCESS;
+    for policy in known.iter().filter(|policy| policies.contains(&policy.name)) {
+        let name = &policy.name;
+        let priority = policy.config.timing().map_or(0, |timing| timing.priority);
+        let run = NewRun { policy: name, client: site.client(), due_ns: None, priority, not_before_ns: 0 };
+        let entered = site.catalog().enter_run(&run, site.now_ns()).map_err(director)?;
+        match entered {
+            Entered::Waits(run) => print_change(cli, run, "entered", &format!("run {run} of {name} is in the queue"))?,
+            Entered::Behind(run) => {
+                let text = format!("{name} has a run in the queue already: run {run}");
+                print_change(cli, run, "waiting", &text)?;
+                code = ExitCode::from(DONE_WITH_PROBLEMS);
+            }
+            // One that is entered by hand has no name that another could have had.
+            Entered::Before => {}
+        }
+    }
+    if !cli.json && !cli.quiet && !site.is_served()? {
+        eprintln!("no server runs: it begins when one does (capstan server run)");
+    }
+    Ok(code)
+}
+
+fn cancel(cli: &Globals, site: &Site, run: i64) -> Result<(), Failure> {
+    match site.catalog().cancel_run(run, site.now_ns()).map_err(director)? {
+        Cancelled::Removed => print_change(cli, run, "cancelled", &format!("run {run} is cancelled")),
+        Cancelled::Told => {
+            let text = format!("run {run} is told to stop: it flushes what it has read, which takes a moment");
+            print_change(cli, run, "stopping", &text)
+        }
+        Cancelled::Unknown => Err(not_in_queue(run)),
+    }
+}
+
+fn hold(cli: &Globals, site: &Site, run: i64, is_held: bool) -> Result<(), Failure> {
+    if site.catalog().hold_run(run, is_held).map_err(director)? {
+        let change = if is_held { "held" } else { "released" };
+        return print_change(cli, run, change, &format!("run {run} is {change}"));
+    }
+    let active = site.catalog().active_runs().map_err(director)?;
+    if active.iter().any(|active| active.run.run == run) {
+        let advice = "only a run that waits can be held or released: `capstan queue cancel` stops this one";
+        return Err(Failure::Other(format!("run {run} is at work: {advice}")));
+    }
+    Err(not_in_queue(run))
+}
+
+fn not_in_queue(run: i64) -> Failure {
+    Failure::Other(format!(
+        "run {run} is not in the queue: `capstan queue` lists what is, `capstan queue done` what was"
+    ))
+}

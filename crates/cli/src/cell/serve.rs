@@ -1,0 +1,118 @@
+//! `server run`: serves this state directory, and does the work of its runs as `backup` does it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use capstan_catalog::{ActiveRun, RunOutcome};
+use capstan_director::{BackupWatch, Site};
+use capstan_server::{Notice, Worked, Worker, serve};
+
+use super::queue::outcome_word;
+use crate::args::Server;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, STOPPED};
+use crate::globals::Globals;
+use crate::json::{self, ServerEvent};
+use crate::progress::{Display, stop_on_interrupt};
+use crate::secrets::{Need, open};
+use crate::units;
+use crate::work::{Served, run_served};
+
+pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure> {
+    let Server::Run = action;
+    let display = Display::new(cli);
+    let site = open(cli, Need::Keys, display.events())?;
+    let term = site.begin_term()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop);
+    // What several runs print at the same time nobody could read: the history has it.
+    let of_runs = Globals { json: false, quiet: true, ..cli.clone() };
+    let worker = InProcess { cli, of_runs, site: &site };
+    worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
+    serve(&site, &term, &worker, &stop)?;
+    worker.show(ServerEvent::Stopped);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does the work of runs in this process: the server is mover and client too.
+struct InProcess<'a> {
+    cli: &'a Globals,
+    of_runs: Globals,
+    site: &'a Site,
+}
+
+impl InProcess<'_> {
+    fn show(&self, event: ServerEvent) {
+        if self.cli.json {
+            // A reader that is gone is no reason to leave runs undone.
+            let _ = json::print(&event);
+            return;
+        }
+        match event {
+            ServerEvent::Trouble { reason } => eprintln!("capstan: {reason}; the server tries again"),
+            ServerEvent::Missed { policy, reason } => eprintln!("capstan: {policy}: {reason}"),
+            ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
+                let at = units::time(not_before_ns);
+                eprintln!("capstan: {policy}: run {run} failed, and is tried again at {at}: {message}");
+            }
+            ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
+                eprintln!("capstan: {policy}: run {run} ended ({outcome}): {message}");
+            }
+            _ if self.cli.quiet => {}
+            ServerEvent::Serving { policies, .. } => {
+                let policies = units::counted(policies as u64, "policy");
+                eprintln!("serving {}, with {policies}; Ctrl-C stops", self.site.dir().display());
+            }
+            ServerEvent::Returned { runs } => {
+                eprintln!("{} of the server before wait again", units::counted(runs as u64, "run"));
+            }
+            ServerEvent::Due { run, policy } => eprintln!("{policy}: run {run} is due"),
+            ServerEvent::RunBegun { run, policy, attempt: 1 } => eprintln!("{policy}: run {run} begins"),
+            ServerEvent::RunBegun { run, policy, attempt } => {
+                eprintln!("{policy}: run {run} begins, attempt {attempt}");
+            }
+            ServerEvent::RunEnded { run, policy, outcome, message } => {
+                eprintln!("{policy}: run {run} ended ({outcome}): {message}");
+            }
+            ServerEvent::Stopped => eprintln!("the server has stopped"),
+        }
+    }
+}
+
+impl Worker for InProcess<'_> {
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+        let name = &run.run.policy;
+        let display = Display::of_run(&self.of_runs, name);
+        let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
+        let served = Served { site: self.site, entered };
+        let worked = match run_served(&self.of_runs, &served, name, &display, &watch) {
+            Ok((0, message)) => (RunOutcome::Succeeded, message),
+            Ok((DONE_WITH_PROBLEMS, message)) => (RunOutcome::Warned, message),
+            Ok((_, message)) => (RunOutcome::Failed, message),
+            Err(failure) if failure.exit_code() == STOPPED => (RunOutcome::Cancelled, failure.to_string()),
+            Err(failure) => (RunOutcome::Failed, failure.to_string()),
+        };
+        // Whatever it was told, it did not come to an end by itself.
+        let outcome = match worked.0 {
+            RunOutcome::Failed if stop.load(Ordering::Relaxed) => RunOutcome::Cancelled,
+            outcome => outcome,
+        };
+        Worked { outcome, message: worked.1 }
+    }
+
+    fn say(&self, notice: Notice) {
+        self.show(match notice {
+            Notice::Returned { runs } => ServerEvent::Returned { runs },
+            Notice::Due { run, policy } => ServerEvent::Due { run, policy },
+            Notice::Missed { policy, reason } => ServerEvent::Missed { policy, reason },
+            Notice::Begun { run, policy, attempt } => ServerEvent::RunBegun { run, policy, attempt },
+            Notice::Ended { run, policy, outcome, message } => {
+                ServerEvent::RunEnded { run, policy, outcome: outcome_word(outcome), message }
+            }
+            Notice::Retried { run, policy, message, not_before_ns } => {
+                ServerEvent::RunRetried { run, policy, message, not_before_ns }
+            }
+            Notice::Trouble { reason } => ServerEvent::Trouble { reason },
+        });
+    }
+}

@@ -1,0 +1,186 @@
+//! Policies, the queue, and what a server does.
+
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A policy: a line of `policies`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct BackupPolicyRow {
+    /// Its name.
+    pub(crate) policy: String,
+    /// When it is due, as a calendar event; null if it runs only when somebody enters it.
+    pub(crate) schedule: Option<String>,
+    /// When its next run begins, nanoseconds since 1970; null if none comes within ten years.
+    pub(crate) next_ns: Option<i64>,
+    /// The zone of schedule and window, if it names one.
+    pub(crate) zone: Option<String>,
+    /// When runs may begin; null for always.
+    pub(crate) window: Option<String>,
+    /// Its place in the queue, from 0 to 100.
+    pub(crate) priority: u8,
+    /// What it backs up: paths, or the name of a stream.
+    pub(crate) sources: Vec<String>,
+    /// Why it cannot be run on this machine; null if it can.
+    pub(crate) fault: Option<String>,
+    /// When it was changed last, nanoseconds since 1970.
+    pub(crate) changed_ns: i64,
+}
+
+/// A setting that a policy has otherwise, or would have.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ChangedSetting {
+    /// Its name.
+    pub(crate) key: String,
+    /// Its value before, as TOML; null if it was not set.
+    pub(crate) before: Option<String>,
+    /// Its value from now on, as TOML; null if it is not set.
+    pub(crate) after: Option<String>,
+}
+
+/// What `policies apply` and `policies remove` change: a line for each policy.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct PolicyChangeRow {
+    /// The policy.
+    pub(crate) policy: String,
+    /// `added`, `changed` or `removed`.
+    pub(crate) change: &'static str,
+    /// Whether it was only looked at (`--dry-run`).
+    pub(crate) dry_run: bool,
+    /// The settings that differ.
+    pub(crate) settings: Vec<ChangedSetting>,
+}
+
+/// A run that comes: a line of `schedule`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ComingRunRow {
+    /// When it begins at the earliest, nanoseconds since 1970: its spread is counted in.
+    pub(crate) starts_ns: i64,
+    /// When the schedule has it, nanoseconds since 1970.
+    pub(crate) due_ns: i64,
+    /// Its policy.
+    pub(crate) policy: String,
+    /// The client whose data is backed up.
+    pub(crate) client: String,
+}
+
+/// A run of the queue: a line of `queue` and `queue done`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct QueueRow {
+    /// Its number.
+    pub(crate) run: i64,
+    /// Its policy.
+    pub(crate) policy: String,
+    /// The client whose data is backed up.
+    pub(crate) client: String,
+    /// `waiting`, `running`, `stopping`; of one that has ended `done`, `problems`, `failed`, `cancelled` or `missed`.
+    pub(crate) state: &'static str,
+    /// When its schedule had it due, nanoseconds since 1970; null if somebody entered it.
+    pub(crate) due_ns: Option<i64>,
+    /// When it was entered, nanoseconds since 1970.
+    pub(crate) entered_ns: i64,
+    /// When it began last, nanoseconds since 1970; null if it never did.
+    pub(crate) started_ns: Option<i64>,
+    /// When it ended, nanoseconds since 1970; null if it has not.
+    pub(crate) ended_ns: Option<i64>,
+    /// How often it was begun, this time included; 0 for one that never was.
+    pub(crate) attempt: u32,
+    /// Its priority.
+    pub(crate) priority: i64,
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `drives` or `turn`; null if it does not
+    /// wait.
+    pub(crate) waits_for: Option<&'static str>,
+    /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
+    pub(crate) until_ns: Option<i64>,
+    /// What it waits for, or how it ended, in words.
+    pub(crate) message: String,
+    /// Its entry in the history (`history RUN`), if it has one.
+    pub(crate) history: Option<i64>,
+}
+
+/// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct QueueChangeRow {
+    /// Its number.
+    pub(crate) run: i64,
+    /// `entered`, `cancelled`, `stopping`, `held` or `released`; `waiting` if a run of the policy was in the queue
+    /// already.
+    pub(crate) change: &'static str,
+}
+
+/// What happens while `server run` serves.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) enum ServerEvent {
+    /// The server runs.
+    Serving {
+        /// Its term: higher than that of every server before.
+        term: u64,
+        /// Policies it knows.
+        policies: usize,
+    },
+    /// Runs of a server before this one wait again.
+    Returned {
+        /// How many.
+        runs: usize,
+    },
+    /// A run is due, and waits.
+    Due {
+        /// Its number.
+        run: i64,
+        /// Its policy.
+        policy: String,
+    },
+    /// Runs never begin.
+    Missed {
+        /// Their policy.
+        policy: String,
+        /// Why.
+        reason: String,
+    },
+    /// A run begins.
+    RunBegun {
+        /// Its number.
+        run: i64,
+        /// Its policy.
+        policy: String,
+        /// How often it was begun, this time included.
+        attempt: u32,
+    },
+    /// A run has ended.
+    RunEnded {
+        /// Its number.
+        run: i64,
+        /// Its policy.
+        policy: String,
+        /// `done`, `problems`, `failed` or `cancelled`.
+        outcome: &'static str,
+        /// How, in words.
+        message: String,
+    },
+    /// A run failed, and is tried again.
+    RunRetried {
+        /// Its number.
+        run: i64,
+        /// Its policy.
+        policy: String,
+        /// Why it failed.
+        message: String,
+        /// When it begins at the earliest, nanoseconds since 1970.
+        not_before_ns: i64,
+    },
+    /// The server could not look or record; it tries again.
+    Trouble {
+        /// Why.
+        reason: String,
+    },
+    /// The server has stopped.
+    Stopped,
+}

@@ -1,0 +1,273 @@
+//! Policies: backups by name that the catalog keeps, and that a server runs when they are due.
+//!
+//! A file of policies is what a person writes and reads; the catalog keeps each policy as the part of the text that is
+//! its own. What a file would change is said before anything is changed. Each command sees the policies as they are
+//! when it opens the site; a policy that this version cannot read stops no other one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use capstan_catalog::{PolicyEdit, PolicyText};
+use serde::Deserialize;
+
+use crate::DirectorError;
+use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
+use crate::site::{Site, locked};
+
+/// A policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupPolicy {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub config: JobConfig,
+    /// Why it cannot be run here, if it cannot.
+    pub fault: Option<String>,
+    /// When it was changed last, nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+/// What becomes of policies that a file does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherPolicies {
+    /// They stay.
+    Keep,
+    /// They are removed.
+    Remove,
+}
+
+/// What would become of one policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// Its name.
+    pub name: String,
+    /// What it is from now on, as text; `None` if it is removed.
+    text: Option<String>,
+    /// Whether there is one of the name now.
+    pub is_known: bool,
+    /// The settings that differ.
+    pub settings: Vec<PolicySetting>,
+}
+
+impl PolicyChange {
+    /// Whether it is removed.
+    pub fn is_removed(&self) -> bool {
+        self.text.is_none()
+    }
+
+    fn edit(&self) -> PolicyEdit<'_> {
+        let is_rescheduled = self.settings.iter().any(|setting| matches!(setting.key.as_str(), "schedule" | "zone"));
+        match &self.text {
+            Some(text) => PolicyEdit::Put { name: &self.name, text, is_rescheduled },
+            None => PolicyEdit::Remove(&self.name),
+        }
+    }
+}
+
+/// A setting that a change gives another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySetting {
+    /// Its name.
+    pub key: String,
+    /// Its value before, if it was set.
+    pub before: Option<String>,
+    /// Its value from now on, if it is set.
+    pub after: Option<String>,
+}
+
+/// What a file of policies would change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChanges {
+    seen: Vec<PolicyText>,
+    /// Policies that would change, by name.
+    pub changes: Vec<PolicyChange>,
+    /// How many of the file's policies are as they were.
+    pub unchanged: usize,
+}
+
+/// A file of policies.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    policies: BTreeMap<String, JobConfig>,
+}
+
+/// A file of policies as its words.
+#[derive(Deserialize)]
+struct PolicyTables {
+    policies: BTreeMap<String, toml::Table>,
+}
+
+impl Site {
+    /// The policies, by name.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn policies(&self) -> Result<Vec<BackupPolicy>, DirectorError> {
+        // The settings' own jobs alone: what was folded in is not one of them.
+        let own: BTreeSet<&str> =
+            self.config.jobs.keys().map(String::as_str).filter(|name| !self.policy_names.contains(*name)).collect();
+        let texts = locked(&self.catalog).policies()?;
+        Ok(texts.into_iter().map(|text| read(text, &self.config, &own)).collect())
+    }
+
+    /// Whether a backup by name is a policy, and not a job of the settings.
+    pub fn is_policy(&self, name: &str) -> bool {
+        self.policy_names.contains(name)
+    }
+
+    /// Why a policy cannot be run here, if it cannot.
+    pub fn policy_fault(&self, name: &str) -> Option<&str> {
+        self.policy_faults.get(name).map(String::as_str)
+    }
+
+    /// What a file of policies would change.
+    ///
+    /// # Errors
+    /// [`DirectorError::Config`] says what is wrong with the file, with its line. Otherwise the catalog cannot be read.
+    pub fn plan_policies(&self, file: &Path, others: OtherPolicies) -> Result<PolicyChanges, DirectorError> {
+        let wrong = |reason: String| DirectorError::Config { path: file.to_owned(), reason };
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        let in_words = |error: toml::de::Error| wrong(in_plain_words(&error.to_string()));
+        let named: PolicyFile = toml::from_str(&text).map_err(in_words)?;
+        let tables: PolicyTables = toml::from_str(&text).map_err(in_words)?;
+        for (name, policy) in &named.policies {
+            let placed = |(key, reason): Wrong| wrong(fault_of(&text, ("policies", name), key, &reason));
+            policy.check_policy(name).map_err(placed)?;
+            if self.config.jobs.contains_key(name) && !self.is_policy(name) {
+                let reason = "capstan.toml has a job of that name: give one of them another name";
+                return Err(placed((None, reason.to_owned())));
+            }
+        }
+        let seen = locked(&self.catalog).policies()?;
+        Ok(changes(seen, &tables.policies, others))
+    }
+
+    /// What it would change to remove these policies. Objects that they made are kept; those that a keep rule of theirs
+    /// keeps are kept for ever, until somebody names them.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPolicy`] if there is none of a name. Otherwise the catalog cannot be read.
+    pub fn plan_removal(&self, names: &[String]) -> Result<PolicyChanges, DirectorError> {
+        let seen = locked(&self.catalog).policies()?;
+        for name in names {
+            if !seen.iter().any(|policy| policy.name == *name) {
+                return Err(unknown(name));
+            }
+        }
+        let stay = seen.iter().filter(|policy| !names.contains(&policy.name));
+        let stay = stay.map(|policy| (policy.name.clone(), table(&policy.text))).collect();
+        Ok(changes(seen, &stay, OtherPolicies::Remove))
+    }
+
+    /// Changes policies as planned, all of them or none.
+    ///
+    /// # Errors
+    /// Somebody changed them meanwhile, or the catalog cannot be written.
+    pub fn change_policies(&self, plan: &PolicyChanges) -> Result<(), DirectorError> {
+        let edits: Vec<_> = plan.changes.iter().map(PolicyChange::edit).collect();
+        Ok(locked(&self.catalog).edit_policies(&plan.seen, &edits, self.now_ns())?)
+    }
+
+    /// Policies as a file that gives the same policies again: those named, or all.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPolicy`] if there is none of a name. Otherwise the catalog cannot be read.
+    pub fn export_policies(&self, names: &[String]) -> Result<String, DirectorError> {
+        let texts = locked(&self.catalog).policies()?;
+        if let Some(name) = names.iter().find(|name| !texts.iter().any(|text| text.name == **name)) {
+            return Err(unknown(name));
+        }
+        let chosen = texts.iter().filter(|text| names.is_empty() || names.contains(&text.name));
+        let policies: toml::Table =
+            chosen.map(|text| (text.name.clone(), toml::Value::Table(table(&text.text)))).collect();
+        let file = toml::Table::from_iter([("policies".to_owned(), toml::Value::Table(policies))]);
+        Ok(toml::to_string(&file).unwrap_or_default())
+    }
+
+    /// Has the policies stand beside the jobs of the settings, as they are in the catalog now.
+    pub(crate) fn fold_policies_in(&mut self) -> Result<(), DirectorError> {
+        for policy in self.policies()? {
+            if let Some(fault) = &policy.fault {
+                self.policy_faults.insert(policy.name.clone(), fault.clone());
+            }
+            if self.policy_names.contains(&policy.name) || !self.config.jobs.contains_key(&policy.name) {
+                self.policy_names.insert(policy.name.clone());
+                self.config.jobs.insert(policy.name, policy.config);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> DirectorError {
+    DirectorError::UnknownPolicy { name: name.to_owned() }
+}
+
+/// A policy from its text, with the programs that this machine's settings have for its scripts.
+fn read(text: PolicyText, settings: &Config, own: &BTreeSet<&str>) -> BackupPolicy {
+    let PolicyText { name, text, changed_ns } = text;
+    let (mut config, mut fault) = match toml::from_str::<JobConfig>(&text) {
+        Ok(config) => (config, None),
+        Err(error) => {
+            let fault = format!("this version cannot read it: {}", in_plain_words(error.message()));
+            (JobConfig::default(), Some(fault))
+        }
+    };
+    if own.contains(name.as_str()) {
+        fault = Some("capstan.toml has a job of that name: give one of them another name".to_owned());
+    }
+    if let Err((key, reason)) = config.check_policy(&name) {
+        let place = key.map_or(String::new(), |key| format!("{key}: "));
+        fault.get_or_insert(format!("{place}{reason}"));
+    }
+    for (key, script) in
+        [("stdin_command", &mut config.stdin_command), ("before", &mut config.before), ("after", &mut config.after)]
+    {
+        let Some(named) = script.first() else { continue };
+        match settings.scripts.get(named) {
+            Some(command) => script.clone_from(command),
+            None => {
+                fault.get_or_insert(format!(
+                    "{key}: capstan.toml of this machine has no script {named}: add it there under [scripts]"
+                ));
+            }
+        }
+    }
+    BackupPolicy { name, config, fault, changed_ns }
+}
+
+/// What changes if these are the policies, beside or instead of the others.
+fn changes(seen: Vec<PolicyText>, wanted: &BTreeMap<String, toml::Table>, others: OtherPolicies) -> PolicyChanges {
+    let (mut changes, mut unchanged) = (Vec::new(), 0);
+    for (name, after) in wanted {
+        let known = seen.iter().find(|policy| policy.name == *name);
+        let before = known.map(|policy| table(&policy.text)).unwrap_or_default();
+        let settings = differences(&before, after);
+        if known.is_some() && settings.is_empty() {
+            unchanged += 1;
+            continue;
+        }
+        let text = Some(toml::to_string(after).unwrap_or_default());
+        changes.push(PolicyChange { name: name.clone(), text, is_known: known.is_some(), settings });
+    }
+    if others == OtherPolicies::Remove {
+        for policy in seen.iter().filter(|policy| !wanted.contains_key(&policy.name)) {
+            let settings = differences(&table(&policy.text), &toml::Table::new());
+            changes.push(PolicyChange { name: policy.name.clone(), text: None, is_known: true, settings });
+        }
+    }
+    PolicyChanges { seen, changes, unchanged }
+}
+
+fn table(text: &str) -> toml::Table {
+    text.parse().unwrap_or_default()
+}
+
+fn differences(before: &toml::Table, after: &toml::Table) -> Vec<PolicySetting> {
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let words = |table: &toml::Table, key: &str| table.get(key).map(ToString::to_string);
+    let change =
+        |key: &String| PolicySetting { key: key.clone(), before: words(before, key), after: words(after, key) };
+    keys.into_iter().map(change).filter(|change| change.before != change.after).collect()
+}

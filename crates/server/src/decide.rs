@@ -1,0 +1,310 @@
+//! Which runs begin, and what each of the others waits for.
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use capstan_schedule::Window;
+
+/// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
+/// after ten hours.
+const POINT: SignedDuration = SignedDuration::from_mins(6);
+/// How long others may use the drives that the first run in the queue has too few of; then they are kept for it.
+const PASSED_FOR: SignedDuration = SignedDuration::from_mins(30);
+
+/// A run that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRun {
+    /// Its number.
+    pub run: i64,
+    /// The higher, the sooner.
+    pub priority: i64,
+    /// Since when it waits.
+    pub entered: Timestamp,
+    /// It does not begin before.
+    pub not_before: Timestamp,
+    /// Whether an operator keeps it from beginning.
+    pub is_held: bool,
+    /// Drives it needs at once.
+    pub drives: u32,
+    /// When it may begin, if that is limited.
+    pub window: Option<(Window, TimeZone)>,
+    /// Why its policy cannot be run, if it cannot.
+    pub fault: Option<String>,
+}
+
+/// A run at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkingRun {
+    /// Its number.
+    pub run: i64,
+    /// Drives it uses.
+    pub drives: u32,
+    /// When it will be done, if that can be told.
+    pub ends: Option<Timestamp>,
+}
+
+/// All that is looked at to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Situation {
+    /// The time.
+    pub now: Timestamp,
+    /// Runs that wait.
+    pub waiting: Vec<WaitingRun>,
+    /// Runs at work.
+    pub working: Vec<WorkingRun>,
+    /// Drives there are.
+    pub drives: u32,
+    /// Drives that are used by jobs outside the queue.
+    pub drives_of_others: u32,
+}
+
+/// What becomes of a run that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunDecision {
+    /// It begins.
+    Begins,
+    /// It waits for this.
+    Waits(WaitsFor),
+}
+
+/// What a run waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// An operator holds it.
+    Release,
+    /// Its policy cannot be run.
+    Repair(String),
+    /// Its time: its start is spread, or it failed and is tried again.
+    Time(Timestamp),
+    /// Its window to open; never, if that is not within a year.
+    Window(Option<Timestamp>),
+    /// Drives.
+    Drives {
+        /// How many it needs.
+        needed: u32,
+        /// How many are free.
+        free: u32,
+        /// When enough will probably be free, if that can be told.
+        until: Option<Timestamp>,
+    },
+    /// A run that ranks before it and for which drives are kept.
+    Turn {
+        /// That run.
+        behind: i64,
+        /// When that one will probably begin, if that can be told.
+        until: Option<Timestamp>,
+    },
+}
+
+/// What becomes of each run that waits, the first in the queue first.
+///
+/// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
+/// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
+/// lets others pass for a while, and then no more.
+#[must_use]
+pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
+    let now = situation.now;
+    let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
+    order.sort_by_key(|waiting| (rank(waiting), waiting.run));
+    let used: u32 = situation.working.iter().map(|working| working.drives).sum();
+    let mut free = situation.drives.saturating_sub(used).saturating_sub(situation.drives_of_others);
+    // The run that drives are kept for, and when it will probably have them.
+    let mut kept: Option<(i64, Option<Timestamp>)> = None;
+    let mut verdicts = Vec::with_capacity(order.len());
+    for waiting in order {
+        // One that wants more than there are begins, and says so.
+        let needed = waiting.drives.min(situation.drives);
+        let verdict = match not_ready(waiting, now) {
+            Some(waits_for) => RunDecision::Waits(waits_for),
+            None => match kept {
+                Some((behind, until)) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
+                None if needed <= free => {
+                    free -= needed;
+                    RunDecision::Begins
+                }
+                None => {
+                    let until = free_at(situation, needed, free);
+                    if now.duration_since(since(waiting)) >= PASSED_FOR {
+                        kept = Some((waiting.run, until));
+                    }
+                    RunDecision::Waits(WaitsFor::Drives { needed, free, until })
+                }
+            },
+        };
+        verdicts.push((waiting.run, verdict));
+    }
+    verdicts
+}
+
+/// Since when a run could have begun, as far as it is up to its time.
+fn since(waiting: &WaitingRun) -> Timestamp {
+    waiting.entered.max(waiting.not_before)
+}
+
+fn rank(waiting: &WaitingRun) -> Timestamp {
+    let worth = POINT.saturating_mul(i32::try_from(waiting.priority).unwrap_or(0));
+    since(waiting).saturating_sub(worth).unwrap_or(since(waiting))
+}
+
+/// What a run waits for that no drive helps with.
+fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
+    if waiting.is_held {
+        return Some(WaitsFor::Release);
+    }
+    if let Some(fault) = &waiting.fault {
+        return Some(WaitsFor::Repair(fault.clone()));
+    }
+    if waiting.not_before > now {
+        return Some(WaitsFor::Time(waiting.not_before));
+    }
+    let (window, zone) = waiting.window.as_ref()?;
+    (!window.is_open(now, zone)).then(|| WaitsFor::Window(window.next_open(now, zone)))
+}
+
+/// When so many drives will probably be free, as far as the runs at work have a usual length.
+fn free_at(situation: &Situation, needed: u32, mut free: u32) -> Option<Timestamp> {
+    let mut ends: Vec<_> =
+        situation.working.iter().filter_map(|working| Some((working.ends?, working.drives))).collect();
+    ends.sort_unstable();
+    for (ends, drives) in ends {
+        free += drives;
+        if free >= needed {
+            return (ends > situation.now).then_some(ends);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(NOW + seconds).unwrap()
+    }
+
+    fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
+        WaitingRun {
+            run,
+            priority,
+            entered: at(entered),
+            not_before: Timestamp::UNIX_EPOCH,
+            is_held: false,
+            drives: 1,
+            window: None,
+            fault: None,
+        }
+    }
+
+    fn working(run: i64, drives: u32, ends: Option<i64>) -> WorkingRun {
+        WorkingRun { run, drives, ends: ends.map(at) }
+    }
+
+    fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
+        Situation { now: at(0), waiting, working, drives, drives_of_others: 0 }
+    }
+
+    fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
+        RunDecision::Waits(WaitsFor::Drives { needed, free, until: until.map(at) })
+    }
+
+    #[test]
+    fn the_first_in_the_queue_begins_while_drives_last() {
+        let queue = vec![waiting(1, 50, -60), waiting(2, 90, -30), waiting(3, 50, -90)];
+        let verdicts = decide(&situation(queue, vec![working(9, 1, Some(300))], 3));
+        let waits = drives(1, 0, Some(300));
+        assert_eq!(verdicts, [(2, RunDecision::Begins), (3, RunDecision::Begins), (1, waits)]);
+    }
+
+    #[test]
+    fn what_waited_long_passes_a_new_run_of_higher_priority() {
+        let first = |waited: i64| {
+            let queue = vec![waiting(1, 0, -waited), waiting(2, 100, -60)];
+            decide(&situation(queue, vec![], 1))[0].0
+        };
+        assert_eq!(first(9 * 3600), 2);
+        assert_eq!(first(11 * 3600), 1);
+    }
+
+    #[test]
+    fn a_run_says_what_it_waits_for() {
+        let held = WaitingRun { is_held: true, ..waiting(1, 50, -60) };
+        let faulty = WaitingRun { fault: Some("no script".into()), ..waiting(2, 50, -60) };
+        let later = WaitingRun { not_before: at(600), ..waiting(3, 50, -60) };
+        // It is a Friday, 8:00 UTC.
+        let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
+        let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
+        let verdicts = decide(&situation(vec![held, faulty, later, weekend], vec![], 4));
+        let of = |run: i64| verdicts.iter().find(|(of, _)| *of == run).unwrap().1.clone();
+        assert_eq!(of(1), RunDecision::Waits(WaitsFor::Release));
+        assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
+        assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
+        assert_eq!(of(4), RunDecision::Waits(WaitsFor::Window(Some("2027-01-16T00:00:00Z".parse().unwrap()))));
+    }
+
+    #[test]
+    fn small_runs_pass_a_large_one_for_a_while_and_then_drives_are_kept_for_it() {
+        let verdicts = |waited: i64| {
+            let large = WaitingRun { drives: 2, ..waiting(1, 50, -waited) };
+            let at_work = vec![working(9, 1, Some(900))];
+            decide(&situation(vec![large, waiting(2, 50, -10)], at_work, 2))
+        };
+        assert_eq!(verdicts(60), [(1, drives(2, 1, Some(900))), (2, RunDecision::Begins)]);
+        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(900)) });
+        assert_eq!(verdicts(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
+    }
+
+    #[test]
+    fn when_drives_come_free_is_said_only_where_it_can_be_told() {
+        let of = |at_work: Vec<WorkingRun>| {
+            let two = WaitingRun { drives: 2, ..waiting(1, 50, -60) };
+            decide(&situation(vec![two], at_work, 3)).remove(0).1
+        };
+        assert_eq!(of(vec![working(8, 1, Some(300)), working(9, 2, Some(600))]), drives(2, 0, Some(600)));
+        assert_eq!(of(vec![working(8, 1, Some(300)), working(9, 2, None)]), drives(2, 0, None));
+        assert_eq!(of(vec![working(9, 3, Some(-5))]), drives(2, 0, None), "it takes longer than usual");
+    }
+
+    #[test]
+    fn drives_of_others_are_not_given_and_more_than_there_are_is_nobodys_wait() {
+        let queue = vec![WaitingRun { drives: 3, ..waiting(1, 50, -60) }];
+        let mut others = situation(queue, vec![], 2);
+        assert_eq!(decide(&others), [(1, RunDecision::Begins)], "the job itself says what it lacks");
+        others.drives_of_others = 1;
+        assert_eq!(decide(&others), [(1, drives(2, 1, None))]);
+    }
+
+    /// Whatever comes, a run that could begin does so after all that ranked before it: nothing starves.
+    #[test]
+    fn nothing_starves_under_a_stream_of_better_runs() {
+        let mut now = 0;
+        let mut queue = vec![WaitingRun { drives: 2, ..waiting(1, 0, 0) }];
+        let mut at_work: Vec<WorkingRun> = Vec::new();
+        for next in 2.. {
+            now += 300;
+            queue.push(waiting(next, 100, now));
+            at_work.retain(|working| working.ends > Some(at(now)));
+            let situation = Situation {
+                now: at(now),
+                waiting: queue.clone(),
+                working: at_work.clone(),
+                drives: 2,
+                drives_of_others: 0,
+            };
+            for (run, verdict) in decide(&situation) {
+                if verdict == RunDecision::Begins {
+                    let drives = queue.iter().find(|waiting| waiting.run == run).unwrap().drives;
+                    queue.retain(|waiting| waiting.run != run);
+                    at_work.push(working(run, drives, Some(now + 500)));
+                }
+            }
+            if queue.iter().all(|waiting| waiting.run != 1) {
+                break;
+            }
+            assert!(now < 16 * 3600, "it waits for {now} s");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Runs policies when they are due.
+//!
+//! ```text
+//! policies --due--> pending runs --decide--> active runs --worker--> done runs
+//!                        ^                        |
+//!                        '----- tried again ------'
+//! ```
+//! What is decided is decided by functions of a state and a time: [`due()`] says which runs have come, [`decide()`]
+//! which of the runs that wait begin and what each of the others waits for, [`forecast()`] which runs come next. The
+//! server calls them, and so does every command that shows the queue: what is shown is what happens.
+//!
+//! [`serve()`] is the loop around them. It owns the queue by a term ([`capstan_director::ServerTerm`]), has a
+//! [`Worker`] do the work, and records what came of it. A server that is killed loses nothing: its runs wait again as
+//! soon as another one begins its term, and go on from what is on the volumes.
+//!
+//! Budget: 12,000 lines of source, for all that a cell's server will be.
+
+mod decide;
+mod due;
+mod look;
+mod serve;
+
+pub use decide::{RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
+pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
+pub use look::{Look, look};
+pub use serve::{Notice, Worked, Worker, serve};

@@ -1,0 +1,135 @@
+//! A look at all that is decided by: the same for the server and for every command that shows the queue.
+
+use std::collections::HashMap;
+
+use capstan_catalog::{ActiveRun, DoneRun, PendingRun, RunOutcome, SchedulePosition};
+use capstan_director::{BackupPolicy, DirectorError, PolicyTiming, Site};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::decide::{Situation, WaitingRun, WorkingRun};
+use crate::due::Scheduled;
+
+/// Ended runs among which the usual length of a run is looked for.
+const RUNS_LOOKED_AT: u32 = 500;
+/// Of how many runs the usual length is the middle one.
+const RUNS_OF_LENGTH: usize = 5;
+
+/// Policies, their schedules and the queue at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// The policies, by name.
+    pub policies: Vec<BackupPolicy>,
+    /// Those that are due by themselves.
+    pub scheduled: Vec<Scheduled>,
+    /// Runs that wait.
+    pub pending: Vec<PendingRun>,
+    /// Runs at work.
+    pub active: Vec<ActiveRun>,
+    /// What is decided by.
+    pub situation: Situation,
+}
+
+impl Look {
+    /// The policy of a name.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<&BackupPolicy> {
+        self.policies.iter().find(|policy| policy.name == name)
+    }
+}
+
+/// Looks at a site.
+///
+/// # Errors
+/// The catalog or the library cannot be read.
+pub fn look(site: &Site) -> Result<Look, DirectorError> {
+    let now = moment(site.now_ns());
+    let policies = site.policies()?;
+    let catalog = site.catalog();
+    let (positions, pending, active) = (catalog.schedule_positions()?, catalog.pending_runs()?, catalog.active_runs()?);
+    let waits_for_drives = !pending.is_empty() && !active.is_empty();
+    let done = if waits_for_drives { catalog.done_runs(RUNS_LOOKED_AT)? } else { Vec::new() };
+    drop(catalog);
+    let timings: HashMap<&str, Result<PolicyTiming, String>> =
+        policies.iter().map(|policy| (policy.name.as_str(), timing(policy))).collect();
+    let scheduled =
+        policies.iter().filter_map(|policy| scheduled(policy, &timings, &positions, site.client())).collect();
+    let drives_of = |name: &str| {
+        let policy = policies.iter().find(|policy| policy.name == name);
+        policy.and_then(|policy| policy.config.copies).unwrap_or(1).into()
+    };
+    let waiting = |pending: &PendingRun| {
+        let timing = timings.get(pending.run.policy.as_str());
+        let fault = match timing {
+            Some(Err(fault)) => Some(fault.clone()),
+            Some(Ok(_)) => None,
+            None => Some("there is no such policy any more".to_owned()),
+        };
+        let timing = timing.and_then(|timing| timing.as_ref().ok());
+        WaitingRun {
+            run: pending.run.run,
+            priority: pending.run.priority,
+            entered: moment(pending.run.entered_ns),
+            not_before: moment(pending.not_before_ns),
+            is_held: pending.is_held,
+            drives: drives_of(&pending.run.policy),
+            window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
+            fault,
+        }
+    };
+    let working = |active: &ActiveRun| {
+        let usual = usual_length(&done, active);
+        let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
+        WorkingRun { run: active.run.run, drives: drives_of(&active.run.policy), ends }
+    };
+    let drive_use = site.drive_use()?;
+    let situation = Situation {
+        now,
+        waiting: pending.iter().map(waiting).collect(),
+        working: active.iter().map(working).collect(),
+        drives: drive_use.all,
+        drives_of_others: drive_use.by_others,
+    };
+    Ok(Look { policies, scheduled, pending, active, situation })
+}
+
+/// A time of the catalog.
+pub(crate) fn moment(ns: i64) -> Timestamp {
+    Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// When a policy runs, or why it cannot.
+fn timing(policy: &BackupPolicy) -> Result<PolicyTiming, String> {
+    match &policy.fault {
+        Some(fault) => Err(fault.clone()),
+        None => policy.config.timing().map_err(|(_, reason)| reason),
+    }
+}
+
+fn scheduled(
+    policy: &BackupPolicy,
+    timings: &HashMap<&str, Result<PolicyTiming, String>>,
+    positions: &[SchedulePosition],
+    client: &str,
+) -> Option<Scheduled> {
+    // One that cannot be run here comes due all the same, waits, and says why.
+    let schedule = match timings.get(policy.name.as_str())? {
+        Ok(timing) => timing.schedule.clone()?,
+        Err(_) => policy.config.timing().ok()?.schedule?,
+    };
+    let position = positions.iter().find(|position| position.policy == policy.name && position.client == client);
+    let decided = moment(position.map_or(policy.changed_ns, |position| position.decided_ns));
+    Some(Scheduled { policy: policy.name.clone(), client: client.to_owned(), schedule, decided })
+}
+
+/// How long a run of its policy and client usually takes.
+fn usual_length(done: &[DoneRun], active: &ActiveRun) -> Option<SignedDuration> {
+    let is_alike = |done: &&DoneRun| {
+        done.run.policy == active.run.policy
+            && done.run.client == active.run.client
+            && matches!(done.outcome, RunOutcome::Succeeded | RunOutcome::Warned)
+    };
+    let lengths = done.iter().filter(is_alike).filter_map(|done| Some(done.ended_ns - done.started_ns?));
+    let mut lengths: Vec<i64> = lengths.take(RUNS_OF_LENGTH).collect();
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 2).map(|ns| SignedDuration::from_nanos(*ns))
+}
