@@ -31,7 +31,9 @@ fn ours(word: &str) -> Option<&'static str> {
         }
         "search" | "locate" => "`capstan find` finds paths in all backups, `capstan versions` the versions of one",
         "log" | "logs" | "runs" | "tasks" => "`capstan history` lists what ran, `capstan history RUN` what it said",
-        "schedule" | "timer" => "`capstan jobs --units DIR` writes a systemd timer for the jobs of capstan.toml",
+        "timer" | "cron" | "daemon" => {
+            "`capstan server run` runs policies when they are due, `capstan jobs --units DIR` writes a systemd timer for jobs"
+        }
         "config" | "settings" => "the settings are in capstan.toml of the state directory, with a comment for each",
         "info" | "stat" | "stats" | "describe" => "`capstan show` says everything about a backup or a volume",
         "tapes" | "media" | "cartridges" => "`capstan volumes` lists them, `capstan library` moves them",

@@ -55,7 +55,7 @@ pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
             many => Some(format!("{many} runs were missed: no server ran at their times")),
         };
         // A clock that was ahead is no reason to decide on nothing until it comes to there again.
-        let is_news = come.run.is_some() || missed.is_some() || come.decided < one.decided;
+        let is_news = come.run.is_some() || missed.is_some() || one.decided > now;
         is_news.then(|| DueRuns {
             policy: one.policy.clone(),
             client: one.client.clone(),

@@ -41,6 +41,8 @@ const BUDGETS: &[(&str, u64, &str)] = &[
     ("reader.sh", 50, "a reader in Python decrypts"),
     ("roundtrip.sh", 80, "whole trees on a disk, compared by programs that are not ours"),
     ("roundtrip.sh on PostgreSQL", 25, "whole trees on a disk"),
+    ("server_sweep.py", 60, "25 servers, each of which works for a while"),
+    ("server_sweep.py on PostgreSQL", 40, "12 servers, each of which works for a while"),
     ("simulation of keyd", 25, "200 rounds of failing nodes"),
     ("tape_guest.sh", 150, "two libraries in guests"),
     ("tape_hardware.sh", 60, "in a guest"),

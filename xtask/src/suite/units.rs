@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::programs::{Program, by_module};
 
 /// End-to-end tests that run once more with the catalog's tables in PostgreSQL.
-const ON_POSTGRES_TOO: &[&str] = &["crash_sweep.py", "jobs_sweep.py", "roundtrip.sh"];
+const ON_POSTGRES_TOO: &[&str] = &["crash_sweep.py", "jobs_sweep.py", "roundtrip.sh", "server_sweep.py"];
 
 /// Integration tests of the director that do not: they are about volumes, keys or drives, whatever the catalog stands
 /// on.

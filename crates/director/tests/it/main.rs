@@ -15,6 +15,7 @@ mod order;
 mod over_sockets;
 mod overwriting;
 mod place;
+mod policies;
 mod progress;
 mod remembered;
 mod repair;

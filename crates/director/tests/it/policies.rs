@@ -1,0 +1,160 @@
+//! Policies: what a file would change, what is changed, and what a machine allows them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use capstan_director::{BackupPolicy, DirectorError, OtherPolicies, PolicyChanges, parse_age};
+
+use crate::place::{Bench, small};
+
+const CELL: &str = r#"
+[policies.home]
+sources = ["/home"]
+schedule = "mon..fri 22:00"
+keep = { last = 3, daily = 7 }
+before = ["quiesce"]
+
+[policies.shop]
+stdin = "shop.sql"
+stdin_command = ["dump-shop"]
+retention = "90d"
+"#;
+
+fn file(bench: &Bench, text: &str) -> PathBuf {
+    let path = bench.path("cell.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn apply(bench: &Bench, text: &str, others: OtherPolicies) -> PolicyChanges {
+    let site = bench.site();
+    let plan = site.plan_policies(&file(bench, text), others).unwrap();
+    site.change_policies(&plan).unwrap();
+    plan
+}
+
+fn allow(bench: &Bench, scripts: &str) {
+    let path = bench.path("state/capstan.toml");
+    fs::write(&path, fs::read_to_string(&path).unwrap() + scripts).unwrap();
+}
+
+fn refused(bench: &Bench, text: &str) -> String {
+    bench.site().plan_policies(&file(bench, text), OtherPolicies::Keep).unwrap_err().to_string()
+}
+
+/// What would be done with each policy, and the settings that differ.
+fn changes(plan: &PolicyChanges) -> Vec<(String, bool, bool, Vec<String>)> {
+    let settings = |change: &capstan_director::PolicyChange| {
+        change.settings.iter().map(|setting| format!("{}={:?}", setting.key, setting.after)).collect()
+    };
+    plan.changes
+        .iter()
+        .map(|change| (change.name.clone(), change.is_known, change.is_removed(), settings(change)))
+        .collect()
+}
+
+#[test]
+fn a_file_is_applied_shown_and_given_back() {
+    let bench = Bench::new(small());
+    let before = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    assert!(bench.site().policies().unwrap().is_empty(), "to look changes nothing");
+    assert_eq!((before.changes.len(), before.unchanged), (2, 0));
+    apply(&bench, CELL, OtherPolicies::Keep);
+    let again = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    assert_eq!((changes(&again), again.unchanged), (vec![], 2));
+    let exported = bench.site().export_policies(&[]).unwrap();
+    let same = bench.site().plan_policies(&file(&bench, &exported), OtherPolicies::Remove).unwrap();
+    assert_eq!((changes(&same), same.unchanged), (vec![], 2), "{exported}");
+    let plan = apply(&bench, "[policies.home]\nsources = [\"/home\"]\npriority = 90\n", OtherPolicies::Remove);
+    let settings = ["before=None", "keep=None", "priority=Some(\"90\")", "schedule=None"].map(str::to_owned).to_vec();
+    assert_eq!(changes(&plan)[0], ("home".to_owned(), true, false, settings));
+    assert_eq!((changes(&plan)[1].0.as_str(), changes(&plan)[1].2), ("shop", true));
+    let left: Vec<_> = bench.site().policies().unwrap().into_iter().map(|policy| policy.name).collect();
+    assert_eq!(left, ["home"]);
+}
+
+#[test]
+fn a_change_that_another_one_came_before_is_refused_whole() {
+    let bench = Bench::new(small());
+    let plan = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    apply(&bench, "[policies.web]\nsources = [\"/srv\"]\n", OtherPolicies::Keep);
+    let error = bench.site().change_policies(&plan).unwrap_err().to_string();
+    assert!(error.contains("somebody changed the policies"), "{error}");
+    assert_eq!(bench.site().policies().unwrap().len(), 1);
+    for unknown in [
+        bench.site().plan_removal(&["home".to_owned()]).map(drop),
+        bench.site().export_policies(&["home".to_owned()]).map(drop),
+    ] {
+        assert!(matches!(unknown, Err(DirectorError::UnknownPolicy { .. })), "{unknown:?}");
+    }
+    let site = bench.site();
+    site.change_policies(&site.plan_removal(&["web".to_owned()]).unwrap()).unwrap();
+    assert!(site.policies().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line_and_nothing_is_changed() {
+    let bench = Bench::new(small());
+    allow(&bench, "\n[jobs.nightly]\nsources = [\"/etc\"]\n");
+    let home = |rest: &str| format!("\n[policies.home]\nsources = [\"/home\"]\n{rest}\n");
+    for (text, said) in [
+        (home("schedule = \"noonish\""), &["line 4: policies.home.schedule", "noonish"][..]),
+        (home("exlude = [\"*.tmp\"]"), &["line 4", "unknown field `exlude`"]),
+        (home("before = [\"/bin/sh\", \"-c\", \"id\"]"), &["line 4: policies.home.before", "no command line"]),
+        (home("before = [\"/bin/sh\"]"), &["line 4: policies.home.before", "no command line"]),
+        (home("catch_up = \"once\""), &["line 4: policies.home.catch_up", "set schedule"]),
+        (
+            "[policies.nightly]\nsources = [\"/etc\"]\n".to_owned(),
+            &["line 1: policies.nightly", "has a job of that name"],
+        ),
+        ("[policies.\"a b\"]\nsources = [\"/etc\"]\n".to_owned(), &["line 1: policies.a b", "letters, digits"]),
+        ("[policies.a]\n".to_owned(), &["line 1: policies.a", "it backs up nothing"]),
+        ("[policy.a]\nsources = [\"/etc\"]\n".to_owned(), &["unknown field `policy`"]),
+        ("sources = [\n".to_owned(), &["line 1"]),
+    ] {
+        let error = refused(&bench, &text);
+        for said in said {
+            assert!(error.contains(said), "{said:?} is not in {error:?} of {text}");
+        }
+    }
+    assert!(refused(&bench, "").contains("policies"), "an empty file is no file of policies");
+    assert!(bench.site().policies().unwrap().is_empty());
+}
+
+#[test]
+fn a_policy_runs_no_program_that_the_settings_of_the_machine_do_not_allow() {
+    let bench = Bench::new(small());
+    apply(&bench, CELL, OtherPolicies::Keep);
+    let named = |name: &str| -> BackupPolicy {
+        bench.site().policies().unwrap().into_iter().find(|policy| policy.name == name).unwrap()
+    };
+    let fault = named("home").fault.unwrap();
+    assert!(fault.contains("before: capstan.toml of this machine has no script quiesce"), "{fault}");
+    assert!(bench.site().policy_fault("shop").unwrap().contains("dump-shop"));
+    allow(&bench, "\n[scripts]\nquiesce = [\"/bin/true\"]\ndump-shop = [\"pg_dump\", \"shop\"]\n");
+    assert_eq!((named("home").fault, named("home").config.before), (None, vec!["/bin/true".to_owned()]));
+    assert_eq!(named("shop").config.stdin_command, ["pg_dump", "shop"]);
+    let site = bench.site();
+    assert!(site.is_policy("home") && site.config().jobs.contains_key("home"), "it can be run by name");
+    // A job of that name that comes later is what a timer means.
+    allow(&bench, "\n[jobs.home]\nsources = [\"/elsewhere\"]\n");
+    let site = bench.site();
+    assert!(!site.is_policy("home"));
+    assert_eq!(site.config().jobs["home"].sources, [PathBuf::from("/elsewhere")]);
+    assert!(named("home").fault.unwrap().contains("has a job of that name"));
+}
+
+#[test]
+fn a_policy_that_this_version_cannot_read_stops_no_other() {
+    let bench = Bench::new(small());
+    apply(&bench, CELL, OtherPolicies::Keep);
+    crate::place::database::sql(
+        &bench.path("state/catalog"),
+        "UPDATE policies SET text = 'colour = \"red\"' WHERE name = 'home'",
+    );
+    let site = bench.site();
+    let policies = site.policies().unwrap();
+    let fault = policies[0].fault.as_deref().unwrap();
+    assert!(fault.contains("cannot read it") && fault.contains("colour"), "{fault}");
+    assert_eq!(policies[1].config.retention_ns(), parse_age("90d").ok());
+}

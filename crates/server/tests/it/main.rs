@@ -1,0 +1,5 @@
+//! A server over a site on a virtual library, by a clock of the tests' own.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod place;
+mod serving;

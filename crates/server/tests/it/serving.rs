@@ -1,0 +1,164 @@
+//! What is due is run, once, whatever becomes of servers and clocks in between.
+
+use std::sync::atomic::Ordering;
+
+use capstan_catalog::{Cancelled, Entered, NewRun, ObjectFilter, RunOutcome};
+use capstan_director::{DirectorError, Site};
+use capstan_server::Notice;
+
+use crate::place::{Bench, Hand};
+
+const NIGHTLY: &str = "[policies.one]\nsources = [\"DIR/one\"]\nschedule = \"22:00\"\nzone = \"UTC\"\n";
+
+fn is_done(site: &Site, runs: usize) -> bool {
+    site.catalog().done_runs(100).unwrap().len() == runs
+}
+
+fn enter(bench: &Bench, policy: &str) -> i64 {
+    let site = bench.site();
+    let run = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns: 0 };
+    let Entered::Waits(run) = site.catalog().enter_run(&run, site.now_ns()).unwrap() else { panic!("it is there") };
+    run
+}
+
+fn attempts(bench: &Bench) -> Vec<u32> {
+    bench.site().catalog().pending_runs().unwrap().iter().map(|pending| pending.run.attempt).collect()
+}
+
+#[test]
+fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    let said = bench.serve(&hand, || {
+        bench.set_clock("2026-11-20T22:00:01Z");
+        bench.until("the first night", |site| is_done(site, 1));
+        bench.set_clock("2026-11-20T21:00:00Z");
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        bench.set_clock("2026-11-20T22:30:00Z");
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+    });
+    assert!(matches!(&said[..], [Notice::Due { run: 1, .. }, Notice::Begun { .. }, Notice::Ended { .. }]), "{said:?}");
+    // Three nights nobody was there.
+    bench.set_clock("2026-11-24T08:00:00Z");
+    let said = bench.serve(&hand, || bench.until("the last night", |site| is_done(site, 3)));
+    assert!(matches!(&said[0], Notice::Missed { reason, .. } if reason.starts_with("2 runs")), "{said:?}");
+    let ends: Vec<_> = bench.done().into_iter().map(|done| (done.outcome, done.job.is_some())).collect();
+    let (done, missed) = ((RunOutcome::Succeeded, true), (RunOutcome::Missed, false));
+    assert_eq!(ends, [done, missed, done]);
+    let objects = bench.site().catalog().objects(&ObjectFilter::default()).unwrap();
+    assert_eq!(objects.len(), 2);
+    assert!(objects.iter().all(|object| object.policy == "one"));
+}
+
+#[test]
+fn a_run_that_fails_is_tried_again_later_and_not_for_ever() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", &format!("{NIGHTLY}retries = 2\nretry_after = \"10m\"\n"));
+    let hand = Hand::default();
+    hand.fails.store(2, Ordering::SeqCst);
+    let run = enter(&bench, "one");
+    let said = bench.serve(&hand, || {
+        bench.until("the second attempt waits", |_| attempts(&bench) == [2]);
+        bench.set_clock("2026-11-20T12:09:00Z");
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        assert_eq!(hand.begun(), [run], "it is too early");
+        bench.set_clock("2026-11-20T12:10:01Z");
+        bench.until("the third attempt waits", |_| attempts(&bench) == [3]);
+        bench.set_clock("2026-11-20T12:30:02Z");
+        bench.until("it is done", |site| is_done(site, 1));
+    });
+    assert_eq!(said.iter().filter(|notice| matches!(notice, Notice::Retried { .. })).count(), 2, "{said:?}");
+    assert_eq!((bench.done()[0].outcome, bench.done()[0].run.attempt), (RunOutcome::Succeeded, 3));
+    hand.fails.store(i64::MAX, Ordering::SeqCst);
+    enter(&bench, "one");
+    bench.serve(&hand, || {
+        for (attempt, at) in [(2, "2026-11-20T13:00:00Z"), (3, "2026-11-20T14:00:00Z")] {
+            bench.until("the next attempt waits", |_| attempts(&bench) == [attempt]);
+            bench.set_clock(at);
+        }
+        bench.until("it has failed", |site| is_done(site, 2));
+    });
+    let last = bench.done().remove(0);
+    assert_eq!((last.outcome, last.message.as_str()), (RunOutcome::Failed, "the source is on fire"));
+}
+
+#[test]
+fn a_server_that_stops_leaves_its_runs_to_the_next_one() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    hand.waits.store(true, Ordering::SeqCst);
+    let run = enter(&bench, "one");
+    // The hand lets go only once the server is told to stop.
+    let said = bench.serve(&hand, || bench.until("it works", |_| hand.begun() == [run]));
+    assert!(!said.iter().any(|notice| matches!(notice, Notice::Ended { .. })), "{said:?}");
+    let waits = bench.site().catalog().pending_runs().unwrap();
+    let active = bench.site().catalog().active_runs().unwrap();
+    assert_eq!((waits.len(), waits.first().map(|pending| pending.run.attempt), active.len()), (1, Some(1), 0));
+    hand.go_on();
+    bench.serve(&hand, || bench.until("the next server does it", |site| is_done(site, 1)));
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
+}
+
+#[test]
+fn a_server_that_was_replaced_stops_and_the_other_one_runs_what_it_began() {
+    let two = format!("{NIGHTLY}[policies.two]\nsources = [\"DIR/two\"]\n");
+    let bench = Bench::new("2026-11-20T12:00:00Z", &two);
+    let hand = Hand::default();
+    hand.waits.store(true, Ordering::SeqCst);
+    let run = enter(&bench, "one");
+    let (_, served) = bench.serve_in_vain(&hand, || {
+        bench.until("it works", |_| hand.begun() == [run]);
+        assert!(matches!(bench.site().begin_term(), Err(DirectorError::ServerRuns { process: Some(_) })));
+        // Its lease ran out, say, and another machine's server took the term.
+        let wish = capstan_catalog::Wish::alone(capstan_catalog::Resource::Server);
+        bench.site().catalog().reserve(&wish, "another machine", i64::MAX, &|_| true).unwrap();
+        enter(&bench, "two");
+        // It finds out as soon as it wants to begin the next one, and tells what works to stop.
+        bench.until("it knows", |site| site.catalog().active_runs().unwrap().is_empty());
+    });
+    let error = served.unwrap_err().to_string();
+    assert!(error.contains("another server has taken over"), "{error}");
+}
+
+#[test]
+fn runs_are_cancelled_wherever_they_are() {
+    let two = format!("{NIGHTLY}[policies.two]\nsources = [\"DIR/two\"]\n");
+    let bench = Bench::new("2026-11-20T12:00:00Z", &two);
+    let hand = Hand::default();
+    hand.waits.store(true, Ordering::SeqCst);
+    let (one, two) = (enter(&bench, "one"), enter(&bench, "two"));
+    assert!(bench.site().catalog().hold_run(two, true).unwrap());
+    bench.serve(&hand, || {
+        bench.until("the first works", |_| hand.begun() == [one]);
+        let site = bench.site();
+        assert_eq!(site.catalog().cancel_run(one, site.now_ns()).unwrap(), Cancelled::Told);
+        bench.until("the first has ended", |site| is_done(site, 1));
+        assert_eq!(hand.begun(), [one], "the second is held");
+        assert_eq!(site.catalog().cancel_run(two, site.now_ns()).unwrap(), Cancelled::Removed);
+        enter(&bench, "two");
+        hand.go_on();
+        bench.until("the third is done", |site| is_done(site, 3));
+    });
+    let ends: Vec<_> = bench.done().into_iter().map(|done| done.outcome).collect();
+    assert_eq!(ends.iter().filter(|outcome| **outcome == RunOutcome::Cancelled).count(), 2, "{ends:?}");
+}
+
+#[test]
+fn what_cannot_be_run_waits_and_what_is_removed_does_not() {
+    let policies = format!("{NIGHTLY}before = [\"quiesce\"]\n");
+    let bench = Bench::new("2026-11-20T12:00:00Z", &policies);
+    let hand = Hand::default();
+    bench.serve(&hand, || {
+        bench.set_clock("2026-11-20T22:00:01Z");
+        bench.until("it waits", |_| attempts(&bench) == [1]);
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        assert!(hand.begun().is_empty());
+        bench.apply(NIGHTLY);
+        bench.until("it is put right, and done", |site| is_done(site, 1));
+        hand.waits.store(true, Ordering::SeqCst);
+        enter(&bench, "one");
+        bench.until("it works", |_| hand.begun().len() == 2);
+        bench.apply("[policies.two]\nsources = [\"DIR/two\"]\n");
+        bench.until("it is cancelled", |site| is_done(site, 2));
+    });
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Cancelled);
+}

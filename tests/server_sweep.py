@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Kills servers, stops them, and lets people meddle with the queue, and shows that each due run is run once or named as missed.
+
+usage: tests/server_sweep.py [--rounds N] [--seed S] [--keep]
+
+Three policies are due every few seconds. In each round a server runs for a moment, while runs are entered, held, released and
+cancelled, and sources are backed up by hand; then it is killed with kill -9, told to stop, or kept out of sight for a while, with a
+second server that must be refused. Afterwards no schedule is left, and a last server empties the queue. What the queue says it did
+must then add up: between the first and the last run of each schedule every instant is there once, as a run or among those that were
+missed; no run has two ends; every run that says it is done has an object that can be read back; nothing waits and nothing is
+reserved.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from program import FULL, ON_POSTGRES, Capstan, Checks, Failed, Scratch, said
+
+ROUNDS = 25
+ROUNDS_ON_POSTGRES = 12
+ROUNDS_FULL = 200
+# Every how many seconds each policy is due.
+PERIODS = {"one": 2, "two": 3, "three": 5}
+DRIVES = 2
+SECONDS_MAX = 60
+ALREADY = "a server runs on this state directory already"
+
+
+class Server:
+    """A server, and what it says."""
+
+    def __init__(self, capstan):
+        self.process = subprocess.Popen([capstan.binary, "--json", "server", "run"], env=capstan.environment, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.events, self.said = [], ""
+        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.hear)]
+        for reader in self.readers:
+            reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.events.append(json.loads(line))
+            except ValueError:
+                pass  # the line that the kill cut
+
+    def hear(self):
+        self.said = self.process.stderr.read()
+
+    def until_it_serves(self):
+        deadline = time.monotonic() + SECONDS_MAX
+        while not any(event["event"] == "serving" for event in self.events):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise Failed(f"the server does not serve: {self.process.poll()} {self.said}")
+            time.sleep(0.01)
+
+    def end(self, how):
+        self.process.send_signal(how)
+        try:
+            code = self.process.wait(SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failed("the server does not end") from None
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        if code != (0 if how == signal.SIGTERM else -how):
+            raise Failed(f"the server ended with {code}: {self.said}")
+        if "panicked" in self.said:
+            raise Failed(self.said)
+
+
+class Sweep:
+    """A state directory whose policies are due all the time."""
+
+    def __init__(self, scratch, seed):
+        self.random = random.Random(seed)
+        self.scratch = scratch
+        self.capstan = Capstan(scratch / "state", scratch / "key")
+        self.server = None
+
+    def policies(self, with_schedules):
+        lines = []
+        for name, period in PERIODS.items():
+            lines += [f"[policies.{name}]", f'sources = ["{self.scratch / name}"]', "full_every = \"4w\"", "retry_after = \"1s\"",
+                      f"copies = {2 if name == 'three' else 1}"]
+            if with_schedules:
+                lines.append(f'schedule = "*:*:0/{period}"')
+        path = self.scratch / "cell.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def prepare(self):
+        for name in PERIODS:
+            (self.scratch / name).mkdir()
+            self.add_file(name)
+        self.capstan.must("--quiet", "init", "--volume-size", "64M", "--drives", DRIVES, "--volumes-max", 400)
+        self.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=4)
+        self.made = time.time()
+        self.capstan.must("--quiet", "policies", "apply", self.policies(True))
+
+    def add_file(self, name):
+        (self.scratch / name / f"f{self.random.randrange(1 << 40):x}").write_bytes(self.random.randbytes(self.random.choice([100, 100_000, 900_000])))
+
+    def meddle(self):
+        """What people do meanwhile. Nothing of it may fail but for what the run has become since."""
+        what = self.random.choice(["add", "cancel", "hold", "release", "rerun", "backup", "look", "file", "pause"])
+        if what == "file":
+            self.add_file(self.random.choice(list(PERIODS)))
+            return
+        if what == "pause":
+            time.sleep(self.random.uniform(0, 0.5))
+            return
+        arguments = {"backup": ["backup", self.random.choice(list(PERIODS)), "--wait=writer"], "look": ["queue"]}.get(what, ["queue", what])
+        if what == "add":
+            arguments.append(self.random.choice(list(PERIODS)))
+        elif what in ("cancel", "hold", "release", "rerun"):
+            rows = self.capstan.rows("queue") if what != "rerun" else self.capstan.rows("queue", "done")
+            if not rows:
+                return
+            arguments.append(self.random.choice(rows)["run"])
+        done = self.capstan.run("--quiet", *arguments)
+        became = "is not in the queue" in said(done) or "is at work" in said(done)
+        if done.returncode not in (0, 3) and not (done.returncode == 1 and became):
+            raise Failed(f"{arguments} gave {done.returncode}: {said(done)}")
+
+    def round(self):
+        self.server = Server(self.capstan)
+        self.server.until_it_serves()
+        for _ in range(self.random.randrange(0, 5)):
+            self.meddle()
+        time.sleep(self.random.uniform(0, 1.5))
+        if self.random.random() < 0.3:
+            other = self.capstan.run("server", "run")
+            if other.returncode != 1 or ALREADY not in said(other):
+                raise Failed(f"a second server gave {other.returncode}: {said(other)}")
+        if self.random.random() < 0.3:
+            self.server.process.send_signal(signal.SIGSTOP)
+            time.sleep(self.random.uniform(0, 2))
+            self.server.process.send_signal(signal.SIGCONT)
+        self.server.end(self.random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        self.server = None
+        if self.random.random() < 0.3:
+            time.sleep(self.random.uniform(0, 4))
+
+    def drain(self):
+        """Ends all that is in the queue, with no schedule left."""
+        self.capstan.must("--quiet", "policies", "apply", self.policies(False))
+        for row in self.capstan.rows("queue"):
+            self.capstan.run("--quiet", "queue", "release", row["run"])
+        self.server = Server(self.capstan)
+        self.server.until_it_serves()
+        deadline = time.monotonic() + SECONDS_MAX
+        while rows := self.capstan.rows("queue"):
+            if time.monotonic() > deadline:
+                raise Failed(f"the queue does not get empty: {rows}")
+            time.sleep(0.2)
+        self.server.end(signal.SIGTERM)
+        self.server = None
+
+    def account(self, checks):
+        """Whether what the queue says it did adds up."""
+        rows = self.capstan.rows("queue", "done", "--last", 100_000)
+        numbers = [row["run"] for row in rows]
+        checks.check(f"each of {len(rows)} runs has one end", len(numbers) == len(set(numbers)))
+        for name, period in PERIODS.items():
+            due = [row for row in rows if row["policy"] == name and row["due_ns"] is not None]
+            many = [re.match(r"(one|\d+) runs? w", row["message"]) if row["state"] == "missed" else None for row in due]
+            missed = sum(1 if found[1] == "one" else int(found[1]) for found in many if found)
+            named = [row["due_ns"] for row, found in zip(due, many, strict=True) if not found]
+            checks.check(f"no run of policy {name} came twice", len(named) == len(set(named)), sorted(named))
+            # The schedule was made before its first run, and ended behind its last one.
+            seconds = range(min(named) // 10**9, max(named) // 10**9 + 1)
+            instants = sum(second % 60 % period == 0 for second in seconds)
+            checks.check(f"and of its {instants} instants none is missing", len(named) + missed >= instants, f"{len(named)} named, {missed} missed")
+            spare = len(named) + missed - instants
+            checks.check("nor one too many", spare <= self.before_first(period, min(named)), f"{spare} too many")
+        return rows
+
+    def before_first(self, period, first_ns):
+        """Instants between the making of the policies and the first run: those may have been missed."""
+        seconds = range(int(self.made), first_ns // 10**9)
+        return sum(second % 60 % period == 0 for second in seconds)
+
+    def prove(self, checks, rows):
+        history = {row["run"]: row for row in self.capstan.rows("history", "--last", 100_000)}
+        done = [row for row in rows if row["state"] in ("done", "problems")]
+        lost = [row for row in done if row["history"] not in history or history[row["history"]]["outcome"] not in ("done", "problems")]
+        checks.check(f"{len(done)} runs that are done are in the history as that", not lost, lost)
+        running = [row for row in history.values() if row["outcome"] == "running"]
+        checks.check("nothing counts as running", not running, running)
+        for name in PERIODS:
+            self.capstan.must("--quiet", "backup", name)
+            target = self.scratch / "restored"
+            self.capstan.must("--quiet", "restore", self.scratch / name, "--to", target)
+            restored = target / str(self.scratch / name).lstrip("/")
+            same = {path.name: path.read_bytes() for path in restored.iterdir()} == {path.name: path.read_bytes() for path in (self.scratch / name).iterdir()}
+            checks.check(f"what {name} has is read back", same)
+        volumes = [row["volume"] for row in self.capstan.rows("volumes") if row["state"] in ("filling", "full")]
+        verified = self.capstan.run("--quiet", "verify", *volumes)
+        checks.check("all volumes verify", verified.returncode == 0, said(verified))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS_FULL if FULL else ROUNDS_ON_POSTGRES if ON_POSTGRES else ROUNDS)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
+    arguments = parser.parse_args()
+    print(f"# to replay: tests/server_sweep.py --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
+    checks = Checks()
+    with Scratch(arguments.keep) as scratch:
+        sweep = Sweep(scratch, arguments.seed)
+        sweep.prepare()
+        try:
+            for _ in range(arguments.rounds):
+                sweep.round()
+            sweep.drain()
+        except Failed:
+            if sweep.server:
+                sweep.server.process.kill()
+            raise
+        checks.check(f"after {arguments.rounds} servers the queue gets empty", True)
+        sweep.prove(checks, sweep.account(checks))
+    checks.finish()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"server sweep: {failure}")
