@@ -125,7 +125,7 @@ pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
 pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
-    ActiveRun, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunEnd, RunOutcome,
+    ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunEnd, RunOutcome,
     SchedulePosition,
 };
 pub use reservation::{Grant, Reservation, Resource, Wish};

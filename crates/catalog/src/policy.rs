@@ -3,7 +3,7 @@
 use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::db::{Row, params};
-use crate::queue::cancel_all_of;
+use crate::queue::{WholeQueue, cancel_all_of};
 
 /// A policy as it was written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct PolicyText {
     pub text: String,
     /// When it was changed last, nanoseconds since 1970.
     pub changed_ns: i64,
+    /// Since when it is due at the times at which it is, nanoseconds since 1970.
+    pub scheduled_ns: i64,
 }
 
 /// What a change does to the policy of a name.
@@ -34,7 +36,9 @@ pub enum PolicyEdit<'a> {
 
 const FORGET_POSITIONS: &str = "DELETE FROM schedule_positions WHERE policy = ?1";
 
-const POLICY: &str = "SELECT name, text, changed_ns FROM policies ORDER BY name";
+const POLICY: &str = "SELECT name, text, changed_ns, scheduled_ns FROM policies ORDER BY name";
+
+const PUT: &str = "INSERT INTO policies (name, text, changed_ns, scheduled_ns) VALUES (?1, ?2, ?3, ?4)";
 
 impl Catalog {
     /// All policies, by name.
@@ -64,38 +68,39 @@ impl Catalog {
         for edit in edits {
             match edit {
                 PolicyEdit::Put { name, text, is_rescheduled } => {
+                    let put = format!(
+                        "{PUT} ON CONFLICT (name) DO UPDATE SET text = excluded.text, changed_ns = excluded.changed_ns"
+                    );
+                    transaction.execute(&put, params![name, text, now_ns, now_ns])?;
                     if *is_rescheduled {
                         transaction.execute(FORGET_POSITIONS, params![name])?;
+                        let since = "UPDATE policies SET scheduled_ns = ?2 WHERE name = ?1";
+                        transaction.execute(since, params![name, now_ns])?;
                     }
-                    transaction.execute(
-                        "INSERT INTO policies (name, text, changed_ns) VALUES (?1, ?2, ?3)
-                         ON CONFLICT (name) DO UPDATE SET text = excluded.text, changed_ns = excluded.changed_ns",
-                        params![name, text, now_ns],
-                    )?
                 }
                 PolicyEdit::Remove(name) => {
                     cancel_all_of(&transaction, name, now_ns)?;
                     transaction.execute(FORGET_POSITIONS, params![name])?;
-                    transaction.execute("DELETE FROM policies WHERE name = ?1", params![name])?
+                    transaction.execute("DELETE FROM policies WHERE name = ?1", params![name])?;
                 }
-            };
+            }
         }
         transaction.commit()
     }
 
-    /// Takes over the policies of another catalog, which this one replaces, and what was decided on of their schedules.
+    /// Takes over the policies of another catalog, which this one replaces, what was decided on of their schedules, and
+    /// the queue: what was at work there waits.
     ///
     /// # Errors
     /// The old catalog cannot be read, or this one cannot be written; nothing is taken over then.
     pub fn take_over_policies(&mut self, old: &Self) -> Result<(), CatalogError> {
         let policies = old.policies()?;
         let positions = old.schedule_positions()?;
+        let queue = WholeQueue::of(&old.db)?;
         let transaction = self.write()?;
-        for PolicyText { name, text, changed_ns } in policies {
-            transaction.execute(
-                "INSERT INTO policies (name, text, changed_ns) VALUES (?1, ?2, ?3) ON CONFLICT (name) DO NOTHING",
-                params![name, text, changed_ns],
-            )?;
+        for PolicyText { name, text, changed_ns, scheduled_ns } in policies {
+            let put = format!("{PUT} ON CONFLICT (name) DO NOTHING");
+            transaction.execute(&put, params![name, text, changed_ns, scheduled_ns])?;
         }
         for position in positions {
             transaction.execute(
@@ -104,10 +109,11 @@ impl Catalog {
                 params![position.policy, position.client, position.decided_ns],
             )?;
         }
+        queue.put_into(&transaction)?;
         transaction.commit()
     }
 }
 
 fn policy(row: &Row<'_>) -> Result<PolicyText, CatalogError> {
-    Ok(PolicyText { name: row.get(0)?, text: row.get(1)?, changed_ns: row.get(2)? })
+    Ok(PolicyText { name: row.get(0)?, text: row.get(1)?, changed_ns: row.get(2)?, scheduled_ns: row.get(3)? })
 }

@@ -16,6 +16,7 @@
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::db::{Db, Row, Transaction, impossible, params};
+use crate::job::JobOutcome;
 use crate::reservation::Resource;
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
@@ -38,7 +39,7 @@ pub struct QueuedRun {
     pub priority: i64,
     /// When it was entered, nanoseconds since 1970.
     pub entered_ns: i64,
-    /// How often it was begun, this time included.
+    /// Which attempt it is, or will be; 0 for a run that never begins.
     pub attempt: u32,
 }
 
@@ -128,6 +129,8 @@ pub struct DueDecision<'a> {
     pub policy: &'a str,
     /// The client.
     pub client: &'a str,
+    /// Since when the policy is due at these times: whoever changed them meanwhile makes this decision void.
+    pub scheduled_ns: i64,
     /// All runs up to here are decided on, nanoseconds since 1970.
     pub decided_ns: i64,
     /// The run that is due.
@@ -145,6 +148,19 @@ pub enum Entered {
     Behind(i64),
     /// A run of that name was entered before.
     Before,
+    /// There is no such policy, or it is due at other times now.
+    Void,
+}
+
+/// What became of a run that was to wait again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// It waits.
+    Waits,
+    /// Somebody had cancelled it: it has ended.
+    Cancelled,
+    /// It was no longer at work under this claim.
+    Unknown,
 }
 
 /// Up to where the schedule of a policy is decided on for a client.
@@ -180,6 +196,9 @@ pub struct RunEnd<'a> {
     pub message: &'a str,
 }
 
+const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
+    ON CONFLICT (policy, client, due_ns) DO NOTHING";
+
 const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt";
 
 impl Catalog {
@@ -204,9 +223,13 @@ impl Catalog {
         decision: &DueDecision<'_>,
         now_ns: i64,
     ) -> Result<Option<Entered>, CatalogError> {
-        let DueDecision { policy, client, decided_ns, run, missed } = decision;
+        let DueDecision { policy, client, scheduled_ns, decided_ns, run, missed } = decision;
         let transaction = self.write()?;
         check_term(&transaction, term)?;
+        let is_so = "SELECT 1 FROM policies WHERE name = ?1 AND scheduled_ns = ?2";
+        if !transaction.exists(is_so, params![policy, scheduled_ns])? {
+            return Ok(Some(Entered::Void));
+        }
         transaction.execute(
             "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
              ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns",
@@ -324,21 +347,32 @@ impl Catalog {
         })
     }
 
-    /// Has a run at work wait once more, as another attempt or as the same one. Whether it was still at work under this
-    /// claim.
+    /// Has a run at work wait once more, as another attempt or as the same one; one that was cancelled has ended.
     ///
     /// # Errors
     /// The database cannot be written.
-    pub fn retry_run(&mut self, claim: [u8; 16], attempt: u32, not_before_ns: i64) -> Result<bool, CatalogError> {
-        self.leave_work(claim, |transaction, run| {
-            put_pending(transaction, &QueuedRun { attempt, ..run.run }, not_before_ns)
-        })
+    pub fn retry_run(
+        &mut self,
+        claim: [u8; 16],
+        attempt: u32,
+        not_before_ns: i64,
+        now_ns: i64,
+    ) -> Result<Again, CatalogError> {
+        let mut again = Again::Waits;
+        let was_at_work = self.leave_work(claim, |transaction, active| {
+            if active.is_cancelled {
+                again = Again::Cancelled;
+                return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
+            }
+            put_pending(transaction, &QueuedRun { attempt, ..active.run }, not_before_ns)
+        })?;
+        Ok(if was_at_work { again } else { Again::Unknown })
     }
 
     fn leave_work(
         &mut self,
         claim: [u8; 16],
-        put: impl Fn(&Transaction<'_>, ActiveRun) -> Result<(), CatalogError>,
+        put: impl FnOnce(&Transaction<'_>, ActiveRun) -> Result<(), CatalogError>,
     ) -> Result<bool, CatalogError> {
         let transaction = self.write()?;
         let Some(run) = take_active(&transaction, "claim = ?1", params![claim])?.pop() else { return Ok(false) };
@@ -348,7 +382,7 @@ impl Catalog {
     }
 
     /// Has the runs wait again that servers before this one began and did not end; what they reached is gone on from.
-    /// One that was to stop has ended so.
+    /// One that was to stop has ended so, and one that the history has as done is done.
     ///
     /// # Errors
     /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
@@ -357,7 +391,9 @@ impl Catalog {
         check_term(&transaction, term)?;
         let lost = take_active(&transaction, "term <> ?1", params![number("a term", term)?])?;
         for active in &lost {
-            if active.is_cancelled {
+            if let Some(done) = done_by_history(&transaction, active)? {
+                put_done(&transaction, &done)?;
+            } else if active.is_cancelled {
                 put_done(&transaction, &cancelled(active.run.clone(), Some(active), now_ns))?;
             } else {
                 put_pending(&transaction, &active.run, 0)?;
@@ -367,12 +403,16 @@ impl Catalog {
         Ok(lost.into_iter().map(|active| active.run).collect())
     }
 
-    /// Keeps a run that waits from beginning, or lets it begin. Whether it waits.
+    /// Keeps a run that waits from beginning, or lets it begin: it then waits since now. Whether it waits.
     ///
     /// # Errors
     /// The database cannot be written.
-    pub fn hold_run(&mut self, run: i64, is_held: bool) -> Result<bool, CatalogError> {
+    pub fn hold_run(&mut self, run: i64, is_held: bool, now_ns: i64) -> Result<bool, CatalogError> {
         let transaction = self.write()?;
+        let since = "UPDATE pending_runs SET not_before_ns = ?2 WHERE run = ?1 AND held = 1 AND not_before_ns < ?2";
+        if !is_held {
+            transaction.execute(since, params![run, now_ns])?;
+        }
         let changed = transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run, is_held])?;
         transaction.commit()?;
         Ok(changed > 0)
@@ -423,12 +463,11 @@ fn check_term(db: &Db, term: u64) -> Result<(), CatalogError> {
 /// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
 fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
     let NewRun { policy, client, due_ns, priority, not_before_ns } = *new;
+    if !transaction.exists("SELECT 1 FROM policies WHERE name = ?1", params![policy])? {
+        return Ok(Entered::Void);
+    }
     if let Some(due_ns) = due_ns {
-        let named = transaction.execute(
-            "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
-             ON CONFLICT (policy, client, due_ns) DO NOTHING",
-            params![policy, client, due_ns],
-        )?;
+        let named = transaction.execute(NAME_DUE, params![policy, client, due_ns])?;
         if named == 0 {
             return Ok(Entered::Before);
         }
@@ -469,6 +508,72 @@ fn leave_out(transaction: &Transaction<'_>, run: &NewRun<'_>, message: &str, now
         transaction,
         &DoneRun { run, started_ns: None, ended_ns: now_ns, outcome, message: message.to_owned(), job: None },
     )
+}
+
+/// A run at work as done, if its entry in the history ended so: its server was killed before it could say it.
+fn done_by_history(db: &Db, active: &ActiveRun) -> Result<Option<DoneRun>, CatalogError> {
+    let ended = "SELECT ended_ns, outcome, message FROM jobs WHERE job = ?1 AND ended_ns IS NOT NULL";
+    let end: Option<(i64, u8, String)> =
+        db.query_first(ended, params![active.job], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let Some((ended_ns, outcome, message)) = end else { return Ok(None) };
+    let outcome = match outcome {
+        code if code == JobOutcome::Succeeded as u8 => RunOutcome::Succeeded,
+        code if code == JobOutcome::Warned as u8 => RunOutcome::Warned,
+        _ => return Ok(None),
+    };
+    let (run, started_ns) = (active.run.clone(), Some(active.started_ns));
+    Ok(Some(DoneRun { run, started_ns, ended_ns, outcome, message, job: active.job }))
+}
+
+/// All of a queue, to be put into another catalog.
+pub(crate) struct WholeQueue {
+    pending: Vec<PendingRun>,
+    active: Vec<ActiveRun>,
+    done: Vec<DoneRun>,
+    names: Vec<(String, String, i64)>,
+    last_number: Option<i64>,
+}
+
+impl WholeQueue {
+    pub(crate) fn of(db: &Db) -> Result<Self, CatalogError> {
+        let names = "SELECT policy, client, due_ns FROM due_runs";
+        Ok(Self {
+            pending: db.query(&format!("SELECT {RUN}, not_before_ns, held FROM pending_runs"), &[], pending)?,
+            active: db.query(
+                &format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs"),
+                &[],
+                active,
+            )?,
+            done: db.query(
+                &format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs"),
+                &[],
+                done,
+            )?,
+            names: db.query(names, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
+            last_number: db.query_first("SELECT last FROM run_numbers", &[], |row| row.get(0))?,
+        })
+    }
+
+    /// Puts it where no queue is yet.
+    pub(crate) fn put_into(self, transaction: &Transaction<'_>) -> Result<(), CatalogError> {
+        for PendingRun { run, not_before_ns, is_held } in self.pending {
+            put_pending(transaction, &run, not_before_ns)?;
+            transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run.run, is_held])?;
+        }
+        for active in self.active {
+            put_pending(transaction, &active.run, 0)?;
+        }
+        for done in self.done {
+            put_done(transaction, &done)?;
+        }
+        for (policy, client, due_ns) in self.names {
+            transaction.execute(NAME_DUE, params![policy, client, due_ns])?;
+        }
+        if let Some(last) = self.last_number {
+            transaction.execute("INSERT INTO run_numbers (id, last) VALUES (1, ?1)", params![last])?;
+        }
+        Ok(())
+    }
 }
 
 fn cancelled(run: QueuedRun, active: Option<&ActiveRun>, now_ns: i64) -> DoneRun {

@@ -151,7 +151,9 @@ pub(crate) const STEPS: [&str; 12] = [
     // Policies as they were written down; up to where their schedules are decided on; the names of the runs that
     // schedules made due; and the queue, whose runs move from table to table. `run_numbers` has one row.
     "
-    CREATE TABLE policies (name TEXT PRIMARY KEY, text TEXT NOT NULL, changed_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE policies (
+        name TEXT PRIMARY KEY, text TEXT NOT NULL, changed_ns INTEGER NOT NULL, scheduled_ns INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
     CREATE TABLE schedule_positions (
         policy TEXT NOT NULL, client TEXT NOT NULL, decided_ns INTEGER NOT NULL, PRIMARY KEY (policy, client)
     ) STRICT, WITHOUT ROWID;

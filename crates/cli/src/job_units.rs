@@ -34,7 +34,7 @@ pub(crate) fn write(cli: &Globals, site: &Site, dir: &Path) -> Result<ExitCode, 
             "The service opens the key store with /etc/capstan/capstan.key. If there is none: `capstan keys add --new-key-file /etc/capstan/capstan.key`"
         );
     }
-    let job = site.config().jobs.keys().next().map_or("JOB", String::as_str);
+    let job = site.config().jobs.keys().find(|name| !site.is_policy(name)).map_or("JOB", String::as_str);
     println!("Start a job by the clock: systemctl daemon-reload && systemctl enable --now capstan-backup@{job}.timer");
     println!("Another time than 02:30, another path to write to: systemctl edit");
     Ok(ExitCode::SUCCESS)

@@ -249,7 +249,9 @@ impl Site {
         let _presence = self.presence()?;
         let _pool = self.holds.claim(&Wish::alone(Resource::Pool(name.to_owned())))?;
         if let Some((job, _)) = self.config.jobs.iter().find(|(_, job)| job.pool.as_deref() == Some(name)) {
-            return needed(format!("job {job} of capstan.toml writes to it"));
+            let whose =
+                if self.is_policy(job) { format!("policy {job}") } else { format!("job {job} of capstan.toml") };
+            return needed(format!("{whose} writes to it"));
         }
         let mut catalog = locked(&self.catalog);
         let wanted = catalog.copies_wanted_in(name)?;

@@ -25,6 +25,8 @@ pub struct BackupPolicy {
     pub fault: Option<String>,
     /// When it was changed last, nanoseconds since 1970.
     pub changed_ns: i64,
+    /// Since when it is due at the times at which it is, nanoseconds since 1970.
+    pub scheduled_ns: i64,
 }
 
 /// What becomes of policies that a file does not name.
@@ -104,11 +106,12 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn policies(&self) -> Result<Vec<BackupPolicy>, DirectorError> {
-        // The settings' own jobs alone: what was folded in is not one of them.
-        let own: BTreeSet<&str> =
-            self.config.jobs.keys().map(String::as_str).filter(|name| !self.policy_names.contains(*name)).collect();
         let texts = locked(&self.catalog).policies()?;
-        Ok(texts.into_iter().map(|text| read(text, &self.config, &own)).collect())
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let settings = self.settings_now()?;
+        Ok(texts.into_iter().map(|text| read(text, &settings)).collect())
     }
 
     /// Whether a backup by name is a policy, and not a job of the settings.
@@ -140,7 +143,7 @@ impl Site {
             }
         }
         let seen = locked(&self.catalog).policies()?;
-        Ok(changes(seen, &tables.policies, others))
+        changes(seen, &tables.policies, others)
     }
 
     /// What it would change to remove these policies. Objects that they made are kept; those that a keep rule of theirs
@@ -157,7 +160,7 @@ impl Site {
         }
         let stay = seen.iter().filter(|policy| !names.contains(&policy.name));
         let stay = stay.map(|policy| (policy.name.clone(), table(&policy.text))).collect();
-        Ok(changes(seen, &stay, OtherPolicies::Remove))
+        changes(seen, &stay, OtherPolicies::Remove)
     }
 
     /// Changes policies as planned, all of them or none.
@@ -166,6 +169,7 @@ impl Site {
     /// Somebody changed them meanwhile, or the catalog cannot be written.
     pub fn change_policies(&self, plan: &PolicyChanges) -> Result<(), DirectorError> {
         let edits: Vec<_> = plan.changes.iter().map(PolicyChange::edit).collect();
+        let _presence = self.presence()?;
         Ok(locked(&self.catalog).edit_policies(&plan.seen, &edits, self.now_ns())?)
     }
 
@@ -182,16 +186,17 @@ impl Site {
         let policies: toml::Table =
             chosen.map(|text| (text.name.clone(), toml::Value::Table(table(&text.text)))).collect();
         let file = toml::Table::from_iter([("policies".to_owned(), toml::Value::Table(policies))]);
-        Ok(toml::to_string(&file).unwrap_or_default())
+        text_of(&file)
     }
 
     /// Has the policies stand beside the jobs of the settings, as they are in the catalog now.
     pub(crate) fn fold_policies_in(&mut self) -> Result<(), DirectorError> {
         for policy in self.policies()? {
-            if let Some(fault) = &policy.fault {
-                self.policy_faults.insert(policy.name.clone(), fault.clone());
-            }
-            if self.policy_names.contains(&policy.name) || !self.config.jobs.contains_key(&policy.name) {
+            // A job of the settings stays what its timer means.
+            if !self.config.jobs.contains_key(&policy.name) {
+                if let Some(fault) = policy.fault {
+                    self.policy_faults.insert(policy.name.clone(), fault);
+                }
                 self.policy_names.insert(policy.name.clone());
                 self.config.jobs.insert(policy.name, policy.config);
             }
@@ -205,8 +210,8 @@ fn unknown(name: &str) -> DirectorError {
 }
 
 /// A policy from its text, with the programs that this machine's settings have for its scripts.
-fn read(text: PolicyText, settings: &Config, own: &BTreeSet<&str>) -> BackupPolicy {
-    let PolicyText { name, text, changed_ns } = text;
+fn read(text: PolicyText, settings: &Config) -> BackupPolicy {
+    let PolicyText { name, text, changed_ns, scheduled_ns } = text;
     let (mut config, mut fault) = match toml::from_str::<JobConfig>(&text) {
         Ok(config) => (config, None),
         Err(error) => {
@@ -214,7 +219,7 @@ fn read(text: PolicyText, settings: &Config, own: &BTreeSet<&str>) -> BackupPoli
             (JobConfig::default(), Some(fault))
         }
     };
-    if own.contains(name.as_str()) {
+    if settings.jobs.contains_key(&name) {
         fault = Some("capstan.toml has a job of that name: give one of them another name".to_owned());
     }
     if let Err((key, reason)) = config.check_policy(&name) {
@@ -234,11 +239,21 @@ fn read(text: PolicyText, settings: &Config, own: &BTreeSet<&str>) -> BackupPoli
             }
         }
     }
-    BackupPolicy { name, config, fault, changed_ns }
+    if fault.is_some() {
+        // What it says itself is never run.
+        for script in [&mut config.stdin_command, &mut config.before, &mut config.after] {
+            script.clear();
+        }
+    }
+    BackupPolicy { name, config, fault, changed_ns, scheduled_ns }
 }
 
 /// What changes if these are the policies, beside or instead of the others.
-fn changes(seen: Vec<PolicyText>, wanted: &BTreeMap<String, toml::Table>, others: OtherPolicies) -> PolicyChanges {
+fn changes(
+    seen: Vec<PolicyText>,
+    wanted: &BTreeMap<String, toml::Table>,
+    others: OtherPolicies,
+) -> Result<PolicyChanges, DirectorError> {
     let (mut changes, mut unchanged) = (Vec::new(), 0);
     for (name, after) in wanted {
         let known = seen.iter().find(|policy| policy.name == *name);
@@ -248,7 +263,7 @@ fn changes(seen: Vec<PolicyText>, wanted: &BTreeMap<String, toml::Table>, others
             unchanged += 1;
             continue;
         }
-        let text = Some(toml::to_string(after).unwrap_or_default());
+        let text = Some(text_of(after)?);
         changes.push(PolicyChange { name: name.clone(), text, is_known: known.is_some(), settings });
     }
     if others == OtherPolicies::Remove {
@@ -257,7 +272,13 @@ fn changes(seen: Vec<PolicyText>, wanted: &BTreeMap<String, toml::Table>, others
             changes.push(PolicyChange { name: policy.name.clone(), text: None, is_known: true, settings });
         }
     }
-    PolicyChanges { seen, changes, unchanged }
+    Ok(PolicyChanges { seen, changes, unchanged })
+}
+
+fn text_of(table: &toml::Table) -> Result<String, DirectorError> {
+    let unwritable = |error: toml::ser::Error| error.to_string();
+    let wrong = |reason| DirectorError::Config { path: Path::new("policies").to_owned(), reason };
+    toml::to_string(table).map_err(unwritable).map_err(wrong)
 }
 
 fn table(text: &str) -> toml::Table {

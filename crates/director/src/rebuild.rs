@@ -183,15 +183,21 @@ fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> 
     Ok(())
 }
 
-/// Takes over the history, what was found bad, when volumes were verified, and what backups were told to leave out: it
-/// stands on no volume.
+/// Takes over policies and their queue, the history, what was found bad, when volumes were verified, and what backups
+/// were told to leave out: it stands on no volume.
 fn keep_findings(old: &Old, site: &Site) {
+    let policies = old.as_ref().map_err(ToString::to_string);
+    let policies =
+        policies.and_then(|old| locked(&site.catalog).take_over_policies(old).map_err(|error| error.to_string()));
+    if let Err(error) = policies {
+        let message = format!(
+            "the policies and the queue of the old catalog cannot be read ({error}). If there were policies, apply their file again: capstan policies apply FILE"
+        );
+        (site.events)(Event::Notice { message });
+    }
     let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
         let mut catalog = locked(&site.catalog);
-        let jobs = catalog
-            .take_over_jobs(old)
-            .and_then(|()| catalog.take_over_left_out(old))
-            .and_then(|()| catalog.take_over_policies(old));
+        let jobs = catalog.take_over_jobs(old).and_then(|()| catalog.take_over_left_out(old));
         jobs.and_then(|()| catalog.take_over_findings(old)).map_err(|error| error.to_string())
     });
     if let Err(error) = kept {

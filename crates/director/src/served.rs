@@ -1,17 +1,22 @@
-//! What a server needs of a site beside its jobs: the right to move runs through the queue, and which drives others
-//! use.
+//! What a server and its operators need of a site beside its jobs: the right to move runs through the queue, what
+//! people do with runs, and which drives others use.
 
-use capstan_catalog::{Resource, Wish};
+use capstan_catalog::{Cancelled, Entered, NewRun, Reservation, Resource, Wish};
 
 use crate::DirectorError;
 use crate::hold::Hold;
+use crate::presence::Presence;
 use crate::process;
-use crate::site::Site;
+use crate::site::{Site, locked};
+
+/// The catalog's fact that says how many drives the server found.
+const DRIVES_FACT: &str = "drives of the server";
 
 /// The right to move runs through the queue, until it is dropped.
-#[derive(Debug)]
 pub struct ServerTerm {
     hold: Hold,
+    /// No rebuild puts another catalog in the place of the one that is served.
+    _presence: Presence,
 }
 
 impl ServerTerm {
@@ -34,10 +39,12 @@ impl Site {
     /// Begins to serve this site: nobody else moves runs through its queue until the term is dropped.
     ///
     /// # Errors
-    /// [`DirectorError::ServerRuns`] if another server does. Otherwise the catalog cannot be written.
+    /// [`DirectorError::ServerRuns`] if another server does; [`DirectorError::Busy`] while the catalog is rebuilt.
+    /// Otherwise the state directory cannot be written.
     pub fn begin_term(&self) -> Result<ServerTerm, DirectorError> {
+        let presence = self.presence()?;
         match self.holds.reserve(&Wish::alone(Resource::Server))? {
-            Ok(hold) => Ok(ServerTerm { hold }),
+            Ok(hold) => Ok(ServerTerm { hold, _presence: presence }),
             Err(held) => Err(DirectorError::ServerRuns { process: process::number_of(&held.owner) }),
         }
     }
@@ -50,15 +57,69 @@ impl Site {
         Ok(self.holds.living()?.iter().any(|held| held.resource == Resource::Server))
     }
 
-    /// How the drives are used.
+    /// How the drives are used; `None` where nobody knows how many there are, as no server has found the library yet.
+    /// The library is not asked: it may be off, or a robot may move.
     ///
     /// # Errors
-    /// The catalog or the library cannot be read.
-    pub fn drive_use(&self) -> Result<DriveUse, DirectorError> {
-        let this = process::this();
-        let is_of_others = |resource: &Resource, owner: &str| matches!(resource, Resource::Seat(_)) && owner != this;
+    /// The catalog cannot be read.
+    pub fn drive_use(&self) -> Result<Option<DriveUse>, DirectorError> {
+        let all = locked(&self.catalog).fact(DRIVES_FACT)?.and_then(|text| text.parse().ok());
         let held = self.holds.living()?;
-        let by_others = held.iter().filter(|held| is_of_others(&held.resource, &held.owner)).count();
-        Ok(DriveUse { all: self.devices.drives()?, by_others: u32::try_from(by_others).unwrap_or(u32::MAX) })
+        let server = held.iter().find(|held| held.resource == Resource::Server).map(|held| held.owner.as_str());
+        let is_of_others =
+            |held: &&Reservation| matches!(held.resource, Resource::Seat(_)) && Some(held.owner.as_str()) != server;
+        let by_others = u32::try_from(held.iter().filter(is_of_others).count()).unwrap_or(u32::MAX);
+        Ok(all.map(|all| DriveUse { all, by_others }))
+    }
+
+    /// Asks the library how many drives there are, for all that want to know.
+    ///
+    /// # Errors
+    /// The library does not answer, or the catalog cannot be written.
+    pub fn find_drives(&self) -> Result<(), DirectorError> {
+        let drives = self.devices.drives()?.to_string();
+        let mut catalog = locked(&self.catalog);
+        if catalog.fact(DRIVES_FACT)?.as_ref() != Some(&drives) {
+            catalog.put_fact(DRIVES_FACT, &drives)?;
+        }
+        Ok(())
+    }
+
+    /// Enters a run of a policy that somebody asks for.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here. Otherwise the state
+    /// directory cannot be written.
+    pub fn enter_run(&self, policy: &str) -> Result<Entered, DirectorError> {
+        let _presence = self.presence()?;
+        let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
+        let known = self.policies()?.into_iter().find(|known| known.name == policy).ok_or_else(unknown)?;
+        if let Some(reason) = known.fault {
+            return Err(DirectorError::PolicyFault { name: known.name, reason });
+        }
+        let priority = known.config.timing().map_or(0, |timing| timing.priority);
+        let run = NewRun { policy, client: &self.client, due_ns: None, priority, not_before_ns: 0 };
+        match locked(&self.catalog).enter_run(&run, self.now_ns())? {
+            Entered::Void => Err(unknown()),
+            entered => Ok(entered),
+        }
+    }
+
+    /// Cancels a run, whether it waits or is at work.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn cancel_run(&self, run: i64) -> Result<Cancelled, DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).cancel_run(run, self.now_ns())?)
+    }
+
+    /// Keeps a run that waits from beginning, or lets it begin. Whether it waits.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn hold_run(&self, run: i64, is_held: bool) -> Result<bool, DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).hold_run(run, is_held, self.now_ns())?)
     }
 }

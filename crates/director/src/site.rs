@@ -151,13 +151,14 @@ impl Site {
         self.stand_in.is_some()
     }
 
-    /// The same open site, with the policies as they are now, for a job that tells somebody else of its events.
+    /// The same open site, with jobs, scripts and policies as they are now, for a job that tells somebody else of its
+    /// events.
     ///
     /// # Errors
-    /// The catalog cannot be read.
+    /// The settings or the catalog cannot be read.
     pub fn beside(&self, events: Events) -> Result<Self, DirectorError> {
-        let mut config = self.config.clone();
-        config.jobs.retain(|name, _| !self.policy_names.contains(name));
+        let now = self.settings_now()?;
+        let config = Config { jobs: now.jobs, scripts: now.scripts, ..self.config.clone() };
         let mut site = Self {
             dir: self.dir.clone(),
             work_dir: self.work_dir.clone(),
@@ -279,6 +280,14 @@ impl Site {
             policy_names: BTreeSet::new(),
             policy_faults: BTreeMap::new(),
         })
+    }
+
+    /// What the file of settings says now.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub(crate) fn settings_now(&self) -> Result<Config, DirectorError> {
+        Config::read(&find_settings(&self.dir)?)
     }
 
     /// The state directory.

@@ -52,10 +52,9 @@ pub struct Situation {
     pub waiting: Vec<WaitingRun>,
     /// Runs at work.
     pub working: Vec<WorkingRun>,
-    /// Drives there are.
-    pub drives: u32,
-    /// Drives that are used by jobs outside the queue.
-    pub drives_of_others: u32,
+    /// Drives there are, and those of them that are used by jobs outside the queue; `None` where the library does not
+    /// say how many there are.
+    pub drives: Option<(u32, u32)>,
 }
 
 /// What becomes of a run that waits.
@@ -78,6 +77,8 @@ pub enum WaitsFor {
     Time(Timestamp),
     /// Its window to open; never, if that is not within a year.
     Window(Option<Timestamp>),
+    /// The library to say how many drives it has.
+    Library,
     /// Drives.
     Drives {
         /// How many it needs.
@@ -107,15 +108,17 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
     let used: u32 = situation.working.iter().map(|working| working.drives).sum();
-    let mut free = situation.drives.saturating_sub(used).saturating_sub(situation.drives_of_others);
+    let (drives, of_others) = situation.drives.unwrap_or_default();
+    let mut free = drives.saturating_sub(used).saturating_sub(of_others);
     // The run that drives are kept for, and when it will probably have them.
     let mut kept: Option<(i64, Option<Timestamp>)> = None;
-    let mut verdicts = Vec::with_capacity(order.len());
+    let mut decisions = Vec::with_capacity(order.len());
     for waiting in order {
         // One that wants more than there are begins, and says so.
-        let needed = waiting.drives.min(situation.drives);
-        let verdict = match not_ready(waiting, now) {
+        let needed = waiting.drives.min(drives);
+        let decision = match not_ready(waiting, now) {
             Some(waits_for) => RunDecision::Waits(waits_for),
+            None if situation.drives.is_none() => RunDecision::Waits(WaitsFor::Library),
             None => match kept {
                 Some((behind, until)) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
                 None if needed <= free => {
@@ -124,21 +127,31 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
                 }
                 None => {
                     let until = free_at(situation, needed, free);
-                    if now.duration_since(since(waiting)) >= PASSED_FOR {
+                    // Drives that jobs outside the queue use come free whenever they do.
+                    if needed + of_others <= drives && was_ready_long(waiting, now) {
                         kept = Some((waiting.run, until));
                     }
                     RunDecision::Waits(WaitsFor::Drives { needed, free, until })
                 }
             },
         };
-        verdicts.push((waiting.run, verdict));
+        decisions.push((waiting.run, decision));
     }
-    verdicts
+    decisions
 }
 
 /// Since when a run could have begun, as far as it is up to its time.
 fn since(waiting: &WaitingRun) -> Timestamp {
     waiting.entered.max(waiting.not_before)
+}
+
+/// Whether it has been only for want of drives for as long as others may pass it.
+fn was_ready_long(waiting: &WaitingRun, now: Timestamp) -> bool {
+    let Ok(then) = now.checked_sub(PASSED_FOR) else { return false };
+    let was_open = |(window, zone): &(Window, TimeZone)| {
+        window.is_open(then, zone) && window.closes(then, zone).is_none_or(|closes| closes > now)
+    };
+    since(waiting) <= then && waiting.window.as_ref().is_none_or(was_open)
 }
 
 fn rank(waiting: &WaitingRun) -> Timestamp {
@@ -204,7 +217,7 @@ mod tests {
     }
 
     fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
-        Situation { now: at(0), waiting, working, drives, drives_of_others: 0 }
+        Situation { now: at(0), waiting, working, drives: Some((drives, 0)) }
     }
 
     fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
@@ -214,9 +227,9 @@ mod tests {
     #[test]
     fn the_first_in_the_queue_begins_while_drives_last() {
         let queue = vec![waiting(1, 50, -60), waiting(2, 90, -30), waiting(3, 50, -90)];
-        let verdicts = decide(&situation(queue, vec![working(9, 1, Some(300))], 3));
+        let decisions = decide(&situation(queue, vec![working(9, 1, Some(300))], 3));
         let waits = drives(1, 0, Some(300));
-        assert_eq!(verdicts, [(2, RunDecision::Begins), (3, RunDecision::Begins), (1, waits)]);
+        assert_eq!(decisions, [(2, RunDecision::Begins), (3, RunDecision::Begins), (1, waits)]);
     }
 
     #[test]
@@ -237,8 +250,8 @@ mod tests {
         // It is a Friday, 8:00 UTC.
         let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
         let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
-        let verdicts = decide(&situation(vec![held, faulty, later, weekend], vec![], 4));
-        let of = |run: i64| verdicts.iter().find(|(of, _)| *of == run).unwrap().1.clone();
+        let decisions = decide(&situation(vec![held, faulty, later, weekend], vec![], 4));
+        let of = |run: i64| decisions.iter().find(|(of, _)| *of == run).unwrap().1.clone();
         assert_eq!(of(1), RunDecision::Waits(WaitsFor::Release));
         assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
         assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
@@ -247,14 +260,14 @@ mod tests {
 
     #[test]
     fn small_runs_pass_a_large_one_for_a_while_and_then_drives_are_kept_for_it() {
-        let verdicts = |waited: i64| {
+        let decisions = |waited: i64| {
             let large = WaitingRun { drives: 2, ..waiting(1, 50, -waited) };
             let at_work = vec![working(9, 1, Some(900))];
             decide(&situation(vec![large, waiting(2, 50, -10)], at_work, 2))
         };
-        assert_eq!(verdicts(60), [(1, drives(2, 1, Some(900))), (2, RunDecision::Begins)]);
+        assert_eq!(decisions(60), [(1, drives(2, 1, Some(900))), (2, RunDecision::Begins)]);
         let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(900)) });
-        assert_eq!(verdicts(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
+        assert_eq!(decisions(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
     }
 
     #[test]
@@ -273,8 +286,30 @@ mod tests {
         let queue = vec![WaitingRun { drives: 3, ..waiting(1, 50, -60) }];
         let mut others = situation(queue, vec![], 2);
         assert_eq!(decide(&others), [(1, RunDecision::Begins)], "the job itself says what it lacks");
-        others.drives_of_others = 1;
+        others.drives = Some((2, 1));
         assert_eq!(decide(&others), [(1, drives(2, 1, None))]);
+    }
+
+    #[test]
+    fn drives_are_kept_for_nobody_who_waits_for_others_or_for_a_window() {
+        let large = WaitingRun { drives: 2, ..waiting(1, 50, -7200) };
+        let pinned =
+            Situation { drives: Some((2, 1)), ..situation(vec![large.clone(), waiting(2, 50, -10)], vec![], 2) };
+        assert_eq!(decide(&pinned), [(1, drives(2, 1, None)), (2, RunDecision::Begins)]);
+        // It is 8:00 UTC: the window has been open for ten minutes.
+        let window = |text: &str| Some((text.parse().unwrap(), TimeZone::UTC));
+        let second = |window| {
+            let large = WaitingRun { window, ..large.clone() };
+            decide(&situation(vec![large, waiting(2, 50, -10)], vec![working(9, 1, None)], 2)).remove(1).1
+        };
+        assert_eq!(second(window("07:50-09:00")), RunDecision::Begins);
+        assert_eq!(second(window("07:20-09:00")), RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None }));
+    }
+
+    #[test]
+    fn nothing_begins_before_the_library_says_what_it_has() {
+        let unknown = Situation { drives: None, ..situation(vec![waiting(1, 50, -60)], vec![], 0) };
+        assert_eq!(decide(&unknown), [(1, RunDecision::Waits(WaitsFor::Library))]);
     }
 
     /// Whatever comes, a run that could begin does so after all that ranked before it: nothing starves.
@@ -287,15 +322,10 @@ mod tests {
             now += 300;
             queue.push(waiting(next, 100, now));
             at_work.retain(|working| working.ends > Some(at(now)));
-            let situation = Situation {
-                now: at(now),
-                waiting: queue.clone(),
-                working: at_work.clone(),
-                drives: 2,
-                drives_of_others: 0,
-            };
-            for (run, verdict) in decide(&situation) {
-                if verdict == RunDecision::Begins {
+            let situation =
+                Situation { now: at(now), waiting: queue.clone(), working: at_work.clone(), drives: Some((2, 0)) };
+            for (run, decision) in decide(&situation) {
+                if decision == RunDecision::Begins {
                     let drives = queue.iter().find(|waiting| waiting.run == run).unwrap().drives;
                     queue.retain(|waiting| waiting.run != run);
                     at_work.push(working(run, drives, Some(now + 500)));

@@ -12,8 +12,10 @@ pub struct Scheduled {
     pub client: String,
     /// When it is due.
     pub schedule: Schedule,
-    /// Up to where its runs are decided on; where nothing is, since when the policy is so.
+    /// Up to where its runs are decided on; where nothing is, since when the policy is due at these times.
     pub decided: Timestamp,
+    /// Since when it is due at these times, as the catalog has it.
+    pub scheduled_ns: i64,
 }
 
 /// What has come of one policy for one client.
@@ -29,6 +31,8 @@ pub struct DueRuns {
     pub missed: Option<String>,
     /// All runs up to here are decided on now.
     pub decided: Timestamp,
+    /// Since when the policy is due at the times that this was decided by.
+    pub scheduled_ns: i64,
 }
 
 /// A run that will come.
@@ -51,8 +55,8 @@ pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
         let come = one.schedule.due(one.decided, now, &one.client);
         let missed = match come.missed {
             0 => None,
-            1 => Some("one run was missed: no server ran at its time".to_owned()),
-            many => Some(format!("{many} runs were missed: no server ran at their times")),
+            1 => Some("one run was missed: it could not be begun in time".to_owned()),
+            many => Some(format!("{many} runs were missed: they could not be begun in time")),
         };
         // A clock that was ahead is no reason to decide on nothing until it comes to there again.
         let is_news = come.run.is_some() || missed.is_some() || one.decided > now;
@@ -62,6 +66,7 @@ pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
             run: come.run,
             missed,
             decided: come.decided,
+            scheduled_ns: one.scheduled_ns,
         })
     };
     scheduled.iter().filter_map(of).collect()
@@ -103,7 +108,8 @@ mod tests {
             spread: SignedDuration::from_mins(90),
             catch_up: CatchUp::Within(SignedDuration::from_hours(3)),
         };
-        Scheduled { policy: policy.into(), client: "tern".into(), schedule, decided: decided.parse().unwrap() }
+        let decided = decided.parse().unwrap();
+        Scheduled { policy: policy.into(), client: "tern".into(), schedule, decided, scheduled_ns: 0 }
     }
 
     /// What is shown beforehand is what happens: the forecast of two weeks over a change of the clock, beside a server
@@ -139,7 +145,7 @@ mod tests {
         let come = due(std::slice::from_ref(&one), monday).remove(0);
         assert_eq!(
             (come.run, come.missed.as_deref()),
-            (None, Some("2 runs were missed: no server ran at their times"))
+            (None, Some("2 runs were missed: they could not be begun in time"))
         );
         one.decided = come.decided;
         assert_eq!(due(&[one], monday), []);

@@ -23,4 +23,4 @@ mod serve;
 pub use decide::{RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use look::{Look, look};
-pub use serve::{Notice, Worked, Worker, serve};
+pub use serve::{Notice, WorkEnd, Worked, Worker, serve};

@@ -40,7 +40,7 @@ impl Look {
 /// Looks at a site.
 ///
 /// # Errors
-/// The catalog or the library cannot be read.
+/// The catalog cannot be read.
 pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let now = moment(site.now_ns());
     let policies = site.policies()?;
@@ -68,8 +68,9 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         WaitingRun {
             run: pending.run.run,
             priority: pending.run.priority,
-            entered: moment(pending.run.entered_ns),
-            not_before: moment(pending.not_before_ns),
+            // A clock that was ahead for years keeps nobody waiting until it comes to there again.
+            entered: moment(pending.run.entered_ns).min(now),
+            not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
             drives: drives_of(&pending.run.policy),
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
@@ -81,13 +82,11 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         WorkingRun { run: active.run.run, drives: drives_of(&active.run.policy), ends }
     };
-    let drive_use = site.drive_use()?;
     let situation = Situation {
         now,
         waiting: pending.iter().map(waiting).collect(),
         working: active.iter().map(working).collect(),
-        drives: drive_use.all,
-        drives_of_others: drive_use.by_others,
+        drives: site.drive_use()?.map(|drives| (drives.all, drives.by_others)),
     };
     Ok(Look { policies, scheduled, pending, active, situation })
 }
@@ -95,6 +94,11 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
 /// A time of the catalog.
 pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The longest that a run of a policy can have to wait for its time.
+fn longest_wait(timing: Option<&PolicyTiming>) -> SignedDuration {
+    timing.map_or(SignedDuration::ZERO, PolicyTiming::longest_wait)
 }
 
 /// When a policy runs, or why it cannot.
@@ -117,8 +121,9 @@ fn scheduled(
         Err(_) => policy.config.timing().ok()?.schedule?,
     };
     let position = positions.iter().find(|position| position.policy == policy.name && position.client == client);
-    let decided = moment(position.map_or(policy.changed_ns, |position| position.decided_ns));
-    Some(Scheduled { policy: policy.name.clone(), client: client.to_owned(), schedule, decided })
+    let decided = moment(position.map_or(policy.scheduled_ns, |position| position.decided_ns));
+    let (policy, scheduled_ns) = (policy.name.clone(), policy.scheduled_ns);
+    Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns })
 }
 
 /// How long a run of its policy and client usually takes.

@@ -1,12 +1,13 @@
 //! The loop: enters what is due, begins what can begin, and records what came of it.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use capstan_catalog::{ActiveRun, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome};
+use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome};
 use capstan_director::{DirectorError, ServerTerm, Site};
 use uuid::Uuid;
 
@@ -20,11 +21,15 @@ const LOOKS: Duration = Duration::from_millis(500);
 const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How often an end that could not be recorded is tried again.
 const RECORDS_AGAIN: Duration = Duration::from_secs(2);
+/// How often the library is asked how many drives it has.
+const DRIVES_ASKED_EVERY: Duration = Duration::from_secs(60);
+/// How long a run waits that did not begin because another job had what it needs, or because the machine was full.
+const BUSY_FOR_NS: i64 = 30_000_000_000;
 
 /// What the server says while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Runs of a server before this one wait again.
+    /// Runs of a server before this one wait again, or had ended.
     Returned {
         /// How many.
         runs: usize,
@@ -63,13 +68,13 @@ pub enum Notice {
         /// What an operator should know.
         message: String,
     },
-    /// A run failed, and is tried again.
+    /// A run failed, or could not begin, and is tried again.
     Retried {
         /// The run.
         run: i64,
         /// Its policy.
         policy: String,
-        /// Why it failed.
+        /// Why.
         message: String,
         /// When it begins at the earliest, nanoseconds since 1970.
         not_before_ns: i64,
@@ -81,11 +86,26 @@ pub enum Notice {
     },
 }
 
+/// How the work of a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkEnd {
+    /// All was done.
+    Succeeded,
+    /// It was done, with problems that the message names.
+    Warned,
+    /// It failed.
+    Failed,
+    /// It did not begin: another job has what it needs.
+    Busy,
+    /// It was told to stop.
+    Stopped,
+}
+
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worked {
     /// How it ended.
-    pub outcome: RunOutcome,
+    pub end: WorkEnd,
     /// What an operator should know, in a line.
     pub message: String,
 }
@@ -106,34 +126,49 @@ pub trait Worker: Sync {
 /// Another server has taken over, or the queue of servers before this one cannot be read.
 pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicBool) -> Result<(), DirectorError> {
     let server = Server { site, term, worker, stop, working: Mutex::default() };
-    let returned = server.site.catalog().return_lost(term.number(), site.now_ns())?;
+    let returned = site.catalog().return_lost(term.number(), site.now_ns())?;
     if !returned.is_empty() {
         worker.say(Notice::Returned { runs: returned.len() });
     }
     thread::scope(|scope| {
-        let served = server.serve(&|run| {
+        // Whatever ends the loop, a panic too, what works is told to stop: the scope waits for it.
+        let _stops = StopsAll(&server);
+        server.serve(&|run, stop| {
             let server = &server;
-            scope.spawn(move || server.work(&run));
-        });
-        server.stop_all();
-        served
+            let name = format!("run {}", run.run.run);
+            let begun = thread::Builder::new().name(name).spawn_scoped(scope, move || server.work(&run, &stop));
+            begun.map(drop)
+        })
     })
 }
+
+/// Begins the work of a run in a thread of its own.
+type Begin<'a> = dyn Fn(ActiveRun, Arc<AtomicBool>) -> std::io::Result<()> + 'a;
 
 struct Server<'a> {
     site: &'a Site,
     term: &'a ServerTerm,
     worker: &'a dyn Worker,
     stop: &'a AtomicBool,
-    /// Runs at work, and what stops each.
-    working: Mutex<HashMap<i64, Arc<AtomicBool>>>,
+    /// What stops the work under each claim.
+    working: Mutex<HashMap<[u8; 16], Arc<AtomicBool>>>,
+}
+
+struct StopsAll<'s, 'a>(&'s Server<'a>);
+
+impl Drop for StopsAll<'_, '_> {
+    fn drop(&mut self) {
+        for stop in locked(&self.0.working).values() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Server<'_> {
-    fn serve(&self, begin: &dyn Fn(ActiveRun)) -> Result<(), DirectorError> {
-        let mut trouble = String::new();
+    fn serve(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
+        let (mut trouble, mut drives_asked) = (String::new(), None::<Instant>);
         while !self.stop.load(Ordering::Relaxed) {
-            let pause = match self.turn(begin) {
+            let pause = match self.turn(&mut drives_asked, begin) {
                 Ok(()) => {
                     trouble.clear();
                     LOOKS
@@ -155,33 +190,68 @@ impl Server<'_> {
 
     /// Waits, but not for longer than nobody wants it to stop.
     fn pause(&self, pause: Duration) {
-        let mut left = pause;
-        while !left.is_zero() && !self.stop.load(Ordering::Relaxed) {
-            let step = left.min(LOOKS);
-            thread::sleep(step);
-            left -= step;
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(until.saturating_duration_since(Instant::now()).min(LOOKS));
         }
     }
 
-    fn turn(&self, begin: &dyn Fn(ActiveRun)) -> Result<(), DirectorError> {
+    fn turn(&self, drives_asked: &mut Option<Instant>, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let before = look(self.site)?;
         // What has just been entered may begin at once.
         let look = if self.enter_due(&before)? { look(self.site)? } else { before };
-        for active in look.active.iter().filter(|active| active.is_cancelled) {
-            if let Some(stop) = locked(&self.working).get(&active.run.run) {
-                stop.store(true, Ordering::Relaxed);
+        self.mind_active(&look)?;
+        if look.pending.is_empty() {
+            return Ok(());
+        }
+        let asked_lately = drives_asked.is_some_and(|asked| asked.elapsed() < DRIVES_ASKED_EVERY);
+        let mut situation = look.situation;
+        if !asked_lately {
+            // The library may be off, or its robot move: only runs wait for that.
+            self.site.find_drives()?;
+            *drives_asked = Some(Instant::now());
+            situation.drives = self.site.drive_use()?.map(|drives| (drives.all, drives.by_others));
+        }
+        for (run, decision) in decide(&situation) {
+            if decision == RunDecision::Begins {
+                self.begin(run, begin)?;
             }
         }
-        for (run, verdict) in decide(&look.situation) {
-            if verdict != RunDecision::Begins {
-                continue;
+        Ok(())
+    }
+
+    /// Stops runs that are cancelled. One of this server that nobody works on waits again: its work panicked, or the
+    /// answer to its claim was lost.
+    fn mind_active(&self, look: &Look) -> Result<(), DirectorError> {
+        for active in &look.active {
+            let stop = locked(&self.working).get(&active.claim).map(Arc::clone);
+            match stop {
+                Some(stop) if active.is_cancelled => stop.store(true, Ordering::Relaxed),
+                Some(_) => {}
+                None if active.term == self.term.number() => {
+                    // Its end may have been recorded since this was looked at: then the claim is gone.
+                    let now_ns = self.site.now_ns();
+                    let (claim, attempt) = (active.claim, active.run.attempt);
+                    self.site.catalog().retry_run(claim, attempt, now_ns.saturating_add(BUSY_FOR_NS), now_ns)?;
+                }
+                None => {}
             }
-            let claim = Uuid::new_v4().into_bytes();
-            let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, self.site.now_ns())?;
-            let Some(active) = claimed else { continue };
-            self.worker.say(Notice::Begun { run, policy: active.run.policy.clone(), attempt: active.run.attempt });
-            locked(&self.working).insert(run, Arc::default());
-            begin(active);
+        }
+        Ok(())
+    }
+
+    fn begin(&self, run: i64, begin: &Begin<'_>) -> Result<(), DirectorError> {
+        let claim = Uuid::new_v4().into_bytes();
+        let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, self.site.now_ns())?;
+        let Some(active) = claimed else { return Ok(()) };
+        let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
+        let stop: Arc<AtomicBool> = Arc::default();
+        locked(&self.working).insert(claim, Arc::clone(&stop));
+        self.worker.say(Notice::Begun { run, policy, attempt });
+        if let Err(error) = begin(active, stop) {
+            // The next look has it wait again.
+            locked(&self.working).remove(&claim);
+            self.worker.say(Notice::Trouble { reason: format!("run {run} cannot be begun: {error}") });
         }
         Ok(())
     }
@@ -202,81 +272,101 @@ impl Server<'_> {
             let decision = DueDecision {
                 policy: &come.policy,
                 client: &come.client,
+                scheduled_ns: come.scheduled_ns,
                 decided_ns: ns(come.decided),
                 run,
                 missed: come.missed.as_deref().map(|reason| (ns(come.decided), reason)),
             };
             let entered = self.site.catalog().enter_due(self.term.number(), &decision, self.site.now_ns())?;
-            if let Some(reason) = come.missed {
-                self.worker.say(Notice::Missed { policy: come.policy.clone(), reason });
+            let policy = come.policy;
+            let missed = |reason| self.worker.say(Notice::Missed { policy: policy.clone(), reason });
+            if let (Some(reason), false) = (come.missed, entered == Some(Entered::Void)) {
+                missed(reason);
             }
             match entered {
                 Some(Entered::Waits(run)) => {
                     any = true;
-                    self.worker.say(Notice::Due { run, policy: come.policy });
+                    self.worker.say(Notice::Due { run, policy });
                 }
-                Some(Entered::Behind(other)) => {
-                    let reason = format!("run {other} before it was not done");
-                    self.worker.say(Notice::Missed { policy: come.policy, reason });
+                Some(Entered::Behind(other)) => missed(format!("run {other} before it was not done")),
+                Some(Entered::Before) => {
+                    missed("a run of this time was entered before, while the clock was ahead".to_owned());
                 }
-                Some(Entered::Before) | None => {}
+                Some(Entered::Void) | None => {}
             }
         }
         Ok(any)
     }
 
     /// Works on a run, and records what came of it.
-    fn work(&self, active: &ActiveRun) {
-        let run = active.run.run;
-        let stop = locked(&self.working).get(&run).map(Arc::clone).unwrap_or_default();
+    fn work(&self, active: &ActiveRun, stop: &Arc<AtomicBool>) {
         let entered = |job: i64| {
             // Who looks at the queue misses a pointer to the history, and nothing else.
             let _ = self.site.catalog().run_has_job(active.claim, job);
         };
-        let worked = self.worker.work(active, &stop, &entered);
+        let worked = catch_unwind(AssertUnwindSafe(|| self.worker.work(active, stop, &entered)));
+        let worked = worked.unwrap_or_else(|_| {
+            let message =
+                "Capstan stopped at a fault of its own: the server's output has the place. Report it".to_owned();
+            Worked { end: WorkEnd::Failed, message }
+        });
         let mut said = false;
         while let Err(error) = self.record(active, &worked) {
             if !said {
                 self.worker.say(Notice::Trouble { reason: error.to_string() });
                 said = true;
             }
-            // The next server has it run again, which goes on from what is there.
+            // The next server looks into the history, which may have its end.
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
             thread::sleep(RECORDS_AGAIN);
         }
-        locked(&self.working).remove(&run);
+        locked(&self.working).remove(&active.claim);
     }
 
     fn record(&self, active: &ActiveRun, worked: &Worked) -> Result<(), DirectorError> {
-        let Worked { outcome, message } = worked;
-        let run = &active.run;
         let now_ns = self.site.now_ns();
-        let mut catalog = self.site.catalog();
-        let is_cancelled = catalog.active_runs()?.iter().any(|row| row.claim == active.claim && row.is_cancelled);
-        let policy = run.policy.clone();
-        if *outcome == RunOutcome::Cancelled && !is_cancelled {
-            // The server was told to stop, and not the run.
-            catalog.retry_run(active.claim, run.attempt, 0)?;
-            return Ok(());
-        }
-        drop(catalog);
-        if *outcome == RunOutcome::Failed
-            && let Some(wait_ns) = self.retry_after_ns(&policy, run.attempt)?
-        {
-            let not_before_ns = now_ns.saturating_add(wait_ns);
-            if self.site.catalog().retry_run(active.claim, run.attempt + 1, not_before_ns)? {
-                let message = message.clone();
-                self.worker.say(Notice::Retried { run: run.run, policy, message, not_before_ns });
-            }
-            return Ok(());
-        }
-        let end = RunEnd { ended_ns: now_ns, outcome: *outcome, message };
+        let attempt = active.run.attempt;
+        let outcome = match worked.end {
+            WorkEnd::Succeeded => RunOutcome::Succeeded,
+            WorkEnd::Warned => RunOutcome::Warned,
+            WorkEnd::Stopped => return self.again(active, attempt, 0, &worked.message),
+            WorkEnd::Busy => return self.again(active, attempt, now_ns.saturating_add(BUSY_FOR_NS), &worked.message),
+            WorkEnd::Failed => match self.retry_after_ns(&active.run.policy, attempt)? {
+                Some(wait_ns) => {
+                    return self.again(active, attempt + 1, now_ns.saturating_add(wait_ns), &worked.message);
+                }
+                None => RunOutcome::Failed,
+            },
+        };
+        let end = RunEnd { ended_ns: now_ns, outcome, message: &worked.message };
         if self.site.catalog().end_run(active.claim, &end)? {
-            self.worker.say(Notice::Ended { run: run.run, policy, outcome: *outcome, message: message.clone() });
+            self.say_ended(active, outcome, &worked.message);
         }
         Ok(())
+    }
+
+    /// Has a run wait once more, unless somebody has cancelled it.
+    fn again(&self, active: &ActiveRun, attempt: u32, not_before_ns: i64, message: &str) -> Result<(), DirectorError> {
+        let now_ns = self.site.now_ns();
+        let again = self.site.catalog().retry_run(active.claim, attempt, not_before_ns, now_ns)?;
+        match again {
+            // A server that stops says so itself.
+            Again::Waits if not_before_ns == 0 => {}
+            Again::Waits => {
+                let (policy, message) = (active.run.policy.clone(), message.to_owned());
+                self.worker.say(Notice::Retried { run: active.run.run, policy, message, not_before_ns });
+            }
+            Again::Cancelled => self.say_ended(active, RunOutcome::Cancelled, message),
+            Again::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn say_ended(&self, active: &ActiveRun, outcome: RunOutcome, message: &str) {
+        let (policy, message) = (active.run.policy.clone(), message.to_owned());
+        self.worker.say(Notice::Ended { run: active.run.run, policy, outcome, message });
     }
 
     /// How long a run that failed waits until it is tried again; `None` if it is not.
@@ -285,12 +375,6 @@ impl Server<'_> {
         let timing = policies.iter().find(|other| other.name == policy).and_then(|policy| policy.config.timing().ok());
         let wait = timing.filter(|timing| attempt <= timing.retries).map(|timing| timing.retry_after(attempt));
         Ok(wait.map(|wait| i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)))
-    }
-
-    fn stop_all(&self) {
-        for stop in locked(&self.working).values() {
-            stop.store(true, Ordering::Relaxed);
-        }
     }
 }
 

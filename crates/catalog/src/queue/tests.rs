@@ -12,6 +12,8 @@ fn served() -> (tempfile::TempDir, Catalog, u64) {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = catalog_in(dir.path());
     let term = serve(&mut catalog);
+    let edits = ["a", "b", "c", "home", "other"].map(|name| put(name, ""));
+    catalog.edit_policies(&[], &edits, 0).unwrap();
     (dir, catalog, term)
 }
 
@@ -28,7 +30,14 @@ fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {
 }
 
 fn due(policy: &'static str, due_ns: i64) -> DueDecision<'static> {
-    DueDecision { policy, client: "tern", decided_ns: due_ns, run: Some(run(policy, Some(due_ns))), missed: None }
+    DueDecision {
+        policy,
+        client: "tern",
+        scheduled_ns: 0,
+        decided_ns: due_ns,
+        run: Some(run(policy, Some(due_ns))),
+        missed: None,
+    }
 }
 
 fn waits(entered: Entered) -> i64 {
@@ -105,7 +114,7 @@ fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
     assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
     // The one that had begun it comes back from wherever it was.
     let end = RunEnd { ended_ns: 7, outcome: RunOutcome::Succeeded, message: "" };
-    assert!(!catalog.end_run(CLAIM, &end).unwrap() && !catalog.retry_run(CLAIM, 2, 0).unwrap());
+    assert!(!catalog.end_run(CLAIM, &end).unwrap() && catalog.retry_run(CLAIM, 2, 0, 7).unwrap() == Again::Unknown);
     catalog.claim_run(new, ids[0], [9; 16], 8).unwrap().unwrap();
     assert!(!catalog.end_run(CLAIM, &end).unwrap());
     assert!(catalog.end_run([9; 16], &end).unwrap());
@@ -118,13 +127,14 @@ fn a_run_is_tried_again_held_and_cancelled() {
     catalog.claim_run(term, id, CLAIM, 2).unwrap().unwrap();
     catalog.run_has_job(CLAIM, 77).unwrap();
     assert_eq!(catalog.active_runs().unwrap()[0].job, Some(77));
-    assert!(!catalog.hold_run(id, true).unwrap(), "it is at work");
-    assert!(catalog.retry_run(CLAIM, 2, 500).unwrap());
+    assert!(!catalog.hold_run(id, true, 3).unwrap(), "it is at work");
+    assert_eq!(catalog.retry_run(CLAIM, 2, 500, 3).unwrap(), Again::Waits);
     let pending = catalog.pending_runs().unwrap();
     assert_eq!((pending[0].run.attempt, pending[0].not_before_ns, pending[0].is_held), (2, 500, false));
-    assert!(catalog.hold_run(id, true).unwrap());
+    assert!(catalog.hold_run(id, true, 3).unwrap());
     assert_eq!(catalog.claim_run(term, id, CLAIM, 3).unwrap(), None);
-    assert!(catalog.hold_run(id, false).unwrap());
+    assert!(catalog.hold_run(id, false, 600).unwrap());
+    assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 600, "it waits since it was released");
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);
     assert_eq!(catalog.claim_run(term, id, CLAIM, 5).unwrap(), None);
@@ -132,29 +142,100 @@ fn a_run_is_tried_again_held_and_cancelled() {
 }
 
 #[test]
-fn policies_change_together_or_not_at_all() {
+fn a_run_that_was_cancelled_does_not_wait_again() {
     let (_dir, mut catalog, term) = served();
+    let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
+    catalog.claim_run(term, id, CLAIM, 2).unwrap().unwrap();
+    assert_eq!(catalog.cancel_run(id, 3).unwrap(), Cancelled::Told);
+    // It fails before anybody looks.
+    assert_eq!(catalog.retry_run(CLAIM, 2, 500, 4).unwrap(), Again::Cancelled);
+    assert!(catalog.pending_runs().unwrap().is_empty());
+    assert_eq!(catalog.done_run(id).unwrap().unwrap().outcome, RunOutcome::Cancelled);
+}
+
+#[test]
+fn what_the_history_has_as_done_is_not_done_again() {
+    let (_dir, mut catalog, old) = served();
+    let mut jobs = Vec::new();
+    for (policy, outcome) in [("a", JobOutcome::Warned), ("b", JobOutcome::Failed)] {
+        let id = waits(catalog.enter_run(&run(policy, None), 1).unwrap());
+        let claim = [id as u8; 16];
+        catalog.claim_run(old, id, claim, 2).unwrap().unwrap();
+        let start = crate::JobStart { kind: "backup", subject: policy, process: "", started_ns: 3 };
+        let job = catalog.begin_job(&start).unwrap();
+        catalog.run_has_job(claim, job).unwrap();
+        let (message, exit_code) = ("a file vanished".to_owned(), 3);
+        let end = crate::JobEnd { ended_ns: 9, outcome, exit_code, files: 1, bytes: 1, stored: 1, message };
+        catalog.end_job(job, &end, "").unwrap();
+        jobs.push(job);
+    }
+    let new = serve(&mut catalog);
+    catalog.return_lost(new, 10).unwrap();
+    let done = catalog.done_runs(9).unwrap();
+    assert_eq!((done.len(), done[0].outcome, done[0].ended_ns, done[0].job), (1, RunOutcome::Warned, 9, Some(jobs[0])));
+    assert_eq!(done[0].message, "a file vanished");
+    assert_eq!(catalog.pending_runs().unwrap()[0].run.policy, "b");
+}
+
+#[test]
+fn what_was_decided_by_times_that_are_no_more_is_void() {
+    let (_dir, mut catalog, term) = served();
+    let edit = PolicyEdit::Put { name: "home", text: "", is_rescheduled: true };
+    catalog.edit_policies(&catalog.policies().unwrap(), &[edit], 50).unwrap();
+    assert_eq!(catalog.enter_due(term, &due("home", 100), 101).unwrap(), Some(Entered::Void));
+    let anew = DueDecision { scheduled_ns: 50, ..due("home", 100) };
+    waits(catalog.enter_due(term, &anew, 101).unwrap().unwrap());
+    assert_eq!(catalog.enter_due(term, &due("nobody", 100), 101).unwrap(), Some(Entered::Void));
+    assert_eq!(catalog.enter_run(&run("nobody", None), 101).unwrap(), Entered::Void);
+    assert_eq!(catalog.schedule_positions().unwrap().len(), 1);
+}
+
+#[test]
+fn a_catalog_that_replaces_another_one_has_its_queue() {
+    let (_dir, mut catalog, term) = served();
+    let ids = ["a", "b", "c"].map(|policy| waits(catalog.enter_due(term, &due(policy, 100), 101).unwrap().unwrap()));
+    catalog.claim_run(term, ids[0], CLAIM, 102).unwrap().unwrap();
+    catalog.claim_run(term, ids[1], [8; 16], 102).unwrap().unwrap();
+    catalog.end_run([8; 16], &RunEnd { ended_ns: 103, outcome: RunOutcome::Succeeded, message: "" }).unwrap();
+    catalog.hold_run(ids[2], true, 103).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let mut anew = catalog_in(other.path());
+    anew.take_over_policies(&catalog).unwrap();
+    let pending = anew.pending_runs().unwrap();
+    assert_eq!(
+        pending.iter().map(|pending| (pending.run.run, pending.is_held)).collect::<Vec<_>>(),
+        [(ids[0], false), (ids[2], true)]
+    );
+    assert_eq!(anew.done_runs(9).unwrap(), catalog.done_runs(9).unwrap());
+    assert_eq!(anew.policies().unwrap(), catalog.policies().unwrap());
+    let term = serve(&mut anew);
+    assert_eq!(anew.enter_due(term, &due("b", 100), 104).unwrap(), Some(Entered::Before));
+    assert!(waits(anew.enter_run(&run("home", None), 104).unwrap()) > ids[2], "numbers go on");
+}
+
+#[test]
+fn policies_change_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = catalog_in(dir.path());
+    let term = serve(&mut catalog);
     catalog.edit_policies(&[], &[put("home", "a = 1"), put("web", "b = 1")], 5).unwrap();
     let seen = catalog.policies().unwrap();
-    let home = PolicyText { name: "home".into(), text: "a = 1".into(), changed_ns: 5 };
+    let home = PolicyText { name: "home".into(), text: "a = 1".into(), changed_ns: 5, scheduled_ns: 5 };
     assert_eq!((seen.len(), &seen[0]), (2, &home));
     let stale = catalog.edit_policies(&[], &[PolicyEdit::Remove("home")], 6);
     assert!(matches!(stale, Err(CatalogError::PoliciesChanged)), "{stale:?}");
     let id = waits(catalog.enter_run(&run("home", None), 6).unwrap());
-    catalog.enter_due(term, &due("home", 7), 8).unwrap();
+    catalog.enter_due(term, &DueDecision { scheduled_ns: 5, ..due("home", 7) }, 8).unwrap();
     catalog.edit_policies(&seen, &[put("web", "b = 2"), PolicyEdit::Remove("home")], 9).unwrap();
     let left = catalog.policies().unwrap();
-    assert_eq!(left, [PolicyText { name: "web".into(), text: "b = 2".into(), changed_ns: 9 }]);
+    assert_eq!(left, [PolicyText { name: "web".into(), text: "b = 2".into(), changed_ns: 9, scheduled_ns: 5 }]);
     assert!(catalog.pending_runs().unwrap().is_empty() && catalog.schedule_positions().unwrap().is_empty());
     assert_eq!(catalog.done_run(id).unwrap().unwrap().outcome, RunOutcome::Cancelled);
-    catalog.enter_due(term, &due("web", 10), 10).unwrap();
+    catalog.enter_due(term, &DueDecision { scheduled_ns: 5, ..due("web", 10) }, 10).unwrap();
     catalog.edit_policies(&left, &[put("web", "b = 2")], 11).unwrap();
     assert_eq!(catalog.schedule_positions().unwrap().len(), 1);
     let edit = PolicyEdit::Put { name: "web", text: "b = 2", is_rescheduled: true };
-    catalog.edit_policies(&catalog.policies().unwrap(), &[edit], 9).unwrap();
+    catalog.edit_policies(&catalog.policies().unwrap(), &[edit], 12).unwrap();
     assert!(catalog.schedule_positions().unwrap().is_empty());
-    let other = tempfile::tempdir().unwrap();
-    let mut anew = catalog_in(other.path());
-    anew.take_over_policies(&catalog).unwrap();
-    assert_eq!(anew.policies().unwrap(), left);
+    assert_eq!(catalog.policies().unwrap()[0].scheduled_ns, 12);
 }

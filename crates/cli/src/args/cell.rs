@@ -25,6 +25,9 @@ pub(crate) enum BackupPolicyAction {
         /// Remove the policies that the file does not name
         #[arg(long)]
         only: bool,
+        /// Do not ask before policies are removed
+        #[arg(long)]
+        yes: bool,
     },
     /// Print policies as a file that `apply` takes
     #[command(after_help = "Example:\n  capstan policies export > cell.toml")]

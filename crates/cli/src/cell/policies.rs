@@ -25,17 +25,15 @@ pub(crate) fn policies(cli: &Globals, args: &args::Policies) -> Result<ExitCode,
     let site = site(cli)?;
     match &args.action {
         None => list(cli, &site),
-        Some(BackupPolicyAction::Apply { file, dry_run, only }) => {
+        Some(BackupPolicyAction::Apply { file, dry_run, only, yes }) => {
             let others = if *only { OtherPolicies::Remove } else { OtherPolicies::Keep };
             let plan = site.plan_policies(file, others)?;
             if !dry_run {
+                confirm_removals(&site, &plan, *yes)?;
                 site.change_policies(&plan)?;
             }
             tell(cli, &plan, *dry_run)?;
-            if *dry_run {
-                return Ok(ExitCode::SUCCESS);
-            }
-            warn_of_faults(&site, &plan)
+            if *dry_run { Ok(ExitCode::SUCCESS) } else { warn_of_faults(&site, &plan) }
         }
         Some(BackupPolicyAction::Export { names }) => {
             print!("{}", site.export_policies(names)?);
@@ -43,23 +41,33 @@ pub(crate) fn policies(cli: &Globals, args: &args::Policies) -> Result<ExitCode,
         }
         Some(BackupPolicyAction::Remove { names, yes }) => {
             let plan = site.plan_removal(names)?;
-            let keeps: Vec<_> = site
-                .policies()?
-                .into_iter()
-                .filter(|policy| names.contains(&policy.name) && policy.config.keep.is_some())
-                .collect();
-            let mut question = format!("Remove {}? WaitingRun runs are cancelled.", names.join(", "));
-            if !keeps.is_empty() {
-                let keeps = keeps.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ");
-                question +=
-                    &format!(" What {keeps} backed up has no keep rule then, and is kept until you expire it by name.");
-            }
-            confirm(&question, *yes)?;
+            confirm_removals(&site, &plan, *yes)?;
             site.change_policies(&plan)?;
             tell(cli, &plan, false)?;
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Asks before policies are removed, and says what becomes of what they backed up.
+fn confirm_removals(site: &Site, plan: &PolicyChanges, yes: bool) -> Result<(), Failure> {
+    let removed =
+        |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.is_removed() && change.name == policy.name);
+    let policies = site.policies()?;
+    let names = |with_rule: bool| {
+        let chosen = policies.iter().filter(removed).filter(|policy| !with_rule || policy.config.keep.is_some());
+        chosen.map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (all, with_rule) = (names(false), names(true));
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut question = format!("Remove {all}? Waiting runs are cancelled, and those at work are stopped.");
+    if !with_rule.is_empty() {
+        question +=
+            &format!(" What {with_rule} backed up has no keep rule then, and is kept until you expire it by name.");
+    }
+    confirm(&question, yes)
 }
 
 fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {

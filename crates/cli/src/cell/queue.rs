@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use capstan_catalog::{Cancelled, DoneRun, Entered, NewRun, QueuedRun, RunOutcome};
+use capstan_catalog::{Cancelled, DoneRun, Entered, QueuedRun, RunOutcome};
 use capstan_director::{DirectorError, Site};
 use capstan_server::{RunDecision, WaitsFor, decide, look};
 
@@ -67,6 +67,7 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
         let ends = look.situation.working.iter().find(|working| working.run == active.run.run);
         let until = ends.and_then(|working| working.ends).filter(|ends| *ends > look.situation.now);
         let message = match (is_served, until) {
+            (false, _) if active.is_cancelled => "no server runs: it is cancelled when one does".to_owned(),
             (false, _) => "no server runs: it continues when one does".to_owned(),
             (true, Some(until)) => format!("usually done by {}", units::time(ns(until))),
             (true, None) => String::new(),
@@ -80,10 +81,10 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             ..row(&active.run)
         });
     }
-    for (run, verdict) in decide(&look.situation) {
+    for (run, decision) in decide(&look.situation) {
         let Some(pending) = look.pending.iter().find(|pending| pending.run.run == run) else { continue };
-        let (waits_for, until_ns, message) = match (is_served, &verdict) {
-            (false, RunDecision::Begins) => {
+        let (waits_for, until_ns, message) = match (is_served, &decision) {
+            (false, RunDecision::Begins | RunDecision::Waits(WaitsFor::Library)) => {
                 ("server", None, "no server runs: `capstan server run` starts one".to_owned())
             }
             (true, RunDecision::Begins) => ("server", None, "the server begins it within a second".to_owned()),
@@ -131,6 +132,9 @@ fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, S
             ("window", Some(ns(*opens)), format!("its window, which opens {}", units::time(ns(*opens))))
         }
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
+        WaitsFor::Library => {
+            ("library", None, "the library to answer: `capstan drives` shows whether it does".to_owned())
+        }
         WaitsFor::Drives { needed, free, until } => {
             let needed = units::counted((*needed).into(), "drive");
             ("drives", until.map(ns), format!("{needed}, and {free} free now{}", probably(*until)))
@@ -202,8 +206,8 @@ fn done(cli: &Globals, site: &Site, last: u32) -> Result<ExitCode, Failure> {
 }
 
 fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Failure> {
-    let known = site.policies()?;
     // All or none: a name that is mistyped enters nothing.
+    let known = site.policies()?;
     for name in policies {
         let policy = known.iter().find(|policy| policy.name == *name);
         let policy = policy.ok_or_else(|| DirectorError::UnknownPolicy { name: name.clone() })?;
@@ -212,20 +216,16 @@ fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Fail
         }
     }
     let mut code = ExitCode::SUCCESS;
-    for policy in known.iter().filter(|policy| policies.contains(&policy.name)) {
-        let name = &policy.name;
-        let priority = policy.config.timing().map_or(0, |timing| timing.priority);
-        let run = NewRun { policy: name, client: site.client(), due_ns: None, priority, not_before_ns: 0 };
-        let entered = site.catalog().enter_run(&run, site.now_ns()).map_err(director)?;
-        match entered {
+    for name in policies {
+        match site.enter_run(name)? {
             Entered::Waits(run) => print_change(cli, run, "entered", &format!("run {run} of {name} is in the queue"))?,
             Entered::Behind(run) => {
                 let text = format!("{name} has a run in the queue already: run {run}");
                 print_change(cli, run, "waiting", &text)?;
                 code = ExitCode::from(DONE_WITH_PROBLEMS);
             }
-            // One that is entered by hand has no name that another could have had.
-            Entered::Before => {}
+            // A run that is entered by hand has no due time, and is never void: that is an error.
+            Entered::Before | Entered::Void => {}
         }
     }
     if !cli.json && !cli.quiet && !site.is_served()? {
@@ -235,10 +235,13 @@ fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Fail
 }
 
 fn cancel(cli: &Globals, site: &Site, run: i64) -> Result<(), Failure> {
-    match site.catalog().cancel_run(run, site.now_ns()).map_err(director)? {
+    match site.cancel_run(run)? {
         Cancelled::Removed => print_change(cli, run, "cancelled", &format!("run {run} is cancelled")),
         Cancelled::Told => {
-            let text = format!("run {run} is told to stop: it flushes what it has read, which takes a moment");
+            let text = match site.is_served()? {
+                true => format!("run {run} is told to stop: it flushes what it has read, which takes a moment"),
+                false => format!("run {run} is cancelled as soon as a server runs: the one that began it does not"),
+            };
             print_change(cli, run, "stopping", &text)
         }
         Cancelled::Unknown => Err(not_in_queue(run)),
@@ -246,7 +249,7 @@ fn cancel(cli: &Globals, site: &Site, run: i64) -> Result<(), Failure> {
 }
 
 fn hold(cli: &Globals, site: &Site, run: i64, is_held: bool) -> Result<(), Failure> {
-    if site.catalog().hold_run(run, is_held).map_err(director)? {
+    if site.hold_run(run, is_held)? {
         let change = if is_held { "held" } else { "released" };
         return print_change(cli, run, change, &format!("run {run} is {change}"));
     }

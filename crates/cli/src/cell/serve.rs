@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_catalog::{ActiveRun, RunOutcome};
+use capstan_catalog::ActiveRun;
 use capstan_director::{BackupWatch, Site};
-use capstan_server::{Notice, Worked, Worker, serve};
+use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
 use super::queue::outcome_word;
 use crate::args::Server;
-use crate::failure::{DONE_WITH_PROBLEMS, Failure, STOPPED};
+use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
 use crate::progress::{Display, stop_on_interrupt};
@@ -22,6 +22,9 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let Server::Run = action;
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
+    if let Some(problem) = site.library_problem() {
+        return Err(Failure::Other(format!("{problem}. Then start the server again")));
+    }
     let term = site.begin_term()?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
@@ -53,7 +56,7 @@ impl InProcess<'_> {
             ServerEvent::Missed { policy, reason } => eprintln!("capstan: {policy}: {reason}"),
             ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
                 let at = units::time(not_before_ns);
-                eprintln!("capstan: {policy}: run {run} failed, and is tried again at {at}: {message}");
+                eprintln!("capstan: {policy}: run {run} is tried again at {at}: {message}");
             }
             ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
                 eprintln!("capstan: {policy}: run {run} ended ({outcome}): {message}");
@@ -85,19 +88,22 @@ impl Worker for InProcess<'_> {
         let display = Display::of_run(&self.of_runs, name);
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         let served = Served { site: self.site, entered };
-        let worked = match run_served(&self.of_runs, &served, name, &display, &watch) {
-            Ok((0, message)) => (RunOutcome::Succeeded, message),
-            Ok((DONE_WITH_PROBLEMS, message)) => (RunOutcome::Warned, message),
-            Ok((_, message)) => (RunOutcome::Failed, message),
-            Err(failure) if failure.exit_code() == STOPPED => (RunOutcome::Cancelled, failure.to_string()),
-            Err(failure) => (RunOutcome::Failed, failure.to_string()),
+        let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
+            Ok((0, message)) => (WorkEnd::Succeeded, message),
+            Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),
+            Ok((_, message)) => (WorkEnd::Failed, message),
+            Err(failure) => {
+                let end = match failure.exit_code() {
+                    STOPPED => WorkEnd::Stopped,
+                    BUSY => WorkEnd::Busy,
+                    _ => WorkEnd::Failed,
+                };
+                (end, failure.to_string())
+            }
         };
-        // Whatever it was told, it did not come to an end by itself.
-        let outcome = match worked.0 {
-            RunOutcome::Failed if stop.load(Ordering::Relaxed) => RunOutcome::Cancelled,
-            outcome => outcome,
-        };
-        Worked { outcome, message: worked.1 }
+        // Whatever it failed by, it was on its way to its end.
+        let end = if end == WorkEnd::Failed && stop.load(Ordering::Relaxed) { WorkEnd::Stopped } else { end };
+        Worked { end, message }
     }
 
     fn say(&self, notice: Notice) {

@@ -88,12 +88,12 @@ pub(crate) struct QueueRow {
     pub(crate) started_ns: Option<i64>,
     /// When it ended, nanoseconds since 1970; null if it has not.
     pub(crate) ended_ns: Option<i64>,
-    /// How often it was begun, this time included; 0 for one that never was.
+    /// Which attempt it is, or will be; 0 for one that never begins.
     pub(crate) attempt: u32,
     /// Its priority.
     pub(crate) priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `drives` or `turn`; null if it does not
-    /// wait.
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `library`, `drives` or `turn`; null if it
+    /// does not wait.
     pub(crate) waits_for: Option<&'static str>,
     /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
     pub(crate) until_ns: Option<i64>,

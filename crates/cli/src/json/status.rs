@@ -49,6 +49,14 @@ pub(crate) struct StatusRow {
     pub(crate) damage: Vec<DamageRow>,
     /// Why the library cannot be used; null if it can.
     pub(crate) library_problem: Option<String>,
+    /// Whether a server runs policies when they are due.
+    pub(crate) server_runs: bool,
+    /// How many policies there are.
+    pub(crate) policies: usize,
+    /// Runs of policies that wait.
+    pub(crate) runs_waiting: usize,
+    /// Runs of policies that are at work.
+    pub(crate) runs_at_work: usize,
     /// Objects whose list of files is gone from the catalog.
     pub(crate) indexes_missing: Vec<String>,
     /// Whether the key store is not there.

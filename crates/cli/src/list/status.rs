@@ -3,6 +3,7 @@
 mod attention;
 mod failed;
 mod metrics;
+mod queued;
 
 use std::io::{Write, stdout};
 use std::path::Path;
@@ -50,6 +51,7 @@ struct Facts {
     /// Runs of each job of the settings, the latest first.
     jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
+    queued: queued::Queued,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -85,6 +87,7 @@ impl Facts {
             lost: site.lost_parts()?,
             expiry: site.plan_expiry(&ExpiryRequest::default())?,
             library_problem: site.library_problem(),
+            queued: queued::Queued::of(site)?,
             indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
             volumes_without_key: site.volumes_without_key()?,
@@ -255,6 +258,10 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         objects_lost_in_part: facts.lost_in_part().map(|object| object.id.to_string()).collect(),
         damage: facts.damage.iter().map(DamageRow::from).collect(),
         library_problem: facts.library_problem.clone(),
+        server_runs: facts.queued.is_served,
+        policies: facts.queued.policies,
+        runs_waiting: facts.queued.waiting,
+        runs_at_work: facts.queued.working,
         indexes_missing: facts.indexes_missing.iter().map(ToString::to_string).collect(),
         key_store_missing: facts.keys_missing.is_some(),
         volumes_without_key: facts.volumes_without_key.iter().map(ToString::to_string).collect(),
@@ -289,6 +296,9 @@ fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
     if without_export > 0 && facts.not_exported.1 == 0 {
         let volumes = units::counted(without_export, "volume");
         line("keys", &format!("those of {volumes} are in no export yet: `capstan keys export FILE`"))?;
+    }
+    if let Some(text) = facts.queued.text() {
+        line("server", &text)?;
     }
     for row in &facts.running {
         line("running", &running_text(facts, row))?;

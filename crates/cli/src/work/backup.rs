@@ -79,7 +79,8 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
     println!("  1. {secret}: without it the keys cannot be opened;");
     println!("  2. a copy of the keys, after each volume that is labelled: capstan keys export FILE.");
     println!("Whoever loses both loses every encrypted volume for good. Nobody can help then.");
-    println!("And a copy of capstan.toml, once it has jobs: their excludes and rules are nowhere else.");
+    println!("And a copy of capstan.toml, once it has jobs, and of the file of policies (capstan policies export):");
+    println!("their excludes and rules are nowhere else.");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -200,9 +201,12 @@ pub(super) fn run(
         (frame.begun)();
         let mut ended = work(cli, &site, &request, display, watch, record);
         if let Some(reason) = (frame.after)(&ended) {
-            record.message = reason;
-            if let Some(ended) = ended.as_mut().ok().filter(|ended| ended.code == 0) {
-                ended.code = DONE_WITH_PROBLEMS;
+            record.message.clone_from(&reason);
+            if let Ok(ended) = ended.as_mut() {
+                ended.message = reason;
+                if ended.code == 0 {
+                    ended.code = DONE_WITH_PROBLEMS;
+                }
             }
         }
         ended

@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use capstan_catalog::QueuedRun;
 use capstan_director::{BackupWatch, DirectorError, Events, JobConfig, Retention, Site, find_settings, subject_of_job};
 use capstan_format::ObjectId;
 
@@ -148,11 +149,12 @@ pub(crate) struct Served<'a> {
 pub(crate) fn run_served(
     cli: &Globals,
     served: &Served<'_>,
-    name: &str,
+    run_of: &QueuedRun,
     display: &Display,
     watch: &BackupWatch,
 ) -> Result<(u8, String), Failure> {
-    let open = |_: Need, events: Events| Ok(served.site.beside(events)?);
+    let (name, client) = (run_of.policy.as_str(), run_of.client.clone());
+    let open = |_: Need, events: Events| Ok(served.site.beside(events)?.for_client(&client));
     let site = open(Need::Nothing, display.events())?;
     if let Some(fault) = fault_of(&site, name) {
         return Err(fault.into());
@@ -160,8 +162,10 @@ pub(crate) fn run_served(
     let job = site.config().jobs.get(name).filter(|_| site.is_policy(name));
     let job = job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?;
     let begun = || display.entry().into_iter().for_each(served.entered);
-    let ended = run(cli, &args::Backup::default(), (name, job), display, watch, (&open, &begun))?;
-    Ok((ended.code, ended.message))
+    let ended = run(cli, &args::Backup::default(), (name, job), display, watch, (&open, &begun));
+    // One that failed before it began is in the history all the same.
+    begun();
+    ended.map(|ended| (ended.code, ended.message))
 }
 
 /// Runs a job, and what it has run before and after.

@@ -14,6 +14,8 @@ const RETRIES: u8 = 2;
 const RETRIES_MAX: u8 = 10;
 /// How long after the first failure, where a policy says nothing.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// A run that fails at once is not to keep the server busy.
+const RETRY_AFTER_MIN: SignedDuration = SignedDuration::from_secs(1);
 /// The longest that a run waits before it is tried again.
 const RETRY_AFTER_MAX: SignedDuration = SignedDuration::from_hours(12);
 
@@ -38,6 +40,12 @@ impl PolicyTiming {
     pub fn retry_after(&self, failures: u32) -> SignedDuration {
         let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         self.retry_after.checked_mul(doubled).unwrap_or(RETRY_AFTER_MAX).min(RETRY_AFTER_MAX.max(self.retry_after))
+    }
+
+    /// The longest that a run can have to wait for its time.
+    pub fn longest_wait(&self) -> SignedDuration {
+        let spread = self.schedule.as_ref().map_or(SignedDuration::ZERO, |schedule| schedule.spread);
+        spread.max(RETRY_AFTER_MAX).max(self.retry_after)
     }
 }
 
@@ -78,7 +86,12 @@ impl JobConfig {
             zone,
             priority: priority.into(),
             retries: retries.into(),
-            retry_after: age("retry_after", self.retry_after.as_deref())?.unwrap_or(RETRY_AFTER),
+            retry_after: match age("retry_after", self.retry_after.as_deref())? {
+                Some(wait) if wait < RETRY_AFTER_MIN => {
+                    return Err((Some("retry_after"), "must be at least 1s".to_owned()));
+                }
+                wait => wait.unwrap_or(RETRY_AFTER),
+            },
         })
     }
 
@@ -151,6 +164,7 @@ mod tests {
             ("priority = 101", "priority", "between 0 and 100"),
             ("retries = 11", "retries", "between 0 and 10"),
             ("retry_after = \"soon\"", "retry_after", "not a duration"),
+            ("retry_after = \"0s\"", "retry_after", "at least 1s"),
         ] {
             let (at, reason) = policy(rest).timing().unwrap_err();
             assert_eq!(at, Some(key), "{rest}");

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{ActiveRun, DoneRun, RunOutcome};
-use capstan_director::{BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, OtherPolicies, Site};
+use capstan_catalog::{ActiveRun, DoneRun};
+use capstan_director::{
+    BackupRequest, BackupWatch, Config, DirectorError, InitOptions, Level, OtherPolicies, RebuildOptions,
+    RebuildReport, Site, rebuild,
+};
 use capstan_keys::{Unlock, create_key_file};
-use capstan_server::{Notice, Worked, Worker, serve};
+use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -74,6 +77,11 @@ impl Bench {
         Site::open(&self.path("state"), Some(&self.unlock), now_ns, Arc::new(|_| {})).unwrap()
     }
 
+    pub(crate) fn rebuild(&self) -> Result<RebuildReport, DirectorError> {
+        let options = RebuildOptions { database: None, discard_old: true };
+        rebuild(&self.path("state"), Some(&self.unlock), now_ns, Arc::new(|_| {}), &options)
+    }
+
     pub(crate) fn done(&self) -> Vec<DoneRun> {
         self.site().catalog().done_runs(100).unwrap()
     }
@@ -125,6 +133,8 @@ pub(crate) struct Hand {
     pub(crate) fails: AtomicI64,
     /// Work waits for as long as this is set, and ends if it is told to stop.
     pub(crate) waits: AtomicBool,
+    /// The next run panics.
+    pub(crate) panics: AtomicBool,
     /// The runs that were begun.
     pub(crate) begun: Mutex<Vec<i64>>,
 }
@@ -149,15 +159,16 @@ struct Clerk<'a> {
 impl Worker for Clerk<'_> {
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
         self.hand.begun.lock().unwrap().push(run.run.run);
-        let cancelled = || Worked { outcome: RunOutcome::Cancelled, message: "stopped".into() };
+        let stopped = || Worked { end: WorkEnd::Stopped, message: "stopped".into() };
+        assert!(!self.hand.panics.swap(false, Ordering::SeqCst), "as it was told to");
         while self.hand.waits.load(Ordering::SeqCst) {
             if stop.load(Ordering::SeqCst) {
-                return cancelled();
+                return stopped();
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.hand.fails.fetch_sub(1, Ordering::SeqCst) > 0 {
-            return Worked { outcome: RunOutcome::Failed, message: "the source is on fire".into() };
+            return Worked { end: WorkEnd::Failed, message: "the source is on fire".into() };
         }
         let site = self.site.beside(Arc::new(|_| {})).unwrap();
         let journal = site.begin_run("backup", &run.run.policy).unwrap();
@@ -167,9 +178,10 @@ impl Worker for Clerk<'_> {
         let request = BackupRequest { level: Level::Full, policy, ..BackupRequest::of(sources) };
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         match site.backup(&request, &watch) {
-            Ok(_) => Worked { outcome: RunOutcome::Succeeded, message: "all of it".into() },
-            Err(DirectorError::Interrupted) => cancelled(),
-            Err(error) => Worked { outcome: RunOutcome::Failed, message: error.to_string() },
+            Ok(_) => Worked { end: WorkEnd::Succeeded, message: "all of it".into() },
+            Err(DirectorError::Interrupted) => stopped(),
+            Err(error @ DirectorError::SourceInUse { .. }) => Worked { end: WorkEnd::Busy, message: error.to_string() },
+            Err(error) => Worked { end: WorkEnd::Failed, message: error.to_string() },
         }
     }
 

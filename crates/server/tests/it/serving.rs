@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Cancelled, Entered, NewRun, ObjectFilter, RunOutcome};
+use capstan_catalog::{Cancelled, Entered, ObjectFilter, Resource, RunOutcome, Wish};
 use capstan_director::{DirectorError, Site};
 use capstan_server::Notice;
 
@@ -15,9 +15,7 @@ fn is_done(site: &Site, runs: usize) -> bool {
 }
 
 fn enter(bench: &Bench, policy: &str) -> i64 {
-    let site = bench.site();
-    let run = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns: 0 };
-    let Entered::Waits(run) = site.catalog().enter_run(&run, site.now_ns()).unwrap() else { panic!("it is there") };
+    let Entered::Waits(run) = bench.site().enter_run(policy).unwrap() else { panic!("it is there") };
     run
 }
 
@@ -37,7 +35,12 @@ fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
         bench.set_clock("2026-11-20T22:30:00Z");
         std::thread::sleep(std::time::Duration::from_millis(1200));
     });
-    assert!(matches!(&said[..], [Notice::Due { run: 1, .. }, Notice::Begun { .. }, Notice::Ended { .. }]), "{said:?}");
+    let [Notice::Due { run: 1, .. }, Notice::Begun { .. }, Notice::Ended { .. }, Notice::Missed { reason, .. }] =
+        &said[..]
+    else {
+        panic!("{said:?}")
+    };
+    assert!(reason.contains("while the clock was ahead"), "{reason}");
     // Three nights nobody was there.
     bench.set_clock("2026-11-24T08:00:00Z");
     let said = bench.serve(&hand, || bench.until("the last night", |site| is_done(site, 3)));
@@ -109,7 +112,7 @@ fn a_server_that_was_replaced_stops_and_the_other_one_runs_what_it_began() {
         bench.until("it works", |_| hand.begun() == [run]);
         assert!(matches!(bench.site().begin_term(), Err(DirectorError::ServerRuns { process: Some(_) })));
         // Its lease ran out, say, and another machine's server took the term.
-        let wish = capstan_catalog::Wish::alone(capstan_catalog::Resource::Server);
+        let wish = Wish::alone(Resource::Server);
         bench.site().catalog().reserve(&wish, "another machine", i64::MAX, &|_| true).unwrap();
         enter(&bench, "two");
         // It finds out as soon as it wants to begin the next one, and tells what works to stop.
@@ -126,14 +129,14 @@ fn runs_are_cancelled_wherever_they_are() {
     let hand = Hand::default();
     hand.waits.store(true, Ordering::SeqCst);
     let (one, two) = (enter(&bench, "one"), enter(&bench, "two"));
-    assert!(bench.site().catalog().hold_run(two, true).unwrap());
+    assert!(bench.site().hold_run(two, true).unwrap());
     bench.serve(&hand, || {
         bench.until("the first works", |_| hand.begun() == [one]);
         let site = bench.site();
-        assert_eq!(site.catalog().cancel_run(one, site.now_ns()).unwrap(), Cancelled::Told);
+        assert_eq!(site.cancel_run(one).unwrap(), Cancelled::Told);
         bench.until("the first has ended", |site| is_done(site, 1));
         assert_eq!(hand.begun(), [one], "the second is held");
-        assert_eq!(site.catalog().cancel_run(two, site.now_ns()).unwrap(), Cancelled::Removed);
+        assert_eq!(site.cancel_run(two).unwrap(), Cancelled::Removed);
         enter(&bench, "two");
         hand.go_on();
         bench.until("the third is done", |site| is_done(site, 3));
@@ -161,4 +164,72 @@ fn what_cannot_be_run_waits_and_what_is_removed_does_not() {
         bench.until("it is cancelled", |site| is_done(site, 2));
     });
     assert_eq!(bench.done()[0].outcome, RunOutcome::Cancelled);
+}
+
+#[test]
+fn a_fault_of_the_program_ends_a_run_and_not_the_server() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", &format!("{NIGHTLY}retry_after = \"10m\"\n"));
+    let hand = Hand::default();
+    hand.panics.store(true, Ordering::SeqCst);
+    enter(&bench, "one");
+    let said = bench.serve(&hand, || {
+        bench.until("it waits again", |_| attempts(&bench) == [2]);
+        bench.set_clock("2026-11-20T12:10:01Z");
+        bench.until("it is done", |site| is_done(site, 1));
+    });
+    assert!(
+        said.iter().any(|notice| matches!(notice, Notice::Retried { message, .. } if message.contains("Report it")))
+    );
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
+}
+
+#[test]
+fn a_run_that_nobody_works_on_waits_again() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    bench.serve(&hand, || {
+        // A claim that was recorded, and whose answer was lost: in the name of the server's own term.
+        let site = bench.site();
+        let held = site.catalog().reservations().unwrap();
+        let term = held.iter().find(|held| held.resource == Resource::Server).unwrap().generation;
+        let Entered::Waits(run) = site.enter_run("one").unwrap() else { panic!("it is there") };
+        let taken = site.catalog().claim_run(term, run, [7; 16], site.now_ns()).unwrap();
+        if taken.is_some() {
+            bench.until("it waits again", |_| attempts(&bench) == [1]);
+            bench.set_clock("2026-11-20T12:00:31Z");
+        }
+        bench.until("it is done", |site| is_done(site, 1));
+    });
+    assert_eq!(hand.begun().len(), 1);
+}
+
+#[test]
+fn a_source_that_somebody_backs_up_is_waited_for_and_costs_no_attempt() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    let site = bench.site();
+    let source = bench.path("one").into_os_string().into_encoded_bytes();
+    let wish = Wish::alone(Resource::Source { client: site.client().to_owned(), source });
+    let by_hand = site.catalog().reserve(&wish, "1 1 1", i64::MAX, &|_| false).unwrap();
+    let capstan_catalog::Grant::Held(generation) = by_hand else { panic!("{by_hand:?}") };
+    enter(&bench, "one");
+    let said = bench.serve(&hand, || {
+        bench.until("it waits again", |_| hand.begun().len() == 1 && attempts(&bench) == [1]);
+        site.catalog().release(&[generation]).unwrap();
+        bench.set_clock("2026-11-20T12:00:31Z");
+        bench.until("it is done", |site| is_done(site, 1));
+    });
+    assert!(said.iter().any(|notice| matches!(notice, Notice::Retried { .. })), "{said:?}");
+    assert_eq!((bench.done()[0].outcome, bench.done()[0].run.attempt), (RunOutcome::Succeeded, 1));
+}
+
+#[test]
+fn nobody_rebuilds_the_catalog_of_a_server() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    bench.serve(&Hand::default(), || {
+        let rebuilt = bench.rebuild();
+        assert!(matches!(rebuilt, Err(DirectorError::Busy { .. })), "{rebuilt:?}");
+    });
+    bench.rebuild().unwrap();
+    assert_eq!(bench.site().policies().unwrap().len(), 1, "the new catalog has the policies");
 }

@@ -43,6 +43,7 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
         let lack = if lacking == 1 { "lacks" } else { "lack" };
         lines.push(format!("{} {lack} a copy: run `capstan repair`", units::counted(lacking as u64, "object")));
     }
+    facts.queued.lines(&mut lines);
     interrupted(facts, &mut lines);
     failed(facts, &mut lines);
     not_backed_up(facts, &mut lines);

@@ -1,0 +1,87 @@
+//! What runs by itself, and what keeps it from that.
+
+use capstan_catalog::RunOutcome;
+use capstan_director::Site;
+use capstan_server::{RunDecision, WaitsFor, decide, look};
+
+use crate::failure::{Failure, director};
+use crate::units;
+
+/// Ended runs among which those that were missed are looked for.
+const RUNS_LOOKED_AT: u32 = 1_000;
+/// How long a missed run is worth a word.
+const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
+
+/// Policies, the server and the queue.
+#[derive(Default)]
+pub(super) struct Queued {
+    pub(super) is_served: bool,
+    /// Policies there are, and those of them that are due by themselves.
+    pub(super) policies: usize,
+    scheduled: usize,
+    /// Policies that cannot be run here, and why.
+    faults: Vec<(String, String)>,
+    pub(super) waiting: usize,
+    pub(super) working: usize,
+    /// Runs that an operator holds.
+    held: Vec<i64>,
+    /// Policies that missed a run in the last day.
+    missed: Vec<String>,
+}
+
+impl Queued {
+    pub(super) fn of(site: &Site) -> Result<Self, Failure> {
+        let look = look(site)?;
+        let done = site.catalog().done_runs(RUNS_LOOKED_AT).map_err(director)?;
+        let since_ns = site.now_ns().saturating_sub(MISSED_FOR_NS);
+        let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
+        let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
+        missed.sort();
+        missed.dedup();
+        let is_held =
+            |(run, decision): (i64, RunDecision)| (decision == RunDecision::Waits(WaitsFor::Release)).then_some(run);
+        Ok(Self {
+            is_served: site.is_served()?,
+            policies: look.policies.len(),
+            scheduled: look.scheduled.len(),
+            faults: look
+                .policies
+                .iter()
+                .filter_map(|policy| Some((policy.name.clone(), policy.fault.clone()?)))
+                .collect(),
+            waiting: look.pending.len(),
+            working: look.active.len(),
+            held: decide(&look.situation).into_iter().filter_map(is_held).collect(),
+            missed,
+        })
+    }
+
+    /// A line for people; none where nothing runs by itself.
+    pub(super) fn text(&self) -> Option<String> {
+        if self.policies == 0 && !self.is_served {
+            return None;
+        }
+        let server = if self.is_served { "a server runs" } else { "no server runs" };
+        let policies = units::counted(self.policies as u64, "policy");
+        Some(format!("{server}, {policies}, {} waiting, {} at work", self.waiting, self.working))
+    }
+
+    /// What a person should look at.
+    pub(super) fn lines(&self, lines: &mut Vec<String>) {
+        if !self.is_served && (self.scheduled > 0 || self.waiting > 0 || self.working > 0) {
+            lines.push(
+                "no server runs, so no policy runs when it is due: start one with `capstan server run`".to_owned(),
+            );
+        }
+        for (policy, fault) in &self.faults {
+            lines.push(format!("policy {policy} cannot be run on this machine: {fault}"));
+        }
+        for run in &self.held {
+            lines.push(format!("run {run} is held: `capstan queue release {run}` lets it start, `cancel` ends it"));
+        }
+        if !self.missed.is_empty() {
+            let missed = self.missed.join(", ");
+            lines.push(format!("runs were missed within a day, of {missed}: `capstan queue done` says why"));
+        }
+    }
+}
