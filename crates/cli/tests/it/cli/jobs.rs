@@ -88,7 +88,7 @@ fn a_job_is_told_from_a_path() {
     let said = bench.said(&["backup", "home", "--policy", "other"], 2);
     assert!(said.contains("leave --policy out"), "{said}");
     let said = bench.said(&["backup", "hoem"], 1);
-    assert!(said.contains("hoem is neither a path here nor a job: the jobs of capstan.toml are home"), "{said}");
+    assert!(said.contains("hoem is neither a path here nor a job or policy: there are home"), "{said}");
     // Each command reads the settings: what is wrong there is named with its line.
     bench.settings("exlude = [\"x\"]\n");
     let said = bench.said(&["backup", "home"], 1);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Bench, ended};
 
-fn schemas() -> Value {
+pub(super) fn schemas() -> Value {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.schema.json");
     serde_json::from_str::<Value>(&fs::read_to_string(kept).unwrap()).unwrap()["$defs"].take()
 }
@@ -28,14 +28,14 @@ fn fits(object: &Value, schema: &Value, schemas: &Value) -> bool {
         && named == object["event"].as_str()
 }
 
-fn assert_described(schemas: &Value, kind: &str, rows: &[Value]) {
+pub(super) fn assert_described(schemas: &Value, kind: &str, rows: &[Value]) {
     assert!(!rows.is_empty(), "{kind}");
     for row in rows {
         assert!(fits(row, &schemas[kind], schemas), "not as docs/JSON.md says of {kind}: {row}");
     }
 }
 
-fn events(bench: &Bench, args: &[&str], code: i32) -> Vec<Value> {
+pub(super) fn events(bench: &Bench, args: &[&str], code: i32) -> Vec<Value> {
     let printed = bench.done(&[args, &["--json"]].concat(), code);
     printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
+mod cell;
 mod jobs;
 mod json;
 mod key_cluster;
@@ -22,10 +23,14 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 36] = [
     "init",
     "backup",
     "jobs",
+    "policies",
+    "schedule",
+    "queue",
+    "server",
     "objects",
     "ls",
     "find",

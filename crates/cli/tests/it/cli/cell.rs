@@ -1,0 +1,105 @@
+//! Policies, the queue and the server, as people and programs see them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::Bench;
+use super::json::{assert_described, events, schemas};
+
+const HOME: &str = "[policies.home]\nsources = [\"SOURCE\"]\nschedule = \"mon..fri 22:00\"\nspread = \"1h\"\n";
+
+fn write_policies(bench: &Bench, text: &str) -> String {
+    let path = bench.source().with_file_name("cell.toml");
+    fs::write(&path, text.replace("SOURCE", &bench.source_text())).unwrap();
+    path.display().to_string()
+}
+
+/// A server until it is done with the queue; gives the events that it printed.
+fn serve_until_done(bench: &Bench, runs: usize) -> Vec<Value> {
+    let mut server = bench.command(&["server", "run", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut events = Vec::new();
+    let mut ended_runs = 0;
+    for line in BufReader::new(server.stdout.take().unwrap()).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let is_last = event["event"] == "run-ended" && ended_runs + 1 == runs;
+        ended_runs += usize::from(event["event"] == "run-ended");
+        events.push(event);
+        // A second signal would end it at once.
+        if is_last {
+            let pid = rustix::process::Pid::from_child(&server);
+            // The last event says that it has stopped.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+    assert!(server.wait().unwrap().success());
+    events
+}
+
+#[test]
+fn every_line_of_a_cell_is_as_the_page_says() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    let file = write_policies(&bench, HOME);
+    assert_described(&schemas, "PolicyChangeRow", &events(&bench, &["policies", "apply", &file, "--dry-run"], 0));
+    assert_eq!(events(&bench, &["policies"], 0), [] as [Value; 0], "a dry run changes nothing");
+    assert_described(&schemas, "PolicyChangeRow", &events(&bench, &["policies", "apply", &file], 0));
+    assert_described(&schemas, "BackupPolicyRow", &events(&bench, &["policies"], 0));
+    assert_described(&schemas, "ComingRunRow", &events(&bench, &["schedule", "--days", "3"], 0));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "add", "home"], 0));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "add", "home"], 3));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "hold", "1"], 0));
+    let waiting = events(&bench, &["queue"], 0);
+    assert_described(&schemas, "QueueRow", &waiting);
+    assert_eq!((&waiting[0]["state"], &waiting[0]["waits_for"]), (&"waiting".into(), &"release".into()));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "release", "1"], 0));
+    let served = serve_until_done(&bench, 1);
+    let kinds = schemas["ServerEvent"]["oneOf"].as_array().unwrap();
+    for event in &served {
+        assert!(kinds.iter().any(|kind| kind["properties"]["event"]["const"] == event["event"]), "{event}");
+    }
+    assert_eq!(served.last().unwrap()["event"], "stopped");
+    let done = events(&bench, &["queue", "done"], 0);
+    assert_described(&schemas, "QueueRow", &done);
+    assert_eq!((&done[0]["state"], &done[0]["history"]), (&"done".into(), &1.into()));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "rerun", "1"], 0));
+    assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "cancel", "2"], 0));
+    assert_described(&schemas, "PolicyChangeRow", &events(&bench, &["policies", "remove", "home", "--yes"], 0));
+}
+
+#[test]
+fn mistakes_are_answered_with_what_to_do() {
+    let bench = Bench::new(&[]);
+    let with_script = format!("{HOME}before = [\"quiesce\"]\n");
+    let file = write_policies(&bench, &with_script);
+    let said = bench.said(&["policies", "apply", &file], 3);
+    assert!(said.contains("add it there under [scripts]"), "{said}");
+    for (args, code, answer) in [
+        (&["queue", "add", "home"][..], 1, "policy home cannot be run: before: capstan.toml"),
+        (&["backup", "home"], 1, "policy home cannot be run"),
+        (&["queue", "add", "hoem"], 1, "there is no policy hoem: `capstan policies` lists them"),
+        (&["schedule", "hoem"], 1, "there is no policy hoem"),
+        (&["queue", "cancel", "7"], 1, "run 7 is not in the queue: `capstan queue` lists what is"),
+        (&["queue", "hold", "7"], 1, "run 7 is not in the queue"),
+        (&["queue", "rerun", "7"], 1, "`capstan queue done` lists those that can run again"),
+        (&["policies", "apply", "absent.toml"], 1, "absent.toml"),
+        (&["policies", "remove", "home"], 2, "use --yes to answer yes"),
+        (&["policies", "export", "hoem"], 1, "there is no policy hoem"),
+        (&["server"], 2, "Usage"),
+    ] {
+        let said = bench.said(args, code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    let said = bench.done(&["status"], 3);
+    assert!(said.contains("no server runs, so no policy runs when it is due"), "{said}");
+    assert!(said.contains("policy home cannot be run on this machine"), "{said}");
+    // What is removed by a file is asked for, too.
+    let other = write_policies(&bench, "[policies.web]\nsources = [\"SOURCE\"]\nkeep = { last = 2 }\n");
+    let said = bench.said(&["policies", "apply", &other, "--only"], 2);
+    assert!(said.contains("Remove home? Waiting runs are cancelled") && said.contains("--yes"), "{said}");
+    bench.done(&["policies", "apply", &other, "--only", "--yes"], 0);
+    let said = bench.said(&["policies", "remove", "web"], 2);
+    assert!(said.contains("What web backed up has no keep rule then"), "{said}");
+}
