@@ -54,6 +54,9 @@ enum Task {
     /// Measures the main job beside that of another commit, or with the catalog in PostgreSQL beside SQLite, in turns;
     /// ends with 1 where something has become slower than another commit
     BenchBeside(bench::beside::Arguments),
+    /// Measures what a cell costs: a backup through a server beside the command, and a server that waits; ends with 1
+    /// where a floor is missed
+    BenchCell(bench::cell::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
     #[command(hide = true)]
     BareRead(bench::reader::Arguments),
@@ -78,6 +81,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
         Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),
+        Task::BenchCell(arguments) => bench::cell::run(&root()?, &arguments),
         Task::BenchKeys(arguments) => bench::keys::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),
     }

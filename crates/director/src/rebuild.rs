@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{
-    Catalog, CatalogError, CheckpointSeen, Database, KeyRef, MediumKind, Pool, ScratchFeed, Volume, VolumeState,
+    Catalog, CatalogError, CheckpointSeen, Database, KeyRef, MediumKind, Pool, Resource, ScratchFeed, Volume,
+    VolumeState,
 };
 use capstan_format::Volser;
 use capstan_keys::Unlock;
@@ -22,6 +23,7 @@ use crate::error::refuses_part;
 use crate::hold::CATALOG_FACT;
 use crate::library_marker::LIBRARY_FACT;
 use crate::mounter::{InDrive, Mounter};
+use crate::process;
 use crate::shared::Clock;
 use crate::site::{Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
@@ -60,7 +62,7 @@ type Old = Result<Catalog, CatalogError>;
 /// Makes the catalog of a state directory anew.
 ///
 /// # Errors
-/// [`DirectorError::Busy`] if a job runs; [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked
+/// [`DirectorError::Busy`] if a job runs, [`DirectorError::ServerRuns`] if a server does; [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked
 /// the keys. Otherwise the new catalog cannot be written. Unless the error says that it could not be put in place, the
 /// old one stands where it was. Volumes that cannot be read are in the report.
 pub fn rebuild(
@@ -82,6 +84,7 @@ pub fn rebuild(
     let old = place.exists().then(|| Catalog::open(&place));
     let mut catalog = Catalog::create(&staged, &database)?;
     if let Some(Ok(old)) = &old {
+        check_unserved(old)?;
         keep_library(old, &mut catalog)?;
     }
     let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
@@ -131,6 +134,15 @@ pub fn rebuild(
         discard(&old, &events)?;
     }
     Ok(report)
+}
+
+/// Refuses to take the catalog away from a server, by its name: whoever waits for it waits for ever.
+fn check_unserved(old: &Catalog) -> Result<(), DirectorError> {
+    let held = old.reservations()?;
+    match held.iter().find(|held| held.resource == Resource::Server && process::lives(&held.owner)) {
+        Some(held) => Err(DirectorError::ServerRuns { process: process::number_of(&held.owner) }),
+        None => Ok(()),
+    }
 }
 
 /// Removes a catalog that is not needed any more, even where its database is gone.

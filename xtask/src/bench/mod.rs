@@ -7,6 +7,7 @@
 
 mod bacula;
 pub(crate) mod beside;
+pub(crate) mod cell;
 mod contest;
 mod contestants;
 mod floors;

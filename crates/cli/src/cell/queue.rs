@@ -73,7 +73,11 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             (true, None) => String::new(),
         };
         rows.push(QueueRow {
-            state: if active.is_cancelled { "stopping" } else { "running" },
+            state: match (active.is_cancelled, is_served) {
+                (true, _) => "stopping",
+                (false, true) => "running",
+                (false, false) => "interrupted",
+            },
             started_ns: Some(active.started_ns),
             until_ns: until.map(ns),
             message,
@@ -84,11 +88,13 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
     for (run, decision) in decide(&look.situation) {
         let Some(pending) = look.pending.iter().find(|pending| pending.run.run == run) else { continue };
         let (waits_for, until_ns, message) = match (is_served, &decision) {
-            (false, RunDecision::Begins | RunDecision::Waits(WaitsFor::Library)) => {
-                ("server", None, "no server runs: `capstan server run` starts one".to_owned())
-            }
             (true, RunDecision::Begins) => ("server", None, "the server begins it within a second".to_owned()),
-            (_, RunDecision::Waits(waits_for)) => in_words(waits_for, pending.run.attempt),
+            // What an operator must do stays true; all else waits for a server first.
+            (true, RunDecision::Waits(waits_for))
+            | (false, RunDecision::Waits(waits_for @ (WaitsFor::Release | WaitsFor::Repair(_)))) => {
+                in_words(waits_for, pending.run.attempt)
+            }
+            (false, _) => ("server", None, "a server: `capstan server run` starts one".to_owned()),
         };
         rows.push(QueueRow { waits_for: Some(waits_for), until_ns, message, ..row(&pending.run) });
     }

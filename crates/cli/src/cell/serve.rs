@@ -67,7 +67,7 @@ impl InProcess<'_> {
                 eprintln!("serving {}, with {policies}; Ctrl-C stops", self.site.dir().display());
             }
             ServerEvent::Returned { runs } => {
-                eprintln!("{} of the server before wait again", units::counted(runs as u64, "run"));
+                eprintln!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run"));
             }
             ServerEvent::Due { run, policy } => eprintln!("{policy}: run {run} is due"),
             ServerEvent::RunBegun { run, policy, attempt: 1 } => eprintln!("{policy}: run {run} begins"),

@@ -78,7 +78,7 @@ pub(crate) struct QueueRow {
     pub(crate) policy: String,
     /// The client whose data is backed up.
     pub(crate) client: String,
-    /// `waiting`, `running`, `stopping`; of one that has ended `done`, `problems`, `failed`, `cancelled` or `missed`.
+    /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`, `failed`, `cancelled` or `missed`.
     pub(crate) state: &'static str,
     /// When its schedule had it due, nanoseconds since 1970; null if somebody entered it.
     pub(crate) due_ns: Option<i64>,

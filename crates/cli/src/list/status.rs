@@ -259,7 +259,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         damage: facts.damage.iter().map(DamageRow::from).collect(),
         library_problem: facts.library_problem.clone(),
         server_runs: facts.queued.is_served,
-        policies: facts.queued.policies,
+        policies: facts.queued.policies(),
         runs_waiting: facts.queued.waiting,
         runs_at_work: facts.queued.working,
         indexes_missing: facts.indexes_missing.iter().map(ToString::to_string).collect(),

@@ -155,7 +155,8 @@ fn failed(facts: &Facts, lines: &mut Vec<String>) {
             true => "did not begin",
             false => "failed",
         };
-        lines.push(format!("the last run of job {}, on {when}, {how}: {first} (`capstan history {run}`)", entry.job));
+        let what = facts.queued.named(&entry.job);
+        lines.push(format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)"));
     }
 }
 
@@ -179,7 +180,8 @@ fn never(facts: &Facts, lines: &mut Vec<String>) {
     for row in facts.sources.iter().filter(|row| row.is_never() && row.run.is_none()) {
         let Some(job) = &row.job else { continue };
         let source = path_text(&row.source);
-        lines.push(format!("{source} was never backed up, and job {job} names it: `capstan backup {job}`"));
+        let what = facts.queued.named(job);
+        lines.push(format!("{source} was never backed up, and {what} names it: `capstan backup {job}`"));
     }
 }
 

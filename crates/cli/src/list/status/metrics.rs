@@ -47,7 +47,7 @@ pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
         ("indexes_missing", "Objects whose list of files is gone from the catalog", facts.indexes_missing.len()),
         ("running", "Commands that work now", facts.running.len()),
         ("server_running", "1 while a server runs policies when they are due", usize::from(facts.queued.is_served)),
-        ("policies", "Policies", facts.queued.policies),
+        ("policies", "Policies", facts.queued.policies()),
         ("queue_waiting", "Runs of policies that wait", facts.queued.waiting),
         ("queue_working", "Runs of policies that are at work", facts.queued.working),
         ("clock_in_doubt", "1 while the clock is not believed", usize::from(facts.reading.doubt.is_some())),

@@ -16,8 +16,8 @@ const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
 #[derive(Default)]
 pub(super) struct Queued {
     pub(super) is_served: bool,
-    /// Policies there are, and those of them that are due by themselves.
-    pub(super) policies: usize,
+    /// The policies, and how many of them are due by themselves.
+    policies: Vec<String>,
     scheduled: usize,
     /// Policies that cannot be run here, and why.
     faults: Vec<(String, String)>,
@@ -42,7 +42,7 @@ impl Queued {
             |(run, decision): (i64, RunDecision)| (decision == RunDecision::Waits(WaitsFor::Release)).then_some(run);
         Ok(Self {
             is_served: site.is_served()?,
-            policies: look.policies.len(),
+            policies: look.policies.iter().map(|policy| policy.name.clone()).collect(),
             scheduled: look.scheduled.len(),
             faults: look
                 .policies
@@ -56,13 +56,24 @@ impl Queued {
         })
     }
 
+    /// How many policies there are.
+    pub(super) fn policies(&self) -> usize {
+        self.policies.len()
+    }
+
+    /// A backup by name, in words.
+    pub(super) fn named(&self, name: &str) -> String {
+        let what = if self.policies.iter().any(|policy| policy == name) { "policy" } else { "job" };
+        format!("{what} {name}")
+    }
+
     /// A line for people; none where nothing runs by itself.
     pub(super) fn text(&self) -> Option<String> {
-        if self.policies == 0 && !self.is_served {
+        if self.policies.is_empty() && !self.is_served {
             return None;
         }
         let server = if self.is_served { "a server runs" } else { "no server runs" };
-        let policies = units::counted(self.policies as u64, "policy");
+        let policies = units::counted(self.policies() as u64, "policy");
         Some(format!("{server}, {policies}, {} waiting, {} at work", self.waiting, self.working))
     }
 

@@ -1,0 +1,202 @@
+//! Measures what a cell costs: a backup through a server beside the command, in turns; and a server that waits.
+//!
+//! ```text
+//! round 1: capstan backup | a run of the server -> round 2: the other way round -> ... -> medians of ratios
+//! 1,000 policies that are due next year -> the server's processor time and memory while nothing happens
+//! ```
+//! Of a run the time from its beginning to its end counts, and the processor time that the server needed meanwhile. What
+//! a run waits before it begins is no cost of the data path: the server looks twice a second.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::machine;
+use super::measure::{Stage, Usage, account};
+use crate::amount::{grouped, parse_bytes, shown_bytes};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Scratch folder; data sets in it are used again, and one in memory is quieter [default: bench-work]
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// Files of 4-16 KB
+    #[arg(long, default_value_t = 50_000)]
+    small_files: u64,
+    /// Bytes in files of 64 KB-64 MB
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    typical_bytes: u64,
+    /// Backups of each kind
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+}
+
+/// The server's rate, of the command's.
+const RATE_MIN: f64 = 0.97;
+/// Policies of the server that waits, and how long it is watched.
+const POLICIES: usize = 1000;
+const WATCHED: Duration = Duration::from_secs(20);
+/// The share of a processor, and the memory, that a server may need which does nothing: of 1,000 sessions and 10,000
+/// clients.
+const IDLE_SHARE_MAX: f64 = 0.2;
+const IDLE_BYTES_MAX: u64 = 1 << 30;
+
+/// A server over the state directory of a stage; it ends with its value.
+struct Server(Child);
+
+impl Server {
+    fn start(stage: &Stage, program: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["server", "run", "-q", "--state"]).arg(stage.work.join("cell/served/state"));
+        command.arg("--key-file").arg(stage.work.join("cell/served/key"));
+        Ok(Self(command.stdin(Stdio::null()).spawn().context("start a server")?))
+    }
+
+    fn account(&self) -> Result<Usage> {
+        account(self.0.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What it serves is scratch.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
+    ensure!(arguments.rounds > 0, "there is at least one round");
+    let work = arguments.work.clone().unwrap_or_else(|| root.join("bench-work"));
+    fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
+    let work = work.canonicalize()?;
+    let program = std::env::current_exe()?.with_file_name("capstan");
+    let mut stages = ["command", "served"].map(|name| {
+        let mut stage = Stage::new(&work);
+        let folder = work.join("cell").join(name);
+        stage.set("CAPSTAN", &program);
+        stage.set("FOLDER", &folder);
+        stage.set("CAPSTAN_STATE", folder.join("state"));
+        stage.set("CAPSTAN_KEY_FILE", folder.join("key"));
+        stage
+    });
+    let mut sizes = None;
+    for stage in &mut stages {
+        sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
+        stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G -q")?;
+    }
+    let [command, served] = &stages;
+    served.run(
+        "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
+         $CAPSTAN policies apply $FOLDER/cell.toml -q",
+    )?;
+    let server = Server::start(served, &program)?;
+    let (mut rates, mut processors) = (Vec::new(), Vec::new());
+    for round in 0..arguments.rounds {
+        let (direct, run) = if round % 2 == 0 {
+            let direct = by_command(command)?;
+            (direct, by_server(served, &server)?)
+        } else {
+            let run = by_server(served, &server)?;
+            (by_command(command)?, run)
+        };
+        rates.push(direct.wall.as_secs_f64() / run.wall.as_secs_f64());
+        processors.push(run.processor.as_secs_f64() / direct.processor.as_secs_f64());
+        println!("round {} of {}: {:.3}", round + 1, arguments.rounds, rates[round]);
+    }
+    drop(server);
+    let idle = idle(served, &program)?;
+    let sizes = sizes.context("there are two stages")?;
+    println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
+    for line in machine::describe_machine(command) {
+        println!("- {line}");
+    }
+    let (files, bytes) =
+        (sizes.small_files + sizes.typical_files, sizes.small_bytes.saturating_add(sizes.typical_bytes));
+    println!("- {} files, {}; medians of {} rounds\n", grouped(files), shown_bytes(bytes), arguments.rounds);
+    let (rate, processor) = (median(&mut rates), median(&mut processors));
+    let share = idle.processor.as_secs_f64() / WATCHED.as_secs_f64();
+    let (lowest, highest) = (rates[0], rates[rates.len() - 1]);
+    let rows = [
+        (
+            format!("a backup through the server: rate, of the command's ({lowest:.2}-{highest:.2})"),
+            format!("{rate:.3}"),
+            format!("at least {RATE_MIN}"),
+            rate >= RATE_MIN,
+        ),
+        ("processor time of that, of the command's".to_owned(), format!("{processor:.3}"), String::new(), true),
+        (
+            format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
+            format!("{share:.3}"),
+            format!("at most {IDLE_SHARE_MAX}"),
+            share <= IDLE_SHARE_MAX,
+        ),
+        (
+            "its memory".to_owned(),
+            shown_bytes(idle.peak_bytes),
+            format!("at most {}", shown_bytes(IDLE_BYTES_MAX)),
+            idle.peak_bytes <= IDLE_BYTES_MAX,
+        ),
+    ];
+    println!("| what | measured | floor | |\n|---|--:|--:|---|");
+    let mut missed = 0;
+    for (what, measured, floor, is_met) in rows {
+        missed += usize::from(!is_met);
+        println!("| {what} | {measured} | {floor} | {} |", if is_met { "pass" } else { "**missed**" });
+    }
+    command.run("rm -rf cell")?;
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn by_command(stage: &Stage) -> Result<Usage> {
+    let ended = stage.measure("$CAPSTAN backup $SMALL $TYPICAL --full -q")?;
+    ensure!(ended.status.success(), "backup: {}: {}", ended.status, stage.stderr_end());
+    Ok(ended.usage)
+}
+
+/// A run of the server, from its beginning to its end.
+fn by_server(stage: &Stage, server: &Server) -> Result<Usage> {
+    let before = server.account()?;
+    let entered: Value = serde_json::from_str(&stage.run("$CAPSTAN queue add all --json")?)?;
+    let done = loop {
+        thread::sleep(Duration::from_millis(200));
+        let last = stage.run("$CAPSTAN queue done --last 1 --json")?;
+        let last: Value = if last.is_empty() { Value::Null } else { serde_json::from_str(&last)? };
+        if last["run"] == entered["run"] {
+            break last;
+        }
+    };
+    ensure!(done["state"] == "done", "the run ended so: {done}");
+    let (Some(began), Some(ended)) = (done["started_ns"].as_u64(), done["ended_ns"].as_u64()) else {
+        bail!("the run has no times: {done}")
+    };
+    let processor = server.account()?.processor.saturating_sub(before.processor);
+    Ok(Usage { wall: Duration::from_nanos(ended.saturating_sub(began)), processor, ..Usage::default() })
+}
+
+/// What a server needs that has many policies and nothing to do.
+fn idle(stage: &Stage, program: &Path) -> Result<Usage> {
+    stage.run(&format!(
+        "for n in $(seq {POLICIES}); do
+             printf '[policies.p%s]\\nsources = [\"/srv/p%s\"]\\nexclude = [\"*.tmp\"]\\nschedule = \"*-01-01 02:30\"\\nkeep = {{ last = 3 }}\\n' $n $n
+         done >$FOLDER/cell.toml
+         $CAPSTAN policies apply $FOLDER/cell.toml -q"
+    ))?;
+    let server = Server::start(stage, program)?;
+    thread::sleep(Duration::from_secs(3));
+    let (before, began) = (server.account()?, Instant::now());
+    thread::sleep(WATCHED);
+    let after = server.account()?;
+    ensure!(began.elapsed() < WATCHED * 2, "the machine was away for a while: measure again");
+    Ok(Usage { processor: after.processor.saturating_sub(before.processor), ..after })
+}
+
+fn median(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}
