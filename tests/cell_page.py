@@ -2,7 +2,7 @@
 """Types the commands of docs/CELL.md, in the page's order, and looks for the words that it shows below each.
 
 A block marked `console` has a command behind each `$`, and below it lines whose words the command prints, wherever they stand.
-`&` at the end keeps a command running, as %server; `# ends with 0 or 1` says how a command may end, which is otherwise 0. A command that
+`&` at the end keeps a command running, as %?server; `# ends with 0, or with 1` says how a command may end, which is otherwise 0. A command that
 does not print what it shall yet is typed again, as a person would: the server takes a moment. The page's file of policies is the one
 that stands in it; /srv stands for a folder of the test.
 """
@@ -35,7 +35,7 @@ class Typist:
 
     def __init__(self, folder, page):
         self.folder = Path(folder)
-        self.server = None
+        self.server, self.log_len = None, 0
         binary = Path(os.environ.get("CAPSTAN_BIN") or sys.exit("CAPSTAN_BIN names the capstan program to test"))
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("CAPSTAN_")}
         self.environment |= {"PATH": f"{binary.parent}:{os.environ['PATH']}", "CAPSTAN_STATE": str(self.folder / "state"),
@@ -51,7 +51,12 @@ class Typist:
         if command.endswith("&"):
             log = (self.folder / "server.log").open("a")
             self.server = subprocess.Popen(command[:-1].split(), env=self.environment, cwd=self.folder, stdout=log, stderr=log)
-            time.sleep(1)
+            # Its first line says that it serves, its last one why it does not.
+            deadline = time.monotonic() + SECONDS_MAX
+            before = self.log_len
+            while self.server.poll() is None and "serving" not in (self.folder / "server.log").read_text()[before:] and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.log_len = len((self.folder / "server.log").read_text())
             return (0, "") if self.server.poll() is None else (self.server.returncode, (self.folder / "server.log").read_text())
         if command.startswith("kill"):
             self.server.send_signal(signal.SIGKILL if "-9" in command else signal.SIGTERM)

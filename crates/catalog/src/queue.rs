@@ -9,9 +9,9 @@
 //! and works. What a schedule makes due is named by policy, client and due time, and is entered once, however often it
 //! is decided on.
 //!
-//! Only the server moves runs on. It has reserved [`Resource::Server`], and each of its changes names the generation of
-//! that reservation, its term: one that was replaced changes nothing any more. Whoever works on a run got a random
-//! number with it, the claim, and can end it only by that.
+//! Only the server moves runs on. It has reserved [`Resource::Server`], and what enters due runs, begins runs and takes
+//! over lost ones names the generation of that reservation, its term: a server that was replaced does none of that any
+//! more. Whoever works on a run got a random number with it, the claim, and can end it only by that.
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
@@ -41,6 +41,8 @@ pub struct QueuedRun {
     pub entered_ns: i64,
     /// Which attempt it is, or will be; 0 for a run that never begins.
     pub attempt: u32,
+    /// How many servers ended while they worked on it.
+    pub returns: u32,
 }
 
 /// A run that waits.
@@ -135,8 +137,8 @@ pub struct DueDecision<'a> {
     pub decided_ns: i64,
     /// The run that is due.
     pub run: Option<NewRun<'a>>,
-    /// Why runs before it do not begin, if any were missed, and when the last of them was due.
-    pub missed: Option<(i64, &'a str)>,
+    /// Why runs before it do not begin, if any were missed.
+    pub missed: Option<&'a str>,
 }
 
 /// What became of a run that was to be entered.
@@ -159,6 +161,8 @@ pub enum Again {
     Waits,
     /// Somebody had cancelled it: it has ended.
     Cancelled,
+    /// The history has it as done, and so it is.
+    Done,
     /// It was no longer at work under this claim.
     Unknown,
 }
@@ -199,7 +203,12 @@ pub struct RunEnd<'a> {
 const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
     ON CONFLICT (policy, client, due_ns) DO NOTHING";
 
-const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt";
+const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns";
+
+/// Why a run does not begin whose predecessor is not done.
+fn skipped(other: i64) -> String {
+    format!("skipped: run {other} of this policy was still waiting or running")
+}
 
 impl Catalog {
     /// Up to where schedules are decided on.
@@ -239,13 +248,13 @@ impl Catalog {
             "DELETE FROM due_runs WHERE policy = ?1 AND client = ?2 AND due_ns < ?3",
             params![policy, client, decided_ns.saturating_sub(NAMES_KEPT_NS)],
         )?;
-        if let Some((due_ns, message)) = missed {
-            let run = NewRun { policy, client, due_ns: Some(*due_ns), priority: 0, not_before_ns: 0 };
+        if let Some(message) = missed {
+            let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0 };
             leave_out(&transaction, &run, message, now_ns)?;
         }
         let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
         if let (Some(run), Some(Entered::Behind(other))) = (run, entered) {
-            leave_out(&transaction, run, &format!("run {other} before it was not done"), now_ns)?;
+            leave_out(&transaction, run, &skipped(other), now_ns)?;
         }
         transaction.commit()?;
         Ok(entered)
@@ -360,6 +369,10 @@ impl Catalog {
     ) -> Result<Again, CatalogError> {
         let mut again = Again::Waits;
         let was_at_work = self.leave_work(claim, |transaction, active| {
+            if let Some(done) = done_by_history(transaction, &active)? {
+                again = Again::Done;
+                return put_done(transaction, &done);
+            }
             if active.is_cancelled {
                 again = Again::Cancelled;
                 return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
@@ -396,7 +409,9 @@ impl Catalog {
             } else if active.is_cancelled {
                 put_done(&transaction, &cancelled(active.run.clone(), Some(active), now_ns))?;
             } else {
-                put_pending(&transaction, &active.run, 0)?;
+                let returns = active.run.returns + 1;
+                let run = QueuedRun { returns, ..active.run.clone() };
+                put_pending(&transaction, &run, now_ns.saturating_add(wait_after_returns_ns(returns)))?;
             }
         }
         transaction.commit()?;
@@ -486,6 +501,7 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
         priority,
         entered_ns: now_ns,
         attempt: 1,
+        returns: 0,
     };
     put_pending(transaction, &run, not_before_ns)?;
     Ok(Entered::Waits(run.run))
@@ -502,12 +518,22 @@ fn leave_out(transaction: &Transaction<'_>, run: &NewRun<'_>, message: &str, now
         priority,
         entered_ns: now_ns,
         attempt: 0,
+        returns: 0,
     };
     let outcome = RunOutcome::Missed;
     put_done(
         transaction,
         &DoneRun { run, started_ns: None, ended_ns: now_ns, outcome, message: message.to_owned(), job: None },
     )
+}
+
+/// How long a run waits whose servers ended so often: it may be what ends them, and then others are to have a turn.
+fn wait_after_returns_ns(returns: u32) -> i64 {
+    const MINUTE_NS: i64 = 60_000_000_000;
+    match returns {
+        0..=2 => 0,
+        more => MINUTE_NS << (more - 3).min(6),
+    }
 }
 
 /// A run at work as done, if its entry in the history ended so: its server was killed before it could say it.
@@ -528,7 +554,8 @@ fn done_by_history(db: &Db, active: &ActiveRun) -> Result<Option<DoneRun>, Catal
 /// All of a queue, to be put into another catalog.
 pub(crate) struct WholeQueue {
     pending: Vec<PendingRun>,
-    active: Vec<ActiveRun>,
+    /// What was at work, and is not known to have ended.
+    was_active: Vec<QueuedRun>,
     done: Vec<DoneRun>,
     names: Vec<(String, String, i64)>,
     last_number: Option<i64>,
@@ -537,18 +564,23 @@ pub(crate) struct WholeQueue {
 impl WholeQueue {
     pub(crate) fn of(db: &Db) -> Result<Self, CatalogError> {
         let names = "SELECT policy, client, due_ns FROM due_runs";
+        let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
+        let mut all_done = db.query(&done_runs, &[], done)?;
+        let active_runs = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs");
+        let mut waiting = Vec::new();
+        for active in db.query(&active_runs, &[], active)? {
+            match done_by_history(db, &active)? {
+                Some(done) => all_done.push(done),
+                None if active.is_cancelled => {
+                    all_done.push(cancelled(active.run.clone(), Some(&active), active.started_ns));
+                }
+                None => waiting.push(active.run),
+            }
+        }
         Ok(Self {
             pending: db.query(&format!("SELECT {RUN}, not_before_ns, held FROM pending_runs"), &[], pending)?,
-            active: db.query(
-                &format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs"),
-                &[],
-                active,
-            )?,
-            done: db.query(
-                &format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs"),
-                &[],
-                done,
-            )?,
+            was_active: waiting,
+            done: all_done,
             names: db.query(names, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
             last_number: db.query_first("SELECT last FROM run_numbers", &[], |row| row.get(0))?,
         })
@@ -560,8 +592,8 @@ impl WholeQueue {
             put_pending(transaction, &run, not_before_ns)?;
             transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run.run, is_held])?;
         }
-        for active in self.active {
-            put_pending(transaction, &active.run, 0)?;
+        for run in self.was_active {
+            put_pending(transaction, &run, 0)?;
         }
         for done in self.done {
             put_done(transaction, &done)?;
@@ -599,11 +631,11 @@ fn next_number(transaction: &Transaction<'_>) -> Result<i64, CatalogError> {
 }
 
 fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i64) -> Result<(), CatalogError> {
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert =
-        format!("INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)");
+        format!("INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)");
     transaction
-        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, not_before_ns])
+        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, not_before_ns])
         .map(drop)
 }
 
@@ -615,27 +647,31 @@ fn put_active(
     now_ns: i64,
 ) -> Result<(), CatalogError> {
     let term = number("a term", term)?;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)"
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0)"
     );
     transaction
-        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, term, claim, now_ns])
+        .execute(
+            &insert,
+            params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, claim, now_ns],
+        )
         .map(drop)
 }
 
 fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
     let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt } = run;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
         "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
     );
     let outcome = *outcome as u8;
     transaction.execute(
         &insert,
         params![
-            run, policy, client, due_ns, priority, entered_ns, attempt, started_ns, ended_ns, outcome, message, job
+            run, policy, client, due_ns, priority, entered_ns, attempt, returns, started_ns, ended_ns, outcome,
+            message, job
         ],
     )?;
     transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
@@ -662,22 +698,23 @@ fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
         priority: row.get(4)?,
         entered_ns: row.get(5)?,
         attempt: row.get(6)?,
+        returns: row.get(7)?,
     })
 }
 
 fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
-    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(7)?, is_held: row.get(8)? })
+    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(8)?, is_held: row.get(9)? })
 }
 
 fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
-    let (term, claim, started_ns) = (row.get(7)?, row.get(8)?, row.get(9)?);
-    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled: row.get(10)?, job: row.get(11)? })
+    let (term, claim, started_ns) = (row.get(8)?, row.get(9)?, row.get(10)?);
+    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled: row.get(11)?, job: row.get(12)? })
 }
 
 fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
-    let code: u8 = row.get(9)?;
+    let code: u8 = row.get(10)?;
     let outcome = *RunOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("the end of a run", code))?;
-    let (started_ns, ended_ns, message, job) = (row.get(7)?, row.get(8)?, row.get(10)?, row.get(11)?);
+    let (started_ns, ended_ns, message, job) = (row.get(8)?, row.get(9)?, row.get(11)?, row.get(12)?);
     Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
 }
 

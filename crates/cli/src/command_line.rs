@@ -74,7 +74,7 @@ pub(crate) enum Command {
     /// List the runs that come next, by the schedules of the policies
     #[command(after_help = "Examples:\n  capstan schedule\n  capstan schedule home --days 30")]
     Schedule(Schedule),
-    /// List what waits and why, and what runs; enter, cancel, hold, release or repeat runs
+    /// List what waits and why, and what runs; add, cancel, hold, release or repeat runs
     #[command(
         after_help = "Examples:\n  capstan queue\n  capstan queue add home\n  capstan queue cancel 17\n  capstan queue done"
     )]
@@ -82,7 +82,7 @@ pub(crate) enum Command {
     /// Run policies when they are due
     #[command(
         subcommand,
-        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/key"
+        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key"
     )]
     Server(Server),
     /// List objects (backup images)

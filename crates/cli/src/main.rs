@@ -72,6 +72,14 @@ mod rustix_sigpipe {
     //! The one signal whose default is wanted back.
 
     #[allow(unsafe_code, reason = "setting a signal's disposition has no safe wrapper")]
+    pub(crate) fn ignore() {
+        // SAFETY: a constant disposition; no handler runs.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        }
+    }
+
+    #[allow(unsafe_code, reason = "setting a signal's disposition has no safe wrapper")]
     pub(crate) fn default() {
         // SAFETY: called before any thread is started, with a constant disposition.
         unsafe {

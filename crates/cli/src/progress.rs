@@ -3,7 +3,7 @@
 mod follow;
 mod pace;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,8 +94,8 @@ impl Display {
         }
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         match &*bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| tell(line)),
+            None => tell(line),
         }
     }
 
@@ -106,8 +106,8 @@ impl Display {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         let whose = &self.whose;
         match &*bar {
-            Some(bar) => bar.suspend(|| eprintln!("capstan: {whose}{line}")),
-            None => eprintln!("capstan: {whose}{line}"),
+            Some(bar) => bar.suspend(|| tell(&format!("capstan: {whose}{line}"))),
+            None => tell(&format!("capstan: {whose}{line}")),
         }
     }
 
@@ -271,6 +271,21 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// How many times it is looked before it is said that a stop takes a while.
 const STOP_SAID_AFTER: u32 = 15;
+
+/// Says a line to people. A reader that is gone is no reason to stop work.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Turns Ctrl-C into a flag, for a process in which several jobs work: none of them ends before it has flushed what it
+/// read, whatever device another one waits for. A second Ctrl-C ends the process at once.
+pub(crate) fn stop_all_on_interrupt(stop: &Arc<AtomicBool>) {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without the handler the signal ends the process: that is safe, only less tidy.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, STOPPED, Arc::clone(stop));
+        let _ = signal_hook::flag::register(signal, Arc::clone(stop));
+    }
+}
 
 /// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited
 /// for, since no device gives a command back.

@@ -248,6 +248,9 @@ pub enum DirectorError {
         /// Its process, if it can be told.
         process: Option<u32>,
     },
+    /// Operator: a rebuild put another catalog in the place of the one that was opened.
+    #[error("the catalog was rebuilt a moment ago: start the server again")]
+    CatalogReplaced,
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {

@@ -1,7 +1,8 @@
 //! Policies: backups by name that the catalog keeps, and that a server runs when they are due.
 //!
 //! A file of policies is what a person writes and reads; the catalog keeps each policy as the part of the text that is
-//! its own. What a file would change is said before anything is changed. Each command sees the policies as they are
+//! its own. What a file would change can be looked at before anything is changed. Each command sees the policies as
+//! they are
 //! when it opens the site; a policy that this version cannot read stops no other one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +111,7 @@ impl Site {
         if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let settings = self.settings_now()?;
+        let settings = self.settings_now();
         Ok(texts.into_iter().map(|text| read(text, &settings)).collect())
     }
 

@@ -62,9 +62,11 @@ type Old = Result<Catalog, CatalogError>;
 /// Makes the catalog of a state directory anew.
 ///
 /// # Errors
-/// [`DirectorError::Busy`] if a job runs, [`DirectorError::ServerRuns`] if a server does; [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked
-/// the keys. Otherwise the new catalog cannot be written. Unless the error says that it could not be put in place, the
-/// old one stands where it was. Volumes that cannot be read are in the report.
+/// [`DirectorError::Busy`] if a job runs, [`DirectorError::ServerRuns`] if a server does;
+/// [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked the keys. Otherwise the new catalog
+/// cannot
+/// be written. Unless the error says that it could not be put in place, the old one stands where it was. Volumes that
+/// cannot be read are in the report.
 pub fn rebuild(
     dir: &Path,
     unlock: Option<&Unlock>,
@@ -82,9 +84,11 @@ pub fn rebuild(
         None => Database::of(&place)?,
     };
     let old = place.exists().then(|| Catalog::open(&place));
-    let mut catalog = Catalog::create(&staged, &database)?;
     if let Some(Ok(old)) = &old {
         check_unserved(old)?;
+    }
+    let mut catalog = Catalog::create(&staged, &database)?;
+    if let Some(Ok(old)) = &old {
         keep_library(old, &mut catalog)?;
     }
     let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
@@ -138,7 +142,8 @@ pub fn rebuild(
 
 /// Refuses to take the catalog away from a server, by its name: whoever waits for it waits for ever.
 fn check_unserved(old: &Catalog) -> Result<(), DirectorError> {
-    let held = old.reservations()?;
+    // One that cannot be read is what a rebuild is for; the lock of the server's presence stands in any case.
+    let Ok(held) = old.reservations() else { return Ok(()) };
     match held.iter().find(|held| held.resource == Resource::Server && process::lives(&held.owner)) {
         Some(held) => Err(DirectorError::ServerRuns { process: process::number_of(&held.owner) }),
         None => Ok(()),

@@ -69,6 +69,10 @@ pub struct Site {
     /// Which of the jobs by name are policies of the catalog, and why some of them cannot be run here.
     pub(crate) policy_names: BTreeSet<String>,
     pub(crate) policy_faults: BTreeMap<String, String>,
+    /// Jobs and scripts as the file of settings last said them when it could be read.
+    last_settings: Arc<Mutex<Option<Config>>>,
+    /// The directory of the catalog that is open.
+    catalog_inode: Option<u64>,
 }
 
 /// What `init` is told.
@@ -140,8 +144,9 @@ impl Site {
         if !Catalog::exists(&dir.join("catalog")) {
             return Err(DirectorError::CatalogMissing { path: named.join("catalog") });
         }
+        let catalog_inode = inode(&dir.join("catalog"));
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
-        let mut site = Self::assemble(dir, catalog, unlock, clock, events)?;
+        let mut site = Self { catalog_inode, ..Self::assemble(dir, catalog, unlock, clock, events)? };
         site.fold_policies_in()?;
         Ok(Self { dir: named.to_owned(), stand_in, ..site })
     }
@@ -155,9 +160,9 @@ impl Site {
     /// events.
     ///
     /// # Errors
-    /// The settings or the catalog cannot be read.
+    /// The catalog cannot be read.
     pub fn beside(&self, events: Events) -> Result<Self, DirectorError> {
-        let now = self.settings_now()?;
+        let now = self.settings_now();
         let config = Config { jobs: now.jobs, scripts: now.scripts, ..self.config.clone() };
         let mut site = Self {
             dir: self.dir.clone(),
@@ -178,6 +183,8 @@ impl Site {
             host: self.host.clone(),
             policy_names: BTreeSet::new(),
             policy_faults: BTreeMap::new(),
+            last_settings: Arc::clone(&self.last_settings),
+            catalog_inode: self.catalog_inode,
         };
         site.fold_policies_in()?;
         Ok(site)
@@ -279,15 +286,33 @@ impl Site {
             host,
             policy_names: BTreeSet::new(),
             policy_faults: BTreeMap::new(),
+            last_settings: Arc::default(),
+            catalog_inode: None,
         })
     }
 
-    /// What the file of settings says now.
-    ///
-    /// # Errors
-    /// As [`Config::read`].
-    pub(crate) fn settings_now(&self) -> Result<Config, DirectorError> {
-        Config::read(&find_settings(&self.dir)?)
+    /// What the file of settings says now; while it cannot be read, what it said last: a mistake in it stops nothing
+    /// that runs.
+    pub(crate) fn settings_now(&self) -> Config {
+        let mut last = locked(&self.last_settings);
+        if let Ok(now) = find_settings(&self.dir).and_then(|path| Config::read(&path)) {
+            *last = Some(now);
+        }
+        last.clone().unwrap_or_else(|| {
+            let mut opened = self.config.clone();
+            opened.jobs.retain(|name, _| !self.policy_names.contains(name));
+            opened
+        })
+    }
+
+    /// What is wrong with the file of settings now, if it cannot be read.
+    pub fn settings_fault(&self) -> Option<DirectorError> {
+        find_settings(&self.dir).and_then(|path| Config::read(&path)).err()
+    }
+
+    /// Whether another catalog is in the place of the one that is open.
+    pub(crate) fn catalog_was_replaced(&self) -> bool {
+        self.catalog_inode.is_some() && self.catalog_inode != inode(&self.dir.join("catalog"))
     }
 
     /// The state directory.
@@ -341,6 +366,12 @@ impl Site {
     pub fn now_ns(&self) -> i64 {
         (self.clock)()
     }
+}
+
+/// What a directory is known by, wherever it is moved.
+fn inode(directory: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(directory).ok().map(|metadata| metadata.ino())
 }
 
 /// Refuses a state directory that cannot be written, for what is more than reading.

@@ -30,6 +30,8 @@ pub struct WaitingRun {
     pub window: Option<(Window, TimeZone)>,
     /// Why its policy cannot be run, if it cannot.
     pub fault: Option<String>,
+    /// A source of it that another job has, and who, in words.
+    pub source_in_use: Option<String>,
 }
 
 /// A run at work.
@@ -77,6 +79,8 @@ pub enum WaitsFor {
     Time(Timestamp),
     /// Its window to open; never, if that is not within a year.
     Window(Option<Timestamp>),
+    /// Another job to be done with one of its sources.
+    Source(String),
     /// The library to say how many drives it has.
     Library,
     /// Drives.
@@ -170,8 +174,10 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
     if waiting.not_before > now {
         return Some(WaitsFor::Time(waiting.not_before));
     }
-    let (window, zone) = waiting.window.as_ref()?;
-    (!window.is_open(now, zone)).then(|| WaitsFor::Window(window.next_open(now, zone)))
+    if let Some((window, zone)) = waiting.window.as_ref().filter(|(window, zone)| !window.is_open(now, zone)) {
+        return Some(WaitsFor::Window(window.next_open(now, zone)));
+    }
+    waiting.source_in_use.clone().map(WaitsFor::Source)
 }
 
 /// When so many drives will probably be free, as far as the runs at work have a usual length.
@@ -209,6 +215,7 @@ mod tests {
             drives: 1,
             window: None,
             fault: None,
+            source_in_use: None,
         }
     }
 
@@ -250,11 +257,13 @@ mod tests {
         // It is a Friday, 8:00 UTC.
         let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
         let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
-        let decisions = decide(&situation(vec![held, faulty, later, weekend], vec![], 4));
+        let in_use = WaitingRun { source_in_use: Some("by hand".into()), ..waiting(5, 50, -60) };
+        let decisions = decide(&situation(vec![held, faulty, later, weekend, in_use], vec![], 4));
         let of = |run: i64| decisions.iter().find(|(of, _)| *of == run).unwrap().1.clone();
         assert_eq!(of(1), RunDecision::Waits(WaitsFor::Release));
         assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
         assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
+        assert_eq!(of(5), RunDecision::Waits(WaitsFor::Source("by hand".into())));
         assert_eq!(of(4), RunDecision::Waits(WaitsFor::Window(Some("2027-01-16T00:00:00Z".parse().unwrap()))));
     }
 

@@ -1,9 +1,10 @@
 //! A look at all that is decided by: the same for the server and for every command that shows the queue.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{ActiveRun, DoneRun, PendingRun, RunOutcome, SchedulePosition};
-use capstan_director::{BackupPolicy, DirectorError, PolicyTiming, Site};
+use capstan_director::{BackupPolicy, DirectorError, PolicyTiming, Site, SourceInUse};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{Situation, WaitingRun, WorkingRun};
@@ -53,6 +54,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         policies.iter().map(|policy| (policy.name.as_str(), timing(policy))).collect();
     let scheduled =
         policies.iter().filter_map(|policy| scheduled(policy, &timings, &positions, site.client())).collect();
+    let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
     let drives_of = |name: &str| {
         let policy = policies.iter().find(|policy| policy.name == name);
         policy.and_then(|policy| policy.config.copies).unwrap_or(1).into()
@@ -75,6 +77,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             drives: drives_of(&pending.run.policy),
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
+            source_in_use: policies
+                .iter()
+                .find(|policy| policy.name == pending.run.policy)
+                .and_then(|policy| source_in_use(policy, &pending.run.client, &in_use)),
         }
     };
     let working = |active: &ActiveRun| {
@@ -94,6 +100,15 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
 /// A time of the catalog.
 pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A source of a policy that another job has, and who, in words.
+fn source_in_use(policy: &BackupPolicy, client: &str, in_use: &[SourceInUse]) -> Option<String> {
+    let paths = policy.config.sources.iter().map(|path| path.as_os_str().as_bytes());
+    let own: Vec<&[u8]> = paths.chain(policy.config.stdin.as_deref().map(str::as_bytes)).collect();
+    let held = in_use.iter().find(|held| held.client == client && own.contains(&held.source.as_slice()))?;
+    let process = held.process.map_or_else(String::new, |process| format!(" (process {process})"));
+    Some(format!("source {}, which another job{process} is backing up", String::from_utf8_lossy(&held.source)))
 }
 
 /// The longest that a run of a policy can have to wait for its time.

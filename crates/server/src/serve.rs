@@ -11,7 +11,7 @@ use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewR
 use capstan_director::{DirectorError, ServerTerm, Site};
 use uuid::Uuid;
 
-use crate::decide::{RunDecision, decide};
+use crate::decide::{RunDecision, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 
@@ -21,8 +21,8 @@ const LOOKS: Duration = Duration::from_millis(500);
 const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How often an end that could not be recorded is tried again.
 const RECORDS_AGAIN: Duration = Duration::from_secs(2);
-/// How often the library is asked how many drives it has.
-const DRIVES_ASKED_EVERY: Duration = Duration::from_secs(60);
+/// How often the library is asked how many drives it has, at most.
+const DRIVES_ASKED_EVERY: Duration = Duration::from_secs(15);
 /// How long a run waits that did not begin because another job had what it needs, or because the machine was full.
 const BUSY_FOR_NS: i64 = 30_000_000_000;
 
@@ -125,7 +125,15 @@ pub trait Worker: Sync {
 /// # Errors
 /// Another server has taken over, or the queue of servers before this one cannot be read.
 pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicBool) -> Result<(), DirectorError> {
-    let server = Server { site, term, worker, stop, working: Mutex::default() };
+    let server = Server {
+        site,
+        term,
+        worker,
+        stop,
+        working: Mutex::default(),
+        wants_drives: AtomicBool::new(true),
+        has_ended: AtomicBool::new(false),
+    };
     let returned = site.catalog().return_lost(term.number(), site.now_ns())?;
     if !returned.is_empty() {
         worker.say(Notice::Returned { runs: returned.len() });
@@ -133,6 +141,10 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
     thread::scope(|scope| {
         // Whatever ends the loop, a panic too, what works is told to stop: the scope waits for it.
         let _stops = StopsAll(&server);
+        let asks = thread::Builder::new().name("drives".to_owned()).spawn_scoped(scope, || server.find_drives());
+        if let Err(error) = asks {
+            worker.say(Notice::Trouble { reason: format!("nobody asks the library for its drives: {error}") });
+        }
         server.serve(&|run, stop| {
             let server = &server;
             let name = format!("run {}", run.run.run);
@@ -152,12 +164,31 @@ struct Server<'a> {
     stop: &'a AtomicBool,
     /// What stops the work under each claim.
     working: Mutex<HashMap<[u8; 16], Arc<AtomicBool>>>,
+    /// Whether somebody waits for what the library says of its drives.
+    wants_drives: AtomicBool,
+    /// Whether the loop has ended, however it did.
+    has_ended: AtomicBool,
+}
+
+/// What keeps the server from its work, said once for as long as it does.
+#[derive(Default)]
+struct Trouble(String);
+
+impl Trouble {
+    fn tell(&mut self, worker: &dyn Worker, reason: Option<String>) {
+        let reason = reason.unwrap_or_default();
+        if !reason.is_empty() && reason != self.0 {
+            worker.say(Notice::Trouble { reason: reason.clone() });
+        }
+        self.0 = reason;
+    }
 }
 
 struct StopsAll<'s, 'a>(&'s Server<'a>);
 
 impl Drop for StopsAll<'_, '_> {
     fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
         for stop in locked(&self.0.working).values() {
             stop.store(true, Ordering::Relaxed);
         }
@@ -166,55 +197,65 @@ impl Drop for StopsAll<'_, '_> {
 
 impl Server<'_> {
     fn serve(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
-        let (mut trouble, mut drives_asked) = (String::new(), None::<Instant>);
+        let (mut trouble, mut settings) = (Trouble::default(), Trouble::default());
         while !self.stop.load(Ordering::Relaxed) {
-            let pause = match self.turn(&mut drives_asked, begin) {
-                Ok(()) => {
-                    trouble.clear();
-                    LOOKS
-                }
-                Err(error @ DirectorError::Catalog(CatalogError::ServerReplaced)) => return Err(error),
-                Err(error) => {
-                    let reason = error.to_string();
-                    if reason != trouble {
-                        self.worker.say(Notice::Trouble { reason: reason.clone() });
-                        trouble = reason;
-                    }
-                    LOOKS_AFTER_FAILURE
-                }
-            };
+            let fault = self.site.settings_fault();
+            let goes_on = |fault| format!("{fault}. The server goes on with what the file said before");
+            settings.tell(self.worker, fault.map(goes_on));
+            let turn = self.turn(begin);
+            if let Err(error @ DirectorError::Catalog(CatalogError::ServerReplaced)) = turn {
+                return Err(error);
+            }
+            let pause = if turn.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
+            trouble.tell(self.worker, turn.err().map(|error| error.to_string()));
             self.pause(pause);
         }
         Ok(())
     }
 
+    /// Asks the library for its drives while runs wait for them. It may be off, or a robot may move for minutes: nobody
+    /// else waits for its answer.
+    fn find_drives(&self) {
+        let mut trouble = Trouble::default();
+        while !self.is_over() {
+            if !self.wants_drives.swap(false, Ordering::Relaxed) {
+                thread::sleep(LOOKS);
+                continue;
+            }
+            let found = self.site.find_drives();
+            if found.is_err() {
+                // What cannot be noted is asked for again.
+                let _ = self.site.forget_drives();
+            }
+            trouble.tell(self.worker, found.err().map(|error| error.to_string()));
+            self.pause(DRIVES_ASKED_EVERY);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.has_ended.load(Ordering::Relaxed)
+    }
+
     /// Waits, but not for longer than nobody wants it to stop.
     fn pause(&self, pause: Duration) {
         let until = Instant::now() + pause;
-        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+        while Instant::now() < until && !self.is_over() {
             thread::sleep(until.saturating_duration_since(Instant::now()).min(LOOKS));
         }
     }
 
-    fn turn(&self, drives_asked: &mut Option<Instant>, begin: &Begin<'_>) -> Result<(), DirectorError> {
+    fn turn(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let before = look(self.site)?;
         // What has just been entered may begin at once.
         let look = if self.enter_due(&before)? { look(self.site)? } else { before };
         self.mind_active(&look)?;
-        if look.pending.is_empty() {
-            return Ok(());
-        }
-        let asked_lately = drives_asked.is_some_and(|asked| asked.elapsed() < DRIVES_ASKED_EVERY);
-        let mut situation = look.situation;
-        if !asked_lately {
-            // The library may be off, or its robot move: only runs wait for that.
-            self.site.find_drives()?;
-            *drives_asked = Some(Instant::now());
-            situation.drives = self.site.drive_use()?.map(|drives| (drives.all, drives.by_others));
-        }
-        for (run, decision) in decide(&situation) {
-            if decision == RunDecision::Begins {
-                self.begin(run, begin)?;
+        for (run, decision) in decide(&look.situation) {
+            match decision {
+                RunDecision::Begins => self.begin(run, begin)?,
+                RunDecision::Waits(WaitsFor::Library | WaitsFor::Drives { .. }) => {
+                    self.wants_drives.store(true, Ordering::Relaxed);
+                }
+                RunDecision::Waits(_) => {}
             }
         }
         Ok(())
@@ -275,7 +316,7 @@ impl Server<'_> {
                 scheduled_ns: come.scheduled_ns,
                 decided_ns: ns(come.decided),
                 run,
-                missed: come.missed.as_deref().map(|reason| (ns(come.decided), reason)),
+                missed: come.missed.as_deref(),
             };
             let entered = self.site.catalog().enter_due(self.term.number(), &decision, self.site.now_ns())?;
             let policy = come.policy;
@@ -288,9 +329,13 @@ impl Server<'_> {
                     any = true;
                     self.worker.say(Notice::Due { run, policy });
                 }
-                Some(Entered::Behind(other)) => missed(format!("run {other} before it was not done")),
+                Some(Entered::Behind(other)) => {
+                    missed(format!("skipped: run {other} of this policy was still waiting or running"));
+                }
                 Some(Entered::Before) => {
-                    missed("a run of this time was entered before, while the clock was ahead".to_owned());
+                    missed(
+                        "this run was already started while the clock was ahead: it does not start again".to_owned(),
+                    );
                 }
                 Some(Entered::Void) | None => {}
             }
@@ -306,8 +351,7 @@ impl Server<'_> {
         };
         let worked = catch_unwind(AssertUnwindSafe(|| self.worker.work(active, stop, &entered)));
         let worked = worked.unwrap_or_else(|_| {
-            let message =
-                "Capstan stopped at a fault of its own: the server's output has the place. Report it".to_owned();
+            let message = "Capstan failed because of a bug. Please report it, with the server's output".to_owned();
             Worked { end: WorkEnd::Failed, message }
         });
         let mut said = false;
@@ -316,8 +360,8 @@ impl Server<'_> {
                 self.worker.say(Notice::Trouble { reason: error.to_string() });
                 said = true;
             }
-            // The next server looks into the history, which may have its end.
-            if self.stop.load(Ordering::Relaxed) {
+            // Whoever has it wait again looks into the history, which may have its end.
+            if self.stop.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) {
                 break;
             }
             thread::sleep(RECORDS_AGAIN);
@@ -359,7 +403,7 @@ impl Server<'_> {
                 self.worker.say(Notice::Retried { run: active.run.run, policy, message, not_before_ns });
             }
             Again::Cancelled => self.say_ended(active, RunOutcome::Cancelled, message),
-            Again::Unknown => {}
+            Again::Done | Again::Unknown => {}
         }
         Ok(())
     }

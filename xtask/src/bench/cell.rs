@@ -4,8 +4,8 @@
 //! round 1: capstan backup | a run of the server -> round 2: the other way round -> ... -> medians of ratios
 //! 1,000 policies that are due next year -> the server's processor time and memory while nothing happens
 //! ```
-//! Of a run the time from its beginning to its end counts, and the processor time that the server needed meanwhile. What
-//! a run waits before it begins is no cost of the data path: the server looks twice a second.
+//! Of a run the time from its beginning to its end counts, and the processor time that the server needed meanwhile.
+//! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
 use std::fs;
 use std::path::{Path, PathBuf};

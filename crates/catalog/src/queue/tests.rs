@@ -74,7 +74,7 @@ fn a_run_whose_predecessor_is_not_done_is_missed_and_says_so() {
     assert_eq!(catalog.enter_due(term, &due("home", 300), 301).unwrap(), Some(Entered::Behind(first)));
     let done = catalog.done_runs(9).unwrap();
     let ends: Vec<_> = done.iter().map(|done| (done.run.due_ns, done.outcome, done.message.as_str())).collect();
-    let why = "run 1 before it was not done";
+    let why = "skipped: run 1 of this policy was still waiting or running";
     assert_eq!(ends, [(Some(300), RunOutcome::Missed, why), (Some(200), RunOutcome::Missed, why)]);
     assert_eq!(catalog.enter_run(&run("home", None), 302).unwrap(), Entered::Behind(first));
     waits(catalog.enter_run(&run("other", None), 302).unwrap());
@@ -83,7 +83,7 @@ fn a_run_whose_predecessor_is_not_done_is_missed_and_says_so() {
 #[test]
 fn what_was_missed_is_noted_with_its_reason() {
     let (_dir, mut catalog, term) = served();
-    let decision = DueDecision { run: None, missed: Some((90, "no server ran")), ..due("home", 90) };
+    let decision = DueDecision { run: None, missed: Some("no server ran"), ..due("home", 90) };
     assert_eq!(catalog.enter_due(term, &decision, 100).unwrap(), None);
     let done = catalog.done_runs(9).unwrap();
     assert_eq!((done.len(), done[0].message.as_str(), done[0].started_ns), (1, "no server ran", None));
@@ -175,6 +175,21 @@ fn what_the_history_has_as_done_is_not_done_again() {
     assert_eq!((done.len(), done[0].outcome, done[0].ended_ns, done[0].job), (1, RunOutcome::Warned, 9, Some(jobs[0])));
     assert_eq!(done[0].message, "a file vanished");
     assert_eq!(catalog.pending_runs().unwrap()[0].run.policy, "b");
+}
+
+#[test]
+fn a_run_that_ends_its_servers_lets_others_go_first() {
+    let (_dir, mut catalog, mut term) = served();
+    let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
+    let mut waited = Vec::new();
+    for _ in 0..5 {
+        catalog.claim_run(term, id, CLAIM, 2).unwrap().unwrap();
+        term = serve(&mut catalog);
+        catalog.return_lost(term, 100).unwrap();
+        waited.push((catalog.pending_runs().unwrap()[0].not_before_ns - 100) / 1_000_000_000);
+    }
+    assert_eq!(waited, [0, 0, 60, 120, 240]);
+    assert_eq!(catalog.pending_runs().unwrap()[0].run.attempt, 1);
 }
 
 #[test]

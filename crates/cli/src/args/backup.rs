@@ -67,8 +67,8 @@ pub(crate) enum Cipher {
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Backup {
-    /// Files, directories, or block devices; or a job of capstan.toml by its name (write ./NAME for a path of that
-    /// name)
+    /// Files, directories, or block devices; or a job of capstan.toml or a policy by its name (write ./NAME for a path
+    /// of that name)
     #[arg(required_unless_present = "stdin", value_name = "SOURCE|JOB")]
     pub(crate) sources: Vec<PathBuf>,
     /// Pool to write to [default: default]

@@ -12,14 +12,14 @@ pub(crate) struct Policies {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupPolicyAction {
-    /// Make the policies of a file the policies of this state directory
+    /// Add or change the policies that a file names
     #[command(
         after_help = "Examples:\n  capstan policies apply cell.toml --dry-run\n  capstan policies apply cell.toml --only"
     )]
     Apply {
         /// The file: docs/CELL.md says what it may say
         file: PathBuf,
-        /// Only say what would change
+        /// Show what would change, and change nothing
         #[arg(long)]
         dry_run: bool,
         /// Remove the policies that the file does not name
@@ -74,7 +74,7 @@ pub(crate) enum QueueAction {
         #[arg(long, default_value_t = 20)]
         last: u32,
     },
-    /// Enter a run of a policy, which begins as soon as it can
+    /// Put a run of each policy into the queue; it starts as soon as it can
     #[command(after_help = "Example:\n  capstan queue add home")]
     Add {
         /// The policies
@@ -88,21 +88,21 @@ pub(crate) enum QueueAction {
         #[arg(required = true)]
         runs: Vec<i64>,
     },
-    /// Keep runs that wait from beginning
+    /// Keep waiting runs from starting
     #[command(after_help = "Example:\n  capstan queue hold 17")]
     Hold {
         /// Their numbers
         #[arg(required = true)]
         runs: Vec<i64>,
     },
-    /// Let runs begin that were held
+    /// Let held runs start
     #[command(after_help = "Example:\n  capstan queue release 17")]
     Release {
         /// Their numbers
         #[arg(required = true)]
         runs: Vec<i64>,
     },
-    /// Enter runs that have ended once more
+    /// Run ended runs again
     #[command(after_help = "Example:\n  capstan queue rerun 17")]
     Rerun {
         /// Their numbers
@@ -115,7 +115,7 @@ pub(crate) enum QueueAction {
 pub(crate) enum Server {
     /// Run policies when they are due, until it is stopped
     #[command(
-        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/key\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
+        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
     )]
     Run,
 }

@@ -64,8 +64,9 @@ fn confirm_removals(site: &Site, plan: &PolicyChanges, yes: bool) -> Result<(), 
     }
     let mut question = format!("Remove {all}? Waiting runs are cancelled, and those at work are stopped.");
     if !with_rule.is_empty() {
-        question +=
-            &format!(" What {with_rule} backed up has no keep rule then, and is kept until you expire it by name.");
+        question += &format!(
+            " The backups of {with_rule} stay: without the policy no rule expires them, and `capstan expire` takes them by name."
+        );
     }
     confirm(&question, yes)
 }

@@ -67,8 +67,10 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
         let ends = look.situation.working.iter().find(|working| working.run == active.run.run);
         let until = ends.and_then(|working| working.ends).filter(|ends| *ends > look.situation.now);
         let message = match (is_served, until) {
-            (false, _) if active.is_cancelled => "no server runs: it is cancelled when one does".to_owned(),
-            (false, _) => "no server runs: it continues when one does".to_owned(),
+            (false, _) if active.is_cancelled => {
+                "no server is running: it will be cancelled when one starts".to_owned()
+            }
+            (false, _) => "no server is running: it continues when one starts".to_owned(),
             (true, Some(until)) => format!("usually done by {}", units::time(ns(until))),
             (true, None) => String::new(),
         };
@@ -88,7 +90,7 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
     for (run, decision) in decide(&look.situation) {
         let Some(pending) = look.pending.iter().find(|pending| pending.run.run == run) else { continue };
         let (waits_for, until_ns, message) = match (is_served, &decision) {
-            (true, RunDecision::Begins) => ("server", None, "the server begins it within a second".to_owned()),
+            (true, RunDecision::Begins) => ("server", None, "the server starts it within a second".to_owned()),
             // What an operator must do stays true; all else waits for a server first.
             (true, RunDecision::Waits(waits_for))
             | (false, RunDecision::Waits(waits_for @ (WaitsFor::Release | WaitsFor::Repair(_)))) => {
@@ -102,13 +104,13 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
         return print_rows(rows.into_iter().map(Ok));
     }
     if !is_served {
-        eprintln!("no server runs: nothing of this begins before one does (capstan server run)");
+        eprintln!("no server is running, so no run starts. Start one: capstan server run");
     }
     if rows.is_empty() {
         eprintln!("the queue is empty");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["run", "policy", "client", "state", "since", "waits for"]);
+    let mut table = Table::new(&["run", "policy", "client", "state", "since", "history", "waits for"]);
     for row in &rows {
         table.row(vec![
             row.run.to_string(),
@@ -116,6 +118,7 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             row.client.clone(),
             row.state.to_owned(),
             units::time(row.started_ns.unwrap_or(row.entered_ns)),
+            row.history.map_or_else(|| "-".to_owned(), |job| job.to_string()),
             row.message.clone(),
         ]);
     }
@@ -129,7 +132,7 @@ fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, S
     };
     match waits_for {
         WaitsFor::Release => ("release", None, "somebody to release it: `capstan queue release`".to_owned()),
-        WaitsFor::Repair(fault) => ("repair", None, format!("its policy to be put right: {fault}")),
+        WaitsFor::Repair(fault) => ("repair", None, format!("a correction of its policy: {fault}")),
         WaitsFor::Time(until) if attempt > 1 => {
             ("time", Some(ns(*until)), format!("attempt {attempt} at {}", units::time(ns(*until))))
         }
@@ -138,12 +141,13 @@ fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, S
             ("window", Some(ns(*opens)), format!("its window, which opens {}", units::time(ns(*opens))))
         }
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
+        WaitsFor::Source(held) => ("source", None, format!("its {held}")),
         WaitsFor::Library => {
             ("library", None, "the library to answer: `capstan drives` shows whether it does".to_owned())
         }
         WaitsFor::Drives { needed, free, until } => {
             let needed = units::counted((*needed).into(), "drive");
-            ("drives", until.map(ns), format!("{needed}, and {free} free now{}", probably(*until)))
+            ("drives", until.map(ns), format!("{needed} ({free} free now{})", probably(*until)))
         }
         WaitsFor::Turn { behind, until } => {
             ("turn", until.map(ns), format!("its turn: drives are kept for run {behind}{}", probably(*until)))
@@ -200,7 +204,11 @@ fn done(cli: &Globals, site: &Site, last: u32) -> Result<ExitCode, Failure> {
             done.run.run.to_string(),
             done.run.policy.clone(),
             done.run.client.clone(),
-            done.run.due_ns.map_or_else(|| "by hand".to_owned(), units::time),
+            match (done.run.due_ns, done.outcome) {
+                (Some(due_ns), _) => units::time(due_ns),
+                (None, RunOutcome::Missed) => "-".to_owned(),
+                (None, _) => "by hand".to_owned(),
+            },
             units::time(done.ended_ns),
             outcome_word(done.outcome).to_owned(),
             done.run.attempt.to_string(),
@@ -235,7 +243,7 @@ fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Fail
         }
     }
     if !cli.json && !cli.quiet && !site.is_served()? {
-        eprintln!("no server runs: it begins when one does (capstan server run)");
+        eprintln!("no server is running: the run starts after you start one (capstan server run)");
     }
     Ok(code)
 }
@@ -246,7 +254,7 @@ fn cancel(cli: &Globals, site: &Site, run: i64) -> Result<(), Failure> {
         Cancelled::Told => {
             let text = match site.is_served()? {
                 true => format!("run {run} is told to stop: it flushes what it has read, which takes a moment"),
-                false => format!("run {run} is cancelled as soon as a server runs: the one that began it does not"),
+                false => format!("run {run} will be cancelled when a server starts: the server that ran it is gone"),
             };
             print_change(cli, run, "stopping", &text)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_catalog::ActiveRun;
-use capstan_director::{BackupWatch, Site};
+use capstan_director::{BackupWatch, DirectorError, Site};
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
 use super::queue::outcome_word;
@@ -13,7 +13,7 @@ use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
-use crate::progress::{Display, stop_on_interrupt};
+use crate::progress::{Display, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, open};
 use crate::units;
 use crate::work::{Served, run_served};
@@ -27,7 +27,9 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     }
     let term = site.begin_term()?;
     let stop = Arc::new(AtomicBool::new(false));
-    stop_on_interrupt(&stop);
+    stop_all_on_interrupt(&stop);
+    // Nor is a reader of its messages that is gone a reason to stop.
+    crate::rustix_sigpipe::ignore();
     // What several runs print at the same time nobody could read: the history has it.
     let of_runs = Globals { json: false, quiet: true, ..cli.clone() };
     let worker = InProcess { cli, of_runs, site: &site };
@@ -52,32 +54,32 @@ impl InProcess<'_> {
             return;
         }
         match event {
-            ServerEvent::Trouble { reason } => eprintln!("capstan: {reason}; the server tries again"),
-            ServerEvent::Missed { policy, reason } => eprintln!("capstan: {policy}: {reason}"),
+            ServerEvent::Trouble { reason } => tell(&format!("capstan: {reason}; the server tries again")),
+            ServerEvent::Missed { policy, reason } => tell(&format!("capstan: {policy}: {reason}")),
             ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
                 let at = units::time(not_before_ns);
-                eprintln!("capstan: {policy}: run {run} is tried again at {at}: {message}");
+                tell(&format!("capstan: {policy}: run {run} is tried again at {at}: {message}"));
             }
             ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
-                eprintln!("capstan: {policy}: run {run} ended ({outcome}): {message}");
+                tell(&format!("capstan: {policy}: run {run} ended ({outcome}): {message}"));
             }
             _ if self.cli.quiet => {}
             ServerEvent::Serving { policies, .. } => {
                 let policies = units::counted(policies as u64, "policy");
-                eprintln!("serving {}, with {policies}; Ctrl-C stops", self.site.dir().display());
+                tell(&format!("serving {}, with {policies}; Ctrl-C stops", self.site.dir().display()));
             }
             ServerEvent::Returned { runs } => {
-                eprintln!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run"));
+                tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));
             }
-            ServerEvent::Due { run, policy } => eprintln!("{policy}: run {run} is due"),
-            ServerEvent::RunBegun { run, policy, attempt: 1 } => eprintln!("{policy}: run {run} begins"),
+            ServerEvent::Due { run, policy } => tell(&format!("{policy}: run {run} is due")),
+            ServerEvent::RunBegun { run, policy, attempt: 1 } => tell(&format!("{policy}: run {run} begins")),
             ServerEvent::RunBegun { run, policy, attempt } => {
-                eprintln!("{policy}: run {run} begins, attempt {attempt}");
+                tell(&format!("{policy}: run {run} begins, attempt {attempt}"));
             }
             ServerEvent::RunEnded { run, policy, outcome, message } => {
-                eprintln!("{policy}: run {run} ended ({outcome}): {message}");
+                tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
             }
-            ServerEvent::Stopped => eprintln!("the server has stopped"),
+            ServerEvent::Stopped => tell("the server has stopped"),
         }
     }
 }
@@ -93,9 +95,13 @@ impl Worker for InProcess<'_> {
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),
             Ok((_, message)) => (WorkEnd::Failed, message),
             Err(failure) => {
-                let end = match failure.exit_code() {
-                    STOPPED => WorkEnd::Stopped,
-                    BUSY => WorkEnd::Busy,
+                let end = match (&failure, failure.exit_code()) {
+                    (_, STOPPED) => WorkEnd::Stopped,
+                    // Settings that are just being written, or wrong, are no fault of the run.
+                    (_, BUSY)
+                    | (Failure::Director(DirectorError::Config { .. } | DirectorError::PolicyFault { .. }), _) => {
+                        WorkEnd::Busy
+                    }
                     _ => WorkEnd::Failed,
                 };
                 (end, failure.to_string())

@@ -78,7 +78,8 @@ pub(crate) struct QueueRow {
     pub(crate) policy: String,
     /// The client whose data is backed up.
     pub(crate) client: String,
-    /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`, `failed`, `cancelled` or `missed`.
+    /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`,
+    /// `failed`, `cancelled` or `missed`.
     pub(crate) state: &'static str,
     /// When its schedule had it due, nanoseconds since 1970; null if somebody entered it.
     pub(crate) due_ns: Option<i64>,
@@ -92,8 +93,8 @@ pub(crate) struct QueueRow {
     pub(crate) attempt: u32,
     /// Its priority.
     pub(crate) priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `library`, `drives` or `turn`; null if it
-    /// does not wait.
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `library`, `drives` or
+    /// `turn`; null if it does not wait.
     pub(crate) waits_for: Option<&'static str>,
     /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
     pub(crate) until_ns: Option<i64>,

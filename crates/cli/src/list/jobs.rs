@@ -30,7 +30,7 @@ pub(crate) fn jobs(cli: &Globals, args: &args::Jobs) -> Result<ExitCode, Failure
     }
     let objects = site.catalog().objects(&ObjectFilter::default()).map_err(director)?;
     let runs = site.history(RUNS_LOOKED_AT)?;
-    let jobs = site.config().jobs.iter();
+    let jobs = site.config().jobs.iter().filter(|(name, _)| !site.is_policy(name));
     let rows = jobs.map(|(name, job)| row(&site, (&objects, &runs), name, job).map(|row| (row, job)));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     let faulty = rows.iter().any(|(row, _)| !row.faults.is_empty());

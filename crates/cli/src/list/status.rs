@@ -3,7 +3,7 @@
 mod attention;
 mod failed;
 mod metrics;
-mod queued;
+mod queue;
 
 use std::io::{Write, stdout};
 use std::path::Path;
@@ -51,7 +51,7 @@ struct Facts {
     /// Runs of each job of the settings, the latest first.
     jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
-    queued: queued::Queued,
+    queued: queue::Queued,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -87,7 +87,7 @@ impl Facts {
             lost: site.lost_parts()?,
             expiry: site.plan_expiry(&ExpiryRequest::default())?,
             library_problem: site.library_problem(),
-            queued: queued::Queued::of(site)?,
+            queued: queue::Queued::of(site)?,
             indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
             volumes_without_key: site.volumes_without_key()?,

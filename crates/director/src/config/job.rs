@@ -148,23 +148,23 @@ impl JobConfig {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_plain) || name.starts_with(['-', '.']) {
             let reason =
-                "a job's name has up to 64 letters, digits, '-', '_' and '.', and begins with a letter, a digit or '_'";
+                "its name has up to 64 letters, digits, '-', '_' and '.', and begins with a letter, a digit or '_'";
             return Err((None, reason.to_owned()));
         }
         if name == MANUAL {
-            return Err((None, "backups of no job are called manual: give the job another name".to_owned()));
+            return Err((None, "backups of no job or policy are called manual: use another name".to_owned()));
         }
         match (&self.sources[..], &self.stdin, &self.stdin_command[..]) {
             ([], None, []) => {
                 return Err((None, "it backs up nothing: set sources, or stdin and stdin_command".to_owned()));
             }
             ([_, ..], Some(_), _) | ([_, ..], _, [_, ..]) => {
-                return wrong("stdin", "a job has sources, or stdin and stdin_command: make two jobs of them");
+                return wrong("stdin", "it has sources, or stdin and stdin_command: make two of it");
             }
             ([], Some(_), []) => {
                 return wrong(
                     "stdin",
-                    "nobody pipes anything into a job: set stdin_command to the program whose output is meant",
+                    "nobody pipes anything into it: set stdin_command to the program whose output is meant",
                 );
             }
             ([], None, _) => return wrong("stdin_command", "its output needs a name: set stdin"),
@@ -172,7 +172,7 @@ impl JobConfig {
         }
         for (key, paths) in [("sources", &self.sources), ("exclude_from", &self.exclude_from)] {
             if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
-                let reason = format!("{} is not absolute, and a job may be started from anywhere", path.display());
+                let reason = format!("{} is not absolute, and it may be started from anywhere", path.display());
                 return Err((Some(key), reason));
             }
         }

@@ -61,7 +61,7 @@ fn what_is_wrong_with_a_job_is_named_with_its_line() {
         (job("before = [\"\"]"), &["line 6: jobs.nightly.before", "it is empty"]),
         (job("schedule = \"daily\""), &["line 6: jobs.nightly.schedule", "only policies have it"]),
         ("[scripts]\nquiesce = []\n".to_owned(), &["scripts.quiesce", "it is empty"]),
-        (job("stdin = \"shop.sql\""), &["line 6: jobs.nightly.stdin", "make two jobs of them"]),
+        (job("stdin = \"shop.sql\""), &["line 6: jobs.nightly.stdin", "make two of it"]),
         ("[jobs.a]\nsources = [\"etc\"]\n".to_owned(), &["line 2: jobs.a.sources", "etc is not absolute"]),
         (job("exclude_from = [\"patterns\"]"), &["line 6: jobs.nightly.exclude_from", "not absolute"]),
         ("[jobs.a]\nwait = true\n".to_owned(), &["line 1: jobs.a", "it backs up nothing"]),

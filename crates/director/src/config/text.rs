@@ -7,7 +7,8 @@ const HEAD: &str = "\
 # Settings of this state directory. Each setting is here, with the value that was chosen or its default. A setting that
 # you remove has its default. Capstan refuses a setting that does not exist, is out of bounds or contradicts another one,
 # and names its line.
-# A change takes effect with the next command. docs/OPERATIONS.md has more on each.
+# A change takes effect with the next command; a server that runs takes in jobs and scripts at once, and needs a restart
+# for all else. docs/OPERATIONS.md has more on each.
 ";
 
 /// What each section is, and what each setting does.

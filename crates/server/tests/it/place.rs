@@ -88,8 +88,14 @@ impl Bench {
 
     /// Waits until something is so.
     pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Site) -> bool) {
-        let (site, began) = (self.site(), Instant::now());
-        while !is_so(&site) {
+        let site = self.site();
+        self.wait(what, || is_so(&site));
+    }
+
+    /// The same, for what is looked at otherwise.
+    pub(crate) fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
             assert!(began.elapsed() < WAITED_MAX, "{what}: not within a minute");
             std::thread::sleep(Duration::from_millis(10));
         }

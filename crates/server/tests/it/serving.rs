@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Cancelled, Entered, ObjectFilter, Resource, RunOutcome, Wish};
+use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Resource, RunOutcome, Wish};
 use capstan_director::{DirectorError, Site};
-use capstan_server::Notice;
+use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
 
@@ -19,6 +19,10 @@ fn enter(bench: &Bench, policy: &str) -> i64 {
     run
 }
 
+fn ns(at: &str) -> i64 {
+    i64::try_from(at.parse::<jiff::Timestamp>().unwrap().as_nanosecond()).unwrap()
+}
+
 fn attempts(bench: &Bench) -> Vec<u32> {
     bench.site().catalog().pending_runs().unwrap().iter().map(|pending| pending.run.attempt).collect()
 }
@@ -30,10 +34,12 @@ fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
     let said = bench.serve(&hand, || {
         bench.set_clock("2026-11-20T22:00:01Z");
         bench.until("the first night", |site| is_done(site, 1));
-        bench.set_clock("2026-11-20T21:00:00Z");
-        std::thread::sleep(std::time::Duration::from_millis(1200));
-        bench.set_clock("2026-11-20T22:30:00Z");
-        std::thread::sleep(std::time::Duration::from_millis(1200));
+        for at in ["2026-11-20T21:00:00Z", "2026-11-20T22:00:00Z"] {
+            bench.set_clock(at);
+            bench.until("the server sees the time", |site| {
+                site.catalog().schedule_positions().unwrap()[0].decided_ns == ns(at)
+            });
+        }
     });
     let [Notice::Due { run: 1, .. }, Notice::Begun { .. }, Notice::Ended { .. }, Notice::Missed { reason, .. }] =
         &said[..]
@@ -102,7 +108,7 @@ fn a_server_that_stops_leaves_its_runs_to_the_next_one() {
 }
 
 #[test]
-fn a_server_that_was_replaced_stops_and_the_other_one_runs_what_it_began() {
+fn a_server_that_was_replaced_stops_what_it_began() {
     let two = format!("{NIGHTLY}[policies.two]\nsources = [\"DIR/two\"]\n");
     let bench = Bench::new("2026-11-20T12:00:00Z", &two);
     let hand = Hand::default();
@@ -178,7 +184,8 @@ fn a_fault_of_the_program_ends_a_run_and_not_the_server() {
         bench.until("it is done", |site| is_done(site, 1));
     });
     assert!(
-        said.iter().any(|notice| matches!(notice, Notice::Retried { message, .. } if message.contains("Report it")))
+        said.iter()
+            .any(|notice| matches!(notice, Notice::Retried { message, .. } if message.contains("Please report it")))
     );
     assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
 }
@@ -188,16 +195,17 @@ fn a_run_that_nobody_works_on_waits_again() {
     let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
     let hand = Hand::default();
     bench.serve(&hand, || {
-        // A claim that was recorded, and whose answer was lost: in the name of the server's own term.
+        // A claim that was recorded, and whose answer was lost: in the name of the server's own term. Its time has not
+        // come, so the server does not begin it.
         let site = bench.site();
         let held = site.catalog().reservations().unwrap();
         let term = held.iter().find(|held| held.resource == Resource::Server).unwrap().generation;
-        let Entered::Waits(run) = site.enter_run("one").unwrap() else { panic!("it is there") };
-        let taken = site.catalog().claim_run(term, run, [7; 16], site.now_ns()).unwrap();
-        if taken.is_some() {
-            bench.until("it waits again", |_| attempts(&bench) == [1]);
-            bench.set_clock("2026-11-20T12:00:31Z");
-        }
+        let (policy, not_before_ns) = ("one", ns("2026-11-20T13:00:00Z"));
+        let new = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns };
+        let Entered::Waits(run) = site.catalog().enter_run(&new, site.now_ns()).unwrap() else { panic!("it is there") };
+        assert!(site.catalog().claim_run(term, run, [7; 16], site.now_ns()).unwrap().is_some());
+        bench.until("it waits again", |_| attempts(&bench) == [1]);
+        bench.set_clock("2026-11-20T12:00:31Z");
         bench.until("it is done", |site| is_done(site, 1));
     });
     assert_eq!(hand.begun().len(), 1);
@@ -210,17 +218,36 @@ fn a_source_that_somebody_backs_up_is_waited_for_and_costs_no_attempt() {
     let site = bench.site();
     let source = bench.path("one").into_os_string().into_encoded_bytes();
     let wish = Wish::alone(Resource::Source { client: site.client().to_owned(), source });
-    let by_hand = site.catalog().reserve(&wish, "1 1 1", i64::MAX, &|_| false).unwrap();
-    let capstan_catalog::Grant::Held(generation) = by_hand else { panic!("{by_hand:?}") };
+    let by_hand = site.catalog().reserve(&wish, "elsewhere 1 1", i64::MAX, &|_| false).unwrap();
+    let Grant::Held(generation) = by_hand else { panic!("{by_hand:?}") };
     enter(&bench, "one");
-    let said = bench.serve(&hand, || {
-        bench.until("it waits again", |_| hand.begun().len() == 1 && attempts(&bench) == [1]);
+    bench.serve(&hand, || {
+        bench.until("it waits for the source", |site| {
+            let decided = decide(&look(site).unwrap().situation);
+            matches!(&decided[..], [(1, RunDecision::Waits(WaitsFor::Source(_)))])
+        });
         site.catalog().release(&[generation]).unwrap();
-        bench.set_clock("2026-11-20T12:00:31Z");
         bench.until("it is done", |site| is_done(site, 1));
     });
-    assert!(said.iter().any(|notice| matches!(notice, Notice::Retried { .. })), "{said:?}");
-    assert_eq!((bench.done()[0].outcome, bench.done()[0].run.attempt), (RunOutcome::Succeeded, 1));
+    let done = bench.done().remove(0);
+    assert_eq!((done.outcome, done.run.attempt, hand.begun().len()), (RunOutcome::Succeeded, 1, 1));
+}
+
+#[test]
+fn a_mistake_in_the_settings_stops_nothing_that_runs() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let settings = bench.path("state/capstan.toml");
+    let good = std::fs::read_to_string(&settings).unwrap();
+    let site = bench.site();
+    let said = bench.serve(&Hand::default(), || {
+        std::fs::write(&settings, format!("{good}\n[jobs.x]\nsource = 1\n")).unwrap();
+        site.enter_run("one").unwrap();
+        bench.wait("it is done all the same", || is_done(&site, 1));
+    });
+    std::fs::write(&settings, good).unwrap();
+    let trouble = |notice: &&Notice| matches!(notice, Notice::Trouble { reason } if reason.contains("unknown field"));
+    assert_eq!(said.iter().filter(trouble).count(), 1, "{said:?}");
+    assert_eq!(bench.done()[0].outcome, RunOutcome::Succeeded);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn mistakes_are_answered_with_what_to_do() {
         assert!(said.contains(answer), "{args:?}: {said}");
     }
     let said = bench.done(&["status"], 3);
-    assert!(said.contains("no server runs, so no policy runs when it is due"), "{said}");
+    assert!(said.contains("no server is running, so no policy runs when it is due"), "{said}");
     assert!(said.contains("policy home cannot be run on this machine"), "{said}");
     // What is removed by a file is asked for, too.
     let other = write_policies(&bench, "[policies.web]\nsources = [\"SOURCE\"]\nkeep = { last = 2 }\n");
@@ -101,5 +101,5 @@ fn mistakes_are_answered_with_what_to_do() {
     assert!(said.contains("Remove home? Waiting runs are cancelled") && said.contains("--yes"), "{said}");
     bench.done(&["policies", "apply", &other, "--only", "--yes"], 0);
     let said = bench.said(&["policies", "remove", "web"], 2);
-    assert!(said.contains("What web backed up has no keep rule then"), "{said}");
+    assert!(said.contains("The backups of web stay"), "{said}");
 }

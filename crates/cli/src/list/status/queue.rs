@@ -72,7 +72,7 @@ impl Queued {
         if self.policies.is_empty() && !self.is_served {
             return None;
         }
-        let server = if self.is_served { "a server runs" } else { "no server runs" };
+        let server = if self.is_served { "running" } else { "not running" };
         let policies = units::counted(self.policies() as u64, "policy");
         Some(format!("{server}, {policies}, {} waiting, {} at work", self.waiting, self.working))
     }
@@ -81,18 +81,21 @@ impl Queued {
     pub(super) fn lines(&self, lines: &mut Vec<String>) {
         if !self.is_served && (self.scheduled > 0 || self.waiting > 0 || self.working > 0) {
             lines.push(
-                "no server runs, so no policy runs when it is due: start one with `capstan server run`".to_owned(),
+                "no server is running, so no policy runs when it is due: start one with `capstan server run`"
+                    .to_owned(),
             );
         }
         for (policy, fault) in &self.faults {
             lines.push(format!("policy {policy} cannot be run on this machine: {fault}"));
         }
         for run in &self.held {
-            lines.push(format!("run {run} is held: `capstan queue release {run}` lets it start, `cancel` ends it"));
+            lines.push(format!(
+                "run {run} is held: `capstan queue release {run}` lets it start, `capstan queue cancel {run}` ends it"
+            ));
         }
         if !self.missed.is_empty() {
             let missed = self.missed.join(", ");
-            lines.push(format!("runs were missed within a day, of {missed}: `capstan queue done` says why"));
+            lines.push(format!("in the last 24 hours runs were missed of {missed}: `capstan queue done` says why"));
         }
     }
 }

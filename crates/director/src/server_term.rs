@@ -26,6 +26,17 @@ impl ServerTerm {
     }
 }
 
+/// A source that a job has for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceInUse {
+    /// The machine that it is of.
+    pub client: String,
+    /// Its name there.
+    pub source: Vec<u8>,
+    /// The process of the job, if it can be told.
+    pub process: Option<u32>,
+}
+
 /// How the drives of a site are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriveUse {
@@ -43,6 +54,10 @@ impl Site {
     /// Otherwise the state directory cannot be written.
     pub fn begin_term(&self) -> Result<ServerTerm, DirectorError> {
         let presence = self.presence()?;
+        // A rebuild may have ended while it was waited for.
+        if self.catalog_was_replaced() {
+            return Err(DirectorError::CatalogReplaced);
+        }
         match self.holds.reserve(&Wish::alone(Resource::Server))? {
             Ok(hold) => Ok(ServerTerm { hold, _presence: presence }),
             Err(held) => Err(DirectorError::ServerRuns { process: process::number_of(&held.owner) }),
@@ -83,6 +98,32 @@ impl Site {
             catalog.put_fact(DRIVES_FACT, &drives)?;
         }
         Ok(())
+    }
+
+    /// Notes that the library does not say how many drives it has.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn forget_drives(&self) -> Result<(), DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        if catalog.fact(DRIVES_FACT)?.is_some_and(|known| !known.is_empty()) {
+            catalog.put_fact(DRIVES_FACT, "")?;
+        }
+        Ok(())
+    }
+
+    /// Sources that jobs have for themselves now, with their client, and the process of each job, if it can be told.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn sources_in_use(&self) -> Result<Vec<SourceInUse>, DirectorError> {
+        let in_use = |held: Reservation| match held.resource {
+            Resource::Source { client, source } => {
+                Some(SourceInUse { client, source, process: process::number_of(&held.owner) })
+            }
+            _ => None,
+        };
+        Ok(self.holds.living()?.into_iter().filter_map(in_use).collect())
     }
 
     /// Enters a run of a policy that somebody asks for.
