@@ -26,6 +26,10 @@ hidden() { grep -E '^(PrivateTmp|PrivateDevices|DevicePolicy|DeviceAllow|Protect
 unseen() { ! hidden; }
 check 'and sees all files and all drives' unseen
 
+# The service of a server, as the page for operators has it.
+sed -n '/^```ini/,/^```/p' "$(dirname "$0")/../docs/CELL.md" | sed "1d;\$d;s|/usr/local/bin/capstan|$CAPSTAN_BIN|" >"$units/capstan-server.service"
+check 'systemd takes the service of a server' verified capstan-server.service
+
 # What ExecStart says, said by hand.
 command=$(sed -n 's/^ExecStart=//p' "$units/$service" | sed 's/%i/nightly/')
 mkdir -p "$scratch/home"
