@@ -649,7 +649,8 @@ fn put_active(
     let term = number("a term", term)?;
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0)"
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0)"
     );
     transaction
         .execute(

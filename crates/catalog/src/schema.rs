@@ -168,13 +168,13 @@ pub(crate) const STEPS: [&str; 12] = [
     ) STRICT;
     CREATE TABLE active_runs (
         run INTEGER PRIMARY KEY, policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER, priority INTEGER NOT NULL,
-        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, returns INTEGER NOT NULL, term INTEGER NOT NULL, claim BLOB NOT NULL,
-        started_ns INTEGER NOT NULL, cancelled INTEGER NOT NULL, job INTEGER
+        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, returns INTEGER NOT NULL, term INTEGER NOT NULL,
+        claim BLOB NOT NULL, started_ns INTEGER NOT NULL, cancelled INTEGER NOT NULL, job INTEGER
     ) STRICT;
     CREATE TABLE done_runs (
         run INTEGER PRIMARY KEY, policy TEXT NOT NULL, client TEXT NOT NULL, due_ns INTEGER, priority INTEGER NOT NULL,
-        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, returns INTEGER NOT NULL, started_ns INTEGER, ended_ns INTEGER NOT NULL,
-        outcome INTEGER NOT NULL, message TEXT NOT NULL, job INTEGER
+        entered_ns INTEGER NOT NULL, attempt INTEGER NOT NULL, returns INTEGER NOT NULL, started_ns INTEGER,
+        ended_ns INTEGER NOT NULL, outcome INTEGER NOT NULL, message TEXT NOT NULL, job INTEGER
     ) STRICT;
     CREATE INDEX done_runs_in_order ON done_runs (ended_ns, run);
     ",
