@@ -205,9 +205,17 @@ const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1
 
 const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns";
 
-/// Why a run does not begin whose predecessor is not done.
-fn skipped(other: i64) -> String {
-    format!("skipped: run {other} of this policy was still waiting or running")
+impl Entered {
+    /// Why a run that was due never begins, if it does not.
+    pub fn missed(self) -> Option<String> {
+        match self {
+            Self::Behind(other) => Some(format!("skipped: run {other} of this policy was still waiting or running")),
+            Self::Before => {
+                Some("this run was already started while the clock was ahead: it does not start again".to_owned())
+            }
+            Self::Waits(_) | Self::Void => None,
+        }
+    }
 }
 
 impl Catalog {
@@ -222,7 +230,7 @@ impl Catalog {
     }
 
     /// Notes what a schedule has decided on, and enters the run that is due. A run whose predecessor waits or is at
-    /// work is missed.
+    /// work is missed, and one that was entered before.
     ///
     /// # Errors
     /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
@@ -253,8 +261,8 @@ impl Catalog {
             leave_out(&transaction, &run, message, now_ns)?;
         }
         let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
-        if let (Some(run), Some(Entered::Behind(other))) = (run, entered) {
-            leave_out(&transaction, run, &skipped(other), now_ns)?;
+        if let (Some(run), Some(reason)) = (run, entered.and_then(Entered::missed)) {
+            leave_out(&transaction, run, &reason, now_ns)?;
         }
         transaction.commit()?;
         Ok(entered)
@@ -477,7 +485,7 @@ fn check_term(db: &Db, term: u64) -> Result<(), CatalogError> {
 
 /// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
 fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
-    let NewRun { policy, client, due_ns, priority, not_before_ns } = *new;
+    let NewRun { policy, client, due_ns, not_before_ns, .. } = *new;
     if !transaction.exists("SELECT 1 FROM policies WHERE name = ?1", params![policy])? {
         return Ok(Entered::Void);
     }
@@ -493,33 +501,33 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
             return Ok(Entered::Behind(other));
         }
     }
-    let run = QueuedRun {
-        run: next_number(transaction)?,
-        policy: policy.to_owned(),
-        client: client.to_owned(),
-        due_ns,
-        priority,
-        entered_ns: now_ns,
-        attempt: 1,
-        returns: 0,
-    };
+    let run = numbered(transaction, new, 1, now_ns)?;
     put_pending(transaction, &run, not_before_ns)?;
     Ok(Entered::Waits(run.run))
 }
 
-/// Notes a run that never begins.
-fn leave_out(transaction: &Transaction<'_>, run: &NewRun<'_>, message: &str, now_ns: i64) -> Result<(), CatalogError> {
-    let NewRun { policy, client, due_ns, priority, .. } = *run;
-    let run = QueuedRun {
+/// A run with a number of its own.
+fn numbered(
+    transaction: &Transaction<'_>,
+    new: &NewRun<'_>,
+    attempt: u32,
+    now_ns: i64,
+) -> Result<QueuedRun, CatalogError> {
+    Ok(QueuedRun {
         run: next_number(transaction)?,
-        policy: policy.to_owned(),
-        client: client.to_owned(),
-        due_ns,
-        priority,
+        policy: new.policy.to_owned(),
+        client: new.client.to_owned(),
+        due_ns: new.due_ns,
+        priority: new.priority,
         entered_ns: now_ns,
-        attempt: 0,
+        attempt,
         returns: 0,
-    };
+    })
+}
+
+/// Notes a run that never begins.
+fn leave_out(transaction: &Transaction<'_>, new: &NewRun<'_>, message: &str, now_ns: i64) -> Result<(), CatalogError> {
+    let run = numbered(transaction, new, 0, now_ns)?;
     let outcome = RunOutcome::Missed;
     put_done(
         transaction,

@@ -2,8 +2,7 @@
 //!
 //! A file of policies is what a person writes and reads; the catalog keeps each policy as the part of the text that is
 //! its own. What a file would change can be looked at before anything is changed. Each command sees the policies as
-//! they are
-//! when it opens the site; a policy that this version cannot read stops no other one.
+//! they are when it opens the site; a policy that this version cannot read stops no other one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -64,9 +64,8 @@ type Old = Result<Catalog, CatalogError>;
 /// # Errors
 /// [`DirectorError::Busy`] if a job runs, [`DirectorError::ServerRuns`] if a server does;
 /// [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked the keys. Otherwise the new catalog
-/// cannot
-/// be written. Unless the error says that it could not be put in place, the old one stands where it was. Volumes that
-/// cannot be read are in the report.
+/// cannot be written. Unless the error says that it could not be put in place, the old one stands where it was. Volumes
+/// that cannot be read are in the report.
 pub fn rebuild(
     dir: &Path,
     unlock: Option<&Unlock>,
@@ -208,7 +207,8 @@ fn keep_findings(old: &Old, site: &Site) {
         policies.and_then(|old| locked(&site.catalog).take_over_policies(old).map_err(|error| error.to_string()));
     if let Err(error) = policies {
         let message = format!(
-            "the policies and the queue of the old catalog cannot be read ({error}). If there were policies, apply their file again: capstan policies apply FILE"
+            "the policies and the queue of the old catalog cannot be read ({error}). If there were policies, apply their \
+             file again: capstan policies apply FILE"
         );
         (site.events)(Event::Notice { message });
     }

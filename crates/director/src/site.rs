@@ -40,13 +40,14 @@ use crate::{DirectorError, Event, Events};
 type SharedLibrary = Arc<Mutex<dyn Library>>;
 
 /// An open state directory.
+#[derive(Clone)]
 pub struct Site {
     /// The state directory.
     dir: PathBuf,
     /// Where this process works: there, or in what stands in for it.
     work_dir: PathBuf,
     /// What stands in for a directory that cannot be written; it goes with the site.
-    stand_in: Option<TempDir>,
+    stand_in: Option<Arc<TempDir>>,
     pub(crate) config: Config,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
@@ -138,8 +139,8 @@ impl Site {
     pub fn open(dir: &Path, unlock: Option<&Unlock>, clock: Clock, events: Events) -> Result<Self, DirectorError> {
         find_settings(dir)?;
         let named = dir;
-        let stand_in = read_only::stand_in(named)?;
-        let dir = stand_in.as_ref().map_or(named, TempDir::path);
+        let stand_in = read_only::stand_in(named)?.map(Arc::new);
+        let dir = stand_in.as_ref().map_or(named, |stand_in| stand_in.path());
         // An empty one in its place would say that nothing is protected.
         if !Catalog::exists(&dir.join("catalog")) {
             return Err(DirectorError::CatalogMissing { path: named.join("catalog") });
@@ -164,28 +165,8 @@ impl Site {
     pub fn beside(&self, events: Events) -> Result<Self, DirectorError> {
         let now = self.settings_now();
         let config = Config { jobs: now.jobs, scripts: now.scripts, ..self.config.clone() };
-        let mut site = Self {
-            dir: self.dir.clone(),
-            work_dir: self.work_dir.clone(),
-            stand_in: None,
-            config,
-            catalog: Arc::clone(&self.catalog),
-            keys: self.keys.clone(),
-            store: self.store.clone(),
-            library: Arc::clone(&self.library),
-            devices: Arc::clone(&self.devices),
-            mounted: Arc::clone(&self.mounted),
-            mounts: Arc::clone(&self.mounts),
-            holds: Arc::clone(&self.holds),
-            clock: self.clock,
-            events,
-            client: self.client.clone(),
-            host: self.host.clone(),
-            policy_names: BTreeSet::new(),
-            policy_faults: BTreeMap::new(),
-            last_settings: Arc::clone(&self.last_settings),
-            catalog_inode: self.catalog_inode,
-        };
+        let (policy_names, policy_faults) = Default::default();
+        let mut site = Self { config, events, policy_names, policy_faults, ..self.clone() };
         site.fold_policies_in()?;
         Ok(site)
     }
@@ -295,7 +276,7 @@ impl Site {
     /// that runs.
     pub(crate) fn settings_now(&self) -> Config {
         let mut last = locked(&self.last_settings);
-        if let Ok(now) = find_settings(&self.dir).and_then(|path| Config::read(&path)) {
+        if let Ok(now) = self.read_settings() {
             *last = Some(now);
         }
         last.clone().unwrap_or_else(|| {
@@ -307,7 +288,11 @@ impl Site {
 
     /// What is wrong with the file of settings now, if it cannot be read.
     pub fn settings_fault(&self) -> Option<DirectorError> {
-        find_settings(&self.dir).and_then(|path| Config::read(&path)).err()
+        self.read_settings().err()
+    }
+
+    fn read_settings(&self) -> Result<Config, DirectorError> {
+        Config::read(&find_settings(&self.dir)?)
     }
 
     /// Whether another catalog is in the place of the one that is open.

@@ -79,7 +79,7 @@ pub enum Notice {
         /// When it begins at the earliest, nanoseconds since 1970.
         not_before_ns: i64,
     },
-    /// The server could not look or record; it tries again.
+    /// Something keeps the server from its work, or from a part of it.
     Trouble {
         /// Why.
         reason: String,
@@ -207,7 +207,7 @@ impl Server<'_> {
                 return Err(error);
             }
             let pause = if turn.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
-            trouble.tell(self.worker, turn.err().map(|error| error.to_string()));
+            trouble.tell(self.worker, turn.err().map(|error| tries_again(&error)));
             self.pause(pause);
         }
         Ok(())
@@ -227,7 +227,7 @@ impl Server<'_> {
                 // What cannot be noted is asked for again.
                 let _ = self.site.forget_drives();
             }
-            trouble.tell(self.worker, found.err().map(|error| error.to_string()));
+            trouble.tell(self.worker, found.err().map(|error| tries_again(&error)));
             self.pause(DRIVES_ASKED_EVERY);
         }
     }
@@ -292,7 +292,7 @@ impl Server<'_> {
         if let Err(error) = begin(active, stop) {
             // The next look has it wait again.
             locked(&self.working).remove(&claim);
-            self.worker.say(Notice::Trouble { reason: format!("run {run} cannot be begun: {error}") });
+            self.worker.say(Notice::Trouble { reason: format!("run {run} cannot be begun, and waits again: {error}") });
         }
         Ok(())
     }
@@ -329,15 +329,8 @@ impl Server<'_> {
                     any = true;
                     self.worker.say(Notice::Due { run, policy });
                 }
-                Some(Entered::Behind(other)) => {
-                    missed(format!("skipped: run {other} of this policy was still waiting or running"));
-                }
-                Some(Entered::Before) => {
-                    missed(
-                        "this run was already started while the clock was ahead: it does not start again".to_owned(),
-                    );
-                }
-                Some(Entered::Void) | None => {}
+                Some(other) => other.missed().into_iter().for_each(missed),
+                None => {}
             }
         }
         Ok(any)
@@ -357,7 +350,7 @@ impl Server<'_> {
         let mut said = false;
         while let Err(error) = self.record(active, &worked) {
             if !said {
-                self.worker.say(Notice::Trouble { reason: error.to_string() });
+                self.worker.say(Notice::Trouble { reason: tries_again(&error) });
                 said = true;
             }
             // Whoever has it wait again looks into the history, which may have its end.
@@ -420,6 +413,10 @@ impl Server<'_> {
         let wait = timing.filter(|timing| attempt <= timing.retries).map(|timing| timing.retry_after(attempt));
         Ok(wait.map(|wait| i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)))
     }
+}
+
+fn tries_again(error: &DirectorError) -> String {
+    format!("{error}; the server tries again")
 }
 
 fn ns(at: jiff::Timestamp) -> i64 {

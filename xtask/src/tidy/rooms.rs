@@ -60,7 +60,7 @@ const ROOMS: [Room; 17] = [
     // It decides when and what first; how a backup is made is for its worker to know.
     Room {
         name: "capstan-server",
-        below: &["capstan-format", "capstan-keys", "capstan-catalog", "capstan-schedule", "capstan-director"],
+        below: &["capstan-keys", "capstan-catalog", "capstan-schedule", "capstan-director"],
         banned: &["anyhow", "clap", "indicatif", "rusqlite", "parquet"],
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },

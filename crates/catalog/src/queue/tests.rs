@@ -61,6 +61,8 @@ fn a_due_run_is_entered_once_whatever_was_forgotten_of_the_schedule() {
     // A clock that was put back has the server decide once more.
     assert_eq!(catalog.enter_due(term, &due("home", 100), 101).unwrap(), Some(Entered::Before));
     assert!(catalog.pending_runs().unwrap().is_empty() && catalog.active_runs().unwrap().is_empty());
+    let told = &catalog.done_runs(9).unwrap()[1];
+    assert_eq!((told.outcome, told.run.due_ns, told.run.attempt), (RunOutcome::Missed, Some(100), 0));
     let positions = catalog.schedule_positions().unwrap();
     assert_eq!((positions.len(), positions[0].decided_ns), (1, 100));
 }

@@ -54,7 +54,7 @@ impl InProcess<'_> {
             return;
         }
         match event {
-            ServerEvent::Trouble { reason } => tell(&format!("capstan: {reason}; the server tries again")),
+            ServerEvent::Trouble { reason } => tell(&format!("capstan: {reason}")),
             ServerEvent::Missed { policy, reason } => tell(&format!("capstan: {policy}: {reason}")),
             ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
                 let at = units::time(not_before_ns);

@@ -177,7 +177,7 @@ pub(crate) enum ServerEvent {
         /// When it begins at the earliest, nanoseconds since 1970.
         not_before_ns: i64,
     },
-    /// The server could not look or record; it tries again.
+    /// Something keeps the server from its work, or from a part of it.
     Trouble {
         /// Why.
         reason: String,
