@@ -280,7 +280,8 @@ impl Site {
         let _ = watch.meters.set(Arc::clone(&meters));
         let specs: Vec<_> = jobs.iter().map(|job| job.spec.clone()).collect();
         let all = |kind| specs.iter().all(|spec| spec.kind() == kind);
-        let count = all(ObjectKind::Device) || (request.count_first && !all(ObjectKind::Stream));
+        let is_here = self.sources_are_here();
+        let count = is_here && (all(ObjectKind::Device) || (request.count_first && !all(ObjectKind::Stream)));
         let totals = Totals::default();
         let sources = std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use capstan_catalog::CatalogError;
 use capstan_format::{ObjectId, Volser};
 use capstan_keys::KeyError;
-use capstan_mover::MoverError;
 use capstan_mover::devices::DevicesError;
 use capstan_mover::extract::ExtractError;
+use capstan_mover::{MoverError, SourceError};
 use capstan_tape::{ChangerError, DriveError};
 use thiserror::Error;
 
@@ -167,6 +167,9 @@ pub enum DirectorError {
         /// Why not.
         reason: String,
     },
+    /// The client that has the sources is gone, or cannot be asked.
+    #[error(transparent)]
+    SourceHost(#[from] SourceError),
     /// Operator: patterns that leave nothing.
     #[error(
         "--include and --exclude leave nothing of object {object}: a pattern without a slash is a name, one with a slash a path below the source"

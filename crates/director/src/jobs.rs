@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
-use capstan_mover::{Metadata, SourceFound, SourceSpec};
+use capstan_mover::{BaselineBuilder, Metadata, SourceFound, SourceSpec};
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
 use crate::base::{BaseChoice, BaseSelector};
-use crate::baseline::{BaselineBuilder, StateBaseline};
+use crate::baseline::StateBaseline;
 use crate::catch_up::{Known, is_copy_pool};
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
@@ -59,20 +59,22 @@ impl Site {
             let record = self.new_record(stream.name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             jobs.push(Job::on_nothing(SourceSpec::Stream(stream.clone()), None, record));
         }
+        let is_here = self.sources_are_here();
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
-        for (number, path) in request.sources.iter().enumerate() {
+        let looked = self.look_at(&request.sources)?;
+        for (number, (path, found)) in request.sources.iter().zip(looked).enumerate() {
             // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
             if request.sources[..number].contains(path) {
                 continue;
             }
-            let found = match SourceFound::at(path) {
+            let found: SourceFound = match found {
                 Ok(found) => found,
                 Err(source) => {
                     missing.push((path.clone(), source));
                     continue;
                 }
             };
-            if path == &library || path.starts_with(&library) {
+            if is_here && (path == &library || path.starts_with(&library)) {
                 return Err(DirectorError::SourceHoldsLibrary { path: path.clone() });
             }
             jobs.push(self.path_job(path, found, &mut bases, request, pool, known)?);
@@ -348,21 +350,34 @@ impl Site {
     /// The state of an object as a baseline.
     fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
         let state = locked(&self.catalog).state(object)?;
-        let mut builder = BaselineBuilder::new();
-        let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
-        let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
+        let mut builder = self.sources_are_here().then(BaselineBuilder::default);
+        // All of it is looked at before anything stands on it.
         for entry in state.iter() {
-            let StateEntry { entry, unread, .. } = entry?;
-            // What was in use when it was read, or could not be read at all, is read again, whatever it looks like now;
-            // and is missed if it is gone, so that no older version of it comes back.
-            let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
-            let change = if again { !entry.change } else { entry.change };
-            builder.push(&entry.path, &Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change });
+            let entry = entry?;
+            if let Some(builder) = &mut builder {
+                builder.push(&entry.entry.path, &compared(&entry));
+            }
         }
-        Ok(builder.finish(Box::new(move |found| {
-            state.iter().map_while(Result::ok).for_each(|entry| found(&entry.entry.path));
-        })))
+        let rows = move |found: &mut dyn FnMut(&[u8], &Metadata)| {
+            state.iter().try_for_each(|entry| {
+                let entry = entry.map_err(|error| with_causes(&error))?;
+                found(&entry.entry.path, &compared(&entry));
+                Ok(())
+            })
+        };
+        Ok(StateBaseline::new(builder, Box::new(rows)))
     }
+}
+
+/// What a file is compared by. What was in use when it was read, or could not be read at all, is read again, whatever
+/// it looks like now; and is missed if it is gone, so that no older version of it comes back.
+fn compared(entry: &StateEntry) -> Metadata {
+    let StateEntry { entry, unread, .. } = entry;
+    let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
+    let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
+    let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
+    let change = if again { !entry.change } else { entry.change };
+    Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change }
 }
 
 /// A new id (UUID version 7) behind the last one that is known.

@@ -19,8 +19,8 @@ use capstan_catalog::{Catalog, Database, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
-use capstan_mover::MountedDrives;
 use capstan_mover::devices::{Devices, Loader, LocalDevices};
+use capstan_mover::{LocalSources, MountedDrives, SourceFound, SourceHost};
 use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
 use capstan_tape::{Library, VirtualLibrary};
 use tempfile::TempDir;
@@ -65,6 +65,8 @@ pub struct Site {
     pub(crate) events: Events,
     /// The machine that sources are of.
     pub(crate) client: String,
+    /// Whoever reads sources: this process, or the client itself.
+    pub(crate) sources: Arc<dyn SourceHost>,
     /// The host that this runs on.
     pub(crate) host: String,
     /// Which of the jobs by name are policies of the catalog, and why some of them cannot be run here.
@@ -185,6 +187,23 @@ impl Site {
         self
     }
 
+    /// The same site, whose sources are read by another machine than this one.
+    #[must_use]
+    pub fn with_sources(mut self, sources: Arc<dyn SourceHost>) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// Whether sources are read in this process.
+    pub(crate) fn sources_are_here(&self) -> bool {
+        self.sources.is_here()
+    }
+
+    /// Looks at paths, where they are.
+    pub(crate) fn look_at(&self, paths: &[PathBuf]) -> Result<Vec<std::io::Result<SourceFound>>, DirectorError> {
+        Ok(self.sources.look(paths)?)
+    }
+
     /// The same site with drives' keys from elsewhere than its settings say.
     #[must_use]
     pub fn with_keys(mut self, keys: impl KeyProvider + 'static) -> Self {
@@ -264,6 +283,7 @@ impl Site {
             clock,
             events,
             client,
+            sources: Arc::new(LocalSources),
             host,
             policy_names: BTreeSet::new(),
             policy_faults: BTreeMap::new(),

@@ -2,8 +2,10 @@
 //!
 //! The mover never sees the catalog: it reports what it wrote and where, and whoever runs it records that.
 
+mod baseline;
 mod between;
 mod block;
+mod blocks_in;
 mod connection;
 mod copy;
 mod crew;
@@ -14,9 +16,11 @@ mod error;
 pub mod extract;
 mod feed;
 mod interleave;
+mod link;
 mod meters;
 mod mount_id;
 mod mounted;
+mod network;
 mod order;
 mod pack;
 mod pool;
@@ -26,11 +30,13 @@ mod restore;
 mod session;
 mod sink;
 mod source;
+mod source_host;
 mod stream;
 mod stretch;
 mod volume;
 mod writer;
 
+pub use baseline::{BaselineBuilder, BaselineTable, SeenRows};
 pub use between::BetweenBlocks;
 pub use connection::Connection;
 pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
@@ -42,6 +48,7 @@ pub use interleave::ExtentBounds;
 pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
+pub use network::{ClientEnd, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, Purpose, serve_job};
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
@@ -53,6 +60,7 @@ pub use source::{
     ProblemKind, Progress, Severity, SourceError, SourceFound, SourceProblem, SourceReport, SourceRun, SourceSpec,
     StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint, is_cache_directory, patterns_in,
 };
+pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, split_at_gaps};
 pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};

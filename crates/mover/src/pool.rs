@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use capstan_format::BLOCK_HEADER_LEN;
 
@@ -78,6 +78,30 @@ impl BlockPool {
             self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
         Buffer { bytes, home: Arc::clone(&self.free) }
+    }
+
+    /// Takes a buffer, waiting for one so long.
+    pub(crate) fn take_within(&self, limit: Duration) -> Option<Buffer> {
+        let since = Instant::now();
+        let mut stack = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = loop {
+            if let Some(bytes) = stack.buffers.pop() {
+                break Some(bytes);
+            }
+            let Some(left) = limit.checked_sub(since.elapsed()) else { break None };
+            stack.waiting += 1;
+            let (again, _) = self.free.returned.wait_timeout(stack, left).unwrap_or_else(PoisonError::into_inner);
+            stack = again;
+            stack.waiting -= 1;
+        };
+        // It may have been woken and found the time over: the next one is woken while there is something for it.
+        let others = stack.waiting > 0 && !stack.buffers.is_empty();
+        drop(stack);
+        if others {
+            self.free.returned.notify_one();
+        }
+        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Some(Buffer { bytes: bytes?, home: Arc::clone(&self.free) })
     }
 
     /// Takes a buffer if there is one now.

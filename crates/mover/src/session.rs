@@ -17,6 +17,7 @@ use std::time::Duration;
 use capstan_format::{ObjectId, ObjectRecord, SessionRecord};
 
 use crate::block::Block;
+use crate::blocks_in::BlocksIn;
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::interleave::{ExtentBounds, Interleave, Pressure};
 use crate::meters::Meters;
@@ -61,7 +62,9 @@ pub struct Session {
     pool: BlockPool,
     packer: Packer,
     stop: Arc<AtomicBool>,
-    streams: AtomicU64,
+    streams: Arc<AtomicU64>,
+    out: PackedTo,
+    connections: usize,
     workers: PackWorkers,
     control: Sender<Control>,
     interleaver: JoinHandle<()>,
@@ -117,13 +120,31 @@ impl Session {
             counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
             forward.send(Control::Block(block)).map_err(|_| Stopped)
         });
-        let (packer, workers) =
-            Packer::start(options.pack, options.pack_workers, &pool, packed_to, Arc::clone(&meters.pack_ns))?;
+        let (packer, workers) = Packer::start(
+            options.pack,
+            options.pack_workers,
+            &pool,
+            Arc::clone(&packed_to),
+            Arc::clone(&meters.pack_ns),
+        )?;
         let queues = copies.iter().map(|copy| Some(copy.queue.clone())).collect();
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(controls))?;
-        Ok(Self { pool, packer, stop, streams: AtomicU64::new(0), workers, control, interleaver, copies, meters })
+        let (streams, connections) = (Arc::default(), options.connections);
+        Ok(Self {
+            pool,
+            packer,
+            stop,
+            streams,
+            out: packed_to,
+            connections,
+            workers,
+            control,
+            interleaver,
+            copies,
+            meters,
+        })
     }
 
     /// Announces an object; its connections come after.
@@ -152,6 +173,17 @@ impl Session {
         self.connection(object, number).starting_at(sequence, offset)
     }
 
+    /// The way in for blocks that were packed elsewhere.
+    pub(crate) fn blocks_in(&self) -> BlocksIn {
+        BlocksIn {
+            pool: self.pool.clone(),
+            out: Arc::clone(&self.out),
+            stop: Arc::clone(&self.stop),
+            streams: Arc::clone(&self.streams),
+            connections: self.connections,
+        }
+    }
+
     /// Announces that an object is whole once the last blocks of its `connections` connections are written.
     ///
     /// # Errors
@@ -168,8 +200,8 @@ impl Session {
     /// Writes what is left, closes the session on every volume and says how each copy ended. All connections must be
     /// finished or dropped.
     pub fn finish(self) -> SessionOutcome {
-        let Self { pool, packer, stop: _, streams: _, workers, control, interleaver, copies, meters } = self;
-        drop(packer);
+        let Self { pool, packer, out, workers, control, interleaver, copies, meters, .. } = self;
+        drop((packer, out));
         workers.join();
         // The interleaver may be gone already because every copy has failed.
         let _ = control.send(Control::Close);

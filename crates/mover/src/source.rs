@@ -46,6 +46,7 @@ pub use metadata::change_fingerprint;
 pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
 pub use owners::OwnerNames;
 pub use patterns::{PathPatterns, PatternError, patterns_in};
+pub(crate) use report::Counted;
 pub use report::{OnProblem, ProblemKind, Progress, Severity, SourceProblem, SourceReport};
 pub use spec::{SourceFound, SourceRun, SourceSpec, StreamInput};
 pub use stream::StreamSource;
@@ -57,6 +58,22 @@ pub enum SourceError {
     /// The other end stopped the run.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The client that has the source is gone, or does not keep to the protocol. The object stays open.
+    #[error("client {client}: {reason}")]
+    Client {
+        /// Its name.
+        client: String,
+        /// What is known of it.
+        reason: String,
+    },
+    /// What the client that has the source says against it.
+    #[error("{reason} (on {client})")]
+    AtClient {
+        /// Its name.
+        client: String,
+        /// What it says.
+        reason: String,
+    },
     /// No path was given.
     #[error("nothing to back up: name at least one file or directory")]
     Nothing,

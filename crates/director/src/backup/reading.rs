@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_mover::{Baseline, Connection, Session, SourceReport, SourceRun, SourceSpec};
+use capstan_mover::{ListedBaseline, Session, SourceReading, SourceReport, SourceSpec};
 use capstan_tape::with_causes;
 
 use super::{BackupWatch, SourceOutcome};
@@ -59,22 +59,21 @@ impl Reading<'_> {
         let (object, began_ns) = (record.object, record.started_ns);
         self.session.begin_object(record).map_err(|error| with_causes(&error))?;
         let connections = spec.connections(connections);
-        let mut sinks: Vec<Connection> =
-            (0..connections).map(|number| self.session.connection(object, first_connection + number as u16)).collect();
         if let SourceSpec::Tree { options, .. } = &mut spec {
             options.excludes.extend(real_path.and_then(|path| self.library_below(&path)));
         }
         let events = Arc::clone(&self.site.events);
-        let run = SourceRun {
+        let reading = SourceReading {
+            spec: &spec,
+            object,
+            first_connection,
+            connections,
             began_ns,
-            baseline: baseline.as_ref().map(|baseline| baseline as &dyn Baseline),
+            baseline: baseline.as_ref().map(|baseline| baseline as &dyn ListedBaseline),
             progress: &self.watch.progress,
             on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
         };
-        let report = spec.read(&mut sinks, run).map_err(|error| with_causes(&error))?;
-        for sink in sinks {
-            sink.finish().map_err(|error| with_causes(&error))?;
-        }
+        let report = self.site.sources.read(self.session, reading).map_err(|error| with_causes(&error))?;
         self.session.end_object(object, connections, self.site.now_ns()).map_err(|error| with_causes(&error))?;
         Ok(report)
     }
@@ -82,6 +81,9 @@ impl Reading<'_> {
     /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store
     /// all earlier ones.
     fn library_below(&self, real_path: &Path) -> Option<String> {
+        if !self.site.sources_are_here() {
+            return None;
+        }
         let library = std::fs::canonicalize(self.site.library_dir()).ok()?;
         let held = library.starts_with(real_path);
         let pattern = held.then(|| globset::escape(&library.to_string_lossy()))?;

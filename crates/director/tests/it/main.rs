@@ -12,6 +12,7 @@ mod key_cluster;
 mod main_path;
 mod meanwhile;
 mod order;
+mod over_network;
 mod over_sockets;
 mod overwriting;
 mod place;

@@ -22,11 +22,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::wire::{ErrorForm, Link};
+use super::wire::ErrorForm;
 use super::{
     ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, LibraryInventory, MountOrder, MountReport,
     MountWatch, VolumeReport, VolumeRequest,
 };
+use crate::link::Link;
 use crate::{
     Commit, CopyHost, DriveHealth, Filled, FoundCheckpoint, HostError, MountId, Mounted, ReadHost, ReadOrder,
     VolumeEnd, VolumePlace,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use capstan_tape::without_error_numbers;
+use serde::{Deserialize, Serialize};
 
 /// Problems that are kept in full; further ones are only counted, so that a broken disk does not fill the memory.
 const PROBLEMS_KEPT_MAX: usize = 1_000;
@@ -15,7 +16,7 @@ const PROBLEMS_KEPT_MAX: usize = 1_000;
 pub type OnProblem = Box<dyn Fn(&[u8], ProblemKind) + Send + Sync>;
 
 /// What happened to one path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceProblem {
     /// The path as the object has it.
     pub path: Vec<u8>,
@@ -30,7 +31,7 @@ impl fmt::Display for SourceProblem {
 }
 
 /// What can happen to a path. Errors are kept as the system's error number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProblemKind {
     /// It could not be opened; nothing of its content is stored.
     Unreadable(i32),
@@ -111,7 +112,7 @@ impl fmt::Display for ProblemKind {
 }
 
 /// How a source ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceReport {
     /// Regular files written to the stream, each under its first name.
     pub files: u64,
@@ -163,6 +164,16 @@ impl SourceReport {
     }
 }
 
+/// What [`Progress`] counts, at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    files: u64,
+    directories: u64,
+    bytes: u64,
+    passed: u64,
+    problems: u64,
+}
+
 /// Counters that a display may read while a source runs. They lag behind by at most a few dozen files a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -204,6 +215,31 @@ impl Progress {
     /// Problems so far.
     pub fn problems(&self) -> u64 {
         self.problems.load(Ordering::Relaxed)
+    }
+
+    /// Brings the counters to what somebody counted elsewhere, who last said `before`.
+    pub(crate) fn follow(&self, before: &Counted, now: &Counted, current: Vec<u8>) {
+        for (counter, before, now) in [
+            (&self.files, before.files, now.files),
+            (&self.directories, before.directories, now.directories),
+            (&self.bytes, before.bytes, now.bytes),
+            (&self.passed, before.passed, now.passed),
+            (&self.problems, before.problems, now.problems),
+        ] {
+            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        }
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
+    }
+
+    /// The counters at this moment.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted {
+            files: self.files(),
+            directories: self.directories(),
+            bytes: self.bytes(),
+            passed: self.passed_bytes(),
+            problems: self.problems(),
+        }
     }
 
     /// A path that was read a moment ago.

@@ -1,0 +1,302 @@
+//! The main job with its sources at the other end of a network: blocks, baselines and reports cross connections that
+//! break, and clients that die.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::spawn;
+use std::time::Duration;
+
+use capstan_catalog::ObjectStatus;
+use capstan_director::{BackupReport, BackupWatch, Config, DirectorError, Level, Site};
+use capstan_mover::{ClientEnd, Dial, JobToken, NetworkJobs, NetworkStream, PackOptions, SourceHost, serve_job};
+
+use crate::place::{Bench, small};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A network in this process: each connection breaks after some bytes, or never.
+#[derive(Clone)]
+struct Network {
+    jobs: NetworkJobs,
+    /// Draws after how many bytes the next connection breaks; `None` for never.
+    breaks: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
+    dialled: Arc<AtomicU64>,
+    /// What the client has sent.
+    sent: Arc<AtomicU64>,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Network {
+    fn new(breaks: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+        Self {
+            jobs: NetworkJobs::default(),
+            breaks: Arc::new(breaks),
+            dialled: Arc::default(),
+            sent: Arc::default(),
+            is_down: Arc::default(),
+        }
+    }
+}
+
+/// A connection that breaks.
+struct Breaking {
+    stream: UnixStream,
+    left: Option<u64>,
+    network: Network,
+}
+
+impl Breaking {
+    /// How much of so many bytes still gets through.
+    fn pass(&mut self, len: usize) -> io::Result<usize> {
+        if self.network.is_down.load(Ordering::Relaxed) {
+            self.stream.shutdown(std::net::Shutdown::Both)?;
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let Some(left) = &mut self.left else { return Ok(len) };
+        let passes = (*left).min(len as u64);
+        *left -= passes;
+        if passes == 0 && len > 0 {
+            self.stream.shutdown(std::net::Shutdown::Both)?;
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(passes as usize)
+    }
+}
+
+impl Read for Breaking {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(out)
+    }
+}
+
+impl Write for Breaking {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.pass(bytes.len())?;
+        let written = self.stream.write(&bytes[..len])?;
+        self.network.sent.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl NetworkStream for Breaking {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.set_timeout(limit)
+    }
+}
+
+impl Dial for Network {
+    fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (near, far) = UnixStream::pair()?;
+        let jobs = self.jobs.clone();
+        spawn(move || jobs.accept("web1", Box::new(far)));
+        // The first connection is for orders: it is the job.
+        let is_first = self.dialled.fetch_add(1, Ordering::Relaxed) == 0;
+        let left = if is_first { None } else { (self.breaks)() };
+        Ok(Box::new(Breaking { stream: near, left, network: self.clone() }))
+    }
+}
+
+/// A backup whose sources a client reads over this network.
+fn backup(bench: &Bench, network: &Network, level: Level) -> Result<BackupReport, DirectorError> {
+    backup_by(bench.site(), bench, network, level, &|_| true)
+}
+
+fn backup_by(
+    site: Site,
+    bench: &Bench,
+    network: &Network,
+    level: Level,
+    allows: &(dyn Fn(&Path) -> bool + Sync),
+) -> Result<BackupReport, DirectorError> {
+    let job = network.jobs.open("web1", PackOptions::Zstd(1), PATIENCE).unwrap();
+    network.dialled.store(0, Ordering::Relaxed);
+    let token = job.token().clone();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            let end = ClientEnd { dial: network, token, links: 1, allows, stop: Arc::default() };
+            serve_job(&end)
+        });
+        let site = site.for_client("web1").with_sources(Arc::new(job));
+        let report = site.backup(&bench.request(level), &BackupWatch::default());
+        drop(site);
+        let _ = client.join().unwrap();
+        report
+    })
+}
+
+fn unbroken() -> Network {
+    Network::new(|| None)
+}
+
+#[test]
+fn a_full_backup_and_incrementals_are_what_the_client_had() {
+    let bench = Bench::new(small());
+    bench.fill("a", 40, 150_000);
+    bench.fill("deep/er/b", 30, 100);
+    let network = unbroken();
+    let full = backup(&bench, &network, Level::Full).unwrap();
+    let report = full.sources[0].report.as_ref().unwrap();
+    assert_eq!((report.files, report.problem_counts), (70, [0, 0, 0]));
+    bench.assert_restores(&bench.objects()[0], "full");
+
+    std::fs::remove_file(bench.source().join("a-3")).unwrap();
+    std::fs::remove_dir_all(bench.source().join("deep")).unwrap();
+    bench.fill("c", 5, 70_000);
+    let changed = backup(&bench, &network, Level::Incremental).unwrap();
+    let report = changed.sources[0].report.as_ref().unwrap();
+    // deep, er, 30 files and one more.
+    assert_eq!((report.files, report.deleted), (5, 33), "{report:?}");
+    assert!(report.unchanged >= 39, "{report:?}");
+    let latest = bench.objects().into_iter().max_by_key(|object| object.id).unwrap();
+    assert_eq!(latest.client, "web1");
+    bench.assert_restores(&latest, "incremental");
+
+    let sent = network.sent.swap(0, Ordering::Relaxed);
+    let again = backup(&bench, &network, Level::Incremental).unwrap();
+    assert_eq!(again.sources[0].report.as_ref().unwrap().files, 0);
+    assert!(network.sent.load(Ordering::Relaxed) < sent / 10, "what did not change is not sent");
+}
+
+#[test]
+fn connections_that_break_lose_nothing_and_repeat_little() {
+    let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 0x9e37);
+    println!("CAPSTAN_SEED={seed}");
+    let state = Mutex::new(seed);
+    let network = Network::new(move || {
+        let mut state = state.lock().unwrap();
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Some(200_000 + (*state >> 40) % 3_000_000)
+    });
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 100_000);
+    bench.fill("deep/er/b", 300, 700);
+    let report = backup(&bench, &network, Level::Full).unwrap();
+    assert_eq!(report.sources[0].report.as_ref().unwrap().files, 500);
+    let dialled = network.dialled.load(Ordering::Relaxed);
+    assert!(dialled > 8, "{dialled} connections");
+    // Each that broke had at most the pool's share under way.
+    let (sent, plain) = (network.sent.load(Ordering::Relaxed), report.plain_bytes);
+    assert!(sent < plain + dialled * (2 << 20), "{sent} bytes sent of {plain} over {dialled} connections");
+    bench.assert_restores(&bench.objects()[0], "broken");
+}
+
+#[test]
+fn a_client_that_dies_is_named_and_its_next_run_goes_on() {
+    let bench = Bench::new(small());
+    bench.fill("a", 150, 100_000);
+    let network = unbroken();
+    let (down, checkpoints) = (Arc::clone(&network.is_down), AtomicU64::new(0));
+    let events = Arc::new(move |event| {
+        if matches!(event, capstan_director::Event::Checkpoint { .. })
+            && checkpoints.fetch_add(1, Ordering::Relaxed) == 3
+        {
+            down.store(true, Ordering::Relaxed);
+        }
+    });
+    let site = bench.site_told(events);
+    let dies = backup_by(site, &bench, &network, Level::Full, &|_| true).unwrap();
+    let reason = dies.sources[0].report.as_ref().unwrap_err();
+    assert!(reason.contains("client web1: it has ended the connection"), "{reason}");
+    let left = bench.objects();
+    assert_eq!((left.len(), left[0].status), (1, ObjectStatus::Open));
+
+    network.is_down.store(false, Ordering::Relaxed);
+    let sent = network.sent.swap(0, Ordering::Relaxed);
+    let next = backup(&bench, &network, Level::Full).unwrap();
+    assert!(next.sources[0].resumed, "{next:?}");
+    assert!(network.sent.load(Ordering::Relaxed) < 15_000_000, "after {sent} bytes all were sent again");
+    let whole = bench.objects();
+    assert_eq!((whole.len(), whole[0].status), (1, ObjectStatus::Complete));
+    bench.assert_restores(&whole[0], "resumed");
+}
+
+#[test]
+fn what_the_client_does_not_allow_is_not_read() {
+    let bench = Bench::new(small());
+    bench.fill("a", 1, 100);
+    let error = backup_by(bench.site(), &bench, &unbroken(), Level::Full, &|path| !path.ends_with("source"));
+    let text = capstan_tape::with_causes(&error.unwrap_err());
+    assert!(text.contains("ermission denied"), "{text}");
+    assert!(bench.objects().is_empty());
+}
+
+#[test]
+fn whoever_has_no_token_of_a_living_job_is_refused() {
+    let jobs = NetworkJobs::default();
+    let job = jobs.open("web1", PackOptions::Store, Duration::from_millis(10)).unwrap();
+    let refused = |client: &'static str, token: JobToken| {
+        let (near, far) = UnixStream::pair().unwrap();
+        let jobs = jobs.clone();
+        let accepts = spawn(move || jobs.accept(client, Box::new(far)).unwrap_err().kind());
+        struct Once(Mutex<Option<UnixStream>>);
+        impl Dial for Once {
+            fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
+                Ok(Box::new(self.0.lock().unwrap().take().unwrap()))
+            }
+        }
+        let dial = Once(Mutex::new(Some(near)));
+        let end = ClientEnd { dial: &dial, token, links: 1, allows: &|_| true, stop: Arc::default() };
+        let error = serve_job(&end).unwrap_err();
+        assert_eq!(accepts.join().unwrap(), io::ErrorKind::PermissionDenied);
+        error.to_string()
+    };
+    let token = job.token().clone();
+    assert!(refused("web2", token.clone()).contains("no such job"));
+    assert!(refused("web1", JobToken([7; 32])).contains("no such job"));
+    // A client that does not come is waited for no longer than was said.
+    let error = job.look(&["/etc".into()]).unwrap_err();
+    assert!(error.to_string().contains("client web1: it was told of the job, and did not come"), "{error}");
+    drop(job);
+    assert!(refused("web1", token).contains("no such job"));
+}
+
+/// Nothing that a client sends does more than end its connection.
+#[test]
+fn nonsense_ends_a_connection_and_nothing_else() {
+    let jobs = NetworkJobs::default();
+    let job = jobs.open("web1", PackOptions::Store, Duration::from_secs(5)).unwrap();
+    for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 64], &[255; 64], b"\x02\0\0\0\0\0\0\0{}", b"\x08\0\0\0"] {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let accepts = {
+            let jobs = jobs.clone();
+            spawn(move || jobs.accept("web1", Box::new(far)))
+        };
+        near.write_all(bytes).unwrap();
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        accepts.join().unwrap().unwrap_err();
+    }
+    drop(job);
+}
+
+/// Configurations in which blocks are few: nothing waits for ever.
+#[test]
+fn a_small_pool_and_many_connections_come_to_an_end() {
+    let mut config = Config { ..small() };
+    config.data.buffer_mib = 1;
+    let bench = Bench::new(config);
+    bench.fill("a", 60, 120_000);
+    let network = unbroken();
+    let job = network.jobs.open("web1", PackOptions::Zstd(1), PATIENCE).unwrap();
+    let token = job.token().clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            serve_job(&ClientEnd { dial: &network, token, links: 1, allows: &|_| true, stop: Arc::default() })
+        });
+        let site = bench.site().for_client("web1").with_sources(Arc::new(job));
+        let request = capstan_director::BackupRequest { connections: 8, ..bench.request(Level::Full) };
+        let report = site.backup(&request, &BackupWatch::default()).unwrap();
+        assert_eq!(report.sources[0].report.as_ref().unwrap().files, 60);
+    });
+    bench.assert_restores(&bench.objects()[0], "small");
+}

@@ -1,0 +1,43 @@
+//! Sources at the other end of a network: a client reads them, and its blocks go into a session here.
+//!
+//! ```text
+//!  client                                              mover
+//!  serve_job                                           NetworkJobs: who may come, by a token
+//!    orders link   <---- look, read, rows --------       NetworkJob, a SourceHost
+//!                  ----- progress, report ------->
+//!    walk, pax, compress                                                  session
+//!    block sender  ===== blocks of one connection ==>  block receiver --> pool --> interleave ...
+//!                  <---- grants: received, free ------
+//! ```
+//! **Who dials.** The client opens every connection, and begins it with a hello: the token of its job, and what the
+//! connection is for. What protects a connection (TLS, identities) is for whoever opens it; whoever accepts it says who
+//! is at the other end.
+//!
+//! **Credit.** A client sends a block only when the mover has reserved a free one for it. So a slow drive slows the
+//! source, and a client that sends nothing holds two blocks and no drive.
+//!
+//! **A connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
+//! sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
+//! safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
+//!
+//! **Silence.** Both ends of a block connection say something every 15 seconds, also while a tape is rewound, and take
+//! the other for gone after a minute.
+
+mod client;
+mod frame;
+mod hello;
+mod job;
+mod orders;
+mod receiver;
+mod sender;
+
+pub use client::{ClientEnd, serve_job};
+pub use hello::{Dial, JobToken, NetworkStream, Purpose};
+pub use job::{NetworkJob, NetworkJobs};
+
+use std::time::Duration;
+
+/// How often each end says that it is there.
+const SPEAKS_EVERY: Duration = Duration::from_secs(15);
+/// After this long without a word the other end is gone.
+const SILENT_MAX: Duration = Duration::from_secs(60);

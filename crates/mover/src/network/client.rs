@@ -1,0 +1,308 @@
+//! The client's side of a job: it looks and reads as it is ordered, and sends the blocks.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use capstan_tape::with_causes;
+
+use super::frame::nonsense;
+use super::hello::connect;
+use super::orders::{JobOrder, JobReport, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows};
+use super::sender::{BlockSender, NotSent};
+use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
+use crate::baseline::{BaselineBuilder, BaselineTable};
+use crate::block::Block;
+use crate::link::Link;
+use crate::pack::{PackOptions, PackedTo, Packer};
+use crate::pool::BlockPool;
+use crate::queue::{Sender, queue};
+use crate::source::{ProblemKind, Progress, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec};
+use crate::{Baseline, Connection, Metadata, Stopped, Verdict};
+
+/// Memory for blocks that were read and that the mover does not have yet.
+const POOL_BYTES: usize = 64 << 20;
+/// Longest blocks that are believed.
+const CHUNK_LEN_MAX: usize = 16 << 20;
+/// What a client answers for a path that its own settings keep from being read.
+const NOT_ALLOWED: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+
+type OrdersLink = Link<Box<dyn NetworkStream>>;
+
+/// What a client brings to a job.
+pub struct ClientEnd<'a> {
+    /// Opens connections to the mover.
+    pub dial: &'a dyn Dial,
+    /// What the server gave it for this job.
+    pub token: JobToken,
+    /// How many orders may be carried out at a time.
+    pub links: u16,
+    /// Whether the machine's own settings let this be read.
+    pub allows: &'a (dyn Fn(&Path) -> bool + Sync),
+    /// Set it to stop at the next chunk.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Carries out the orders of a job until the mover ends it.
+///
+/// # Errors
+/// The mover cannot be reached, or the connection broke.
+pub fn serve_job(end: &ClientEnd<'_>) -> io::Result<()> {
+    thread::scope(|scope| {
+        let links: Vec<_> = (0..end.links.max(1)).map(|_| scope.spawn(|| end.serve_link())).collect();
+        let ends = links.into_iter().map(|link| link.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ends.fold(Ok(()), Result::and)
+    })
+}
+
+impl ClientEnd<'_> {
+    fn serve_link(&self) -> io::Result<()> {
+        let mut link = Link(connect(self.dial, &self.token, Purpose::Orders)?);
+        loop {
+            // Orders come when they come: whether the mover is still there is for the system to find out.
+            link.0.set_timeout(None)?;
+            let (order, _) = link.receive()?;
+            link.0.set_timeout(Some(SILENT_MAX))?;
+            match order {
+                JobOrder::Look(paths) => {
+                    let found = paths.into_iter().map(|path| self.look(&PathBuf::from(path))).collect();
+                    link.send(&JobReport::Found(found), &[])?;
+                }
+                JobOrder::Read(order) => link = self.read(link, &order)?,
+                JobOrder::End => return Ok(()),
+                JobOrder::Rows { .. } | JobOrder::GoOn | JobOrder::Stop => {
+                    return Err(nonsense("the mover answers what it was not asked"));
+                }
+            }
+        }
+    }
+
+    fn look(&self, path: &Path) -> Result<SourceFound, i32> {
+        if !(self.allows)(path) {
+            return Err(NOT_ALLOWED);
+        }
+        SourceFound::at(path).map_err(|error| error.raw_os_error().unwrap_or(0))
+    }
+
+    /// Why a source is not read here, if it is not.
+    fn refusal(&self, order: &ReadSource) -> Option<String> {
+        match &order.spec {
+            SourceSpec::Tree { path, .. } | SourceSpec::Device { path } if !(self.allows)(path) => {
+                Some(format!("this machine's own settings do not let {} be read", path.display()))
+            }
+            SourceSpec::Stream(_) => Some("this machine runs no program for a server".to_owned()),
+            _ if order.chunk_len == 0 || order.chunk_len as usize > CHUNK_LEN_MAX || order.connections == 0 => {
+                Some("the order makes no sense".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads a source, and reports.
+    fn read(&self, mut link: OrdersLink, order: &ReadSource) -> io::Result<OrdersLink> {
+        let table = order.has_baseline.then(|| baseline(&mut link)).transpose()?;
+        if let Some(reason) = self.refusal(order) {
+            link.send(&JobReport::Failed { reason, is_stopped: false }, &[])?;
+            return Ok(link);
+        }
+        let link = Mutex::new(link);
+        let reader = Reader { end: self, order, link: &link, stop: Arc::default(), problems: Arc::default() };
+        let report = match reader.run(table.as_ref())? {
+            Ok(report) => JobReport::Done(Box::new(report)),
+            Err(failed) => failed,
+        };
+        let mut link = link.into_inner().unwrap_or_else(PoisonError::into_inner);
+        link.send(&report, &[])?;
+        Ok(link)
+    }
+}
+
+/// Takes in the rows of a baseline.
+fn baseline(link: &mut OrdersLink) -> io::Result<BaselineTable> {
+    let mut builder = BaselineBuilder::default();
+    rows(link, &mut |path, metadata| builder.push(path, metadata))?;
+    Ok(builder.finish())
+}
+
+fn rows(link: &mut OrdersLink, found: &mut dyn FnMut(&[u8], &Metadata)) -> io::Result<()> {
+    loop {
+        let (JobOrder::Rows { more }, packed) = link.receive()? else {
+            return Err(nonsense("the mover sends something else than the rows of a baseline"));
+        };
+        unpack_rows(&packed, found)?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// One reading.
+struct Reader<'a> {
+    end: &'a ClientEnd<'a>,
+    order: &'a ReadSource,
+    link: &'a Mutex<OrdersLink>,
+    /// Stops this reading.
+    stop: Arc<AtomicBool>,
+    problems: Arc<Mutex<Vec<(OsString, ProblemKind)>>>,
+}
+
+/// A baseline whose paths the mover has.
+struct RemoteBaseline<'a> {
+    table: &'a BaselineTable,
+    link: &'a Mutex<OrdersLink>,
+    stop: &'a AtomicBool,
+}
+
+impl Baseline for RemoteBaseline<'_> {
+    fn compare(&self, path: &[u8], metadata: &Metadata) -> Verdict {
+        self.table.compare(path, metadata)
+    }
+
+    fn for_each_missing(&self, found: &mut dyn FnMut(&[u8])) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = link.send(&JobReport::Missing, &self.table.seen().to_bytes());
+        if asked.and_then(|()| rows(&mut link, &mut |path, _| found(path))).is_err() {
+            // The next report fails too; until then nothing may be taken for the end of the list.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Reads to the end. An error is that of the orders link.
+    fn run(&self, table: Option<&BaselineTable>) -> io::Result<Result<SourceReport, JobReport>> {
+        let order = self.order;
+        let workers = thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1));
+        let (chunk_len, connections) = (order.chunk_len as usize, usize::from(order.connections));
+        let needed = connections * 2 + workers * 2 + 8;
+        let pool = BlockPool::new(needed.max(POOL_BYTES / chunk_len), chunk_len);
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..connections).map(|_| queue(usize::MAX)).unzip();
+        let progress = Progress::new();
+        thread::scope(|scope| {
+            let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
+                let (dial, token, stop) = (self.end.dial, &self.end.token, &*self.stop);
+                let sender = BlockSender { dial, token, reading: order.reading, connection, blocks, stop };
+                scope.spawn(move || sender.run())
+            });
+            let streams: Vec<_> = streams.collect();
+            let (done, is_done) = channel();
+            let progress = &progress;
+            scope.spawn(move || {
+                let read = self.read(senders, &pool, workers, table, progress);
+                drop(pool);
+                let sent = streams.into_iter().map(|stream| stream.join().unwrap_or(Err(NotSent::Unfinished)));
+                let sent: Vec<_> = sent.collect();
+                // Nobody waits where the orders link broke.
+                let _ = done.send((read, sent));
+            });
+            loop {
+                match is_done.recv_timeout(REPORTS_EVERY) {
+                    Ok((read, sent)) => {
+                        self.report(progress)?;
+                        return Ok(self.outcome(read, &sent));
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        let goes_on = self.report(progress);
+                        if self.end.stop.load(Ordering::Relaxed) || !matches!(goes_on, Ok(true)) {
+                            self.stop.store(true, Ordering::Relaxed);
+                        }
+                        goes_on?;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a reader failed by a bug")),
+                }
+            }
+        })
+    }
+
+    /// Says how far it is; whether it goes on.
+    fn report(&self, progress: &Progress) -> io::Result<bool> {
+        let problems = std::mem::take(&mut *self.problems.lock().unwrap_or_else(PoisonError::into_inner));
+        let current = OsString::from_vec(progress.current());
+        let report = ProgressReport { counted: progress.counted(), current, problems };
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.send(&JobReport::Progress(Box::new(report)), &[])?;
+        match link.receive()?.0 {
+            JobOrder::GoOn => Ok(true),
+            JobOrder::Stop => Ok(false),
+            _ => Err(nonsense("the mover does not answer a report")),
+        }
+    }
+
+    fn read(
+        &self,
+        senders: Vec<Sender<Block>>,
+        pool: &BlockPool,
+        workers: usize,
+        table: Option<&BaselineTable>,
+        progress: &Progress,
+    ) -> Result<SourceReport, SourceError> {
+        let order = self.order;
+        let first = order.first_connection;
+        let out: PackedTo = Arc::new(move |block: Block| {
+            let sender = senders.get(usize::from(block.place.connection - first)).ok_or(Stopped)?;
+            sender.send(block).map_err(|_| Stopped)
+        });
+        let pack = order.level.map_or(PackOptions::Store, PackOptions::Zstd);
+        let packing = Packer::start(pack, workers, pool, out, Arc::default());
+        let (packer, pack_workers) = packing.map_err(|error| SourceError::AtClient {
+            client: "this machine".to_owned(),
+            reason: with_causes(&error),
+        })?;
+        let mut sinks: Vec<Connection> = (0..order.connections)
+            .map(|number| {
+                let (pool, stop) = (pool.clone(), Arc::clone(&self.stop));
+                Connection::new(u64::from(number), order.object, first + number, pool, packer.share(), stop)
+            })
+            .collect();
+        let baseline = table.map(|table| RemoteBaseline { table, link: self.link, stop: &self.stop });
+        let met = Arc::clone(&self.problems);
+        let problems = move |path: &[u8], kind| {
+            met.lock().unwrap_or_else(PoisonError::into_inner).push((OsString::from_vec(path.to_vec()), kind));
+        };
+        let run = SourceRun {
+            began_ns: order.began_ns,
+            baseline: baseline.as_ref().map(|baseline| baseline as &dyn Baseline),
+            progress,
+            on_problem: Box::new(problems),
+        };
+        let read = order.spec.read(&mut sinks, run);
+        let read = read.and_then(|report| {
+            // What is missing may not be all that is.
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stopped.into());
+            }
+            sinks.drain(..).try_for_each(Connection::finish)?;
+            Ok(report)
+        });
+        drop((sinks, packer));
+        pack_workers.join();
+        read
+    }
+
+    fn outcome(
+        &self,
+        read: Result<SourceReport, SourceError>,
+        sent: &[Result<(), NotSent>],
+    ) -> Result<SourceReport, JobReport> {
+        let lost = sent.iter().find_map(|sent| match sent {
+            Err(NotSent::Lost(reason)) => Some(format!("the mover cannot be reached any more: {reason}")),
+            _ => None,
+        });
+        if let Some(reason) = lost {
+            return Err(JobReport::Failed { reason, is_stopped: false });
+        }
+        match read {
+            Ok(report) if sent.iter().all(Result::is_ok) => Ok(report),
+            Ok(_) | Err(SourceError::Stopped(_)) => match self.end.stop.load(Ordering::Relaxed) {
+                true => Err(JobReport::Failed { reason: "it was told to stop there".to_owned(), is_stopped: false }),
+                false => Err(JobReport::Failed { reason: "it was told to stop".to_owned(), is_stopped: true }),
+            },
+            Err(error) => Err(JobReport::Failed { reason: with_causes(&error), is_stopped: false }),
+        }
+    }
+}

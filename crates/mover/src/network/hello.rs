@@ -1,0 +1,113 @@
+//! The beginning of every connection of a job: which job, and what the connection is for.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::SILENT_MAX;
+use crate::link::Link;
+
+/// The version of what follows.
+pub(super) const VERSION: u32 = 1;
+
+/// A connection of bytes.
+pub trait NetworkStream: Read + Write + Send {
+    /// How long a read or a write may wait; `None` for ever.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()>;
+}
+
+impl NetworkStream for UnixStream {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)?;
+        self.set_write_timeout(limit)
+    }
+}
+
+impl NetworkStream for Box<dyn NetworkStream> {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        (**self).set_timeout(limit)
+    }
+}
+
+/// Opens connections to the mover of a job.
+pub trait Dial: Sync {
+    /// Opens one more.
+    ///
+    /// # Errors
+    /// The mover cannot be reached, or is not who it should be.
+    fn dial(&self) -> io::Result<Box<dyn NetworkStream>>;
+}
+
+/// Proves that a connection belongs to a job. Whoever has it may read for the job, so it is shown to nobody else.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobToken(pub [u8; 32]);
+
+impl JobToken {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = [0; 32];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Debug for JobToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobToken")
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Orders and reports.
+    Orders,
+    /// The blocks of one connection of a reading.
+    Blocks {
+        /// Which reading.
+        reading: u64,
+        /// The connection's number in its object.
+        connection: u16,
+    },
+}
+
+/// What the client says first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) version: u32,
+    pub(super) token: JobToken,
+    pub(super) purpose: Purpose,
+}
+
+/// What it is answered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Welcome {
+    /// It belongs to the job.
+    Taken,
+    /// It does not: the reason is for the client's log.
+    Refused(String),
+}
+
+/// Opens a connection of a job.
+pub(super) fn connect(dial: &dyn Dial, token: &JobToken, purpose: Purpose) -> io::Result<Box<dyn NetworkStream>> {
+    let mut stream = dial.dial()?;
+    stream.set_timeout(Some(SILENT_MAX))?;
+    let mut link = Link(stream);
+    link.send(&Hello { version: VERSION, token: token.clone(), purpose }, &[])?;
+    match link.receive_within(0)?.0 {
+        Welcome::Taken => Ok(link.0),
+        Welcome::Refused(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+    }
+}

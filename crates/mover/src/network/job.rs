@@ -1,0 +1,331 @@
+//! The mover's side of a job: who may come for it, and what the client is asked for.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::hello::{Hello, VERSION, Welcome};
+use super::orders::{JobOrder, JobReport, ProgressReport, ReadSource, RowPacker, crossing};
+use super::receiver::BlockReceiver;
+use super::{JobToken, NetworkStream, Purpose, SILENT_MAX};
+use crate::link::Link;
+use crate::pack::PackOptions;
+use crate::source::{Counted, SourceError, SourceFound, SourceReport};
+use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
+use crate::{Metadata, Session, Stopped};
+
+/// Longest report beside the rows that were seen.
+const ATTACHED_LEN_MAX: usize = 64;
+
+type OrdersLink = Link<Box<dyn NetworkStream>>;
+
+/// The jobs that clients may come for.
+#[derive(Clone, Default)]
+pub struct NetworkJobs(Arc<Mutex<HashMap<JobToken, Arc<Job>>>>);
+
+/// A job of a client: its sources, as long as this is kept.
+pub struct NetworkJob {
+    jobs: NetworkJobs,
+    token: JobToken,
+    job: Arc<Job>,
+    options: JobOptions,
+}
+
+/// How the client of a job works.
+#[derive(Debug, Clone, Copy)]
+struct JobOptions {
+    pack: PackOptions,
+    /// How long the client may take to come.
+    patience: Duration,
+}
+
+struct Job {
+    client: String,
+    /// Orders links that nobody uses.
+    links: Mutex<Links>,
+    came: Condvar,
+    readings: Mutex<HashMap<(u64, u16), Arc<BlockReceiver>>>,
+    next_reading: AtomicU64,
+}
+
+#[derive(Default)]
+struct Links {
+    idle: Vec<OrdersLink>,
+    /// How many there are, idle or not.
+    open: usize,
+    /// Whether one has come at all.
+    has_come: bool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl NetworkJobs {
+    /// Opens a job for a client, which packs blocks like this, and has so long to come.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn open(&self, client: &str, pack: PackOptions, patience: Duration) -> io::Result<NetworkJob> {
+        let token = JobToken::random()?;
+        let job = Arc::new(Job {
+            client: client.to_owned(),
+            links: Mutex::default(),
+            came: Condvar::new(),
+            readings: Mutex::default(),
+            next_reading: AtomicU64::new(1),
+        });
+        locked(&self.0).insert(token.clone(), Arc::clone(&job));
+        Ok(NetworkJob { jobs: self.clone(), token, job, options: JobOptions { pack, patience } })
+    }
+
+    /// Takes a connection of `client` in. An orders link is kept for its job; the blocks of a stream are received in
+    /// this thread, until all are here or the connection ends.
+    ///
+    /// # Errors
+    /// It does not belong to a job of this client, it broke, or it does not keep to the protocol.
+    pub fn accept(&self, client: &str, mut stream: Box<dyn NetworkStream>) -> io::Result<()> {
+        stream.set_timeout(Some(SILENT_MAX))?;
+        let mut link = Link(stream);
+        let (Hello { version, token, purpose }, _) = link.receive_within(0)?;
+        // Whoever is refused learns whether the job is another's or none at all from neither words nor time.
+        let job = locked(&self.0).get(&token).filter(|job| job.client == client).map(Arc::clone);
+        let Some(job) = job.filter(|_| version == VERSION) else {
+            let reason = match version {
+                VERSION => "there is no such job any more".to_owned(),
+                _ => format!("the client speaks version {version} of the protocol, and this mover version {VERSION}"),
+            };
+            link.send(&Welcome::Refused(reason.clone()), &[])?;
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        };
+        match purpose {
+            Purpose::Orders => {
+                link.send(&Welcome::Taken, &[])?;
+                let mut links = locked(&job.links);
+                links.idle.push(link);
+                links.open += 1;
+                links.has_come = true;
+                job.came.notify_one();
+                Ok(())
+            }
+            Purpose::Blocks { reading, connection } => {
+                let receiver = locked(&job.readings).get(&(reading, connection)).map(Arc::clone);
+                let Some(receiver) = receiver else {
+                    link.send(&Welcome::Refused("nobody reads this stream any more".to_owned()), &[])?;
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                };
+                link.send(&Welcome::Taken, &[])?;
+                receiver.receive(&mut *link.0).map(drop)
+            }
+        }
+    }
+}
+
+impl NetworkJob {
+    /// What the client comes with.
+    pub fn token(&self) -> &JobToken {
+        &self.token
+    }
+
+    fn lost(&self, error: &io::Error) -> SourceError {
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                "it has ended the connection: it was stopped, or it is down".to_owned()
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                "it has not been heard of for a minute: it hangs, or the network is down".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        SourceError::Client { client: self.job.client.clone(), reason }
+    }
+
+    /// An orders link that nobody uses.
+    fn link(&self) -> Result<OrdersLink, SourceError> {
+        let until = Instant::now() + self.options.patience;
+        let mut links = locked(&self.job.links);
+        loop {
+            if let Some(link) = links.idle.pop() {
+                return Ok(link);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let all_lost = links.has_come && links.open == 0;
+            if left.is_zero() || all_lost {
+                let reason = match links.has_come {
+                    false => "it was told of the job, and did not come: look at what it says there",
+                    true => "it has ended the connection: it was stopped, or it is down",
+                };
+                return Err(SourceError::Client { client: self.job.client.clone(), reason: reason.to_owned() });
+            }
+            links = self.job.came.wait_timeout(links, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Asks on a link, which is given back if it still works.
+    fn on_link<T>(&self, ask: impl FnOnce(&mut OrdersLink) -> Result<T, SourceError>) -> Result<T, SourceError> {
+        let mut link = self.link()?;
+        let answer =
+            link.0.set_timeout(Some(SILENT_MAX)).map_err(|error| self.lost(&error)).and_then(|()| ask(&mut link));
+        let mut links = locked(&self.job.links);
+        // A source that cannot be read says nothing against the connection.
+        match &answer {
+            Err(SourceError::Client { .. }) => links.open -= 1,
+            _ => links.idle.push(link),
+        }
+        drop(links);
+        self.job.came.notify_all();
+        answer
+    }
+
+    /// Sends the rows of a baseline.
+    fn send_rows(link: &mut OrdersLink, baseline: &dyn ListedBaseline) -> io::Result<usize> {
+        let (mut rows, mut packer, mut failed) = (0, RowPacker::default(), None);
+        let listed = baseline.for_each_row(&mut |path, metadata| {
+            rows += 1;
+            if failed.is_none()
+                && let Some(packed) = packer.push(path, metadata)
+            {
+                failed = packed.and_then(|packed| link.send(&JobOrder::Rows { more: true }, &packed)).err();
+            }
+        });
+        failed.map_or(Ok(()), Err)?;
+        listed.map_err(io::Error::other)?;
+        link.send(&JobOrder::Rows { more: false }, &packer.take()?)?;
+        Ok(rows)
+    }
+
+    /// Sends the paths that were not seen.
+    fn send_missing(link: &mut OrdersLink, baseline: &dyn ListedBaseline, seen: &[u8]) -> io::Result<()> {
+        let seen = crate::baseline::SeenRows::from_bytes(seen);
+        let (mut row, mut packer, mut failed) = (0, RowPacker::default(), None);
+        let nothing = Metadata { size: 0, mtime_ns: 0, change: 0 };
+        let listed = baseline.for_each_row(&mut |path, _| {
+            if !seen.contains(row)
+                && failed.is_none()
+                && let Some(packed) = packer.push(path, &nothing)
+            {
+                failed = packed.and_then(|packed| link.send(&JobOrder::Rows { more: true }, &packed)).err();
+            }
+            row += 1;
+        });
+        failed.map_or(Ok(()), Err)?;
+        listed.map_err(io::Error::other)?;
+        link.send(&JobOrder::Rows { more: false }, &packer.take()?)
+    }
+
+    fn read_on(
+        &self,
+        link: &mut OrdersLink,
+        session: &Session,
+        order: ReadSource,
+        reading: &SourceReading<'_>,
+    ) -> Result<SourceReport, SourceError> {
+        let lost = |error: io::Error| self.lost(&error);
+        let stop = session.blocks_in().stop;
+        link.send(&JobOrder::Read(Box::new(order)), &[]).map_err(lost)?;
+        let rows = reading.baseline.map_or(Ok(0), |baseline| Self::send_rows(link, baseline)).map_err(lost)?;
+        let mut told = Counted::default();
+        loop {
+            let (report, attached) = link.receive_within(rows / 8 + ATTACHED_LEN_MAX).map_err(lost)?;
+            match report {
+                JobReport::Progress(progress) => {
+                    let ProgressReport { counted, current, problems } = *progress;
+                    reading.progress.follow(&told, &counted, current.into_vec());
+                    told = counted;
+                    problems.into_iter().for_each(|(path, kind)| (reading.on_problem)(path.as_bytes(), kind));
+                    let stops = stop.load(Ordering::Relaxed);
+                    let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                    link.send(&answer, &[]).map_err(lost)?;
+                }
+                JobReport::Missing => match reading.baseline {
+                    Some(baseline) => Self::send_missing(link, baseline, &attached).map_err(lost)?,
+                    None => return Err(self.nonsense()),
+                },
+                JobReport::Done(report) => return Ok(*report),
+                JobReport::Failed { is_stopped: true, .. } => return Err(Stopped.into()),
+                JobReport::Failed { reason, .. } => {
+                    return Err(SourceError::AtClient { client: self.job.client.clone(), reason });
+                }
+                JobReport::Found(_) => return Err(self.nonsense()),
+            }
+        }
+    }
+
+    fn nonsense(&self) -> SourceError {
+        let reason = "it answers another question: it is of another version".to_owned();
+        SourceError::Client { client: self.job.client.clone(), reason }
+    }
+}
+
+impl SourceHost for NetworkJob {
+    fn look(&self, paths: &[PathBuf]) -> Result<Vec<io::Result<SourceFound>>, SourceError> {
+        let wanted: Vec<OsString> = paths.iter().map(|path| crossing(path)).collect();
+        self.on_link(|link| {
+            let lost = |error: io::Error| self.lost(&error);
+            link.send(&JobOrder::Look(wanted), &[]).map_err(lost)?;
+            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+                JobReport::Found(found) if found.len() == paths.len() => {
+                    Ok(found.into_iter().map(|found| found.map_err(io::Error::from_raw_os_error)).collect())
+                }
+                _ => Err(self.nonsense()),
+            }
+        })
+    }
+
+    fn read(&self, session: &Session, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
+        let number = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        let blocks_in = session.blocks_in();
+        let order = ReadSource {
+            reading: number,
+            spec: reading.spec.clone(),
+            object: reading.object,
+            first_connection: reading.first_connection,
+            connections: reading.connections as u16,
+            began_ns: reading.began_ns,
+            chunk_len: blocks_in.pool.chunk_len() as u32,
+            level: match self.options.pack {
+                PackOptions::Store => None,
+                PackOptions::Zstd(level) => Some(level),
+            },
+            has_baseline: reading.baseline.is_some(),
+        };
+        let connections = (reading.first_connection..).take(reading.connections);
+        let streams: Vec<_> = connections
+            .map(|connection| {
+                let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), reading.object, connection));
+                locked(&self.job.readings).insert((number, connection), Arc::clone(&receiver));
+                (connection, receiver)
+            })
+            .collect();
+        let report = self.on_link(|link| self.read_on(link, session, order, &reading));
+        for (connection, receiver) in &streams {
+            locked(&self.job.readings).remove(&(number, *connection));
+            receiver.end();
+        }
+        let report = report?;
+        if streams.iter().all(|(_, receiver)| receiver.is_whole()) {
+            return Ok(report);
+        }
+        let reason = "it says that all was sent, and something is missing".to_owned();
+        Err(SourceError::Client { client: self.job.client.clone(), reason })
+    }
+
+    fn is_here(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for NetworkJob {
+    fn drop(&mut self) {
+        locked(&self.jobs.0).remove(&self.token);
+        for mut link in locked(&self.job.links).idle.drain(..) {
+            // A client that is gone needs no word.
+            let _ = link.send(&JobOrder::End, &[]);
+        }
+    }
+}

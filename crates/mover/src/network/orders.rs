@@ -1,0 +1,159 @@
+//! Orders and reports of a job, as they cross its orders link.
+//!
+//! The mover orders and the client answers. While a source is read it is the other way round: the client reports at
+//! least every [`REPORTS_EVERY`], and the mover answers each report.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use capstan_format::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry, ObjectId};
+use serde::{Deserialize, Serialize};
+
+use super::frame::nonsense;
+use crate::Metadata;
+use crate::source::{Counted, ProblemKind, SourceFound, SourceReport, SourceSpec};
+
+/// How often a client that reads reports.
+pub(super) const REPORTS_EVERY: Duration = Duration::from_millis(500);
+/// Bytes of packed rows after which they are sent.
+const ROWS_LEN: usize = 1 << 20;
+/// Longest rows that are believed, unpacked: one row has a path and a few numbers.
+const ROWS_LEN_MAX: usize = 4 << 20;
+
+/// What the mover sends.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum JobOrder {
+    /// What is at these paths?
+    Look(Vec<OsString>),
+    /// Read a source. Rows of the baseline follow, where there is one.
+    Read(Box<ReadSource>),
+    /// Packed rows of a baseline, or paths that are missing, are attached; whether more follow.
+    Rows { more: bool },
+    /// The answer to a report: go on.
+    GoOn,
+    /// The answer to a report: stop at the next chunk.
+    Stop,
+    /// The job is over.
+    End,
+}
+
+/// A source to read.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ReadSource {
+    /// Its number in the job.
+    pub(super) reading: u64,
+    pub(super) spec: SourceSpec,
+    pub(super) object: ObjectId,
+    pub(super) first_connection: u16,
+    pub(super) connections: u16,
+    pub(super) began_ns: i64,
+    pub(super) chunk_len: u32,
+    /// The level of zstd; none stores blocks as they are.
+    pub(super) level: Option<i32>,
+    pub(super) has_baseline: bool,
+}
+
+/// What the client sends.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum JobReport {
+    /// What is at the paths, or the system's error number.
+    Found(Vec<Result<SourceFound, i32>>),
+    /// How far it is.
+    Progress(Box<ProgressReport>),
+    /// Which paths of the baseline are missing? The rows that were seen are attached.
+    Missing,
+    /// All was read, and the mover has it.
+    Done(Box<SourceReport>),
+    /// It was not read to its end.
+    Failed { reason: String, is_stopped: bool },
+}
+
+/// How far a reading is.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct ProgressReport {
+    pub(super) counted: Counted,
+    pub(super) current: OsString,
+    /// Problems since the last report.
+    pub(super) problems: Vec<(OsString, ProblemKind)>,
+}
+
+/// Packs rows of a baseline, and gives them away in pieces.
+#[derive(Default)]
+pub(super) struct RowPacker(EntryEncoder);
+
+impl RowPacker {
+    /// Adds a row; gives the rows so far when they are enough.
+    pub(super) fn push(&mut self, path: &[u8], metadata: &Metadata) -> Option<io::Result<Vec<u8>>> {
+        self.0.push(&FileEntry {
+            path: path.to_vec(),
+            kind: EntryKind::File,
+            flags: EntryFlags::default(),
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: metadata.size,
+            mtime_ns: metadata.mtime_ns,
+            change: metadata.change,
+            crc: 0,
+            connection: 0,
+            offset: 0,
+            member_len: 0,
+            link: Vec::new(),
+        });
+        (self.0.len() >= ROWS_LEN).then(|| self.take())
+    }
+
+    /// The rows that were not given away yet.
+    pub(super) fn take(&mut self) -> io::Result<Vec<u8>> {
+        zstd::bulk::compress(&std::mem::take(&mut self.0).finish(), 1)
+    }
+}
+
+/// Unpacks rows.
+pub(super) fn unpack_rows(packed: &[u8], found: &mut dyn FnMut(&[u8], &Metadata)) -> io::Result<()> {
+    let plain = zstd::bulk::decompress(packed, ROWS_LEN_MAX)?;
+    for entry in EntryDecoder::new(&plain) {
+        let FileEntry { path, size, mtime_ns, change, .. } =
+            entry.map_err(|error| nonsense(&format!("the rows of a baseline are damaged: {error}")))?;
+        found(&path, &Metadata { size, mtime_ns, change });
+    }
+    Ok(())
+}
+
+/// A path as it crosses.
+pub(super) fn crossing(path: &Path) -> OsString {
+    path.as_os_str().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    #[test]
+    fn rows_cross_in_pieces_in_their_order() {
+        let path = |row: u32| format!("srv/{}/{row:08}-{:0>400}", row % 7, row).into_bytes();
+        let metadata = |row: u32| Metadata { size: u64::from(row) << 20, mtime_ns: -i64::from(row), change: !row };
+        let (mut packer, mut pieces) = (RowPacker::default(), Vec::new());
+        for row in 0..9_000 {
+            pieces.extend(packer.push(&path(row), &metadata(row)).transpose().unwrap());
+        }
+        pieces.push(packer.take().unwrap());
+        assert!(pieces.len() > 2, "{} pieces", pieces.len());
+        let mut row = 0;
+        for piece in &pieces {
+            unpack_rows(piece, &mut |found, with| {
+                assert_eq!((found, with), (path(row).as_slice(), &metadata(row)));
+                row += 1;
+            })
+            .unwrap();
+        }
+        assert_eq!(row, 9_000);
+        let hostile = zstd::bulk::compress(&[255; 64], 1).unwrap();
+        assert_eq!(unpack_rows(&hostile, &mut |_, _| {}).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let bomb = zstd::bulk::compress(&vec![0; ROWS_LEN_MAX + 1], 1).unwrap();
+        unpack_rows(&bomb, &mut |_, _| {}).unwrap_err();
+    }
+}

@@ -1,0 +1,244 @@
+//! The mover's end of a block connection: what comes in is checked, and put into the session.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, ObjectId};
+
+use super::frame::{BlockHead, Grant, Head, nonsense};
+use super::{NetworkStream, SPEAKS_EVERY};
+use crate::block::{Block, ChunkPlace};
+use crate::blocks_in::BlocksIn;
+use crate::pool::Buffer;
+
+/// Bytes that a client may have under way on one connection.
+const WINDOW_BYTES: usize = 16 << 20;
+/// Longest frame of packed entries.
+const ENTRIES_LEN_MAX: u32 = 4 << 20;
+/// Entries that may end in one block: the deleted ones of a large directory end in one that holds nothing else.
+const ENTRIES_MAX: usize = 1 << 22;
+
+/// One connection of an object, as far as it has come.
+pub(super) struct BlockReceiver {
+    object: ObjectId,
+    connection: u16,
+    stream: u64,
+    session: BlocksIn,
+    /// Free blocks that are reserved at a time.
+    reserved_max: usize,
+    state: Mutex<Received>,
+}
+
+struct Received {
+    /// Which block connection feeds it: an older one gives way.
+    link: u64,
+    /// How many blocks have come: the sequence of the next.
+    blocks: u32,
+    offset: u64,
+    valid_len: u64,
+    /// Whether the last block is here.
+    is_whole: bool,
+    /// Whether the reading is over, however it ended.
+    is_over: bool,
+    reserved: Vec<Buffer>,
+    granted: u32,
+}
+
+/// Why a block connection ended.
+#[derive(Debug)]
+pub(super) enum LinkEnd {
+    /// All of the stream is here.
+    Whole,
+    /// Another connection has taken over, or the reading is over.
+    Replaced,
+    /// The session takes no more.
+    Stopped,
+}
+
+impl BlockReceiver {
+    pub(super) fn new(session: BlocksIn, object: ObjectId, connection: u16) -> Self {
+        let stream = session.streams.fetch_add(1, Ordering::Relaxed);
+        // Half of the pool is for what is on its way, whatever others do.
+        let share = session.pool.buffers() / (2 * session.connections.max(1));
+        let window = (WINDOW_BYTES / session.pool.chunk_len()).max(2);
+        let reserved_max = share.clamp(2, window);
+        let state = Mutex::new(Received {
+            link: 0,
+            blocks: 0,
+            offset: 0,
+            valid_len: 0,
+            is_whole: false,
+            is_over: false,
+            reserved: Vec::new(),
+            granted: 0,
+        });
+        Self { object, connection, stream, session, reserved_max, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Received> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reading is over: whatever still comes is not wanted.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        state.reserved.clear();
+    }
+
+    /// Whether the last block is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.state().is_whole
+    }
+
+    /// Takes in what comes over a connection, until all is here or the connection ends.
+    pub(super) fn receive(&self, link: &mut dyn NetworkStream) -> io::Result<LinkEnd> {
+        let number = {
+            let mut state = self.state();
+            state.link += 1;
+            state.link
+        };
+        let mut entries = Vec::new();
+        loop {
+            let stops = self.session.stop.load(Ordering::Relaxed);
+            match self.credit(number) {
+                Some(_) if stops => {
+                    Grant::Stop.write(link)?;
+                    return Ok(LinkEnd::Stopped);
+                }
+                Some((grant, has_free)) => {
+                    grant.write(link)?;
+                    if self.state().is_whole {
+                        return Ok(LinkEnd::Whole);
+                    }
+                    if !has_free {
+                        // Nothing is read that there is no room for.
+                        if let Some(buffer) = self.session.pool.take_within(SPEAKS_EVERY) {
+                            self.state().reserved.push(buffer);
+                        }
+                        continue;
+                    }
+                }
+                None => return Ok(LinkEnd::Replaced),
+            }
+            match Head::read(link)? {
+                Head::StillHere => {}
+                Head::Entries { sequence, len } => self.take_entries(link, sequence, len, &mut entries)?,
+                Head::Block(head) => {
+                    let taken = self.take_block(link, number, head, std::mem::take(&mut entries))?;
+                    match taken {
+                        Taken::Handed => {}
+                        Taken::NotWanted => return Ok(LinkEnd::Replaced),
+                        Taken::Stopped => {
+                            Grant::Stop.write(link)?;
+                            return Ok(LinkEnd::Stopped);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reserves what is free, up to its share; what the client is to be told, and whether a block may come. None where
+    /// this connection is not the one that feeds the stream any more.
+    fn credit(&self, link: u64) -> Option<(Grant, bool)> {
+        let mut state = self.state();
+        if state.link != link || state.is_over {
+            return None;
+        }
+        while !state.is_whole && state.reserved.len() < self.reserved_max {
+            let Some(buffer) = self.session.pool.try_take() else { break };
+            state.reserved.push(buffer);
+        }
+        let free = u32::try_from(state.reserved.len()).unwrap_or(u32::MAX);
+        state.granted = state.granted.max(state.blocks.saturating_add(free));
+        Some((Grant::Takes { received: state.blocks, granted: state.granted }, free > 0))
+    }
+
+    fn take_entries(
+        &self,
+        link: &mut dyn NetworkStream,
+        sequence: u32,
+        len: u32,
+        entries: &mut Vec<FileEntry>,
+    ) -> io::Result<()> {
+        if len > ENTRIES_LEN_MAX || sequence != self.state().blocks {
+            return Err(nonsense("entries came that belong to no block"));
+        }
+        let mut packed = vec![0; len as usize];
+        link.read_exact(&mut packed)?;
+        for entry in EntryDecoder::new(&packed) {
+            let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
+            if entry.connection != self.connection || entries.len() >= ENTRIES_MAX {
+                return Err(nonsense("an entry is of another connection, or one too many"));
+            }
+            entries.push(entry);
+        }
+        Ok(())
+    }
+
+    fn take_block(
+        &self,
+        link: &mut dyn NetworkStream,
+        number: u64,
+        head: BlockHead,
+        entries: Vec<FileEntry>,
+    ) -> io::Result<Taken> {
+        let chunk_len = self.session.pool.chunk_len();
+        let mut buffer = {
+            let mut state = self.state();
+            let end = head.offset.checked_add(u64::from(head.plain_len));
+            let follows = head.sequence == state.blocks && head.offset == state.offset && !state.is_whole;
+            let fits = head.plain_len as usize <= chunk_len && head.stored_len as usize <= chunk_len;
+            let plain = head.compression != Compression::None || head.stored_len == head.plain_len;
+            let valid = head.valid_len >= state.valid_len && end.is_some_and(|end| head.valid_len <= end);
+            if !(follows && fits && plain && valid) {
+                return Err(nonsense("a block came that does not follow the one before"));
+            }
+            match state.reserved.pop() {
+                Some(buffer) if state.link == number && !state.is_over => buffer,
+                Some(_) => return Ok(Taken::NotWanted),
+                None => return Err(nonsense("a block came that was not granted")),
+            }
+        };
+        let read = link.read_exact(&mut buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + head.stored_len as usize]);
+        let mut state = self.state();
+        if state.link != number || state.is_over {
+            return Ok(Taken::NotWanted);
+        }
+        if let Err(error) = read {
+            state.reserved.push(buffer);
+            return Err(error);
+        }
+        let place = ChunkPlace {
+            stream: self.stream,
+            first_sequence: 0,
+            closes: head.last,
+            object: self.object,
+            connection: self.connection,
+            sequence: head.sequence,
+            offset: head.offset,
+            plain_len: head.plain_len,
+            last: head.last,
+            valid_len: head.valid_len,
+        };
+        let (compression, stored_len) = (head.compression, head.stored_len);
+        state.blocks += 1;
+        state.offset += u64::from(head.plain_len);
+        state.valid_len = head.valid_len;
+        state.is_whole = head.last;
+        if state.is_whole {
+            state.reserved.clear();
+        }
+        // While the stream is locked: no block of another connection may pass it.
+        let handed = (self.session.out)(Block { place, buffer, compression, stored_len, entries });
+        Ok(if handed.is_ok() { Taken::Handed } else { Taken::Stopped })
+    }
+}
+
+enum Taken {
+    Handed,
+    NotWanted,
+    Stopped,
+}
