@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::pack::PackedTo;
+use crate::pack::{PackOptions, PackedTo};
 use crate::pool::BlockPool;
 
 /// Where blocks go that were packed elsewhere.
@@ -16,4 +16,6 @@ pub(crate) struct BlocksIn {
     pub(crate) streams: Arc<AtomicU64>,
     /// Most connections that are open at a time.
     pub(crate) connections: usize,
+    /// How blocks of the session are packed, wherever that is done.
+    pub(crate) pack: PackOptions,
 }

@@ -31,7 +31,7 @@ mod orders;
 mod receiver;
 mod sender;
 
-pub use client::{ClientEnd, serve_job};
+pub use client::{ClientEnd, ClientRules, serve_job};
 pub use hello::{Dial, JobToken, NetworkStream, Purpose};
 pub use job::{NetworkJob, NetworkJobs};
 

@@ -65,6 +65,7 @@ pub struct Session {
     streams: Arc<AtomicU64>,
     out: PackedTo,
     connections: usize,
+    pack: PackOptions,
     workers: PackWorkers,
     control: Sender<Control>,
     interleaver: JoinHandle<()>,
@@ -131,7 +132,7 @@ impl Session {
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(controls))?;
-        let (streams, connections) = (Arc::default(), options.connections);
+        let (streams, connections, pack) = (Arc::default(), options.connections, options.pack);
         Ok(Self {
             pool,
             packer,
@@ -139,6 +140,7 @@ impl Session {
             streams,
             out: packed_to,
             connections,
+            pack,
             workers,
             control,
             interleaver,
@@ -181,6 +183,7 @@ impl Session {
             stop: Arc::clone(&self.stop),
             streams: Arc::clone(&self.streams),
             connections: self.connections,
+            pack: self.pack,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The main job with its sources at the other end of a network: blocks, baselines and reports cross connections that
 //! break, and clients that die.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,8 +11,10 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use capstan_catalog::ObjectStatus;
-use capstan_director::{BackupReport, BackupWatch, Config, DirectorError, Level, Site};
-use capstan_mover::{ClientEnd, Dial, JobToken, NetworkJobs, NetworkStream, PackOptions, SourceHost, serve_job};
+use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Site};
+use capstan_mover::{
+    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, SourceHost, serve_job,
+};
 
 use crate::place::{Bench, small};
 
@@ -108,7 +111,7 @@ impl Dial for Network {
 
 /// A backup whose sources a client reads over this network.
 fn backup(bench: &Bench, network: &Network, level: Level) -> Result<BackupReport, DirectorError> {
-    backup_by(bench.site(), bench, network, level, &|_| true)
+    backup_by(bench.site(), bench, network, level, &Anything)
 }
 
 fn backup_by(
@@ -116,14 +119,14 @@ fn backup_by(
     bench: &Bench,
     network: &Network,
     level: Level,
-    allows: &(dyn Fn(&Path) -> bool + Sync),
+    rules: &dyn ClientRules,
 ) -> Result<BackupReport, DirectorError> {
-    let job = network.jobs.open("web1", PackOptions::Zstd(1), PATIENCE).unwrap();
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
     network.dialled.store(0, Ordering::Relaxed);
     let token = job.token().clone();
     std::thread::scope(|scope| {
         let client = scope.spawn(move || {
-            let end = ClientEnd { dial: network, token, links: 1, allows, stop: Arc::default() };
+            let end = ClientEnd { dial: network, token, links: 1, rules, stop: Arc::default() };
             serve_job(&end)
         });
         let site = site.for_client("web1").with_sources(Arc::new(job));
@@ -132,6 +135,96 @@ fn backup_by(
         let _ = client.join().unwrap();
         report
     })
+}
+
+/// A machine that does what it is told.
+struct Anything;
+
+impl ClientRules for Anything {
+    fn allows(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn script(&self, name: &str) -> Option<Vec<OsString>> {
+        let words = |words: &[&str]| Some(words.iter().map(OsString::from).collect());
+        match name {
+            "dump" => words(&["printf", "%s", "what the database has"]),
+            "told" => words(&["sh", "-c", "test \"$CAPSTAN_JOB\" = nightly"]),
+            "fails" => words(&["sh", "-c", "exit 3"]),
+            "long" => words(&["sleep", "600"]),
+            _ => None,
+        }
+    }
+}
+
+/// One that keeps its files to itself.
+struct NotTheSource;
+
+impl ClientRules for NotTheSource {
+    fn allows(&self, path: &Path) -> bool {
+        !path.ends_with("source")
+    }
+
+    fn script(&self, _: &str) -> Option<Vec<OsString>> {
+        None
+    }
+}
+
+/// Asks a client that does what it is told.
+fn ask<T>(ask: impl FnOnce(&NetworkJob) -> T) -> T {
+    let network = unbroken();
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
+    let token = job.token().clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            serve_job(&ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() })
+        });
+        let answer = ask(&job);
+        drop(job);
+        answer
+    })
+}
+
+#[test]
+fn the_client_runs_what_its_own_settings_name_and_nothing_else() {
+    let no = AtomicBool::new(false);
+    let told = [("CAPSTAN_JOB", "nightly".to_owned())];
+    ask(|job| {
+        job.run_script("told", &told, &no).unwrap();
+        let reason = |name: &str| job.run_script(name, &[], &no).unwrap_err().to_string();
+        assert!(reason("told").contains("told (sh) ended with exit status: 1 (on web1)"), "{}", reason("told"));
+        assert!(reason("fails").contains("exit status: 3"));
+        assert!(reason("/bin/sh").contains("no script /bin/sh: add it there under [scripts]"));
+        let stopped = job.run_script("long", &[], &AtomicBool::new(true)).unwrap_err().to_string();
+        assert!(stopped.contains("signal: 15"), "{stopped}");
+        assert_eq!(job.text_of(Path::new("/proc/sys/kernel/ostype")).unwrap(), "Linux\n");
+        assert!(job.text_of(Path::new("/nothing/here")).unwrap_err().to_string().contains("cannot be read"));
+    });
+}
+
+#[test]
+fn a_stream_is_what_a_script_of_the_client_prints() {
+    let bench = Bench::new(small());
+    let stream = |command: &str| {
+        let stream = capstan_mover::StreamInput { name: "db".to_owned(), command: vec![command.into()] };
+        BackupRequest { stream: Some(stream), ..BackupRequest::of(Vec::new()) }
+    };
+    let run = |request: &BackupRequest| {
+        let network = unbroken();
+        let job = network.jobs.open("web1", PATIENCE).unwrap();
+        let token = job.token().clone();
+        std::thread::scope(|scope| {
+            let end = ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() };
+            scope.spawn(move || serve_job(&end));
+            let site = bench.site().for_client("web1").with_sources(Arc::new(job));
+            site.backup(request, &BackupWatch::default()).unwrap()
+        })
+    };
+    let dumped = run(&stream("dump"));
+    assert_eq!(dumped.sources[0].report.as_ref().unwrap().bytes, 21);
+    let refused = run(&stream("/bin/cat"));
+    let reason = refused.sources[0].report.as_ref().unwrap_err();
+    assert!(reason.contains("no script /bin/cat"), "{reason}");
 }
 
 fn unbroken() -> Network {
@@ -205,7 +298,7 @@ fn a_client_that_dies_is_named_and_its_next_run_goes_on() {
         }
     });
     let site = bench.site_told(events);
-    let dies = backup_by(site, &bench, &network, Level::Full, &|_| true).unwrap();
+    let dies = backup_by(site, &bench, &network, Level::Full, &Anything).unwrap();
     let reason = dies.sources[0].report.as_ref().unwrap_err();
     assert!(reason.contains("client web1: it has ended the connection"), "{reason}");
     let left = bench.objects();
@@ -225,7 +318,7 @@ fn a_client_that_dies_is_named_and_its_next_run_goes_on() {
 fn what_the_client_does_not_allow_is_not_read() {
     let bench = Bench::new(small());
     bench.fill("a", 1, 100);
-    let error = backup_by(bench.site(), &bench, &unbroken(), Level::Full, &|path| !path.ends_with("source"));
+    let error = backup_by(bench.site(), &bench, &unbroken(), Level::Full, &NotTheSource);
     let text = capstan_tape::with_causes(&error.unwrap_err());
     assert!(text.contains("ermission denied"), "{text}");
     assert!(bench.objects().is_empty());
@@ -234,7 +327,7 @@ fn what_the_client_does_not_allow_is_not_read() {
 #[test]
 fn whoever_has_no_token_of_a_living_job_is_refused() {
     let jobs = NetworkJobs::default();
-    let job = jobs.open("web1", PackOptions::Store, Duration::from_millis(10)).unwrap();
+    let job = jobs.open("web1", Duration::from_millis(10)).unwrap();
     let refused = |client: &'static str, token: JobToken| {
         let (near, far) = UnixStream::pair().unwrap();
         let jobs = jobs.clone();
@@ -246,7 +339,7 @@ fn whoever_has_no_token_of_a_living_job_is_refused() {
             }
         }
         let dial = Once(Mutex::new(Some(near)));
-        let end = ClientEnd { dial: &dial, token, links: 1, allows: &|_| true, stop: Arc::default() };
+        let end = ClientEnd { dial: &dial, token, links: 1, rules: &Anything, stop: Arc::default() };
         let error = serve_job(&end).unwrap_err();
         assert_eq!(accepts.join().unwrap(), io::ErrorKind::PermissionDenied);
         error.to_string()
@@ -265,7 +358,7 @@ fn whoever_has_no_token_of_a_living_job_is_refused() {
 #[test]
 fn nonsense_ends_a_connection_and_nothing_else() {
     let jobs = NetworkJobs::default();
-    let job = jobs.open("web1", PackOptions::Store, Duration::from_secs(5)).unwrap();
+    let job = jobs.open("web1", Duration::from_secs(5)).unwrap();
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 64], &[255; 64], b"\x02\0\0\0\0\0\0\0{}", b"\x08\0\0\0"] {
         let (mut near, far) = UnixStream::pair().unwrap();
         let accepts = {
@@ -287,14 +380,14 @@ fn a_small_pool_and_many_connections_come_to_an_end() {
     let bench = Bench::new(config);
     bench.fill("a", 60, 120_000);
     let network = unbroken();
-    let job = network.jobs.open("web1", PackOptions::Zstd(1), PATIENCE).unwrap();
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
     let token = job.token().clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            serve_job(&ClientEnd { dial: &network, token, links: 1, allows: &|_| true, stop: Arc::default() })
+            serve_job(&ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() })
         });
         let site = bench.site().for_client("web1").with_sources(Arc::new(job));
-        let request = capstan_director::BackupRequest { connections: 8, ..bench.request(Level::Full) };
+        let request = BackupRequest { connections: 8, ..bench.request(Level::Full) };
         let report = site.backup(&request, &BackupWatch::default()).unwrap();
         assert_eq!(report.sources[0].report.as_ref().unwrap().files, 60);
     });

@@ -1,15 +1,18 @@
 //! The client's side of a job: it looks and reads as it is ordered, and sends the blocks.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use capstan_tape::with_causes;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::frame::nonsense;
 use super::hello::connect;
@@ -27,12 +30,25 @@ use crate::{Baseline, Connection, Metadata, Stopped, Verdict};
 
 /// Memory for blocks that were read and that the mover does not have yet.
 const POOL_BYTES: usize = 64 << 20;
+/// Longest file of patterns.
+const TEXT_LEN_MAX: u64 = 4 << 20;
+/// How often it is looked whether a program has ended.
+const SCRIPT_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 /// Longest blocks that are believed.
 const CHUNK_LEN_MAX: usize = 16 << 20;
 /// What a client answers for a path that its own settings keep from being read.
 const NOT_ALLOWED: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
 type OrdersLink = Link<Box<dyn NetworkStream>>;
+
+/// What the machine's own settings allow, whoever orders it.
+pub trait ClientRules: Sync {
+    /// Whether this may be read.
+    fn allows(&self, path: &Path) -> bool;
+
+    /// The program of this name, with its arguments.
+    fn script(&self, name: &str) -> Option<Vec<OsString>>;
+}
 
 /// What a client brings to a job.
 pub struct ClientEnd<'a> {
@@ -42,8 +58,8 @@ pub struct ClientEnd<'a> {
     pub token: JobToken,
     /// How many orders may be carried out at a time.
     pub links: u16,
-    /// Whether the machine's own settings let this be read.
-    pub allows: &'a (dyn Fn(&Path) -> bool + Sync),
+    /// What it may do.
+    pub rules: &'a dyn ClientRules,
     /// Set it to stop at the next chunk.
     pub stop: Arc<AtomicBool>,
 }
@@ -73,7 +89,12 @@ impl ClientEnd<'_> {
                     let found = paths.into_iter().map(|path| self.look(&PathBuf::from(path))).collect();
                     link.send(&JobReport::Found(found), &[])?;
                 }
-                JobOrder::Read(order) => link = self.read(link, &order)?,
+                JobOrder::Text(path) => link.send(&JobReport::Text(self.text_of(Path::new(&path))), &[])?,
+                JobOrder::Run { script, told } => {
+                    let ran = self.run_script(&mut link, &script, &told)?;
+                    link.send(&JobReport::Ran(ran), &[])?;
+                }
+                JobOrder::Read(order) => link = self.read(link, *order)?,
                 JobOrder::End => return Ok(()),
                 JobOrder::Rows { .. } | JobOrder::GoOn | JobOrder::Stop => {
                     return Err(nonsense("the mover answers what it was not asked"));
@@ -83,19 +104,73 @@ impl ClientEnd<'_> {
     }
 
     fn look(&self, path: &Path) -> Result<SourceFound, i32> {
-        if !(self.allows)(path) {
+        if !self.rules.allows(path) {
             return Err(NOT_ALLOWED);
         }
         SourceFound::at(path).map_err(|error| error.raw_os_error().unwrap_or(0))
     }
 
+    fn text_of(&self, path: &Path) -> Result<String, String> {
+        if !self.rules.allows(path) {
+            return Err(not_allowed(path));
+        }
+        let too_long = || format!("{} is too long to be a list of patterns", path.display());
+        let read = |error: io::Error| format!("{} cannot be read: {error}", path.display());
+        let mut text = String::new();
+        let mut file = std::fs::File::open(path).map_err(read)?.take(TEXT_LEN_MAX + 1);
+        let len = file.read_to_string(&mut text).map_err(read)?;
+        if len as u64 > TEXT_LEN_MAX { Err(too_long()) } else { Ok(text) }
+    }
+
+    /// Runs a program to its end. An error is that of the orders link: the program is told to stop then, too.
+    fn run_script(
+        &self,
+        link: &mut OrdersLink,
+        name: &str,
+        told: &[(String, String)],
+    ) -> io::Result<Result<(), String>> {
+        let Some(command) = self.rules.script(name) else { return Ok(Err(no_script(name))) };
+        let Some((program, arguments)) = command.split_first() else { return Ok(Err(no_script(name))) };
+        let shown = Path::new(program).display();
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(io::stderr());
+        command.envs(told.iter().map(|(name, value)| (name, value)));
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(Err(format!("{name} ({shown}) could not be started: {error}"))),
+        };
+        let (mut is_told, mut reported, mut lost) = (false, Instant::now(), None);
+        let ended = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            let mut stops = self.stop.load(Ordering::Relaxed) || lost.is_some();
+            if lost.is_none() && reported.elapsed() > REPORTS_EVERY {
+                reported = Instant::now();
+                let asked = link.send(&JobReport::StillRuns, &[]).and_then(|()| link.receive());
+                match asked {
+                    Ok((order, _)) => stops |= matches!(order, JobOrder::Stop),
+                    Err(error) => lost = Some(error),
+                }
+            }
+            if stops && !is_told {
+                is_told = true;
+                let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                // It has not been waited for, so the number is still its own.
+                let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+            }
+            thread::sleep(SCRIPT_LOOKED_AT_EVERY);
+        };
+        lost.map_or(Ok(()), Err)?;
+        Ok(if ended.success() { Ok(()) } else { Err(format!("{name} ({shown}) ended with {ended}")) })
+    }
+
     /// Why a source is not read here, if it is not.
     fn refusal(&self, order: &ReadSource) -> Option<String> {
         match &order.spec {
-            SourceSpec::Tree { path, .. } | SourceSpec::Device { path } if !(self.allows)(path) => {
-                Some(format!("this machine's own settings do not let {} be read", path.display()))
+            SourceSpec::Tree { path, .. } | SourceSpec::Device { path } if !self.rules.allows(path) => {
+                Some(not_allowed(path))
             }
-            SourceSpec::Stream(_) => Some("this machine runs no program for a server".to_owned()),
             _ if order.chunk_len == 0 || order.chunk_len as usize > CHUNK_LEN_MAX || order.connections == 0 => {
                 Some("the order makes no sense".to_owned())
             }
@@ -104,14 +179,23 @@ impl ClientEnd<'_> {
     }
 
     /// Reads a source, and reports.
-    fn read(&self, mut link: OrdersLink, order: &ReadSource) -> io::Result<OrdersLink> {
+    fn read(&self, mut link: OrdersLink, mut order: ReadSource) -> io::Result<OrdersLink> {
         let table = order.has_baseline.then(|| baseline(&mut link)).transpose()?;
-        if let Some(reason) = self.refusal(order) {
+        let mut refusal = self.refusal(&order);
+        if let SourceSpec::Stream(input) = &mut order.spec {
+            // The order names a script, and the machine's own settings say what that is.
+            let name = input.command.first().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            match self.rules.script(&name).filter(|command| !command.is_empty()) {
+                Some(command) => input.command = command,
+                None => refusal = Some(no_script(&name)),
+            }
+        }
+        if let Some(reason) = refusal {
             link.send(&JobReport::Failed { reason, is_stopped: false }, &[])?;
             return Ok(link);
         }
         let link = Mutex::new(link);
-        let reader = Reader { end: self, order, link: &link, stop: Arc::default(), problems: Arc::default() };
+        let reader = Reader { end: self, order: &order, link: &link, stop: Arc::default(), problems: Arc::default() };
         let report = match reader.run(table.as_ref())? {
             Ok(report) => JobReport::Done(Box::new(report)),
             Err(failed) => failed,
@@ -120,6 +204,14 @@ impl ClientEnd<'_> {
         link.send(&report, &[])?;
         Ok(link)
     }
+}
+
+fn not_allowed(path: &Path) -> String {
+    format!("this machine's own settings do not let {} be read", path.display())
+}
+
+fn no_script(name: &str) -> String {
+    format!("capstan.toml of this machine has no script {name}: add it there under [scripts]")
 }
 
 /// Takes in the rows of a baseline.

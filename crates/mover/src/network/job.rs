@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,6 @@ pub struct NetworkJob {
     jobs: NetworkJobs,
     token: JobToken,
     job: Arc<Job>,
-    options: JobOptions,
-}
-
-/// How the client of a job works.
-#[derive(Debug, Clone, Copy)]
-struct JobOptions {
-    pack: PackOptions,
     /// How long the client may take to come.
     patience: Duration,
 }
@@ -67,11 +60,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl NetworkJobs {
-    /// Opens a job for a client, which packs blocks like this, and has so long to come.
+    /// Opens a job for a client, which has so long to come.
     ///
     /// # Errors
     /// The system has no random numbers.
-    pub fn open(&self, client: &str, pack: PackOptions, patience: Duration) -> io::Result<NetworkJob> {
+    pub fn open(&self, client: &str, patience: Duration) -> io::Result<NetworkJob> {
         let token = JobToken::random()?;
         let job = Arc::new(Job {
             client: client.to_owned(),
@@ -81,7 +74,7 @@ impl NetworkJobs {
             next_reading: AtomicU64::new(1),
         });
         locked(&self.0).insert(token.clone(), Arc::clone(&job));
-        Ok(NetworkJob { jobs: self.clone(), token, job, options: JobOptions { pack, patience } })
+        Ok(NetworkJob { jobs: self.clone(), token, job, patience })
     }
 
     /// Takes a connection of `client` in. An orders link is kept for its job; the blocks of a stream are received in
@@ -147,7 +140,7 @@ impl NetworkJob {
 
     /// An orders link that nobody uses.
     fn link(&self) -> Result<OrdersLink, SourceError> {
-        let until = Instant::now() + self.options.patience;
+        let until = Instant::now() + self.patience;
         let mut links = locked(&self.job.links);
         loop {
             if let Some(link) = links.idle.pop() {
@@ -251,7 +244,7 @@ impl NetworkJob {
                 JobReport::Failed { reason, .. } => {
                     return Err(SourceError::AtClient { client: self.job.client.clone(), reason });
                 }
-                JobReport::Found(_) => return Err(self.nonsense()),
+                _ => return Err(self.nonsense()),
             }
         }
     }
@@ -259,6 +252,51 @@ impl NetworkJob {
     fn nonsense(&self) -> SourceError {
         let reason = "it answers another question: it is of another version".to_owned();
         SourceError::Client { client: self.job.client.clone(), reason }
+    }
+}
+
+impl NetworkJob {
+    /// The text of a file of the client, such as one of patterns.
+    ///
+    /// # Errors
+    /// The client is gone, or says why it cannot be read.
+    pub fn text_of(&self, path: &Path) -> Result<String, SourceError> {
+        self.on_link(|link| {
+            let lost = |error: io::Error| self.lost(&error);
+            link.send(&JobOrder::Text(crossing(path)), &[]).map_err(lost)?;
+            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+                JobReport::Text(Ok(text)) => Ok(text),
+                JobReport::Text(Err(reason)) => Err(SourceError::AtClient { client: self.job.client.clone(), reason }),
+                _ => Err(self.nonsense()),
+            }
+        })
+    }
+
+    /// Has the client run a program to its end, which its own settings have under this name. A program that is told to
+    /// stop is waited for.
+    ///
+    /// # Errors
+    /// The client is gone, or the program did not end well.
+    pub fn run_script(&self, name: &str, told: &[(&str, String)], stop: &AtomicBool) -> Result<(), SourceError> {
+        let told = told.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        self.on_link(|link| {
+            let lost = |error: io::Error| self.lost(&error);
+            link.send(&JobOrder::Run { script: name.to_owned(), told }, &[]).map_err(lost)?;
+            loop {
+                match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+                    JobReport::StillRuns => {
+                        let stops = stop.load(Ordering::Relaxed);
+                        let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                        link.send(&answer, &[]).map_err(lost)?;
+                    }
+                    JobReport::Ran(Ok(())) => return Ok(()),
+                    JobReport::Ran(Err(reason)) => {
+                        return Err(SourceError::AtClient { client: self.job.client.clone(), reason });
+                    }
+                    _ => return Err(self.nonsense()),
+                }
+            }
+        })
     }
 }
 
@@ -288,7 +326,7 @@ impl SourceHost for NetworkJob {
             connections: reading.connections as u16,
             began_ns: reading.began_ns,
             chunk_len: blocks_in.pool.chunk_len() as u32,
-            level: match self.options.pack {
+            level: match blocks_in.pack {
                 PackOptions::Store => None,
                 PackOptions::Zstd(level) => Some(level),
             },

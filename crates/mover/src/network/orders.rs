@@ -27,6 +27,10 @@ const ROWS_LEN_MAX: usize = 4 << 20;
 pub(super) enum JobOrder {
     /// What is at these paths?
     Look(Vec<OsString>),
+    /// What is in this file?
+    Text(OsString),
+    /// Run a program that the client's settings name, with these variables in its environment.
+    Run { script: String, told: Vec<(String, String)> },
     /// Read a source. Rows of the baseline follow, where there is one.
     Read(Box<ReadSource>),
     /// Packed rows of a baseline, or paths that are missing, are attached; whether more follow.
@@ -60,6 +64,12 @@ pub(super) struct ReadSource {
 pub(super) enum JobReport {
     /// What is at the paths, or the system's error number.
     Found(Vec<Result<SourceFound, i32>>),
+    /// What is in the file, or why it cannot be read.
+    Text(Result<String, String>),
+    /// A program still runs.
+    StillRuns,
+    /// It has ended, or why it did not end well.
+    Ran(Result<(), String>),
     /// How far it is.
     Progress(Box<ProgressReport>),
     /// Which paths of the baseline are missing? The rows that were seen are attached.
