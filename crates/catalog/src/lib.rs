@@ -87,6 +87,7 @@ mod left_out;
 mod object;
 mod opened;
 mod order;
+mod peer;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, unreachable_pub, reason = "shared with the tests, which fail by panicking")]
 #[path = "../tests/it/tape/place.rs"]
@@ -122,6 +123,7 @@ pub use index::{Entries, Index, PathPredicate};
 pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};
+pub use peer::{EnrolmentRow, PeerRow, PeerSeen};
 pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 12] = [
+pub(crate) const STEPS: [&str; 13] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -177,6 +177,14 @@ pub(crate) const STEPS: [&str; 12] = [
         ended_ns INTEGER NOT NULL, outcome INTEGER NOT NULL, message TEXT NOT NULL, job INTEGER
     ) STRICT;
     CREATE INDEX done_runs_in_order ON done_runs (ended_ns, run);
+    ",
+    // Peers of the cell, a row a certificate, and enrolments, which hold the key that a one-time passphrase makes.
+    "
+    CREATE TABLE peers (
+        serial BLOB PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, enrolled_ns INTEGER NOT NULL,
+        expires_ns INTEGER NOT NULL, revoked_ns INTEGER, seen_ns INTEGER, address TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE enrolments (peer TEXT PRIMARY KEY, record BLOB NOT NULL) STRICT, WITHOUT ROWID;
     ",
 ];
 

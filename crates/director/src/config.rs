@@ -8,6 +8,7 @@ mod text;
 mod timing;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub data: DataConfig,
     /// Where keys come from.
     pub keys: KeysConfig,
+    /// Where the server of a cell listens.
+    pub server: ServerConfig,
     /// What `status` calls to attention.
     pub attention: AttentionConfig,
     /// Backups that have a name.
@@ -109,6 +112,32 @@ impl KeysConfig {
             Some(node) => Err(format!("keys.nodes: {node:?} is no host and port, as in \"kma1:7443\"")),
             None => Ok(()),
         }
+    }
+}
+
+/// Where the server of a cell listens for its peers, each as address and port; empty texts for nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// For clients and movers that have a certificate.
+    pub listen: String,
+    /// For those that enrol; the next port if it is empty.
+    pub enrolment: String,
+    /// For the blocks of clients; the port after that if it is empty.
+    pub data: String,
+}
+
+impl ServerConfig {
+    fn check(&self) -> Result<(), String> {
+        for (name, address) in [("listen", &self.listen), ("enrolment", &self.enrolment), ("data", &self.data)] {
+            if !address.is_empty() && address.parse::<SocketAddr>().is_err() {
+                return Err(format!("server.{name}: {address:?} is no address and port, as in \"0.0.0.0:5701\""));
+            }
+        }
+        if self.listen.is_empty() && !(self.enrolment.is_empty() && self.data.is_empty()) {
+            return Err("server.listen is empty, so server.enrolment and server.data must be empty too".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -227,6 +256,7 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_data()?;
         self.keys.check()?;
+        self.server.check()?;
         if let Some((name, _)) = self.scripts.iter().find(|(_, command)| command.first().is_none_or(String::is_empty)) {
             return Err(format!("scripts.{name}: its first word is the program, and it is empty"));
         }

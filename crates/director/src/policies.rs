@@ -124,6 +124,17 @@ impl Site {
         self.policy_faults.get(name).map(String::as_str)
     }
 
+    /// A policy as this machine runs it, of whose clients it is one.
+    ///
+    /// # Errors
+    /// [`DirectorError::PolicyFault`] if its settings lack a script that the policy names.
+    pub fn policy_here(&self, name: &str, config: &JobConfig) -> Result<JobConfig, DirectorError> {
+        let mut config = config.clone();
+        let fault = |reason| DirectorError::PolicyFault { name: name.to_owned(), reason };
+        name_programs(&mut config, &self.settings_now()).map_err(fault)?;
+        Ok(config)
+    }
+
     /// What a file of policies would change.
     ///
     /// # Errors
@@ -226,18 +237,11 @@ fn read(text: PolicyText, settings: &Config) -> BackupPolicy {
         let place = key.map_or(String::new(), |key| format!("{key}: "));
         fault.get_or_insert(format!("{place}{reason}"));
     }
-    for (key, script) in
-        [("stdin_command", &mut config.stdin_command), ("before", &mut config.before), ("after", &mut config.after)]
+    // What other machines run stands in their own settings.
+    if config.clients.is_empty()
+        && let Err(reason) = name_programs(&mut config, settings)
     {
-        let Some(named) = script.first() else { continue };
-        match settings.scripts.get(named) {
-            Some(command) => script.clone_from(command),
-            None => {
-                fault.get_or_insert(format!(
-                    "{key}: capstan.toml of this machine has no script {named}: add it there under [scripts]"
-                ));
-            }
-        }
+        fault.get_or_insert(reason);
     }
     if fault.is_some() {
         // What it says itself is never run.
@@ -291,4 +295,22 @@ fn differences(before: &toml::Table, after: &toml::Table) -> Vec<PolicySetting> 
     let change =
         |key: &String| PolicySetting { key: key.clone(), before: words(before, key), after: words(after, key) };
     keys.into_iter().map(change).filter(|change| change.before != change.after).collect()
+}
+
+/// Puts the programs in the place of the scripts that a policy names.
+fn name_programs(config: &mut JobConfig, settings: &Config) -> Result<(), String> {
+    for (key, script) in
+        [("stdin_command", &mut config.stdin_command), ("before", &mut config.before), ("after", &mut config.after)]
+    {
+        let Some(named) = script.first() else { continue };
+        match settings.scripts.get(named) {
+            Some(command) => script.clone_from(command),
+            None => {
+                return Err(format!(
+                    "{key}: capstan.toml of this machine has no script {named}: add it there under [scripts]"
+                ));
+            }
+        }
+    }
+    Ok(())
 }

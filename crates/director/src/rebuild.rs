@@ -199,8 +199,8 @@ fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> 
     Ok(())
 }
 
-/// Takes over policies and their queue, the history, what was found bad, when volumes were verified, and what backups
-/// were told to leave out: it stands on no volume.
+/// Takes over policies and their queue, the peers of the cell, the history, what was found bad, when volumes were
+/// verified, and what backups were told to leave out: it stands on no volume.
 fn keep_findings(old: &Old, site: &Site) {
     let policies = old.as_ref().map_err(ToString::to_string);
     let policies =
@@ -209,6 +209,15 @@ fn keep_findings(old: &Old, site: &Site) {
         let message = format!(
             "the policies and the queue of the old catalog cannot be read ({error}). If there were policies, apply their \
              file again: capstan policies apply FILE"
+        );
+        (site.events)(Event::Notice { message });
+    }
+    let peers = old.as_ref().map_err(ToString::to_string);
+    let peers = peers.and_then(|old| locked(&site.catalog).take_over_peers(old).map_err(|error| error.to_string()));
+    if let (Err(error), true) = (peers, site.dir().join("cell/authority.pem").exists()) {
+        let message = format!(
+            "the peers of the old catalog cannot be read ({error}). No client is let in until it is enrolled again: \
+             capstan client enrol NAME"
         );
         (site.events)(Event::Notice { message });
     }

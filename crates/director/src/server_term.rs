@@ -1,7 +1,7 @@
 //! What a server and its operators need of a site beside its jobs: the right to move runs through the queue, what
-//! people do with runs, and which drives others use.
+//! people do with runs and with peers of the cell, and which drives others use.
 
-use capstan_catalog::{Cancelled, Entered, NewRun, Reservation, Resource, Wish};
+use capstan_catalog::{Cancelled, EnrolmentRow, Entered, NewRun, Reservation, Resource, Wish};
 
 use crate::DirectorError;
 use crate::hold::Hold;
@@ -126,24 +126,54 @@ impl Site {
         Ok(self.holds.living()?.into_iter().filter_map(in_use).collect())
     }
 
-    /// Enters a run of a policy that somebody asks for.
+    /// Enters a run of a policy that somebody asks for, of each of its clients or of the one that is named. What came
+    /// of each.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here. Otherwise the state
-    /// directory cannot be written.
-    pub fn enter_run(&self, policy: &str) -> Result<Entered, DirectorError> {
+    /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here, or has no such client.
+    /// Otherwise the state directory cannot be written.
+    pub fn enter_runs(&self, policy: &str, client: Option<&str>) -> Result<Vec<(String, Entered)>, DirectorError> {
         let _presence = self.presence()?;
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
         let known = self.policies()?.into_iter().find(|known| known.name == policy).ok_or_else(unknown)?;
         if let Some(reason) = known.fault {
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
-        let priority = known.config.timing().map_or(0, |timing| timing.priority);
-        let run = NewRun { policy, client: &self.client, due_ns: None, priority, not_before_ns: 0 };
-        match locked(&self.catalog).enter_run(&run, self.now_ns())? {
-            Entered::Void => Err(unknown()),
-            entered => Ok(entered),
+        let mut clients = known.config.clients_of(&self.client);
+        if let Some(client) = client {
+            clients.retain(|known| *known == client);
+            if clients.is_empty() {
+                let reason = format!("it does not name client {client}");
+                return Err(DirectorError::PolicyFault { name: known.name, reason });
+            }
         }
+        let priority = known.config.timing().map_or(0, |timing| timing.priority);
+        let enter = |client: &str| {
+            let run = NewRun { policy, client, due_ns: None, priority, not_before_ns: 0 };
+            match locked(&self.catalog).enter_run(&run, self.now_ns())? {
+                Entered::Void => Err(unknown()),
+                entered => Ok((client.to_owned(), entered)),
+            }
+        };
+        clients.into_iter().map(enter).collect()
+    }
+
+    /// Opens the enrolment of a peer of the cell, in place of one that is open.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn put_enrolment(&self, enrolment: &EnrolmentRow) -> Result<(), DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).put_enrolment(enrolment)?)
+    }
+
+    /// Revokes the certificates of a peer of the cell and removes its enrolment; how many of both there were.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn revoke_peer(&self, kind: &str, name: &str) -> Result<u64, DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).revoke_peer(kind, name, self.now_ns())?)
     }
 
     /// Cancels a run, whether it waits or is at work.

@@ -105,11 +105,15 @@ impl Site {
         use std::os::unix::ffi::OsStrExt;
         for (name, job) in &self.config.jobs {
             let paths = job.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec());
-            for source in paths.chain(job.stdin.iter().map(|name| name.clone().into_bytes())) {
-                match rows.iter_mut().find(|row| row.source == source && row.client == self.client) {
-                    Some(row) => row.job = Some(name.clone()),
-                    None => {
-                        rows.push(SourceRow { job: Some(name.clone()), ..SourceRow::new(source, self.client.clone()) });
+            let sources: Vec<_> = paths.chain(job.stdin.iter().map(|name| name.clone().into_bytes())).collect();
+            for client in job.clients_of(&self.client) {
+                for source in &sources {
+                    match rows.iter_mut().find(|row| row.source == *source && row.client == client) {
+                        Some(row) => row.job = Some(name.clone()),
+                        None => {
+                            let new = SourceRow::new(source.clone(), client.to_owned());
+                            rows.push(SourceRow { job: Some(name.clone()), ..new });
+                        }
                     }
                 }
             }

@@ -168,7 +168,13 @@ impl Service {
 fn who(PeerId { kind, name }: &PeerId) -> AuditActor {
     let kind = match kind {
         PeerKind::KmipClient => "kmip-client",
-        PeerKind::Kma | PeerKind::Agent | PeerKind::User => kind.as_str(),
+        PeerKind::Kma
+        | PeerKind::Agent
+        | PeerKind::User
+        // A cell has an authority of its own, so nobody comes to a node as one of these.
+        | PeerKind::Server
+        | PeerKind::Mover
+        | PeerKind::Client => kind.as_str(),
     };
     AuditActor::peer(kind, name.clone())
 }

@@ -40,9 +40,11 @@ pub use enrolment::EnrolmentClient;
 pub use enrolment_key::{ChannelBinding, EnrolmentError, EnrolmentKey};
 pub use error::{ClusterError, Gone, Silence};
 pub use handover::{HandOverFailed, KeyRequest, hand_over};
-pub use identity::{CertificateKey, Identity, IdentityError, check_place, check_split_place};
+pub use identity::{
+    CertificateKey, Identity, IdentityError, check_place, check_split_place, read_secret_file, write_pem_file,
+};
 pub use one_node::NodeClient;
 pub use place::ClusterPlace;
 pub use provider::{KeyCluster, OnNotice};
 pub use status::{ClusterStatus, NodeStatus};
-pub use tls::provider;
+pub use tls::{member_config, provider};

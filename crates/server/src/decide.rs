@@ -32,6 +32,19 @@ pub struct WaitingRun {
     pub fault: Option<String>,
     /// A source of it that another job has, and who, in words.
     pub source_in_use: Option<String>,
+    /// Why its client cannot be told to begin, if it cannot.
+    pub client_away: Option<ClientAway>,
+}
+
+/// Why a client cannot be told to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAway {
+    /// No machine of that name has joined.
+    NotEnrolled,
+    /// It was revoked, or its certificate has ended.
+    ShutOut,
+    /// It does not wait for orders, and was last seen then, if it ever was.
+    Silent(Option<Timestamp>),
 }
 
 /// A run at work.
@@ -81,6 +94,8 @@ pub enum WaitsFor {
     Window(Option<Timestamp>),
     /// Another job to be done with one of its sources.
     Source(String),
+    /// Its client to wait for orders.
+    Client(ClientAway),
     /// The library to say how many drives it has.
     Library,
     /// Drives.
@@ -177,6 +192,9 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
     if let Some((window, zone)) = waiting.window.as_ref().filter(|(window, zone)| !window.is_open(now, zone)) {
         return Some(WaitsFor::Window(window.next_open(now, zone)));
     }
+    if let Some(away) = waiting.client_away {
+        return Some(WaitsFor::Client(away));
+    }
     waiting.source_in_use.clone().map(WaitsFor::Source)
 }
 
@@ -216,6 +234,7 @@ mod tests {
             window: None,
             fault: None,
             source_in_use: None,
+            client_away: None,
         }
     }
 

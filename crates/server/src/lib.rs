@@ -13,14 +13,17 @@
 //! [`Worker`] do the work, and records what came of it. A server that is killed loses nothing: its runs wait again as
 //! soon as another one begins its term, and go on from what is on the volumes.
 //!
+//! [`cell`] is what the peers of a cell meet: listeners, enrolment, and orders to clients.
+//!
 //! Budget: 12,000 lines of source, for all that a cell's server will be.
 
+pub mod cell;
 mod decide;
 mod due;
 mod look;
 mod serve;
 
-pub use decide::{RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
+pub use decide::{ClientAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use look::{Look, look};
 pub use serve::{Notice, WorkEnd, Worked, Worker, serve};

@@ -3,15 +3,19 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
-use capstan_catalog::{ActiveRun, DoneRun, PendingRun, RunOutcome, SchedulePosition};
+use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
 use capstan_director::{BackupPolicy, DirectorError, PolicyTiming, Site, SourceInUse};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Situation, WaitingRun, WorkingRun};
+use crate::decide::{ClientAway, Situation, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
 
 /// Ended runs among which the usual length of a run is looked for.
 const RUNS_LOOKED_AT: u32 = 500;
+/// The kind of the peers that have sources, as their certificates name it.
+const CLIENT: &str = "client";
+/// A client that waits for orders is seen more often than this.
+const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Of how many runs the usual length is the middle one.
 const RUNS_OF_LENGTH: usize = 5;
 
@@ -47,13 +51,17 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let policies = site.policies()?;
     let catalog = site.catalog();
     let (positions, pending, active) = (catalog.schedule_positions()?, catalog.pending_runs()?, catalog.active_runs()?);
+    let peers = catalog.peers()?;
     let waits_for_drives = !pending.is_empty() && !active.is_empty();
     let done = if waits_for_drives { catalog.done_runs(RUNS_LOOKED_AT)? } else { Vec::new() };
     drop(catalog);
     let timings: HashMap<&str, Result<PolicyTiming, String>> =
         policies.iter().map(|policy| (policy.name.as_str(), timing(policy))).collect();
-    let scheduled =
-        policies.iter().filter_map(|policy| scheduled(policy, &timings, &positions, site.client())).collect();
+    let scheduled = policies
+        .iter()
+        .flat_map(|policy| policy.config.clients_of(site.client()).into_iter().map(move |client| (policy, client)))
+        .filter_map(|(policy, client)| scheduled(policy, &timings, &positions, client))
+        .collect();
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
     let drives_of = |name: &str| {
         let policy = policies.iter().find(|policy| policy.name == name);
@@ -61,8 +69,12 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     };
     let waiting = |pending: &PendingRun| {
         let timing = timings.get(pending.run.policy.as_str());
+        let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
+        let client = pending.run.client.as_str();
+        let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
         let fault = match timing {
             Some(Err(fault)) => Some(fault.clone()),
+            Some(Ok(_)) if !is_named => Some(format!("it does not name client {client} any more: cancel the run")),
             Some(Ok(_)) => None,
             None => Some("there is no such policy any more".to_owned()),
         };
@@ -77,10 +89,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             drives: drives_of(&pending.run.policy),
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
-            source_in_use: policies
-                .iter()
-                .find(|policy| policy.name == pending.run.policy)
-                .and_then(|policy| source_in_use(policy, &pending.run.client, &in_use)),
+            source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
+            client_away: (client != site.client()).then(|| client_away(client, &peers, now)).flatten(),
         }
     };
     let working = |active: &ActiveRun| {
@@ -100,6 +110,23 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
 /// A time of the catalog.
 pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Why a client cannot be told to begin, if it cannot.
+fn client_away(client: &str, peers: &[PeerRow], now: Timestamp) -> Option<ClientAway> {
+    let certificates = || peers.iter().filter(|peer| peer.kind == CLIENT && peer.name == client);
+    let valid = |peer: &&PeerRow| peer.revoked_ns.is_none() && moment(peer.expires_ns) > now;
+    if certificates().next().is_none() {
+        return Some(ClientAway::NotEnrolled);
+    }
+    if !certificates().any(|peer| valid(&peer)) {
+        return Some(ClientAway::ShutOut);
+    }
+    let seen = certificates().filter_map(|peer| peer.seen_ns).max().map(moment);
+    match seen {
+        Some(seen) if now.duration_since(seen) < SEEN_WITHIN => None,
+        _ => Some(ClientAway::Silent(seen)),
+    }
 }
 
 /// A source of a policy that another job has, and who, in words.

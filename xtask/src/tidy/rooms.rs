@@ -23,7 +23,7 @@ struct Room {
 
 const TERMINAL: [&str; 3] = ["anyhow", "clap", "indicatif"];
 
-const ROOMS: [Room; 17] = [
+const ROOMS: [Room; 18] = [
     Room {
         name: "capstan-format",
         below: &[],
@@ -57,10 +57,23 @@ const ROOMS: [Room; 17] = [
         below: &[],
         banned: &["anyhow", "clap", "indicatif", "rustix", "libc", "tokio", "rusqlite"],
     },
+    // A machine whose data is backed up: it has neither catalog nor drives, and serves nobody.
+    Room {
+        name: "capstan-client",
+        below: &["capstan-format", "capstan-keys", "capstan-mover"],
+        banned: &["anyhow", "clap", "indicatif", "tokio", "axum", "rusqlite", "parquet"],
+    },
     // It decides when and what first; how a backup is made is for its worker to know.
     Room {
         name: "capstan-server",
-        below: &["capstan-keys", "capstan-catalog", "capstan-schedule", "capstan-director"],
+        below: &[
+            "capstan-keys",
+            "capstan-catalog",
+            "capstan-schedule",
+            "capstan-director",
+            "capstan-service",
+            "capstan-client",
+        ],
         banned: &["anyhow", "clap", "indicatif", "rusqlite", "parquet"],
     },
     Room { name: "capstan-lab", below: &["capstan-format", "capstan-tape", "capstan-mover"], banned: &TERMINAL },
@@ -87,9 +100,10 @@ const ROOMS: [Room; 17] = [
     },
     Room {
         name: "capstan-cli",
-        // It acts through the first five, and shows what they say in the words of the rooms below them.
+        // It acts through the first six, and shows what they say in the words of the rooms below them.
         below: &[
             "capstan-server",
+            "capstan-client",
             "capstan-director",
             "capstan-lab",
             "capstan-vtl",

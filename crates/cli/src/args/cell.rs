@@ -75,11 +75,14 @@ pub(crate) enum QueueAction {
         last: u32,
     },
     /// Put a run of each policy into the queue; it starts as soon as it can
-    #[command(after_help = "Example:\n  capstan queue add home")]
+    #[command(after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1")]
     Add {
         /// The policies
         #[arg(required = true)]
         policies: Vec<String>,
+        /// A client that the policies name; all if none is named
+        #[arg(long)]
+        client: Option<String>,
     },
     /// Cancel runs: one that is at work stops, and what it has flushed stays
     #[command(after_help = "Example:\n  capstan queue cancel 17")]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, QueuedRun, RunOutcome};
 use capstan_director::{DirectorError, Site};
-use capstan_server::{RunDecision, WaitsFor, decide, look};
+use capstan_server::{ClientAway, RunDecision, WaitsFor, decide, look};
 
 use super::ns;
 use super::policies::print_change;
@@ -22,7 +22,10 @@ pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failu
     match &args.action {
         None => list(cli, &site),
         Some(QueueAction::Done { last }) => done(cli, &site, *last),
-        Some(QueueAction::Add { policies }) => add(cli, &site, policies),
+        Some(QueueAction::Add { policies, client }) => {
+            let wanted: Vec<_> = policies.iter().map(|policy| (policy.clone(), client.clone())).collect();
+            add(cli, &site, &wanted)
+        }
         Some(QueueAction::Cancel { runs }) => each(runs, |run| cancel(cli, &site, run)),
         Some(QueueAction::Hold { runs }) => each(runs, |run| hold(cli, &site, run, true)),
         Some(QueueAction::Release { runs }) => each(runs, |run| hold(cli, &site, run, false)),
@@ -34,10 +37,11 @@ pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failu
                         "run {run} has not ended, or there is none: `capstan queue done` lists those that can run again"
                     )
                 };
-                Ok(done.ok_or_else(|| Failure::Other(advice()))?.run.policy)
+                let run = done.ok_or_else(|| Failure::Other(advice()))?.run;
+                Ok((run.policy, Some(run.client)))
             };
-            let policies: Vec<_> = runs.iter().map(done).collect::<Result<_, Failure>>()?;
-            add(cli, &site, &policies)
+            let wanted: Vec<_> = runs.iter().map(done).collect::<Result<_, Failure>>()?;
+            add(cli, &site, &wanted)
         }
     }
 }
@@ -93,9 +97,12 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             (true, RunDecision::Begins) => ("server", None, "the server starts it within a second".to_owned()),
             // What an operator must do stays true; all else waits for a server first.
             (true, RunDecision::Waits(waits_for))
-            | (false, RunDecision::Waits(waits_for @ (WaitsFor::Release | WaitsFor::Repair(_)))) => {
-                in_words(waits_for, pending.run.attempt)
-            }
+            | (
+                false,
+                RunDecision::Waits(
+                    waits_for @ (WaitsFor::Release | WaitsFor::Repair(_) | WaitsFor::Client(ClientAway::NotEnrolled)),
+                ),
+            ) => in_words(waits_for, &pending.run),
             (false, _) => ("server", None, "a server: `capstan server run` starts one".to_owned()),
         };
         rows.push(QueueRow { waits_for: Some(waits_for), until_ns, message, ..row(&pending.run) });
@@ -126,10 +133,11 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
 }
 
 /// What a run waits for: its name, until when, and in words.
-fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, String) {
+fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>, String) {
     let probably = |until: Option<jiff::Timestamp>| {
         until.map_or_else(String::new, |until| format!(", probably free by {}", units::time(ns(until))))
     };
+    let attempt = run.attempt;
     match waits_for {
         WaitsFor::Release => ("release", None, "somebody to release it: `capstan queue release`".to_owned()),
         WaitsFor::Repair(fault) => ("repair", None, format!("a correction of its policy: {fault}")),
@@ -142,6 +150,7 @@ fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, S
         }
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
         WaitsFor::Source(held) => ("source", None, format!("its {held}")),
+        WaitsFor::Client(away) => ("client", None, format!("client {}", in_words_of_client(*away, &run.client))),
         WaitsFor::Library => {
             ("library", None, "the library to answer: `capstan drives` shows whether it does".to_owned())
         }
@@ -151,6 +160,22 @@ fn in_words(waits_for: &WaitsFor, attempt: u32) -> (&'static str, Option<i64>, S
         }
         WaitsFor::Turn { behind, until } => {
             ("turn", until.map(ns), format!("its turn: drives are kept for run {behind}{}", probably(*until)))
+        }
+    }
+}
+
+/// Why a client cannot be told to begin, and what to do about it.
+fn in_words_of_client(away: ClientAway, client: &str) -> String {
+    match away {
+        ClientAway::NotEnrolled => format!("{client}, which has not joined: `capstan client enrol {client}`"),
+        ClientAway::ShutOut => {
+            format!(
+                "{client}, whose certificate was revoked or has ended: `capstan client enrol {client}`, and join anew"
+            )
+        }
+        ClientAway::Silent(None) => format!("{client}, which was never seen: run `capstan client run` there"),
+        ClientAway::Silent(Some(seen)) => {
+            format!("{client}, last seen {}: look whether `capstan client run` runs there", units::time(ns(seen)))
         }
     }
 }
@@ -219,27 +244,39 @@ fn done(cli: &Globals, site: &Site, last: u32) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-fn add(cli: &Globals, site: &Site, policies: &[String]) -> Result<ExitCode, Failure> {
+/// Enters runs of policies: of the client that is named, or of all.
+fn add(cli: &Globals, site: &Site, wanted: &[(String, Option<String>)]) -> Result<ExitCode, Failure> {
     // All or none: a name that is mistyped enters nothing.
     let known = site.policies()?;
-    for name in policies {
+    for (name, client) in wanted {
         let policy = known.iter().find(|policy| policy.name == *name);
         let policy = policy.ok_or_else(|| DirectorError::UnknownPolicy { name: name.clone() })?;
-        if let Some(fault) = &policy.fault {
-            return Err(DirectorError::PolicyFault { name: name.clone(), reason: fault.clone() }.into());
-        }
+        let named = client.as_deref().is_none_or(|client| policy.config.clients_of(site.client()).contains(&client));
+        let fault = match (&policy.fault, client) {
+            (Some(fault), _) => fault.clone(),
+            (None, Some(client)) if !named => format!("it does not name client {client}"),
+            _ => continue,
+        };
+        return Err(DirectorError::PolicyFault { name: name.clone(), reason: fault }.into());
     }
     let mut code = ExitCode::SUCCESS;
-    for name in policies {
-        match site.enter_run(name)? {
-            Entered::Waits(run) => print_change(cli, run, "entered", &format!("run {run} of {name} is in the queue"))?,
-            Entered::Behind(run) => {
-                let text = format!("{name} has a run in the queue already: run {run}");
-                print_change(cli, run, "waiting", &text)?;
-                code = ExitCode::from(DONE_WITH_PROBLEMS);
+    for (name, client) in wanted {
+        let entered = site.enter_runs(name, client.as_deref())?;
+        // The name of the only client is no news.
+        let several = entered.len() > 1 || client.is_some();
+        for (client, entered) in entered {
+            let of = if several { format!("{name} for client {client}") } else { name.clone() };
+            match entered {
+                Entered::Waits(run) => {
+                    print_change(cli, run, "entered", &format!("run {run} of {of} is in the queue"))?
+                }
+                Entered::Behind(run) => {
+                    print_change(cli, run, "waiting", &format!("{of} has a run in the queue already: run {run}"))?;
+                    code = ExitCode::from(DONE_WITH_PROBLEMS);
+                }
+                // A run that is entered by hand has no due time, and is never void: that is an error.
+                Entered::Before | Entered::Void => {}
             }
-            // A run that is entered by hand has no due time, and is never void: that is an error.
-            Entered::Before | Entered::Void => {}
         }
     }
     if !cli.json && !cli.quiet && !site.is_served()? {

@@ -89,7 +89,7 @@ impl Worker for InProcess<'_> {
         let name = &run.run.policy;
         let display = Display::of_run(&self.of_runs, name);
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
-        let served = Served { site: self.site, entered };
+        let served = Served { site: self.site, entered, client: None };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

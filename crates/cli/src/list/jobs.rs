@@ -155,13 +155,16 @@ fn faults(site: &Site, job: &JobConfig) -> Result<Vec<String>, Failure> {
         Some(format!("{which} ({program}) cannot be started: {error}"))
     };
     let hooks = [("before", &job.before), ("after", &job.after), ("stdin_command", &job.stdin_command)];
-    let sources = job.sources.iter().filter_map(|path| gone(path)).chain(hooks.into_iter().filter_map(hook));
+    // What other machines have is for them to say.
+    let here = if job.clients.is_empty() { job } else { &JobConfig::default() };
+    let hooks = if job.clients.is_empty() { &hooks[..] } else { &[] };
+    let sources = here.sources.iter().filter_map(|path| gone(path)).chain(hooks.iter().copied().filter_map(hook));
     let pattern = check_patterns(&job.exclude).err().map(|error| format!("{error}, and the job will not run"));
     let pool = job.pool.as_deref().unwrap_or(DEFAULT_POOL);
     let pools = site.catalog().pools().map_err(director)?;
     let is_known = pools.iter().any(|known| known.name == pool);
     let pool =
         (!is_known).then(|| format!("there is no pool {pool}, and the job will not run: `capstan pools add {pool}`"));
-    let faults = sources.chain(job.exclude_from.iter().filter_map(|path| unread(path))).chain(pattern).chain(pool);
+    let faults = sources.chain(here.exclude_from.iter().filter_map(|path| unread(path))).chain(pattern).chain(pool);
     Ok(faults.map(|fault| capstan_tape::without_error_numbers(&fault)).collect())
 }

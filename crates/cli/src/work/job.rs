@@ -12,12 +12,14 @@ use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::QueuedRun;
 use capstan_director::{BackupWatch, DirectorError, Events, JobConfig, Retention, Site, find_settings, subject_of_job};
 use capstan_format::ObjectId;
+use capstan_mover::{NetworkJob, SourceHost, patterns_in};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -31,6 +33,8 @@ use crate::secrets::{Need, PASSPHRASES, open, site, state_dir};
 use crate::table::path_text;
 use crate::work::recorded::recorded;
 
+/// Streams that a client reads at the same time, where its policy says nothing.
+const CLIENT_CONNECTIONS: u16 = 4;
 /// How often it is looked whether a hook has ended.
 const HOOK_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 
@@ -40,7 +44,8 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     if let Some((name, job)) = named(cli, args, &display)? {
         stop_on_interrupt(&watch.stop);
         let open = |need, events| open(cli, need, events);
-        let ended = run(cli, args, (&name, &job), &display, &watch, (&open, &|| {}))?;
+        let around = Around { open: &open, begun: &|| {}, client: None };
+        let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
         return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
@@ -77,6 +82,12 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
         if args.sources.len() > 1 {
             let advice = format!("{name} is a job, which is run by itself: for a path of that name write ./{name}");
             return Err(Failure::Usage(advice));
+        }
+        if !job.clients.is_empty() {
+            let clients = job.clients.join(", ");
+            return Err(Failure::Usage(format!(
+                "policy {name} backs up {clients}, and a server runs it: `capstan queue add {name}`"
+            )));
         }
         if args.policy.is_some() {
             return Err(Failure::Usage(format!("the objects of job {name} bear its name: leave --policy out")));
@@ -143,6 +154,8 @@ pub(crate) struct Served<'a> {
     pub(crate) site: &'a Site,
     /// Takes the number.
     pub(crate) entered: &'a dyn Fn(i64),
+    /// The client that reads the sources and runs the scripts; none where that is this process.
+    pub(crate) client: Option<Arc<NetworkJob>>,
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -154,18 +167,46 @@ pub(crate) fn run_served(
     watch: &BackupWatch,
 ) -> Result<(u8, String), Failure> {
     let (name, client) = (run_of.policy.as_str(), run_of.client.clone());
-    let open = |_: Need, events: Events| Ok(served.site.beside(events)?.for_client(&client));
+    let open = |_: Need, events: Events| {
+        let site = served.site.beside(events)?.for_client(&client);
+        Ok(match &served.client {
+            Some(client) => site.with_sources(Arc::clone(client) as Arc<dyn SourceHost>),
+            None => site,
+        })
+    };
     let site = open(Need::Nothing, display.events())?;
     if let Some(fault) = fault_of(&site, name) {
         return Err(fault.into());
     }
     let job = site.config().jobs.get(name).filter(|_| site.is_policy(name));
-    let job = job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?;
+    let mut job = job.ok_or_else(|| DirectorError::UnknownPolicy { name: name.to_owned() })?.clone();
+    match &served.client {
+        Some(client) => {
+            for file in std::mem::take(&mut job.exclude_from) {
+                let text = client.text_of(&file).map_err(DirectorError::from)?;
+                job.exclude.extend(patterns_in(&text));
+            }
+            // This machine's processors say nothing of the client's.
+            job.connections.get_or_insert(CLIENT_CONNECTIONS);
+        }
+        None if !job.clients.is_empty() => job = site.policy_here(name, &job)?,
+        None => {}
+    }
     let begun = || display.entry().into_iter().for_each(served.entered);
-    let ended = run(cli, &args::Backup::default(), (name, job), display, watch, (&open, &begun));
+    let around = Around { open: &open, begun: &begun, client: served.client.as_deref() };
+    let ended = run(cli, &args::Backup::default(), (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same.
     begun();
     ended.map(|ended| (ended.code, ended.message))
+}
+
+/// What a job's run stands in.
+struct Around<'a> {
+    open: &'a OpenSite<'a>,
+    /// Called once the history has it.
+    begun: &'a dyn Fn(),
+    /// The client that runs its scripts; none where that is this process.
+    client: Option<&'a NetworkJob>,
 }
 
 /// Runs a job, and what it has run before and after.
@@ -175,14 +216,15 @@ fn run(
     (name, job): (&str, &JobConfig),
     display: &Display,
     watch: &BackupWatch,
-    (open, begun): (&OpenSite<'_>, &dyn Fn()),
+    around: &Around<'_>,
 ) -> Result<Ended, Failure> {
+    let Around { open, begun, client } = *around;
     let args = laid_over(args, name, job);
     let has_ended = Cell::new(false);
     // Before the history has how the run ended: that it could not be ended is part of it.
     let after = |outcome: &Result<Ended, Failure>| {
         has_ended.set(true);
-        let reason = after(cli, name, job, outcome).err()?;
+        let reason = after(cli, client, name, job, outcome).err()?;
         let line = format!("job {name}: {reason}");
         display.warn(&line);
         if cli.json {
@@ -192,7 +234,7 @@ fn run(
         Some(line)
     };
     let frame = Frame { open, begun, after: &after };
-    let outcome = before(cli, name, job, &watch.stop)
+    let outcome = before(cli, client, name, job, &watch.stop)
         .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {
         note_failed(open, &subject_of_job(name), display, failure);
@@ -220,8 +262,14 @@ fn hook_failed(job: &str, hook: &'static str, reason: &str) -> json::Event {
 }
 
 /// Runs what the job has run before it.
-fn before(cli: &Globals, name: &str, job: &JobConfig, stop: &AtomicBool) -> Result<(), Failure> {
-    let ended = hook(cli, name, "before", &job.before, &[], Some(stop));
+fn before(
+    cli: &Globals,
+    client: Option<&NetworkJob>,
+    name: &str,
+    job: &JobConfig,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let ended = hook(cli, client, (name, "before"), &job.before, &[], Some(stop));
     if stop.load(Ordering::Relaxed) {
         return Err(DirectorError::Interrupted.into());
     }
@@ -235,7 +283,13 @@ fn before(cli: &Globals, name: &str, job: &JobConfig, stop: &AtomicBool) -> Resu
 }
 
 /// Runs what the job has run after it, and lets that know how it went.
-fn after(cli: &Globals, name: &str, job: &JobConfig, outcome: &Result<Ended, Failure>) -> Result<(), String> {
+fn after(
+    cli: &Globals,
+    client: Option<&NetworkJob>,
+    name: &str,
+    job: &JobConfig,
+    outcome: &Result<Ended, Failure>,
+) -> Result<(), String> {
     let (code, objects) = match outcome {
         Ok(ended) => (ended.code, &ended.objects[..]),
         Err(failure) => (failure.exit_code(), &[][..]),
@@ -247,20 +301,26 @@ fn after(cli: &Globals, name: &str, job: &JobConfig, outcome: &Result<Ended, Fai
         ("CAPSTAN_OBJECTS", objects.join(" ")),
     ];
     // It is not stopped: it may be what lets a database write again.
-    hook(cli, name, "after", &job.after, &told, None)
+    hook(cli, client, (name, "after"), &job.after, &told, None)
 }
 
 /// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is
 /// not told the passphrase.
 fn hook(
     cli: &Globals,
-    name: &str,
-    which: &str,
+    client: Option<&NetworkJob>,
+    (name, which): (&str, &str),
     command: &[String],
     told: &[(&str, String)],
     stop: Option<&AtomicBool>,
 ) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    if let Some(client) = client {
+        let told: Vec<_> = [("CAPSTAN_JOB", name.to_owned())].into_iter().chain(told.iter().cloned()).collect();
+        let never = AtomicBool::new(false);
+        let ran = client.run_script(program, &told, stop.unwrap_or(&never));
+        return ran.map_err(|error| format!("{which}: {error}"));
+    }
     let mut child = Command::new(program);
     child.args(arguments).stdin(Stdio::null()).stdout(std::io::stderr()).env("CAPSTAN_JOB", name);
     child.envs(told.iter().map(|(name, value)| (name, value)));

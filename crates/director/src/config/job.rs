@@ -56,6 +56,9 @@ pub struct JobConfig {
     pub before: Vec<String>,
     /// A program that runs after, whatever came of it, with its arguments.
     pub after: Vec<String>,
+    /// The machines that a policy backs up; that of the server where it names none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
     /// When a policy is due: a calendar event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -101,6 +104,14 @@ impl JobConfig {
         self.level == Some(JobLevel::Incremental) || self.level.is_none() && self.full_every.is_some()
     }
 
+    /// The machines that it backs up, as a server with this name sees it.
+    pub fn clients_of<'a>(&'a self, server: &'a str) -> Vec<&'a str> {
+        match &self.clients[..] {
+            [] => vec![server],
+            named => named.iter().map(String::as_str).collect(),
+        }
+    }
+
     /// How old the last full backup may get, in nanoseconds.
     pub fn full_every_ns(&self) -> Option<i64> {
         self.full_every.as_deref().and_then(|text| parse_age(text).ok())
@@ -133,6 +144,14 @@ impl JobConfig {
                               [scripts] of its capstan.toml, and write the script's name here, as in [\"quiesce\"]";
                 return Err((Some(key), reason.to_owned()));
             }
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            let reason = match client.as_str() {
+                "" => "one of them has no name".to_owned(),
+                name if self.clients[..number].contains(client) => format!("{name} is named twice"),
+                _ => continue,
+            };
+            return Err((Some("clients"), reason));
         }
         self.timing().map(drop)
     }

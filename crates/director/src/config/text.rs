@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 26] = [
+const COMMENTS: [(&str, &str); 30] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -51,6 +51,10 @@ const COMMENTS: [(&str, &str); 26] = [
     ),
     ("identity", "Who this machine is for the cluster: the file that `capstan keys enrol` made."),
     ("site", "The site whose nodes are asked first; empty for none."),
+    ("[server]", "Where the server of a cell listens, as address and port; empty for nowhere. docs/CELL.md has more."),
+    ("listen", "For clients that have a certificate, such as \"0.0.0.0:5701\"."),
+    ("enrolment", "For machines that join the cell; empty for the next port."),
+    ("data", "For the data of clients; empty for the port after that."),
     ("[attention]", "What `capstan status` calls to attention."),
     ("backup_hours", "A source whose last backup is older than so many hours; 0 for none."),
     (

@@ -98,6 +98,7 @@ impl JobConfig {
     /// The settings that only policies have, and whether each is set.
     pub(super) fn timing_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
         [
+            ("clients", !self.clients.is_empty()),
             ("schedule", self.schedule.is_some()),
             ("zone", self.zone.is_some()),
             ("spread", self.spread.is_some()),

@@ -227,5 +227,6 @@ fn first_user(text: &str) -> Result<FirstUser, String> {
 }
 
 fn kind(text: &str) -> Result<PeerKind, String> {
-    text.parse().map_err(|error: capstan_keys::api::InvalidId| error.to_string())
+    let found = PeerKind::OF_KEY_CLUSTER.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| format!("{text:?} is no kind of peer: give kma, agent, user or kmip"))
 }

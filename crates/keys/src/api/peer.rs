@@ -20,11 +20,21 @@ pub enum PeerKind {
     User,
     /// A program that speaks KMIP: a library, or another backup program.
     KmipClient,
+    /// The server of a cell.
+    Server,
+    /// A mover of a cell: a host with drives.
+    Mover,
+    /// A client of a cell: a machine whose data is backed up.
+    Client,
 }
 
 impl PeerKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kma, Self::Agent, Self::User, Self::KmipClient];
+    pub const ALL: [Self; 7] =
+        [Self::Kma, Self::Agent, Self::User, Self::KmipClient, Self::Server, Self::Mover, Self::Client];
+
+    /// Those of a key cluster.
+    pub const OF_KEY_CLUSTER: [Self; 4] = [Self::Kma, Self::Agent, Self::User, Self::KmipClient];
 
     /// The word that stands in certificates and paths.
     pub fn as_str(self) -> &'static str {
@@ -33,6 +43,9 @@ impl PeerKind {
             Self::Agent => "agent",
             Self::User => "user",
             Self::KmipClient => "kmip",
+            Self::Server => "server",
+            Self::Mover => "mover",
+            Self::Client => "client",
         }
     }
 }
@@ -73,7 +86,7 @@ impl FromStr for PeerKind {
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        found.ok_or_else(|| InvalidId::new("kind of peer: give kma, agent, user or kmip", text))
+        found.ok_or_else(|| InvalidId::new("kind of peer: give kma, agent, user, kmip, server, mover or client", text))
     }
 }
 

@@ -146,7 +146,7 @@ impl Identity {
     /// [`IdentityError::Io`] if the file cannot be read; [`IdentityError::Unfit`] if others can read or write it, or it
     /// is no identity.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let text = read_secret(path)?;
+        let text = read_secret_file(path)?;
         let unfit = |reason| IdentityError::Unfit { path: path.to_owned(), reason };
         Self::from_pem(&text).map_err(unfit)
     }
@@ -157,7 +157,7 @@ impl Identity {
     /// As [`Identity::load`].
     pub fn load_split(folder: &Path) -> Result<Self, IdentityError> {
         let [key, certificate, authority] =
-            ["key.pem", "cert.pem", "ca.pem"].map(|file| read_secret(&folder.join(file)));
+            ["key.pem", "cert.pem", "ca.pem"].map(|file| read_secret_file(&folder.join(file)));
         let (key, certificate, authority) = (key?, certificate?, authority?);
         // One allocation: one that grows leaves copies of the key behind.
         let mut text = Zeroizing::new(Vec::with_capacity(key.len() + certificate.len() + authority.len()));
@@ -195,7 +195,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Io`] if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
-        write_pem(path, &[self.key_section(), self.certificate_section(), self.authority_section()])
+        write_pem_file(path, &[self.key_section(), self.certificate_section(), self.authority_section()])
     }
 
     /// Writes `cert.pem`, `key.pem` and `ca.pem` into a new folder, for programs that are not ours.
@@ -205,10 +205,10 @@ impl Identity {
     pub fn save_split(&self, folder: &Path) -> Result<(), IdentityError> {
         let host = |source| IdentityError::Io { path: folder.to_owned(), source };
         std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(host)?;
-        write_pem(&folder.join("cert.pem"), &[self.certificate_section()])?;
-        write_pem(&folder.join("ca.pem"), &[self.authority_section()])?;
+        write_pem_file(&folder.join("cert.pem"), &[self.certificate_section()])?;
+        write_pem_file(&folder.join("ca.pem"), &[self.authority_section()])?;
         // The last one: whoever finds it finds the others.
-        write_pem(&folder.join("key.pem"), &[self.key_section()])
+        write_pem_file(&folder.join("key.pem"), &[self.key_section()])
     }
 
     fn key_section(&self) -> Section<'_> {
@@ -268,8 +268,12 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(beside)
 }
 
-/// A file that is ours or the administrator's, and nobody else's to read or write.
-fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
+/// Reads a file that is ours or the administrator's, and nobody else's to read or write.
+///
+/// # Errors
+/// [`IdentityError::Io`] if it cannot be read; [`IdentityError::Unfit`] if it is not there, or others can read or write
+/// it.
+pub fn read_secret_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
     let unfit = |reason: &str| IdentityError::Unfit { path: path.to_owned(), reason: reason.to_owned() };
     let host = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => unfit("it is not there. Enrol this machine first, or name the right file"),
@@ -303,7 +307,12 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
 /// A label, and what stands under it.
 type Section<'a> = (&'static str, &'a [u8]);
 
-fn write_pem(path: &Path, sections: &[Section<'_>]) -> Result<(), IdentityError> {
+/// Writes a PEM file that only its owner may read, in place of an older one; each section is a label and what stands
+/// under it. It is on disk when this returns.
+///
+/// # Errors
+/// [`IdentityError::Io`] if the file cannot be written.
+pub fn write_pem_file(path: &Path, sections: &[(&'static str, &[u8])]) -> Result<(), IdentityError> {
     let host = |source| IdentityError::Io { path: path.to_owned(), source };
     let beside = beside(path);
     // What is left of a write that was interrupted; a link there must not lead us elsewhere, and `create_new` sees to

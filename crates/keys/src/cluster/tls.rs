@@ -17,12 +17,18 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// For everything but enrolment: both sides show certificates of the cluster's authority.
-pub(super) fn member_config(identity: &Identity) -> Result<ClientConfig, Error> {
+/// TLS for everything but enrolment: both sides show certificates of the same authority. The other side must be of a
+/// kind that peers of this identity's kind connect to: a node for members of a key cluster, the server or a mover for
+/// clients and movers of a cell.
+///
+/// # Errors
+/// What rustls says of the identity's key or certificate.
+pub fn member_config(identity: &Identity) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(identity.authority_der().clone())?;
     let cluster = identity.certificate().cluster;
-    let verifier = NodeOfCluster { roots, cluster, provider: provider() };
+    let expected = expected_of(identity.certificate().peer.kind);
+    let verifier = PeerOfCluster { roots, cluster, expected, provider: provider() };
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
@@ -45,16 +51,25 @@ pub(super) fn stranger_config() -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-/// Takes certificates of nodes of one cluster: signed by its authority, in time, for servers, of the kind `kma`. The
-/// last keeps an agent that was broken into from posing as a node.
+/// Which kinds of peers one of this kind connects to.
+fn expected_of(kind: PeerKind) -> &'static [PeerKind] {
+    match kind {
+        PeerKind::Kma | PeerKind::Agent | PeerKind::User | PeerKind::KmipClient => &[PeerKind::Kma],
+        PeerKind::Server | PeerKind::Mover | PeerKind::Client => &[PeerKind::Server, PeerKind::Mover],
+    }
+}
+
+/// Takes certificates of one cluster: signed by its authority, in time, for servers, of one of the kinds that are
+/// expected. The last keeps an agent or a client that was broken into from posing as a node or as the server.
 #[derive(Debug)]
-struct NodeOfCluster {
+struct PeerOfCluster {
     roots: RootCertStore,
     cluster: ClusterId,
+    expected: &'static [PeerKind],
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for NodeOfCluster {
+impl ServerCertVerifier for PeerOfCluster {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -68,7 +83,7 @@ impl ServerCertVerifier for NodeOfCluster {
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
         let refused = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
         match PeerCertificate::read(end_entity) {
-            Ok(fields) if fields.peer.kind == PeerKind::Kma && fields.cluster == self.cluster => {
+            Ok(fields) if self.expected.contains(&fields.peer.kind) && fields.cluster == self.cluster => {
                 Ok(ServerCertVerified::assertion())
             }
             _ => Err(refused),

@@ -1,5 +1,7 @@
 //! A server over a site on a virtual library, by a clock of the tests' own.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod cell;
+mod openapi;
 mod place;
 mod serving;

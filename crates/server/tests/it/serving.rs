@@ -15,7 +15,8 @@ fn is_done(site: &Site, runs: usize) -> bool {
 }
 
 fn enter(bench: &Bench, policy: &str) -> i64 {
-    let Entered::Waits(run) = bench.site().enter_run(policy).unwrap() else { panic!("it is there") };
+    let entered = bench.site().enter_runs(policy, None).unwrap();
+    let [(_, Entered::Waits(run))] = entered[..] else { panic!("{entered:?}") };
     run
 }
 
@@ -241,7 +242,7 @@ fn a_mistake_in_the_settings_stops_nothing_that_runs() {
     let site = bench.site();
     let said = bench.serve(&Hand::default(), || {
         std::fs::write(&settings, format!("{good}\n[jobs.x]\nsource = 1\n")).unwrap();
-        site.enter_run("one").unwrap();
+        site.enter_runs("one", None).unwrap();
         bench.wait("it is done all the same", || is_done(&site, 1));
     });
     std::fs::write(&settings, good).unwrap();

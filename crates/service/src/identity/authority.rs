@@ -189,7 +189,8 @@ impl Authority {
         parameters.use_authority_key_identifier_extension = true;
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if peer.kind == PeerKind::Kma {
+        // These are connected to.
+        if matches!(peer.kind, PeerKind::Kma | PeerKind::Server | PeerKind::Mover) {
             parameters.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         let uri = format!("{PEER_URI_SCHEME}{peer}");

@@ -133,7 +133,7 @@ impl Gauges {
                 *end_ns = record.not_after_ns.max(*end_ns);
             }
         }
-        for kind in PeerKind::ALL {
+        for kind in PeerKind::OF_KEY_CLUSTER {
             let ends = last.iter().filter(|(peer, _)| peer.kind == kind).map(|(_, end_ns)| *end_ns);
             let (ended, holds): (Vec<i64>, Vec<i64>) = ends.partition(|end_ns| *end_ns <= now_ns);
             let of = OfKind { kind: kind.as_str() };

@@ -1,0 +1,123 @@
+//! What can go wrong at a client.
+
+use std::io;
+use std::path::PathBuf;
+
+use capstan_keys::KeyError;
+use capstan_keys::cluster::IdentityError;
+use thiserror::Error;
+
+/// Why a client cannot do what it was asked.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Caller: the state directory is a server's.
+    #[error(
+        "{} is the state directory of a server: give the client another one with --state", path.display()
+    )]
+    ServerState {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Caller: the machine has joined a cell already.
+    #[error(
+        "{} is there: this machine has joined a cell. Use --replace to join anew; the old certificate is then lost here", path.display()
+    )]
+    HasIdentity {
+        /// The identity file.
+        path: PathBuf,
+    },
+    /// Caller: the machine has not joined a cell.
+    #[error(
+        "{}: this machine has not joined a cell. Run `capstan client enrol NAME` at the server, then the command that it prints here",
+        path.display()
+    )]
+    NotJoined {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// Operator: the passphrase is not that of the enrolment, or somebody stands between.
+    #[error(
+        "the enrolment came to nothing: the passphrase is not the one of {name} (or somebody stands between this machine and the server). \
+         Compare name and passphrase with what `capstan client enrol {name}` printed; the newest passphrase counts"
+    )]
+    WrongPassphrase {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// Operator: a file of the client is not as it must be.
+    #[error("{}: {reason}", path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Peer: the server cannot be reached.
+    #[error("{address}: {reason}")]
+    Away {
+        /// Where it was looked for.
+        address: String,
+        /// What happened, and what to do.
+        reason: String,
+    },
+    /// Peer: the server refused.
+    #[error("the server refused: {reason}")]
+    Refused {
+        /// Why, in the server's words.
+        reason: String,
+    },
+    /// Operator: somebody revoked this client.
+    #[error(
+        "the certificate of this client was revoked. If that was a mistake, run `capstan client enrol {name}` at the server and \
+         `capstan client join --replace` here"
+    )]
+    Revoked {
+        /// The client.
+        name: String,
+    },
+    /// Operator: the certificate has ended, as it was not renewed in time.
+    #[error(
+        "the certificate of this client has ended, or its clock is wrong: compare the clock with the server's. If the clock is right, run \
+         `capstan client enrol {name}` at the server and `capstan client join --replace` here"
+    )]
+    CertificateEnded {
+        /// The client.
+        name: String,
+    },
+    /// Host, this one or the server: a clock is wrong.
+    #[error(
+        "the certificate that the server made out does not hold at the time of this machine: set the clock of whichever machine is wrong, \
+         run `capstan client enrol {name}` at the server again, and join again"
+    )]
+    OtherTime {
+        /// The client.
+        name: String,
+    },
+    /// Host, operator or peer: the identity of this machine cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Host: a file could not be read or written.
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Host: no random numbers, or TLS could not be set up.
+    #[error("the identity of this machine cannot be used: join again with --replace")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Host: no random numbers.
+    #[error(transparent)]
+    Host(#[from] KeyError),
+}
+
+impl ClientError {
+    pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+}

@@ -1,0 +1,41 @@
+//! A client of a cell: a machine whose data is backed up, and which has neither catalog nor drives.
+//!
+//! ```text
+//!  join   one-time passphrase --> STATE/cell/identity.pem, STATE/cell/server      once
+//!  run    hello, then one request after the other that waits for orders           until it is stopped
+//!                                   '--> each order to the handler, on a thread of its own
+//! ```
+//! The client dials out, and only out, so firewalls and address translation do not matter: nothing listens here. What
+//! the server may ask for is bounded here and not there: `STATE/client.toml` names the paths and the programs
+//! ([`ClientSettings`]), and the handler is held to it.
+//!
+//! Orders are words ([`CellOrder`]). This room carries them; what serving one means is for the handler to know.
+//! Rejected: connections that the server opens (a port on each client), and a message bus (one more program that can
+//! be down).
+//!
+//! Limits: [`ORDERS_AT_WORK_MAX`] orders are worked on at a time, and further ones wait at the server. One thread asks
+//! the server; it holds no lock while it waits.
+//!
+//! Budget: 6,000 lines of source, for all that a client will be.
+//!
+//! ```
+//! use capstan_client::{CellOrder, JobId};
+//!
+//! let stop = CellOrder::Stop { job: JobId([7; 16]) };
+//! assert_eq!(stop.job().to_string(), "07".repeat(16));
+//! ```
+
+mod error;
+mod join;
+pub mod orders;
+mod run;
+mod server_link;
+mod settings;
+mod state;
+
+pub use error::ClientError;
+pub use join::join;
+pub use orders::{CellOrder, JobId, OrderToken};
+pub use run::{ClientNotice, ORDERS_AT_WORK_MAX, run};
+pub use settings::ClientSettings;
+pub use state::ClientState;

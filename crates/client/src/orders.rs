@@ -1,0 +1,243 @@
+//! What the server and its clients say to each other: orders, and the words around them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use zeroize::Zeroize;
+
+/// How long the server keeps a question for orders open, in seconds, when there is none.
+pub const ORDERS_WAIT_SECONDS: u64 = 25;
+
+/// A text is not as many bytes in hexadecimal as there have to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("that is not {bytes} bytes in hexadecimal digits")]
+pub struct InvalidHex {
+    bytes: usize,
+}
+
+fn from_hex<const LEN: usize>(text: &str) -> Result<[u8; LEN], InvalidHex> {
+    let invalid = InvalidHex { bytes: LEN };
+    if text.len() != 2 * LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(invalid);
+    }
+    let mut bytes = [0; LEN];
+    for (byte, at) in bytes.iter_mut().zip((0..2 * LEN).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| invalid)?;
+    }
+    Ok(bytes)
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    // Room for all of it: a text that grows leaves a part of a secret behind.
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+/// The job that an order is about, drawn at random; written as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobId(pub [u8; 16]);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl FromStr for JobId {
+    type Err = InvalidHex;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHex> {
+        from_hex(text).map(Self)
+    }
+}
+
+impl TryFrom<String> for JobId {
+    type Error = InvalidHex;
+
+    fn try_from(text: String) -> Result<Self, InvalidHex> {
+        text.parse()
+    }
+}
+
+impl From<JobId> for String {
+    fn from(id: JobId) -> Self {
+        id.to_string()
+    }
+}
+
+/// What a client shows to prove that a data connection is the one that was ordered: 32 random bytes, written as 64
+/// hexadecimal digits. It must not be logged or stored. No `Display`, and `Debug` does not show it; zeroised.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct OrderToken([u8; 32]);
+
+impl OrderToken {
+    /// Takes what was drawn at random.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, to be sent over the data connection and compared there, in time that does not depend on them.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OrderToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OrderToken")
+    }
+}
+
+impl Drop for OrderToken {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl TryFrom<String> for OrderToken {
+    type Error = InvalidHex;
+
+    fn try_from(text: String) -> Result<Self, InvalidHex> {
+        from_hex(&text).map(Self)
+    }
+}
+
+impl From<OrderToken> for String {
+    fn from(token: OrderToken) -> Self {
+        to_hex(&token.0)
+    }
+}
+
+/// What the server has a client do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum CellOrder {
+    /// Dial the data listener and serve a job over it.
+    Serve {
+        /// The job.
+        job: JobId,
+        /// What proves there that the connection is the one that was ordered.
+        token: OrderToken,
+        /// Where: `host:port`, or `:port` at the host that orders come from.
+        data: String,
+        /// How many connections.
+        links: u16,
+    },
+    /// End what is done for a job.
+    Stop {
+        /// The job.
+        job: JobId,
+    },
+}
+
+impl CellOrder {
+    /// The job that it is about.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::Serve { job, .. } | Self::Stop { job } => *job,
+        }
+    }
+}
+
+/// An order and its number: higher than that of every order before to the same peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NumberedOrder {
+    /// The number.
+    pub number: u64,
+    /// The order.
+    pub order: CellOrder,
+}
+
+/// The answer to `GET /v1/orders`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OrdersAnswer {
+    /// Which start of the server this is: numbers of orders begin anew with each.
+    pub epoch: String,
+    /// The orders, by their numbers; none when the time is up.
+    pub orders: Vec<NumberedOrder>,
+}
+
+/// `GET /v1/orders`: which orders a peer has already. Those are forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OrdersQuery {
+    /// The highest number that it has seen.
+    #[serde(default)]
+    pub after: u64,
+    /// The start of the server that this number is of; of another one, no number counts.
+    #[serde(default)]
+    pub epoch: Option<String>,
+}
+
+/// `POST /v1/hello`: what a peer is, and what it may be asked to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PeerHello {
+    /// The version of its program.
+    pub version: String,
+    /// The name of its host.
+    pub host: String,
+    /// The folders that it may be asked to read; none if there is no bound.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// The names of the programs that it may be asked to run.
+    #[serde(default)]
+    pub scripts: Vec<String>,
+}
+
+/// The answer to [`PeerHello`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HelloAnswer {
+    /// The version of the server.
+    pub version: String,
+    /// Which start of the server this is.
+    pub epoch: String,
+    /// Who the server takes the peer for.
+    pub peer: String,
+}
+
+/// `GET /v1/listeners`, at the port for enrolments: where the server listens for its peers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ListenersAnswer {
+    /// The port of the members' listener, at the same host.
+    pub members_port: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn an_order_is_written_and_read() {
+        let token = OrderToken::new([0xa5; 32]);
+        let serve = CellOrder::Serve { job: JobId([1; 16]), token, data: ":5703".to_owned(), links: 2 };
+        let text = serde_json::to_string(&serve).unwrap();
+        assert_eq!(
+            text,
+            format!(
+                r#"{{"do":"serve","job":"{}","token":"{}","data":":5703","links":2}}"#,
+                "01".repeat(16),
+                "a5".repeat(32)
+            )
+        );
+        assert_eq!(serde_json::from_str::<CellOrder>(&text).unwrap(), serve);
+        assert!(!format!("{serve:?}").contains("a5") && !format!("{serve:?}").contains("165"), "{serve:?}");
+    }
+
+    #[test]
+    fn digits_that_are_too_few_or_none_are_refused() {
+        for text in ["", "00", &"0".repeat(31), &"g".repeat(32), &"\u{e9}".repeat(16), &"+0".repeat(16)] {
+            assert!(text.parse::<JobId>().is_err(), "{text:?} was taken for a job");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests to the server of the cell, and what their failures mean.
+
+use std::time::Duration;
+
+use capstan_keys::api::{ENROLMENT_NOT_PROVED, Problem};
+use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, Silence};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::ClientError;
+use crate::orders::ORDERS_WAIT_SECONDS;
+
+/// How long the server is given to answer: longer than it keeps a question for orders open.
+const PATIENCE: Duration = Duration::from_secs(ORDERS_WAIT_SECONDS + 10);
+
+/// The kinds of answers to a certificate that was revoked, and to one that has ended by the server's clock.
+const REVOKED: &str = "revoked";
+const TURNED_AWAY: &str = "turned-away";
+
+/// The server at one address.
+pub(crate) struct ServerLink {
+    client: NodeClient,
+    address: String,
+    name: String,
+}
+
+impl ServerLink {
+    /// Nothing is asked yet.
+    pub(crate) fn new(identity: &Identity, address: &str) -> Result<Self, ClientError> {
+        let name = identity.certificate().peer.name.to_string();
+        let client = NodeClient::new(identity, address, PATIENCE).map_err(|error| ClientError::Tls(Box::new(error)))?;
+        Ok(Self { client, address: address.to_owned(), name })
+    }
+
+    pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
+        self.client.get(path).map_err(|error| explained(error, &self.address, &self.name))
+    }
+
+    pub(crate) fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
+        self.client.post(path, question).map_err(|error| explained(error, &self.address, &self.name))
+    }
+}
+
+/// What the failure of a request means for the client of this name, and what to do.
+pub(crate) fn explained(error: ClusterError, address: &str, name: &str) -> ClientError {
+    let away = |reason| ClientError::Away { address: address.to_owned(), reason };
+    match error {
+        ClusterError::AllGone(gone) => match gone.into_iter().next() {
+            Some(gone) => of_silence(gone, address, name),
+            None => away("nobody answers".to_owned()),
+        },
+        ClusterError::Unanswered(gone) => of_silence(*gone, address, name),
+        ClusterError::Refused(problem) => of_problem(&problem, address, name),
+        ClusterError::Enrolment(_) => ClientError::WrongPassphrase { name: name.to_owned() },
+        ClusterError::Identity(error) => ClientError::Identity(error),
+        ClusterError::Host(error) => ClientError::Host(error),
+        error @ ClusterError::Tls(_) => ClientError::Tls(Box::new(error)),
+        ClusterError::Unreadable { what, .. } => {
+            away(format!("the answer cannot be read ({what}): give the address and port that the server printed"))
+        }
+        ClusterError::NoAddress => away("no address is known".to_owned()),
+    }
+}
+
+fn of_silence(Gone { silence, .. }: Gone, address: &str, name: &str) -> ClientError {
+    let reason = match silence {
+        Silence::Unreachable(why) if why.contains("host not found") => {
+            format!("the host is not known here ({why}): check the name, or give an IP address")
+        }
+        Silence::Unreachable(why) => {
+            format!("it cannot be connected to ({why}): see that the server runs, and that no firewall closes the port")
+        }
+        Silence::TimedOut => "it does not answer: see that the server runs and can be reached from here".to_owned(),
+        Silence::Broken(why) => broken(&why),
+        Silence::Unready(problem) | Silence::Failed(problem) => return of_problem(&problem, address, name),
+    };
+    ClientError::Away { address: address.to_owned(), reason }
+}
+
+/// What a connection that broke means, where its TLS says so.
+fn broken(why: &str) -> String {
+    let lower = why.to_ascii_lowercase();
+    let advice = if lower.contains("not valid yet") || lower.contains("expired") || lower.contains("notvalidyet") {
+        "a certificate does not hold at this time: compare the clock of this machine with the server's"
+    } else if lower.contains("unknownissuer") || lower.contains("unknownca") || lower.contains("decrypterror") {
+        "another cell answers there: join that cell, or give the address of the right server"
+    } else {
+        "see that the address is that of the server, with the right port"
+    };
+    format!("the connection broke ({why}): {advice}")
+}
+
+fn of_problem(problem: &Problem, address: &str, name: &str) -> ClientError {
+    let name = name.to_owned();
+    match problem.status {
+        _ if problem.is(REVOKED) => ClientError::Revoked { name },
+        _ if problem.is(TURNED_AWAY) => ClientError::CertificateEnded { name },
+        _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { name },
+        500.. => ClientError::Away { address: address.to_owned(), reason: format!("it cannot serve now: {problem}") },
+        _ => ClientError::Refused { reason: problem.to_string() },
+    }
+}

@@ -1,0 +1,136 @@
+//! What people do about the clients of a cell: open an enrolment, list them, revoke one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use capstan_catalog::EnrolmentRow;
+use capstan_director::Site;
+use capstan_keys::Name;
+use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_service::enrolment::{Enrolment, EnrolmentState};
+
+use super::CellError;
+use super::authority;
+
+/// An enrolment that waits for its client.
+pub struct OpenedEnrolment {
+    /// Whom it is for.
+    pub peer: PeerId,
+    /// What whoever enrols has to know; it is shown once.
+    pub passphrase: EnrolmentPassphrase,
+    /// When it ends, nanoseconds since 1970.
+    pub expires_ns: i64,
+}
+
+/// What is known of a client of the cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellPeer {
+    /// Its name.
+    pub name: String,
+    /// Whether it is let in.
+    pub state: CellPeerState,
+    /// When it was last seen, nanoseconds since 1970.
+    pub seen_ns: Option<i64>,
+    /// The address that it came from last.
+    pub address: Option<String>,
+    /// Until when its certificate holds, nanoseconds since 1970; of one that waits, until when it can enrol.
+    pub until_ns: Option<i64>,
+}
+
+/// Whether a client is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellPeerState {
+    /// It has a certificate that holds.
+    Enrolled,
+    /// Its enrolment is open, and nobody has used it.
+    Waiting,
+    /// Its certificate was revoked.
+    Revoked,
+    /// Its certificate or its enrolment has ended.
+    Expired,
+}
+
+/// Opens the enrolment of a client, in place of one that is open.
+///
+/// # Errors
+/// [`CellError::NameTaken`] if a client of that name has a certificate. Otherwise the state directory cannot be
+/// written.
+pub fn enrol_client(site: &Site, name: &Name, valid: Duration) -> Result<OpenedEnrolment, CellError> {
+    let now_ns = site.now_ns();
+    drop(authority::open_or_create(site.dir(), now_ns)?);
+    let peer = PeerId { kind: PeerKind::Client, name: name.clone() };
+    let is_taken = |row: &capstan_catalog::PeerRow| {
+        (row.kind.as_str(), row.name.as_str()) == (peer.kind.as_str(), name.as_str())
+            && row.revoked_ns.is_none()
+            && row.expires_ns > now_ns
+    };
+    if site.catalog().peers()?.iter().any(is_taken) {
+        return Err(CellError::NameTaken { name: name.to_string() });
+    }
+    let passphrase = EnrolmentPassphrase::random()?;
+    let valid_ns = i64::try_from(valid.as_nanos()).unwrap_or(i64::MAX);
+    let expires_ns = now_ns.saturating_add(valid_ns);
+    let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns)?;
+    site.put_enrolment(&EnrolmentRow { peer: peer.to_string(), record: enrolment.encode().to_vec() })?;
+    Ok(OpenedEnrolment { peer, passphrase, expires_ns })
+}
+
+/// The clients of the cell, by name.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn cell_clients(site: &Site) -> Result<Vec<CellPeer>, CellError> {
+    let now_ns = site.now_ns();
+    let (peers, enrolments) = {
+        let catalog = site.catalog();
+        (catalog.peers()?, catalog.enrolments()?)
+    };
+    let mut clients: BTreeMap<String, CellPeer> = BTreeMap::new();
+    let of_kind = PeerKind::Client.as_str();
+    // The newest certificate of each comes last.
+    for row in peers.into_iter().filter(|row| row.kind == of_kind) {
+        let state = match row.revoked_ns {
+            Some(_) => CellPeerState::Revoked,
+            None if row.expires_ns <= now_ns => CellPeerState::Expired,
+            None => CellPeerState::Enrolled,
+        };
+        let known = clients.get(&row.name);
+        // A renewed certificate may not have been used yet, and an address is there from the enrolment on.
+        let seen = known.and_then(|known| Some((known.seen_ns?, known.address.clone())));
+        let (seen_ns, address) = match (row.seen_ns, seen) {
+            (Some(at), Some((before, address))) if before > at => (Some(before), address),
+            (None, Some((before, address))) => (Some(before), address),
+            (at, _) => (at, Some(row.address)),
+        };
+        let name = row.name.clone();
+        clients.insert(row.name, CellPeer { name, state, seen_ns, address, until_ns: Some(row.expires_ns) });
+    }
+    for row in enrolments {
+        let Ok(enrolment) = Enrolment::decode(&row.record) else { continue };
+        if enrolment.peer.kind != PeerKind::Client || enrolment.state == EnrolmentState::Used {
+            continue;
+        }
+        let is_open = now_ns < enrolment.expires_ns;
+        let state = if is_open { CellPeerState::Waiting } else { CellPeerState::Expired };
+        let name = enrolment.peer.name.to_string();
+        let waiting =
+            CellPeer { name: name.clone(), state, seen_ns: None, address: None, until_ns: Some(enrolment.expires_ns) };
+        let client = clients.entry(name).or_insert(waiting);
+        if is_open && client.state != CellPeerState::Enrolled {
+            (client.state, client.until_ns) = (CellPeerState::Waiting, Some(enrolment.expires_ns));
+        }
+    }
+    Ok(clients.into_values().collect())
+}
+
+/// Revokes a client: its certificates let nobody in any more, and its enrolment is void.
+///
+/// # Errors
+/// [`CellError::UnknownClient`] if there is nothing to revoke. Otherwise the state directory cannot be written.
+pub fn revoke_client(site: &Site, name: &Name) -> Result<(), CellError> {
+    match site.revoke_peer(PeerKind::Client.as_str(), name.as_str())? {
+        0 => Err(CellError::UnknownClient { name: name.to_string() }),
+        _ => Ok(()),
+    }
+}

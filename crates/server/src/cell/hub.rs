@@ -1,0 +1,249 @@
+//! Orders on their way to peers, in memory.
+//!
+//! Each peer has a mailbox. An order stays there until the peer asks for those after it; a peer that asks has the
+//! epoch of the numbers that it names, which is drawn at each start of the server.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use capstan_client::CellOrder;
+use capstan_client::orders::{NumberedOrder, OrdersAnswer, OrdersQuery, PeerHello};
+use capstan_keys::KeyError;
+use capstan_keys::api::{PeerId, PeerKind, RequestId};
+use thiserror::Error;
+use tokio::sync::Notify;
+
+/// Orders that a peer has not fetched, at most.
+pub const ORDERS_MAX: usize = 1024;
+/// How long after its last question a peer counts as connected: it asks again at once, or after half a minute if the
+/// server was away.
+const CONNECTED_FOR: Duration = Duration::from_secs(40);
+
+/// A client takes no orders at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("client {client} is not connected: see that `capstan client run` runs there and can reach the server")]
+pub struct NotConnected {
+    /// The client.
+    pub client: String,
+}
+
+/// A peer that is connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectedPeer {
+    /// Who.
+    pub peer: PeerId,
+    /// The address that it comes from.
+    pub from: SocketAddr,
+    /// What it said of itself, if it has since the server began.
+    pub hello: Option<PeerHello>,
+}
+
+/// The mailboxes of a cell. Clones share them.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    epoch: RequestId,
+    mailboxes: Mutex<HashMap<PeerId, Mailbox>>,
+}
+
+struct Mailbox {
+    from: SocketAddr,
+    hello: Option<PeerHello>,
+    /// The number of the latest order.
+    last: u64,
+    orders: VecDeque<NumberedOrder>,
+    /// Questions that wait.
+    open: usize,
+    asked: Option<Instant>,
+    /// Whether it was revoked since it asked last.
+    is_turned_away: bool,
+    wakes: Arc<Notify>,
+}
+
+impl Mailbox {
+    fn new(from: SocketAddr) -> Self {
+        let (hello, orders, asked, wakes) = Default::default();
+        Self { from, hello, last: 0, orders, open: 0, asked, is_turned_away: false, wakes }
+    }
+
+    fn is_connected(&self) -> bool {
+        let asks = self.open > 0 || self.asked.is_some_and(|asked| asked.elapsed() < CONNECTED_FOR);
+        asks && !self.is_turned_away
+    }
+}
+
+impl Hub {
+    pub(super) fn new() -> Result<Self, KeyError> {
+        Ok(Self { shared: Arc::new(Shared { epoch: RequestId::random()?, mailboxes: Mutex::default() }) })
+    }
+
+    /// Whether a client waits for orders, or asked for some less than 40 s ago.
+    pub fn is_connected(&self, client: &str) -> bool {
+        client_id(client).is_some_and(|id| self.mailboxes().get(&id).is_some_and(Mailbox::is_connected))
+    }
+
+    /// The peers that are connected, by kind and name.
+    pub fn connected(&self) -> Vec<ConnectedPeer> {
+        let mailboxes = self.mailboxes();
+        let connected = mailboxes.iter().filter(|(_, mailbox)| mailbox.is_connected());
+        let as_peer = |(peer, mailbox): (&PeerId, &Mailbox)| ConnectedPeer {
+            peer: peer.clone(),
+            from: mailbox.from,
+            hello: mailbox.hello.clone(),
+        };
+        let mut peers: Vec<_> = connected.map(as_peer).collect();
+        peers.sort_by(|one, other| one.peer.cmp(&other.peer));
+        peers
+    }
+
+    /// Sends an order to a client, and gives its number.
+    ///
+    /// # Errors
+    /// [`NotConnected`] if the client is not connected, or does not fetch its orders.
+    pub fn send(&self, client: &str, order: CellOrder) -> Result<u64, NotConnected> {
+        let not_connected = || NotConnected { client: client.to_owned() };
+        let id = client_id(client).ok_or_else(not_connected)?;
+        let mut mailboxes = self.mailboxes();
+        let connected = mailboxes.get_mut(&id).filter(|mailbox| mailbox.is_connected());
+        let mailbox = connected.filter(|mailbox| mailbox.orders.len() < ORDERS_MAX).ok_or_else(not_connected)?;
+        mailbox.last += 1;
+        mailbox.orders.push_back(NumberedOrder { number: mailbox.last, order });
+        mailbox.wakes.notify_waiters();
+        Ok(mailbox.last)
+    }
+
+    /// Takes an order back by its number. Whether it was still here: then the client may have got it all the same, but
+    /// has not asked for others since.
+    pub fn take_back(&self, client: &str, order: u64) -> bool {
+        let Some(id) = client_id(client) else { return false };
+        let mut mailboxes = self.mailboxes();
+        let Some(mailbox) = mailboxes.get_mut(&id) else { return false };
+        let before = mailbox.orders.len();
+        mailbox.orders.retain(|numbered| numbered.number != order);
+        mailbox.orders.len() < before
+    }
+
+    /// The id of this start of the server.
+    pub fn epoch(&self) -> String {
+        self.shared.epoch.to_string()
+    }
+
+    /// What a peer says of itself.
+    pub(super) fn hear(&self, peer: &PeerId, from: SocketAddr, hello: PeerHello) {
+        let mut mailboxes = self.mailboxes();
+        let mailbox = mailboxes.entry(peer.clone()).or_insert_with(|| Mailbox::new(from));
+        (mailbox.from, mailbox.hello) = (from, Some(hello));
+    }
+
+    /// Begins a question of a peer; what it has by its own words is forgotten.
+    pub(super) fn ask(&self, peer: &PeerId, from: SocketAddr, query: &OrdersQuery) -> Question {
+        let is_of_now = query.epoch.as_deref() == Some(self.epoch().as_str());
+        let mut mailboxes = self.mailboxes();
+        let mailbox = mailboxes.entry(peer.clone()).or_insert_with(|| Mailbox::new(from));
+        (mailbox.from, mailbox.asked, mailbox.is_turned_away) = (from, Some(Instant::now()), false);
+        mailbox.open += 1;
+        if is_of_now {
+            mailbox.orders.retain(|numbered| numbered.number > query.after);
+        }
+        Question { hub: self.clone(), peer: peer.clone(), wakes: Arc::clone(&mailbox.wakes) }
+    }
+
+    /// Has the questions of a peer look whether it is still let in, and takes its orders away.
+    pub(super) fn turn_away(&self, peer: &PeerId) {
+        if let Some(mailbox) = self.mailboxes().get_mut(peer) {
+            mailbox.is_turned_away = true;
+            mailbox.orders.clear();
+            mailbox.wakes.notify_waiters();
+        }
+    }
+
+    fn mailboxes(&self) -> MutexGuard<'_, HashMap<PeerId, Mailbox>> {
+        self.shared.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn client_id(name: &str) -> Option<PeerId> {
+    Some(PeerId { kind: PeerKind::Client, name: name.parse().ok()? })
+}
+
+/// A question for orders, while it is open.
+pub(super) struct Question {
+    hub: Hub,
+    peer: PeerId,
+    wakes: Arc<Notify>,
+}
+
+impl Question {
+    /// Ends when something has changed since this was called.
+    pub(super) fn change(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.wakes).notified_owned()
+    }
+
+    /// The orders that the peer has not got.
+    pub(super) fn answer(&self) -> OrdersAnswer {
+        let mailboxes = self.hub.mailboxes();
+        let orders = mailboxes.get(&self.peer).map(|mailbox| mailbox.orders.iter().cloned().collect());
+        OrdersAnswer { epoch: self.hub.epoch(), orders: orders.unwrap_or_default() }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.hub.mailboxes().get_mut(&self.peer) {
+            mailbox.open = mailbox.open.saturating_sub(1);
+            mailbox.asked = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_client::JobId;
+
+    use super::*;
+
+    fn stop(job: u8) -> CellOrder {
+        CellOrder::Stop { job: JobId([job; 16]) }
+    }
+
+    fn jobs(answer: &OrdersAnswer) -> Vec<u8> {
+        answer.orders.iter().map(|numbered| numbered.order.job().0[0]).collect()
+    }
+
+    #[test]
+    fn an_order_stays_until_the_client_asks_for_those_after_it() {
+        let (hub, from) = (Hub::new().unwrap(), "127.0.0.1:1".parse().unwrap());
+        let tern: PeerId = "client/tern".parse().unwrap();
+        assert_eq!(hub.send("tern", stop(1)), Err(NotConnected { client: "tern".to_owned() }));
+        let question = hub.ask(&tern, from, &OrdersQuery::default());
+        assert!(hub.is_connected("tern") && !hub.is_connected("plover"));
+        assert_eq!((hub.send("tern", stop(1)), hub.send("tern", stop(2))), (Ok(1), Ok(2)));
+        assert_eq!(jobs(&question.answer()), [1, 2]);
+        drop(question);
+        assert!(hub.is_connected("tern"), "it asked a moment ago");
+        let of_other = OrdersQuery { after: 7, epoch: Some("another".to_owned()) };
+        assert_eq!(jobs(&hub.ask(&tern, from, &of_other).answer()), [1, 2], "numbers of another server say nothing");
+        let next = OrdersQuery { after: 1, epoch: Some(hub.epoch()) };
+        assert_eq!(jobs(&hub.ask(&tern, from, &next).answer()), [2]);
+        assert!(hub.take_back("tern", 2) && !hub.take_back("tern", 2));
+        // A mover of the same name is somebody else.
+        let mover = hub.ask(&"mover/tern".parse().unwrap(), from, &OrdersQuery::default());
+        hub.send("tern", stop(3)).unwrap();
+        assert_eq!(jobs(&mover.answer()), []);
+    }
+
+    #[test]
+    fn a_client_that_fetches_nothing_gets_no_more() {
+        let (hub, from) = (Hub::new().unwrap(), "127.0.0.1:1".parse().unwrap());
+        let _question = hub.ask(&"client/tern".parse().unwrap(), from, &OrdersQuery::default());
+        let sent = (0..2 * ORDERS_MAX).filter(|_| hub.send("tern", stop(1)).is_ok()).count();
+        assert_eq!(sent, ORDERS_MAX);
+    }
+}

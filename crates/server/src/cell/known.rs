@@ -1,0 +1,87 @@
+//! Which peers are let in, in memory: what the catalog says, as it was looked at last.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use capstan_catalog::{PeerRow, PeerSeen};
+use capstan_keys::api::{PeerId, Serial};
+use capstan_service::identity::Revocations;
+
+/// How often it is written of one certificate that its peer was seen.
+const WRITTEN_EVERY: Duration = Duration::from_secs(60);
+
+/// The certificates that let somebody in. A certificate that is not here is taken for a revoked one.
+#[derive(Default)]
+pub(super) struct KnownPeers {
+    known: Mutex<HashMap<Serial, PeerId>>,
+    seen: Mutex<HashMap<Serial, Sight>>,
+}
+
+/// When and from where a peer was seen, and what of it was written.
+struct Sight {
+    seen_ns: i64,
+    from: SocketAddr,
+    is_written: bool,
+    written: Option<Instant>,
+}
+
+impl KnownPeers {
+    /// Knows these, and no others, from now on; gives the peers that lost a certificate. The catalog that they were
+    /// read from is locked, so that none that was admitted since is lost.
+    pub(super) fn know(&self, rows: &[PeerRow]) -> Vec<PeerId> {
+        let holds = rows.iter().filter(|row| row.revoked_ns.is_none());
+        let new: HashMap<_, _> = holds.filter_map(|row| Some((Serial(row.serial), peer_of(row)?))).collect();
+        let mut known = locked(&self.known);
+        let lost: HashSet<_> = known.iter().filter(|(serial, _)| !new.contains_key(serial)).map(|(_, id)| id).collect();
+        let lost = lost.into_iter().cloned().collect();
+        locked(&self.seen).retain(|serial, _| new.contains_key(serial));
+        *known = new;
+        lost
+    }
+
+    /// Lets a certificate in that is on record. The catalog is locked.
+    pub(super) fn admit(&self, row: &PeerRow) {
+        if let Some(peer) = peer_of(row) {
+            locked(&self.known).insert(Serial(row.serial), peer);
+        }
+    }
+
+    /// A peer was seen.
+    pub(super) fn saw(&self, serial: Serial, seen_ns: i64, from: SocketAddr) {
+        let mut seen = locked(&self.seen);
+        let written = seen.get(&serial).and_then(|sight| sight.written);
+        seen.insert(serial, Sight { seen_ns, from, is_written: false, written });
+    }
+
+    /// What is to be written of peers that were seen: each at most once a minute, or all at the end.
+    pub(super) fn to_write(&self, now: Instant, is_end: bool) -> Vec<PeerSeen> {
+        let mut due = Vec::new();
+        for (serial, sight) in &mut *locked(&self.seen) {
+            let rests = sight.written.is_some_and(|written| now.duration_since(written) < WRITTEN_EVERY);
+            if sight.is_written || (rests && !is_end) {
+                continue;
+            }
+            (sight.is_written, sight.written) = (true, Some(now));
+            due.push(PeerSeen { serial: serial.0, seen_ns: sight.seen_ns, address: sight.from.to_string() });
+        }
+        due
+    }
+}
+
+impl Revocations for KnownPeers {
+    fn is_revoked(&self, serial: &Serial) -> bool {
+        !locked(&self.known).contains_key(serial)
+    }
+
+    fn was_met(&self, _: &PeerId) {}
+}
+
+fn peer_of(row: &PeerRow) -> Option<PeerId> {
+    Some(PeerId { kind: row.kind.parse().ok()?, name: row.name.parse().ok()? })
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

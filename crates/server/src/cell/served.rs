@@ -1,0 +1,237 @@
+//! The listeners of a cell, on a runtime of their own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use capstan_director::Site;
+use capstan_keys::cluster::Identity;
+use capstan_service::clock::WallClock;
+use capstan_service::enrolment::renewal_routes;
+use capstan_service::identity::{Authority, Gate, PresentedCertificate, enrolment_tls, member_tls};
+use capstan_service::listener::{ConnectionCounts, ListenerLimits, listen, serve_enrolment, serve_members};
+use capstan_service::shutdown::{Shutdown, ShutdownTrigger};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use super::known::KnownPeers;
+use super::registrar::{CellRegistrar, OnCellNotice};
+use super::routes::{CellService, member_routes, stranger_routes};
+use super::{CellAddresses, CellError, CellNotice, Hub, authority};
+
+/// How often it is looked who is let in: a client that is revoked by another process is refused within this time.
+const LOOKS: Duration = Duration::from_secs(3);
+/// A request may take as long as a question for orders waits, and some time to be answered.
+const REQUEST_MAX: Duration = Duration::from_secs(40);
+/// How long requests that are under way are waited for at the end.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long certificates that have ended are kept for whoever lists clients.
+const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
+
+/// A cell that is served, until this is dropped.
+pub struct ServedCell {
+    runtime: Option<Runtime>,
+    trigger: ShutdownTrigger,
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
+    hub: Hub,
+    gate: Gate,
+    member_tls: Arc<ServerConfig>,
+    addresses: CellAddresses,
+}
+
+/// What is looked after while the cell is served.
+struct Shared {
+    site: Site,
+    authority: Arc<Authority>,
+    known: Arc<KnownPeers>,
+    hub: Hub,
+    presented: Arc<PresentedCertificate>,
+    say: OnCellNotice,
+}
+
+impl ServedCell {
+    /// Opens the listeners, and serves the peers of the cell from then on. The data listener is for somebody else to
+    /// open.
+    ///
+    /// # Errors
+    /// [`CellError::Listen`] if a port is taken; otherwise the authority or the catalog cannot be used.
+    pub fn start(
+        site: &Site,
+        addresses: &CellAddresses,
+        say: Arc<dyn Fn(CellNotice) + Send + Sync>,
+    ) -> Result<Self, CellError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("cell")
+            .enable_all()
+            .build()
+            .map_err(|source| CellError::Host { what: "start threads for the cell", source })?;
+        let open = |setting, address| {
+            let _on_runtime = runtime.enter();
+            listen(address).map_err(|source| CellError::Listen { setting, address, source })
+        };
+        let (members, enrolment) = (open("listen", addresses.members)?, open("enrolment", addresses.enrolment)?);
+        let addresses =
+            CellAddresses { members: address_of(&members)?, enrolment: address_of(&enrolment)?, data: addresses.data };
+        let now_ns = site.now_ns();
+        let authority = Arc::new(authority::open_or_create(site.dir(), now_ns)?);
+        let identity = authority::server_identity(&authority, now_ns)?;
+        let presented = PresentedCertificate::new(&identity)?;
+        site.catalog().forget_ended_peers(now_ns.saturating_sub(ENDED_KEPT_NS))?;
+        let (known, hub) = (Arc::new(KnownPeers::default()), Hub::new()?);
+        let clock: WallClock = {
+            let site = site.clone();
+            Arc::new(move || site.now_ns())
+        };
+        let gate = Gate::new(authority.cluster(), known.clone(), clock.clone());
+        let member_tls = member_tls(presented.clone(), authority.certificate().clone(), clock)?;
+        let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), say.clone());
+        let strangers = enrolment_tls(presented.clone())?;
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        let shared =
+            Arc::new(Shared { site: site.clone(), authority, known: known.clone(), hub: hub.clone(), presented, say });
+        shared.look()?;
+        let service = Arc::new(CellService {
+            hub: hub.clone(),
+            site: site.clone(),
+            known,
+            gate: gate.clone(),
+            shutdown: shutdown.clone(),
+        });
+        let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
+        let limits = ListenerLimits { request: REQUEST_MAX, grace: GRACE, ..ListenerLimits::default() };
+        let of_strangers = ListenerLimits { grace: GRACE, ..ListenerLimits::enrolment() };
+        let counts = ConnectionCounts::default;
+        let mut tasks = JoinSet::new();
+        let on = runtime.handle();
+        tasks.spawn_on(
+            serve_members(members, member_tls.clone(), gate.clone(), routes, limits, counts(), shutdown.clone()),
+            on,
+        );
+        let routes = stranger_routes(registrar, addresses.members.port());
+        tasks.spawn_on(serve_enrolment(enrolment, strangers, routes, of_strangers, counts(), shutdown.clone()), on);
+        tasks.spawn_on(look_after(shared.clone(), identity, shutdown), on);
+        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, member_tls, addresses })
+    }
+
+    /// Orders to clients.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// Where clients and movers are listened for.
+    pub fn members_address(&self) -> SocketAddr {
+        self.addresses.members
+    }
+
+    /// Where those that enrol are listened for.
+    pub fn enrolment_address(&self) -> SocketAddr {
+        self.addresses.enrolment
+    }
+
+    /// Where data is to be listened for.
+    pub fn data_address(&self) -> Option<SocketAddr> {
+        Some(self.addresses.data)
+    }
+
+    /// TLS for a listener of members: a certificate of this cell is asked for, and the server's is shown.
+    pub fn member_tls(&self) -> Arc<ServerConfig> {
+        self.member_tls.clone()
+    }
+
+    /// Who is let in, for a listener of members: to be asked on each connection, and now and then on one that is open.
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// Looks at once who is let in, after a change by this process.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn look(&self) -> Result<(), CellError> {
+        self.shared.look()
+    }
+}
+
+impl Drop for ServedCell {
+    fn drop(&mut self) {
+        self.trigger.begin();
+        let Some(runtime) = self.runtime.take() else { return };
+        let tasks = &mut self.tasks;
+        runtime.block_on(async {
+            let all_ended = async { while tasks.join_next().await.is_some() {} };
+            // Whoever does not end by itself is cut off with the runtime.
+            let _ = tokio::time::timeout(GRACE + Duration::from_secs(1), all_ended).await;
+        });
+        // Nobody is left to hear that it cannot be written.
+        let _ = self.shared.write_seen(true);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, CellError> {
+    listener.local_addr().map_err(|source| CellError::Host { what: "tell the address of a listener", source })
+}
+
+impl Shared {
+    /// Knows who is let in as the catalog says it now, and turns away who is not any more.
+    fn look(&self) -> Result<(), CellError> {
+        let lost = {
+            // Locked over both: who is admitted meanwhile is known before or after.
+            let catalog = self.site.catalog();
+            self.known.know(&catalog.peers()?)
+        };
+        for peer in lost {
+            self.hub.turn_away(&peer);
+        }
+        Ok(())
+    }
+
+    fn write_seen(&self, is_end: bool) -> Result<(), CellError> {
+        let seen = self.known.to_write(Instant::now(), is_end);
+        if !seen.is_empty() {
+            self.site.catalog().peers_were_seen(&seen)?;
+        }
+        Ok(())
+    }
+
+    /// Shows a new certificate once two thirds of the time of the old one are over.
+    fn renew(&self, identity: &Identity) -> Result<Option<Identity>, CellError> {
+        let now_ns = self.site.now_ns();
+        if now_ns < identity.certificate().renewal_due_ns() {
+            return Ok(None);
+        }
+        let renewed = authority::server_identity(&self.authority, now_ns)?;
+        self.presented.replace(&renewed)?;
+        Ok(Some(renewed))
+    }
+}
+
+/// Looks who is let in, notes who was seen, and renews the server's certificate, until the end begins.
+async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: Shutdown) {
+    let mut trouble = String::new();
+    loop {
+        tokio::select! {
+            () = shutdown.begun() => return,
+            () = tokio::time::sleep(LOOKS) => {}
+        }
+        let at_work = shared.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let looked = at_work.look().and_then(|()| at_work.write_seen(false));
+            match (looked, at_work.renew(&identity)) {
+                (looked, Ok(renewed)) => (looked, renewed.unwrap_or(identity)),
+                (looked, Err(error)) => (looked.and(Err(error)), identity),
+            }
+        });
+        let Ok((looked, after)) = looked.await else { return };
+        identity = after;
+        let reason = looked.err().map(|error| error.to_string()).unwrap_or_default();
+        if !reason.is_empty() && reason != trouble {
+            (shared.say)(CellNotice::Trouble { reason: format!("{reason}; the server tries again") });
+        }
+        trouble = reason;
+    }
+}

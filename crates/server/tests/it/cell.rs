@@ -1,0 +1,369 @@
+//! A server with listeners and real clients that join it over TLS.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use capstan_client::orders::{OrdersAnswer, PeerHello};
+use capstan_client::{CellOrder, ClientError, ClientNotice, ClientState, JobId, OrderToken, join, run};
+use capstan_director::{Config, InitOptions, ServerConfig, Site};
+use capstan_keys::api::{PeerId, RequestId};
+use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
+use capstan_keys::{Name, create_key_file};
+use capstan_server::cell::{
+    CellAddresses, CellError, CellNotice, CellPeerState, NotConnected, ServedCell, cell_clients, enrol_client,
+    revoke_client,
+};
+use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
+use tempfile::TempDir;
+
+/// How long anything may take that is waited for.
+const WAITED_MAX: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+
+fn now_ns() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+/// A state directory of a server, and what its cell said.
+struct CellBench {
+    dir: TempDir,
+    clock: fn() -> i64,
+    said: Arc<Mutex<Vec<CellNotice>>>,
+}
+
+impl CellBench {
+    fn new() -> Self {
+        Self::with_clock(now_ns)
+    }
+
+    fn with_clock(clock: fn() -> i64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let options =
+            InitOptions { config: Config::default(), encryption: None, database: capstan_catalog::Database::Sqlite };
+        Site::init(&dir.path().join("state"), &options, Some(&unlock)).unwrap();
+        Self { dir, clock, said: Arc::default() }
+    }
+
+    fn site(&self) -> Site {
+        Site::open(&self.dir.path().join("state"), None, self.clock, Arc::new(|_| {})).unwrap()
+    }
+
+    fn serve_at(&self, listen: &str, enrolment: &str) -> Result<ServedCell, CellError> {
+        let settings = ServerConfig { listen: listen.to_owned(), enrolment: enrolment.to_owned(), data: String::new() };
+        let addresses = CellAddresses::of(&settings)?.unwrap();
+        let said = self.said.clone();
+        ServedCell::start(&self.site(), &addresses, Arc::new(move |notice| said.lock().unwrap().push(notice)))
+    }
+
+    fn serve(&self) -> ServedCell {
+        self.serve_at("127.0.0.1:0", "").unwrap()
+    }
+
+    fn enrol(&self, client: &str) -> EnrolmentPassphrase {
+        enrol_client(&self.site(), &name(client), HOUR).unwrap().passphrase
+    }
+
+    /// A client that has joined.
+    fn joined(&self, cell: &ServedCell, client: &str) -> Machine {
+        let machine = Machine::new();
+        machine.join(cell, client, &self.enrol(client)).unwrap();
+        machine
+    }
+}
+
+/// A machine that may join a cell.
+struct Machine {
+    _dir: TempDir,
+    state: ClientState,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let state = ClientState::new(&dir.path().join("state"));
+        state.prepare(false).unwrap();
+        Self { _dir: dir, state }
+    }
+
+    fn join(&self, cell: &ServedCell, client: &str, passphrase: &EnrolmentPassphrase) -> Result<Identity, ClientError> {
+        join(&self.state, &cell.enrolment_address().to_string(), &name(client), passphrase, now_ns())
+    }
+
+    /// Runs as a client while `meanwhile` does.
+    fn run(&self, clock: fn() -> i64, meanwhile: impl FnOnce(&Running)) -> Result<(), ClientError> {
+        let ((gets, orders), (says, notices)) = (channel(), channel());
+        let (stop, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let running = Running { orders, notices, has_ended };
+        std::thread::scope(|scope| {
+            let (stop, has_ended, state) = (&stop, &running.has_ended, &self.state);
+            let handler = move |order| gets.send(order).unwrap();
+            let say = move |notice| says.send(notice).unwrap();
+            let client = scope.spawn(move || {
+                let ended = run(state, clock, &handler, &say, stop);
+                has_ended.store(true, Ordering::SeqCst);
+                ended
+            });
+            let stops = StopsAtTheEnd(stop);
+            meanwhile(&running);
+            drop(stops);
+            client.join().unwrap()
+        })
+    }
+}
+
+/// Whatever a test finds, its client ends.
+struct StopsAtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopsAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Running {
+    orders: Receiver<CellOrder>,
+    notices: Receiver<ClientNotice>,
+    has_ended: AtomicBool,
+}
+
+impl Running {
+    fn order(&self) -> CellOrder {
+        self.orders.recv_timeout(WAITED_MAX).unwrap()
+    }
+
+    fn notice(&self) -> ClientNotice {
+        self.notices.recv_timeout(WAITED_MAX).unwrap()
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < WAITED_MAX, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn serve_order(job: u8) -> CellOrder {
+    CellOrder::Serve { job: JobId([job; 16]), token: OrderToken::new([9; 32]), data: ":5703".to_owned(), links: 2 }
+}
+
+fn stop_order(job: u8) -> CellOrder {
+    CellOrder::Stop { job: JobId([job; 16]) }
+}
+
+#[test]
+fn a_client_joins_and_gets_its_orders_and_no_others() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let (tern, plover) = (bench.joined(&cell, "tern"), bench.joined(&cell, "plover"));
+    let peer: PeerId = "client/tern".parse().unwrap();
+    assert!(
+        bench
+            .said
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|said| matches!(said, CellNotice::Enrolled { peer: who, .. } if *who == peer))
+    );
+    let not_there = cell.hub().send("plover", stop_order(1));
+    assert_eq!(not_there, Err(NotConnected { client: "plover".to_owned() }));
+    tern.run(now_ns, |of_tern| {
+        plover
+            .run(now_ns, |of_plover| {
+                until("both clients", || cell.hub().is_connected("tern") && cell.hub().is_connected("plover"));
+                assert_eq!(cell.hub().connected().len(), 2);
+                cell.hub().send("tern", serve_order(1)).unwrap();
+                assert_eq!(of_tern.order(), serve_order(1));
+                cell.hub().send("tern", stop_order(1)).unwrap();
+                assert_eq!(of_tern.order(), stop_order(1));
+                cell.hub().send("plover", serve_order(2)).unwrap();
+                assert_eq!(of_plover.order(), serve_order(2));
+                assert!(of_plover.orders.try_recv().is_err() && of_tern.orders.try_recv().is_err());
+                until("it is written who was seen", || {
+                    cell_clients(&bench.site()).unwrap().iter().all(|client| client.seen_ns.is_some())
+                });
+            })
+            .unwrap();
+    })
+    .unwrap();
+    let clients = cell_clients(&bench.site()).unwrap();
+    let states: Vec<_> = clients.iter().map(|client| (client.name.as_str(), client.state)).collect();
+    assert_eq!(states, [("plover", CellPeerState::Enrolled), ("tern", CellPeerState::Enrolled)]);
+}
+
+#[test]
+fn a_wrong_passphrase_is_refused_and_counted_and_a_used_one_leads_nowhere() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let (machine, passphrase) = (Machine::new(), bench.enrol("tern"));
+    let wrong = machine.join(&cell, "tern", &EnrolmentPassphrase::random().unwrap());
+    assert!(matches!(wrong, Err(ClientError::WrongPassphrase { .. })));
+    let row = bench.site().catalog().enrolment("client/tern").unwrap().unwrap();
+    assert_eq!(Enrolment::decode(&row.record).unwrap().tries_left, ENROLMENT_TRIES - 1);
+    assert!(bench.said.lock().unwrap().iter().any(|said| matches!(said, CellNotice::NotProved { .. })));
+    let unknown = machine.join(&cell, "plover", &passphrase).map(drop).unwrap_err().to_string();
+    assert!(unknown.contains("No enrolment of client plover is open"), "{unknown}");
+    let identity = machine.join(&cell, "tern", &passphrase).unwrap();
+    assert_eq!(identity.certificate().peer.to_string(), "client/tern");
+    let used = Machine::new().join(&cell, "tern", &passphrase).map(drop).unwrap_err().to_string();
+    assert!(used.contains("has expired or was used"), "{used}");
+    let taken = enrol_client(&bench.site(), &name("tern"), HOUR).map(drop).unwrap_err();
+    assert!(matches!(taken, CellError::NameTaken { .. }), "{taken}");
+    assert!(matches!(machine.state.prepare(false), Err(ClientError::HasIdentity { .. })));
+    machine.state.prepare(true).unwrap();
+    let server = ClientState::new(&bench.dir.path().join("state"));
+    assert!(matches!(server.prepare(true), Err(ClientError::ServerState { .. })));
+}
+
+#[test]
+fn an_enrolment_whose_time_is_over_leads_nowhere() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let passphrase = enrol_client(&bench.site(), &name("tern"), Duration::from_millis(1)).unwrap().passphrase;
+    std::thread::sleep(Duration::from_millis(5));
+    let late = Machine::new().join(&cell, "tern", &passphrase).map(drop).unwrap_err().to_string();
+    assert!(late.contains("has expired or was used"), "{late}");
+    assert_eq!(cell_clients(&bench.site()).unwrap()[0].state, CellPeerState::Expired);
+}
+
+#[test]
+fn a_revoked_client_is_refused_on_its_open_connection() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let ended = tern.run(now_ns, |running| {
+        until("the client", || cell.hub().is_connected("tern"));
+        // As another process does it.
+        revoke_client(&bench.site(), &name("tern")).unwrap();
+        until("it is refused", || running.has_ended.load(Ordering::SeqCst));
+    });
+    assert!(matches!(ended, Err(ClientError::Revoked { .. })), "{ended:?}");
+    assert!(!cell.hub().is_connected("tern"));
+    assert_eq!(cell_clients(&bench.site()).unwrap()[0].state, CellPeerState::Revoked);
+    assert!(matches!(revoke_client(&bench.site(), &name("tern")), Err(CellError::UnknownClient { .. })));
+    // The name can be used again, and the old certificate still lets nobody in.
+    let again = bench.joined(&cell, "tern");
+    let old = tern.run(now_ns, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
+    assert!(matches!(old, Err(ClientError::Revoked { .. })), "{old:?}");
+    again.run(now_ns, |_| until("the new one", || cell.hub().is_connected("tern"))).unwrap();
+}
+
+#[test]
+fn neither_a_client_of_another_cell_nor_a_stranger_is_let_in() {
+    let (bench, other) = (CellBench::new(), CellBench::new());
+    let (cell, elsewhere) = (bench.serve(), other.serve());
+    let tern = bench.joined(&cell, "tern");
+    let server = tern.state.dir().join("cell/server");
+    std::fs::write(&server, format!("{}\n", elsewhere.members_address())).unwrap();
+    tern.run(now_ns, |running| {
+        let ClientNotice::Lost { reason } = running.notice() else { panic!("it is of another cell") };
+        assert!(reason.contains("another cell answers there"), "{reason}");
+    })
+    .unwrap();
+    assert!(!elsewhere.hub().is_connected("tern"));
+    // A stranger shows no certificate.
+    let passphrase = bench.enrol("plover");
+    let address = cell.members_address().to_string();
+    let stranger = join(&Machine::new().state, &address, &name("plover"), &passphrase, now_ns()).map(drop);
+    assert!(matches!(stranger, Err(ClientError::Away { .. })), "{stranger:?}");
+}
+
+/// The members' listener takes what a peer says of itself, and says what it understood.
+#[test]
+fn what_is_asked_for_amiss_is_refused_with_a_problem() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let link = NodeClient::new(&tern.state.identity().unwrap(), &cell.members_address().to_string(), HOUR).unwrap();
+    let document: serde_json::Value = link.get("/v1/openapi.json").unwrap();
+    assert_eq!(document["info"]["title"], "Capstan cell");
+    let hello = PeerHello { paths: vec!["/home".to_owned()], ..PeerHello::default() };
+    let answer: serde_json::Value = link.post("/v1/hello", &hello).unwrap();
+    assert_eq!((answer["peer"].as_str(), answer["epoch"].as_str()), (Some("client/tern"), Some(&*cell.hub().epoch())));
+    for (path, status) in [("/v1/nothing", 404), ("/v1/kmas", 404)] {
+        let refused = link.get::<OrdersAnswer>(path).unwrap_err();
+        assert!(matches!(&refused, ClusterError::Refused(problem) if problem.status == status), "{path}: {refused}");
+    }
+    let amiss = link.post::<serde_json::Value>("/v1/hello", &RequestId([0; 16])).unwrap_err();
+    assert!(matches!(&amiss, ClusterError::Refused(problem) if problem.is("malformed")), "{amiss}");
+}
+
+#[test]
+fn a_server_that_starts_again_is_found_and_its_orders_begin_anew() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let (members, enrolment) = (cell.members_address().to_string(), cell.enrolment_address().to_string());
+    tern.run(now_ns, |running| {
+        assert!(matches!(running.notice(), ClientNotice::Connected { .. }));
+        until("the client", || cell.hub().is_connected("tern"));
+        for job in 1..=3 {
+            cell.hub().send("tern", stop_order(job)).unwrap();
+        }
+        let mut jobs: Vec<_> = (1..=3).map(|_| running.order().job().0[0]).collect();
+        jobs.sort_unstable();
+        assert_eq!(jobs, [1, 2, 3]);
+        let epoch = cell.hub().epoch();
+        drop(cell);
+        let ClientNotice::Lost { reason } = running.notice() else { panic!("the server has ended") };
+        assert!(reason.contains(&members), "{reason}");
+        let again = bench.serve_at(&members, &enrolment).unwrap();
+        assert_ne!(again.hub().epoch(), epoch);
+        assert!(matches!(running.notice(), ClientNotice::Connected { .. }), "it is told once that it was lost");
+        until("the client again", || again.hub().is_connected("tern"));
+        assert_eq!(again.hub().send("tern", stop_order(4)), Ok(1));
+        assert_eq!(running.order(), stop_order(4));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let (bench, other) = (CellBench::new(), CellBench::new());
+    let cell = bench.serve();
+    let taken = other.serve_at(&cell.members_address().to_string(), "127.0.0.1:0").map(drop).unwrap_err();
+    let said = taken.to_string();
+    assert!(said.contains(&cell.members_address().to_string()) && said.contains("--listen"), "{said}");
+}
+
+/// How far the clock of the server of the test below is ahead.
+static AHEAD_NS: AtomicI64 = AtomicI64::new(0);
+
+#[test]
+fn a_client_renews_its_certificate_from_two_thirds_of_its_time_on() {
+    let bench = CellBench::with_clock(|| now_ns() + AHEAD_NS.load(Ordering::SeqCst));
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let first = tern.state.identity().unwrap().certificate().clone();
+    // By its own clock two thirds are over; by the server's, more than half.
+    AHEAD_NS.store(50 * DAY_NS, Ordering::SeqCst);
+    tern.run(
+        || now_ns() + 61 * DAY_NS,
+        |running| {
+            assert!(matches!(running.notice(), ClientNotice::Connected { .. }));
+            let ClientNotice::Renewed { until_ns } = running.notice() else { panic!("it is due") };
+            assert!(until_ns > first.not_after_ns + 40 * DAY_NS);
+            until("the client under its new certificate", || cell.hub().is_connected("tern"));
+            cell.hub().send("tern", stop_order(1)).unwrap();
+            assert_eq!(running.order(), stop_order(1));
+        },
+    )
+    .unwrap();
+    assert_ne!(tern.state.identity().unwrap().certificate().serial, first.serial);
+    assert_eq!(bench.site().catalog().peers().unwrap().len(), 2);
+    // A client that was away until its certificate ended says so.
+    let ended =
+        tern.run(|| now_ns() + 500 * DAY_NS, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
+    assert!(matches!(ended, Err(ClientError::CertificateEnded { .. })), "{ended:?}");
+    assert!(Path::new(&tern.state.identity_file()).exists());
+}
