@@ -1,11 +1,13 @@
-//! `policies`, `schedule`, `queue` and `server`: what runs by itself.
+//! `policies`, `schedule`, `queue` and `server`: what runs by itself. `client`: the machines of a cell.
 
+mod client;
 mod policies;
 mod queue;
 mod serve;
 
+pub(crate) use client::client;
 pub(crate) use policies::{policies, schedule};
-pub(crate) use queue::queue;
+pub(crate) use queue::{client_away, queue};
 pub(crate) use serve::server;
 
 use jiff::Timestamp;

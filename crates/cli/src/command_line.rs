@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Backup, Cat, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects, Policies,
-    Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, Verify, Versions, Volumes,
+    Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects,
+    Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
 
@@ -85,6 +85,12 @@ pub(crate) enum Command {
         after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key"
     )]
     Server(Server),
+    /// Let other machines join this cell, and list or revoke them; or, at such a machine, join and wait for orders
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan client enrol tern\n  capstan client list\n  capstan client revoke tern\n\nAt the machine tern:\n  capstan client join backup.example.org:5702 --name tern\n  capstan client run"
+    )]
+    Client(Client),
     /// List objects (backup images)
     #[command(
         after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"

@@ -34,6 +34,9 @@ fn ours(word: &str) -> Option<&'static str> {
         "timer" | "cron" | "daemon" => {
             "`capstan server run` runs policies when they are due, `capstan jobs --units DIR` writes a systemd timer for jobs"
         }
+        "agent" | "agents" | "host" | "hosts" | "machines" | "nodes" => {
+            "`capstan client enrol` lets a machine join the cell, `capstan client list` lists those that have"
+        }
         "config" | "settings" => "the settings are in capstan.toml of the state directory, with a comment for each",
         "info" | "stat" | "stats" | "describe" => "`capstan show` says everything about a backup or a volume",
         "tapes" | "media" | "cartridges" => "`capstan volumes` lists them, `capstan library` moves them",

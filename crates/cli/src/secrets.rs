@@ -164,6 +164,13 @@ pub(crate) fn unlock_at(cli: &Globals, dir: &Path) -> Result<Option<Unlock>, Fai
     if cluster_at(dir)?.is_some() { Ok(None) } else { unlock(cli).map(Some) }
 }
 
+/// The one-time passphrase of an enrolment, from a file if one is named.
+pub(crate) fn enrolment_passphrase_from(file: Option<&Path>) -> Result<Zeroizing<String>, Failure> {
+    let Some(file) = file else { return enrolment_passphrase() };
+    let read = capstan_officer::passphrase("Passphrase of the enrolment", Some(file));
+    read.map_err(|error| Failure::Passphrase(format!("{error:#}")))
+}
+
 /// The one-time passphrase of an enrolment.
 pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
     if let Some(passphrase) = from_environment(ENROLMENT_PASSPHRASE) {

@@ -60,6 +60,20 @@ pub enum ClientError {
         /// What happened, and what to do.
         reason: String,
     },
+    /// Peer: the connection over which data goes cannot be opened, or broke.
+    #[error(
+        "data to {address}: {reason}. See that no firewall closes the port; the server's own messages and `capstan history` there say \
+         what becomes of the job"
+    )]
+    Data {
+        /// Where data goes.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Host: TLS cannot be set up for data.
+    #[error("TLS cannot be set up for data")]
+    DataTls(#[source] Box<rustls::Error>),
     /// Peer: the server refused.
     #[error("the server refused: {reason}")]
     Refused {
@@ -87,7 +101,7 @@ pub enum ClientError {
     /// Host, this one or the server: a clock is wrong.
     #[error(
         "the certificate that the server made out does not hold at the time of this machine: set the clock of whichever machine is wrong, \
-         run `capstan client enrol {name}` at the server again, and join again"
+         run `capstan client revoke {name}` and `capstan client enrol {name}` at the server, and join again"
     )]
     OtherTime {
         /// The client.

@@ -12,8 +12,8 @@ use crate::{ClientError, ClientSettings, ClientState};
 /// and where the server is. [`ClientState::prepare`] comes first.
 ///
 /// # Errors
-/// [`ClientError::Away`], [`ClientError::Refused`] or [`ClientError::WrongPassphrase`] says why there is no certificate.
-/// [`ClientError::OtherTime`] if it does not hold at `now_ns`. Otherwise the state directory cannot be written.
+/// [`ClientError::Away`], [`ClientError::Refused`] or [`ClientError::WrongPassphrase`] says why there is no
+/// certificate; [`ClientError::OtherTime`] if it does not hold at `now_ns`. Otherwise the state directory cannot be written.
 pub fn join(
     state: &ClientState,
     address: &str,

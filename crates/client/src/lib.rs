@@ -9,7 +9,8 @@
 //! the server may ask for is bounded here and not there: `STATE/client.toml` names the paths and the programs
 //! ([`ClientSettings`]), and the handler is held to it.
 //!
-//! Orders are words ([`CellOrder`]). This room carries them; what serving one means is for the handler to know.
+//! Orders are words ([`CellOrder`]). [`ClientWork`] carries them out: it dials the mover over TLS ([`data`]), and reads
+//! there what it is asked for (`capstan_mover::serve_job`).
 //! Rejected: connections that the server opens (a port on each client), and a message bus (one more program that can
 //! be down).
 //!
@@ -25,6 +26,7 @@
 //! assert_eq!(stop.job().to_string(), "07".repeat(16));
 //! ```
 
+pub mod data;
 mod error;
 mod join;
 pub mod orders;
@@ -32,6 +34,7 @@ mod run;
 mod server_link;
 mod settings;
 mod state;
+mod work;
 
 pub use error::ClientError;
 pub use join::join;
@@ -39,3 +42,4 @@ pub use orders::{CellOrder, JobId, OrderToken};
 pub use run::{ClientNotice, ORDERS_AT_WORK_MAX, run};
 pub use settings::ClientSettings;
 pub use state::ClientState;
+pub use work::{ClientWork, OrderEnd};

@@ -128,7 +128,7 @@ pub enum CellOrder {
         job: JobId,
         /// What proves there that the connection is the one that was ordered.
         token: OrderToken,
-        /// Where: `host:port`, or `:port` at the host that orders come from.
+        /// Where: `host:port`, or `:port` at the host that orders come from; a handler gets `host:port`.
         data: String,
         /// How many connections.
         links: u16,
@@ -141,6 +141,17 @@ pub enum CellOrder {
 }
 
 impl CellOrder {
+    /// The same, with the host that orders come from where it names none.
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        if let Self::Serve { data, .. } = &mut self
+            && data.starts_with(':')
+        {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            data.insert_str(0, host);
+        }
+        self
+    }
+
     /// The job that it is about.
     pub fn job(&self) -> JobId {
         match self {
@@ -232,6 +243,19 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<CellOrder>(&text).unwrap(), serve);
         assert!(!format!("{serve:?}").contains("a5") && !format!("{serve:?}").contains("165"), "{serve:?}");
+    }
+
+    #[test]
+    fn an_order_names_the_host_that_it_came_from() {
+        let at = |data: &str, address: &str| {
+            let token = OrderToken::new([0; 32]);
+            let order = CellOrder::Serve { job: JobId([1; 16]), token, data: data.to_owned(), links: 1 };
+            let CellOrder::Serve { data, .. } = order.at(address) else { panic!("it serves") };
+            data
+        };
+        assert_eq!(at(":5703", "server:5701"), "server:5703");
+        assert_eq!(at(":5703", "[::1]:5701"), "[::1]:5703");
+        assert_eq!(at("mover:5703", "server:5701"), "mover:5703");
     }
 
     #[test]

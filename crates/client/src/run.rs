@@ -1,7 +1,7 @@
 //! A client that waits for orders.
 //!
 //! ```text
-//!  poller thread: renew? --> hello --> orders? (waits up to 25 s) --> orders? ...     the server is away: 1, 2, 4 ... 30 s
+//!  poller thread: renew? --> hello --> orders? (waits up to 25 s) --> orders? ...    server away: 1, 2, 4 ... 30 s
 //!                                          | what it hears, one at a time
 //!  run():                                  '--> handler, a thread for each order
 //! ```

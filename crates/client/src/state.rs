@@ -65,7 +65,8 @@ impl ClientState {
     /// Who this machine is.
     ///
     /// # Errors
-    /// [`ClientError::NotJoined`] if it has not joined a cell; otherwise the file cannot be read, or others can read it.
+    /// [`ClientError::NotJoined`] if it has not joined a cell; otherwise the file cannot be read, or others can read
+    /// it.
     pub fn identity(&self) -> Result<Identity, ClientError> {
         let path = self.identity_file();
         if !path.exists() {

@@ -130,8 +130,8 @@ impl Site {
     /// of each.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here, or has no such client.
-    /// Otherwise the state directory cannot be written.
+    /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here, or has no such
+    /// client. Otherwise the state directory cannot be written.
     pub fn enter_runs(&self, policy: &str, client: Option<&str>) -> Result<Vec<(String, Entered)>, DirectorError> {
         let _presence = self.presence()?;
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };

@@ -22,10 +22,11 @@
 //! to enrol from one address.
 //!
 //! State budget: a row for each certificate until 30 days after its end, a row for each name that an enrolment was ever
-//! opened for, and about a kilobyte of memory for each peer.
+//! opened for, and for each peer up to 64 KiB of memory, but about one as a rule.
 
 mod addresses;
 mod authority;
+mod data;
 mod enrolments;
 mod error;
 mod hub;
@@ -35,7 +36,10 @@ mod routes;
 mod served;
 
 pub use addresses::CellAddresses;
-pub use enrolments::{CellPeer, CellPeerState, OpenedEnrolment, cell_clients, enrol_client, revoke_client};
+pub use data::DataListener;
+pub use enrolments::{
+    CellPeer, CellPeerState, OpenedEnrolment, cell_clients, enrol_client, enrolment_address, revoke_client,
+};
 pub use error::CellError;
 pub use hub::{ConnectedPeer, Hub, NotConnected, ORDERS_MAX};
 pub use registrar::CellNotice;

@@ -70,6 +70,7 @@ const ROOMS: [Room; 18] = [
             "capstan-keys",
             "capstan-catalog",
             "capstan-schedule",
+            "capstan-mover",
             "capstan-director",
             "capstan-service",
             "capstan-client",

@@ -1,7 +1,8 @@
-//! Arguments of `policies`, `schedule`, `queue` and `server`.
+//! Arguments of `policies`, `schedule`, `queue`, `server` and `client`.
 
 use std::path::PathBuf;
 
+use capstan_keys::Name;
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -118,7 +119,65 @@ pub(crate) enum QueueAction {
 pub(crate) enum Server {
     /// Run policies when they are due, until it is stopped
     #[command(
-        after_help = "Example:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
+        after_help = "Examples:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key\n  capstan server run --listen 0.0.0.0:5701\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
+    )]
+    Run {
+        /// Listen here for clients of the cell [default: what capstan.toml says; nowhere]
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: Option<String>,
+        /// Listen here for machines that join the cell [default: what capstan.toml says; the next port]
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        enrolment: Option<String>,
+        /// Listen here for the data of clients [default: what capstan.toml says; the port after that]
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        data: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Client {
+    /// At the server: let a machine join the cell once
+    #[command(
+        after_help = "Example:\n  capstan client enrol tern --valid 2h\n\nIt prints a one-time passphrase. The newest one of a name counts."
+    )]
+    Enrol {
+        /// The client's name: that of the machine, as policies and lists will have it
+        name: Name,
+        /// How long the passphrase is valid: 30m, 12h, 2d
+        #[arg(long, default_value = "1h", value_name = "DURATION")]
+        valid: String,
+    },
+    /// At the machine: join a cell with the one-time passphrase that `client enrol` printed
+    #[command(
+        after_help = "Example:\n  capstan client join backup.example.org:5702 --name tern\n\nThe passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE."
+    )]
+    Join {
+        /// Where the server listens for machines that join: host and port
+        address: String,
+        /// The name that the machine was enrolled under
+        #[arg(long)]
+        name: Name,
+        /// The passphrase is in a file
+        #[arg(long, value_name = "FILE")]
+        passphrase_file: Option<PathBuf>,
+        /// Join anew although this machine has joined a cell
+        #[arg(long)]
+        replace: bool,
+    },
+    /// At the machine: wait for the server's orders, until it is stopped
+    #[command(
+        after_help = "Example:\n  capstan client run --state /var/lib/capstan-client\n\nCtrl-C or SIGTERM stops it."
     )]
     Run,
+    /// At the server: list the clients of the cell
+    #[command(after_help = "Example:\n  capstan client list")]
+    List,
+    /// At the server: let a client in no more
+    #[command(
+        after_help = "Example:\n  capstan client revoke tern\n\nIt takes effect within seconds, on connections that are open too."
+    )]
+    Revoke {
+        /// The client
+        name: Name,
+    },
 }

@@ -150,7 +150,7 @@ fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>
         }
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
         WaitsFor::Source(held) => ("source", None, format!("its {held}")),
-        WaitsFor::Client(away) => ("client", None, format!("client {}", in_words_of_client(*away, &run.client))),
+        WaitsFor::Client(away) => ("client", None, format!("client {}", client_away(*away, &run.client))),
         WaitsFor::Library => {
             ("library", None, "the library to answer: `capstan drives` shows whether it does".to_owned())
         }
@@ -165,7 +165,7 @@ fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>
 }
 
 /// Why a client cannot be told to begin, and what to do about it.
-fn in_words_of_client(away: ClientAway, client: &str) -> String {
+pub(crate) fn client_away(away: ClientAway, client: &str) -> String {
     match away {
         ClientAway::NotEnrolled => format!("{client}, which has not joined: `capstan client enrol {client}`"),
         ClientAway::ShutOut => {
@@ -268,7 +268,7 @@ fn add(cli: &Globals, site: &Site, wanted: &[(String, Option<String>)]) -> Resul
             let of = if several { format!("{name} for client {client}") } else { name.clone() };
             match entered {
                 Entered::Waits(run) => {
-                    print_change(cli, run, "entered", &format!("run {run} of {of} is in the queue"))?
+                    print_change(cli, run, "entered", &format!("run {run} of {of} is in the queue"))?;
                 }
                 Entered::Behind(run) => {
                     print_change(cli, run, "waiting", &format!("{of} has a run in the queue already: run {run}"))?;

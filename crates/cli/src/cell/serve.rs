@@ -1,11 +1,14 @@
 //! `server run`: serves this state directory, and does the work of its runs as `backup` does it.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_catalog::ActiveRun;
-use capstan_director::{BackupWatch, DirectorError, Site};
+use capstan_catalog::{ActiveRun, QueuedRun};
+use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
+use capstan_mover::NetworkJob;
+use capstan_server::cell::{CellAddresses, CellError, CellNotice, ServedCell};
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
 use super::queue::outcome_word;
@@ -18,8 +21,11 @@ use crate::secrets::{Need, open};
 use crate::units;
 use crate::work::{Served, run_served};
 
+/// Sources of a client that are read at the same time.
+const CLIENT_LINKS_MAX: usize = 8;
+
 pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure> {
-    let Server::Run = action;
+    let Server::Run { listen, enrolment, data } = action;
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     if let Some(problem) = site.library_problem() {
@@ -32,11 +38,99 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     crate::rustix_sigpipe::ignore();
     // What several runs print at the same time nobody could read: the history has it.
     let of_runs = Globals { json: false, quiet: true, ..cli.clone() };
-    let worker = InProcess { cli, of_runs, site: &site };
+    let settings = ServerConfig {
+        listen: listen.clone().unwrap_or_else(|| site.config().server.listen.clone()),
+        enrolment: enrolment.clone().unwrap_or_else(|| site.config().server.enrolment.clone()),
+        data: data.clone().unwrap_or_else(|| site.config().server.data.clone()),
+    };
+    let cell = serve_cell(cli, &site, &settings)?;
+    let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
+    if let Some(cell) = &cell {
+        worker.show(ServerEvent::Listening {
+            members: cell.members_address().to_string(),
+            enrolment: cell.enrolment_address().to_string(),
+            data: cell.data_address().to_string(),
+        });
+    }
     serve(&site, &term, &worker, &stop)?;
-    worker.show(ServerEvent::Stopped);
+    drop(cell);
+    show(cli, site.dir(), ServerEvent::Stopped);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the listeners of the cell, if any are named.
+fn serve_cell(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Option<ServedCell>, Failure> {
+    let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
+    let (cli, dir) = (cli.clone(), site.dir().to_owned());
+    let say = move |notice| {
+        let event = match notice {
+            CellNotice::Enrolled { peer, from } => {
+                ServerEvent::ClientJoined { client: peer.name.to_string(), from: from.to_string() }
+            }
+            CellNotice::NotProved { peer, from } => {
+                ServerEvent::JoinRefused { client: peer.name.to_string(), from: from.to_string() }
+            }
+            CellNotice::Trouble { reason } => ServerEvent::Trouble { reason },
+        };
+        show(&cli, &dir, event);
+    };
+    ServedCell::start(site, &addresses, Arc::new(say)).map(Some).map_err(of_cell)
+}
+
+/// What stands in the way of the cell.
+pub(super) fn of_cell(error: CellError) -> Failure {
+    match error {
+        CellError::Director(error) => error.into(),
+        CellError::Address { .. } | CellError::NoMembersAddress { .. } | CellError::NoPortBehind { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        other => Failure::because(&other),
+    }
+}
+
+/// Says what the server does.
+fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
+    if cli.json {
+        // A reader that is gone is no reason to leave runs undone.
+        let _ = json::print(&event);
+        return;
+    }
+    match event {
+        ServerEvent::Trouble { reason } => tell(&format!("capstan: {reason}")),
+        ServerEvent::Missed { policy, reason } => tell(&format!("capstan: {policy}: {reason}")),
+        ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
+            let at = units::time(not_before_ns);
+            tell(&format!("capstan: {policy}: run {run} is tried again at {at}: {message}"));
+        }
+        ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
+            tell(&format!("capstan: {policy}: run {run} ended ({outcome}): {message}"));
+        }
+        ServerEvent::JoinRefused { client, from } => {
+            tell(&format!("capstan: somebody at {from} tried to join as {client} with a wrong passphrase"));
+        }
+        _ if cli.quiet => {}
+        ServerEvent::Serving { policies, .. } => {
+            let policies = units::counted(policies as u64, "policy");
+            tell(&format!("serving {}, with {policies}; Ctrl-C stops", dir.display()));
+        }
+        ServerEvent::Listening { members, enrolment, .. } => {
+            tell(&format!("clients are listened for at {members}, machines that join the cell at {enrolment}"));
+        }
+        ServerEvent::ClientJoined { client, from } => tell(&format!("client {client} has joined, from {from}")),
+        ServerEvent::Returned { runs } => {
+            tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));
+        }
+        ServerEvent::Due { run, policy } => tell(&format!("{policy}: run {run} is due")),
+        ServerEvent::RunBegun { run, policy, attempt: 1 } => tell(&format!("{policy}: run {run} begins")),
+        ServerEvent::RunBegun { run, policy, attempt } => {
+            tell(&format!("{policy}: run {run} begins, attempt {attempt}"));
+        }
+        ServerEvent::RunEnded { run, policy, outcome, message } => {
+            tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
+        }
+        ServerEvent::Stopped => tell("the server has stopped"),
+    }
 }
 
 /// Does the work of runs in this process: the server is mover and client too.
@@ -44,43 +138,30 @@ struct InProcess<'a> {
     cli: &'a Globals,
     of_runs: Globals,
     site: &'a Site,
+    /// Where clients on other machines are, if this server has any.
+    cell: Option<&'a ServedCell>,
 }
 
 impl InProcess<'_> {
     fn show(&self, event: ServerEvent) {
-        if self.cli.json {
-            // A reader that is gone is no reason to leave runs undone.
-            let _ = json::print(&event);
-            return;
+        show(self.cli, self.site.dir(), event);
+    }
+
+    /// The client of a run, once it has been told to come; `None` where that is this machine.
+    fn client(&self, run: &QueuedRun) -> Result<Option<Arc<NetworkJob>>, Worked> {
+        if run.client == self.site.client() {
+            return Ok(None);
         }
-        match event {
-            ServerEvent::Trouble { reason } => tell(&format!("capstan: {reason}")),
-            ServerEvent::Missed { policy, reason } => tell(&format!("capstan: {policy}: {reason}")),
-            ServerEvent::RunRetried { run, policy, message, not_before_ns } => {
-                let at = units::time(not_before_ns);
-                tell(&format!("capstan: {policy}: run {run} is tried again at {at}: {message}"));
-            }
-            ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
-                tell(&format!("capstan: {policy}: run {run} ended ({outcome}): {message}"));
-            }
-            _ if self.cli.quiet => {}
-            ServerEvent::Serving { policies, .. } => {
-                let policies = units::counted(policies as u64, "policy");
-                tell(&format!("serving {}, with {policies}; Ctrl-C stops", self.site.dir().display()));
-            }
-            ServerEvent::Returned { runs } => {
-                tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));
-            }
-            ServerEvent::Due { run, policy } => tell(&format!("{policy}: run {run} is due")),
-            ServerEvent::RunBegun { run, policy, attempt: 1 } => tell(&format!("{policy}: run {run} begins")),
-            ServerEvent::RunBegun { run, policy, attempt } => {
-                tell(&format!("{policy}: run {run} begins, attempt {attempt}"));
-            }
-            ServerEvent::RunEnded { run, policy, outcome, message } => {
-                tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
-            }
-            ServerEvent::Stopped => tell("the server has stopped"),
-        }
+        let busy = |message: String| Worked { end: WorkEnd::Busy, message };
+        let no_cell = || {
+            "this server does not listen for clients: start it with --listen, or set listen under [server] in \
+             capstan.toml"
+        };
+        let cell = self.cell.ok_or_else(|| busy(no_cell().to_owned()))?;
+        let policy = self.site.policies().ok().and_then(|all| all.into_iter().find(|policy| policy.name == run.policy));
+        let sources = policy.map_or(1, |policy| policy.config.sources.len());
+        let links = sources.clamp(1, CLIENT_LINKS_MAX) as u16;
+        cell.open_job(&run.client, links).map(|job| Some(Arc::new(job))).map_err(|error| busy(error.to_string()))
     }
 }
 
@@ -89,7 +170,11 @@ impl Worker for InProcess<'_> {
         let name = &run.run.policy;
         let display = Display::of_run(&self.of_runs, name);
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
-        let served = Served { site: self.site, entered, client: None };
+        let client = match self.client(&run.run) {
+            Ok(client) => client,
+            Err(worked) => return worked,
+        };
+        let served = Served { site: self.site, entered, client };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

@@ -127,6 +127,29 @@ pub(crate) enum ServerEvent {
         /// Policies it knows.
         policies: usize,
     },
+    /// The server listens for the clients of its cell.
+    Listening {
+        /// Where for clients that have joined: address and port.
+        members: String,
+        /// Where for machines that join: address and port.
+        enrolment: String,
+        /// Where for the data of clients: address and port.
+        data: String,
+    },
+    /// A machine has joined the cell.
+    ClientJoined {
+        /// Its name.
+        client: String,
+        /// The address that it came from.
+        from: String,
+    },
+    /// Somebody tried to join the cell and did not know the passphrase.
+    JoinRefused {
+        /// The name that they gave.
+        client: String,
+        /// The address that they came from.
+        from: String,
+    },
     /// Runs of a server before this one wait again.
     Returned {
         /// How many.
@@ -183,5 +206,114 @@ pub(crate) enum ServerEvent {
         reason: String,
     },
     /// The server has stopped.
+    Stopped,
+}
+
+/// What `client enrol` opens.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ClientEnrolmentRow {
+    /// The client.
+    pub(crate) client: String,
+    /// The one-time passphrase; it is shown only here.
+    pub(crate) passphrase: String,
+    /// When it ends, nanoseconds since 1970.
+    pub(crate) expires_ns: i64,
+    /// Where the server listens for machines that join; null if none runs and capstan.toml does not say it.
+    pub(crate) address: Option<String>,
+    /// What is to be typed at the machine.
+    pub(crate) command: String,
+}
+
+/// What `client join` came to.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ClientJoinedRow {
+    /// Who the machine is for the cell.
+    pub(crate) client: String,
+    /// The cell, by its id.
+    pub(crate) cell: String,
+    /// Where orders are asked for.
+    pub(crate) servers: Vec<String>,
+    /// Until when the certificate holds, nanoseconds since 1970; `client run` renews it before.
+    pub(crate) until_ns: i64,
+    /// The folders that may be backed up; none if there is no bound.
+    pub(crate) paths: Vec<String>,
+    /// The names of the programs that policies may have run there.
+    pub(crate) scripts: Vec<String>,
+}
+
+/// A client of the cell: a line of `client list`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ClientRow {
+    /// Its name.
+    pub(crate) client: String,
+    /// `enrolled`, `waiting` (for a machine that joins), `revoked`, or `expired` (its certificate or its enrolment).
+    pub(crate) state: &'static str,
+    /// When it was last seen, nanoseconds since 1970, as written at most once a minute; null if it never was.
+    pub(crate) seen_ns: Option<i64>,
+    /// The address that it came from last.
+    pub(crate) address: Option<String>,
+    /// Until when its certificate holds, or its passphrase if it waits, nanoseconds since 1970.
+    pub(crate) until_ns: Option<i64>,
+}
+
+/// What `client revoke` did.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ClientChangeRow {
+    /// The client.
+    pub(crate) client: String,
+    /// `revoked`.
+    pub(crate) change: &'static str,
+}
+
+/// What happens while `client run` runs.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) enum ClientEvent {
+    /// The client looks for its server.
+    Started {
+        /// Who the machine is for the cell.
+        client: String,
+    },
+    /// The server answers.
+    Connected {
+        /// Where.
+        address: String,
+    },
+    /// The server does not answer any more; the client goes on looking for it.
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// The certificate was renewed.
+    Renewed {
+        /// Until when it holds, nanoseconds since 1970.
+        until_ns: i64,
+    },
+    /// The server has a job for this machine.
+    JobBegun {
+        /// Its number, of 32 hexadecimal digits.
+        job: String,
+    },
+    /// The mover has ended the job: how it went is for the server to say.
+    JobServed {
+        /// Its number.
+        job: String,
+    },
+    /// The job, or the client, was told to stop.
+    JobStopped {
+        /// Its number.
+        job: String,
+    },
+    /// Something does not work.
+    Trouble {
+        /// What.
+        reason: String,
+    },
+    /// The client has stopped.
     Stopped,
 }

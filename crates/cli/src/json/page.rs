@@ -8,11 +8,12 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, BackupPolicyRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow,
-    EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
-    KeysStatusRow, LibraryEvent, ModelRow, NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow,
-    QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
-    SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
+    AdviceRow, BackupEnd, BackupPolicyRow, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
+    ClientRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow,
+    GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ModelRow,
+    NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow, QueueRow, ReportedRow, RestoreEnd,
+    RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow,
+    VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -65,6 +66,11 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<QueueRow>(&mut generator, "Rows of `queue`"),
         part::<QueueChangeRow>(&mut generator, "What `queue` did with a run"),
         part::<ServerEvent>(&mut generator, "What happens while `server run` serves"),
+        part::<ClientEnrolmentRow>(&mut generator, "`client enrol`"),
+        part::<ClientJoinedRow>(&mut generator, "`client join`"),
+        part::<ClientEvent>(&mut generator, "What happens while `client run` runs"),
+        part::<ClientRow>(&mut generator, "Rows of `client list`"),
+        part::<ClientChangeRow>(&mut generator, "`client revoke`"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),

@@ -166,7 +166,7 @@ impl Facts {
             return Some("interrupted: run it again".to_owned());
         }
         if let (true, Some(job)) = (row.is_never(), &row.job) {
-            return Some(format!("`capstan backup {job}`"));
+            return Some(self.queued.command(job));
         }
         if self.is_overdue(row) {
             return Some("overdue: back it up".to_owned());

@@ -166,7 +166,8 @@ impl Poller {
         }
         let new: Vec<_> = answered.orders.into_iter().filter(|order| order.number > self.after).collect();
         self.after = new.iter().map(|order| order.number).fold(self.after, u64::max);
-        Ok(new.into_iter().map(|order| order.order).collect())
+        let address = &self.addresses[self.at];
+        Ok(new.into_iter().map(|order| order.order.at(address)).collect())
     }
 
     fn question(&self) -> String {
@@ -223,7 +224,8 @@ impl Poller {
     }
 }
 
-/// Between three quarters and five quarters of a pause, so that clients that lost a server do not come back all at once.
+/// Between three quarters and five quarters of a pause, so that clients that lost a server do not all come back at
+/// once.
 fn with_jitter(pause: Duration) -> Duration {
     let mut byte = [128];
     // Without random numbers all wait the same.

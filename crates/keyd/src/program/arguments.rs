@@ -230,3 +230,18 @@ fn kind(text: &str) -> Result<PeerKind, String> {
     let found = PeerKind::OF_KEY_CLUSTER.into_iter().find(|kind| kind.as_str() == text);
     found.ok_or_else(|| format!("{text:?} is no kind of peer: give kma, agent, user or kmip"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cell has kinds of peers of its own, which no node enrols.
+    #[test]
+    fn kinds_of_a_cell_are_none_of_a_key_cluster() {
+        for kind_of_cell in ["server", "mover", "client"] {
+            let refused = kind(kind_of_cell).expect_err("it is none");
+            assert!(refused.contains("give kma, agent, user or kmip"), "{refused}");
+        }
+        assert!(PeerKind::OF_KEY_CLUSTER.iter().all(|known| kind(known.as_str()) == Ok(*known)));
+    }
+}

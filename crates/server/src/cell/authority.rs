@@ -52,8 +52,7 @@ pub(super) fn open_or_create(state: &Path, now_ns: i64) -> Result<Authority, Cel
 
 /// A new identity of the server.
 pub(super) fn server_identity(authority: &Authority, now_ns: i64) -> Result<Identity, CellError> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let peer = PeerId { kind: PeerKind::Server, name: name_of(&host) };
+    let peer = PeerId { kind: PeerKind::Server, name: name_of(&host()) };
     let key = CertificateKey::generate()?;
     let issued = authority.issue(&peer, &[], key.request(), random_serial()?, now_ns)?;
     Ok(key.certified(&as_issued(authority, issued.certificate))?)
@@ -62,6 +61,11 @@ pub(super) fn server_identity(authority: &Authority, now_ns: i64) -> Result<Iden
 /// A certificate as a peer gets it, with the authority's.
 pub(super) fn as_issued(authority: &Authority, certificate: Vec<u8>) -> IssuedCertificate {
     IssuedCertificate { certificate: Base64(certificate), authority: Base64(authority.certificate().to_vec()) }
+}
+
+/// The name of this host.
+pub(super) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The name of a host as a peer's name: what may not stand there is a dash.

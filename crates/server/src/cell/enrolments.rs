@@ -1,6 +1,7 @@
 //! What people do about the clients of a cell: open an enrolment, list them, revoke one.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use capstan_catalog::EnrolmentRow;
@@ -10,8 +11,11 @@ use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_service::enrolment::{Enrolment, EnrolmentState};
 
-use super::CellError;
-use super::authority;
+use super::authority::{self, host};
+use super::{CellAddresses, CellError};
+
+/// The catalog's fact that says where the server that runs listens for machines that join.
+const ENROLMENT_FACT: &str = "enrolment listener of the server";
 
 /// An enrolment that waits for its client.
 pub struct OpenedEnrolment {
@@ -74,6 +78,32 @@ pub fn enrol_client(site: &Site, name: &Name, valid: Duration) -> Result<OpenedE
     let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns)?;
     site.put_enrolment(&EnrolmentRow { peer: peer.to_string(), record: enrolment.encode().to_vec() })?;
     Ok(OpenedEnrolment { peer, passphrase, expires_ns })
+}
+
+/// Where machines join, as another machine can type it: where the server that runs listens, or else what the settings
+/// say. `None` if neither is known.
+///
+/// # Errors
+/// The catalog cannot be read, or the settings name no address.
+pub fn enrolment_address(site: &Site) -> Result<Option<String>, CellError> {
+    let served = if site.is_served()? { site.catalog().fact(ENROLMENT_FACT)? } else { None };
+    let address = match served.and_then(|text| text.parse().ok()) {
+        Some(address) => Some(address),
+        None => CellAddresses::of(&site.config().server)?.map(|addresses| addresses.enrolment),
+    };
+    Ok(address.map(|at: SocketAddr| match at.ip().is_unspecified() {
+        true => format!("{}:{}", host(), at.port()),
+        false => at.to_string(),
+    }))
+}
+
+/// Notes where machines join.
+pub(super) fn note_enrolment_address(site: &Site, address: SocketAddr) -> Result<(), CellError> {
+    let (mut catalog, text) = (site.catalog(), address.to_string());
+    if catalog.fact(ENROLMENT_FACT)?.as_ref() != Some(&text) {
+        catalog.put_fact(ENROLMENT_FACT, &text)?;
+    }
+    Ok(())
 }
 
 /// The clients of the cell, by name.

@@ -10,6 +10,8 @@ use capstan_keys::cluster::IdentityError;
 use capstan_service::identity::AuthorityError;
 use thiserror::Error;
 
+use super::NotConnected;
+
 /// Why a cell cannot be served, or a client not be enrolled, listed or revoked.
 #[derive(Debug, Error)]
 pub enum CellError {
@@ -49,6 +51,9 @@ pub enum CellError {
         #[source]
         source: std::io::Error,
     },
+    /// Operator: the client does not wait for orders.
+    #[error(transparent)]
+    NotConnected(#[from] NotConnected),
     /// Operator: there is a client of that name.
     #[error(
         "there is a client {name} already, whose certificate holds: choose another name, or run `capstan client revoke {name}` first"

@@ -153,7 +153,14 @@ impl Hub {
         Question { hub: self.clone(), peer: peer.clone(), wakes: Arc::clone(&mailbox.wakes) }
     }
 
-    /// Has the questions of a peer look whether it is still let in, and takes its orders away.
+    /// Has the questions of a peer look whether it is still let in.
+    pub(super) fn wake(&self, peer: &PeerId) {
+        if let Some(mailbox) = self.mailboxes().get(peer) {
+            mailbox.wakes.notify_waiters();
+        }
+    }
+
+    /// The same for one that is not let in any more, and takes its orders away.
     pub(super) fn turn_away(&self, peer: &PeerId) {
         if let Some(mailbox) = self.mailboxes().get_mut(peer) {
             mailbox.is_turned_away = true;
@@ -236,7 +243,7 @@ mod tests {
         // A mover of the same name is somebody else.
         let mover = hub.ask(&"mover/tern".parse().unwrap(), from, &OrdersQuery::default());
         hub.send("tern", stop(3)).unwrap();
-        assert_eq!(jobs(&mover.answer()), []);
+        assert!(jobs(&mover.answer()).is_empty());
     }
 
     #[test]

@@ -19,6 +19,13 @@ pub(super) struct KnownPeers {
     seen: Mutex<HashMap<Serial, Sight>>,
 }
 
+/// A peer that lost a certificate.
+pub(super) struct LostPeer {
+    pub(super) peer: PeerId,
+    /// Whether another one lets it in: it was enrolled again.
+    pub(super) has_another: bool,
+}
+
 /// When and from where a peer was seen, and what of it was written.
 struct Sight {
     seen_ns: i64,
@@ -30,12 +37,13 @@ struct Sight {
 impl KnownPeers {
     /// Knows these, and no others, from now on; gives the peers that lost a certificate. The catalog that they were
     /// read from is locked, so that none that was admitted since is lost.
-    pub(super) fn know(&self, rows: &[PeerRow]) -> Vec<PeerId> {
+    pub(super) fn know(&self, rows: &[PeerRow]) -> Vec<LostPeer> {
         let holds = rows.iter().filter(|row| row.revoked_ns.is_none());
         let new: HashMap<_, _> = holds.filter_map(|row| Some((Serial(row.serial), peer_of(row)?))).collect();
         let mut known = locked(&self.known);
-        let lost: HashSet<_> = known.iter().filter(|(serial, _)| !new.contains_key(serial)).map(|(_, id)| id).collect();
-        let lost = lost.into_iter().cloned().collect();
+        let gone = known.iter().filter(|(serial, _)| !new.contains_key(serial)).map(|(_, peer)| peer.clone());
+        let as_lost = |peer| LostPeer { has_another: new.values().any(|other| *other == peer), peer };
+        let lost = gone.collect::<HashSet<_>>().into_iter().map(as_lost).collect();
         locked(&self.seen).retain(|serial, _| new.contains_key(serial));
         *known = new;
         lost

@@ -124,10 +124,11 @@ impl Registrar for CellRegistrar {
 
 impl Shared {
     fn take_try(&self, peer: &PeerId, from: AuditOrigin) -> Result<Enrolment, Stopped> {
+        // Before the catalog is asked: names that were never announced cost a stranger as much as others.
+        self.wait(from)?;
         for _ in 0..CHANGES_MAX {
             let mut catalog = self.site.catalog();
             let (row, mut enrolment) = self.enrolment(&catalog, peer)?;
-            self.wait(from)?;
             // Beyond the tries that are counted a stranger writes nothing into the catalog.
             let is_counted = enrolment.tries_left > 0;
             enrolment.take_try(self.site.now_ns()).map_err(|_| no_enrolment(peer))?;
@@ -224,8 +225,8 @@ impl Shared {
 fn no_enrolment(peer: &PeerId) -> Stopped {
     let PeerId { kind, name } = peer;
     let detail = format!(
-        "No enrolment of {kind} {name} is open: it was never opened, has expired or was used. Run `capstan client enrol \
-         {name}` at the server, and join with the passphrase that it prints."
+        "No enrolment of {kind} {name} is open: it was never opened, has expired or was used. Run `capstan client \
+         enrol {name}` at the server, and join with the passphrase that it prints."
     );
     Refusal::forbidden(detail).0
 }

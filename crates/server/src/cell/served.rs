@@ -4,19 +4,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_director::Site;
 use capstan_keys::cluster::Identity;
+use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::clock::WallClock;
 use capstan_service::enrolment::renewal_routes;
 use capstan_service::identity::{Authority, Gate, PresentedCertificate, enrolment_tls, member_tls};
 use capstan_service::listener::{ConnectionCounts, ListenerLimits, listen, serve_enrolment, serve_members};
 use capstan_service::shutdown::{Shutdown, ShutdownTrigger};
-use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use super::known::KnownPeers;
+use super::data::DataListener;
+use super::enrolments::note_enrolment_address;
+use super::known::{KnownPeers, LostPeer};
 use super::registrar::{CellRegistrar, OnCellNotice};
 use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
@@ -25,8 +28,12 @@ use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 const LOOKS: Duration = Duration::from_secs(3);
 /// A request may take as long as a question for orders waits, and some time to be answered.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
+/// The longest request: what a peer says of itself is kept in memory.
+const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a client that waits for orders may take to come for a job.
+const CLIENT_COMES_WITHIN: Duration = Duration::from_secs(45);
 /// How long certificates that have ended are kept for whoever lists clients.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
 
@@ -38,8 +45,10 @@ pub struct ServedCell {
     shared: Arc<Shared>,
     hub: Hub,
     gate: Gate,
-    member_tls: Arc<ServerConfig>,
     addresses: CellAddresses,
+    jobs: NetworkJobs,
+    /// Kept: it listens as long as this.
+    _data: DataListener,
 }
 
 /// What is looked after while the cell is served.
@@ -53,8 +62,7 @@ struct Shared {
 }
 
 impl ServedCell {
-    /// Opens the listeners, and serves the peers of the cell from then on. The data listener is for somebody else to
-    /// open.
+    /// Opens the listeners, and serves the peers of the cell from then on.
     ///
     /// # Errors
     /// [`CellError::Listen`] if a port is taken; otherwise the authority or the catalog cannot be used.
@@ -74,12 +82,12 @@ impl ServedCell {
             listen(address).map_err(|source| CellError::Listen { setting, address, source })
         };
         let (members, enrolment) = (open("listen", addresses.members)?, open("enrolment", addresses.enrolment)?);
-        let addresses =
-            CellAddresses { members: address_of(&members)?, enrolment: address_of(&enrolment)?, data: addresses.data };
+        let listens = (address_of(&members)?, address_of(&enrolment)?);
         let now_ns = site.now_ns();
         let authority = Arc::new(authority::open_or_create(site.dir(), now_ns)?);
         let identity = authority::server_identity(&authority, now_ns)?;
         let presented = PresentedCertificate::new(&identity)?;
+        note_enrolment_address(site, addresses.enrolment)?;
         site.catalog().forget_ended_peers(now_ns.saturating_sub(ENDED_KEPT_NS))?;
         let (known, hub) = (Arc::new(KnownPeers::default()), Hub::new()?);
         let clock: WallClock = {
@@ -88,6 +96,9 @@ impl ServedCell {
         };
         let gate = Gate::new(authority.cluster(), known.clone(), clock.clone());
         let member_tls = member_tls(presented.clone(), authority.certificate().clone(), clock)?;
+        let jobs = NetworkJobs::default();
+        let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), jobs.clone())?;
+        let addresses = CellAddresses { members: listens.0, enrolment: listens.1, data: data.address() };
         let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), say.clone());
         let strangers = enrolment_tls(presented.clone())?;
         let (trigger, shutdown) = ShutdownTrigger::new();
@@ -102,19 +113,22 @@ impl ServedCell {
             shutdown: shutdown.clone(),
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
-        let limits = ListenerLimits { request: REQUEST_MAX, grace: GRACE, ..ListenerLimits::default() };
+        let limits = ListenerLimits {
+            request: REQUEST_MAX,
+            body_bytes_max: BODY_BYTES_MAX,
+            grace: GRACE,
+            ..ListenerLimits::default()
+        };
         let of_strangers = ListenerLimits { grace: GRACE, ..ListenerLimits::enrolment() };
         let counts = ConnectionCounts::default;
         let mut tasks = JoinSet::new();
         let on = runtime.handle();
-        tasks.spawn_on(
-            serve_members(members, member_tls.clone(), gate.clone(), routes, limits, counts(), shutdown.clone()),
-            on,
-        );
+        tasks
+            .spawn_on(serve_members(members, member_tls, gate.clone(), routes, limits, counts(), shutdown.clone()), on);
         let routes = stranger_routes(registrar, addresses.members.port());
         tasks.spawn_on(serve_enrolment(enrolment, strangers, routes, of_strangers, counts(), shutdown.clone()), on);
         tasks.spawn_on(look_after(shared.clone(), identity, shutdown), on);
-        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, member_tls, addresses })
+        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, addresses, jobs, _data: data })
     }
 
     /// Orders to clients.
@@ -132,14 +146,26 @@ impl ServedCell {
         self.addresses.enrolment
     }
 
-    /// Where data is to be listened for.
-    pub fn data_address(&self) -> Option<SocketAddr> {
-        Some(self.addresses.data)
+    /// Where data is listened for.
+    pub fn data_address(&self) -> SocketAddr {
+        self.addresses.data
     }
 
-    /// TLS for a listener of members: a certificate of this cell is asked for, and the server's is shown.
-    pub fn member_tls(&self) -> Arc<ServerConfig> {
-        self.member_tls.clone()
+    /// Opens a job of a client, and tells it to come with so many links.
+    ///
+    /// # Errors
+    /// [`CellError::NotConnected`] if it does not wait for orders; otherwise the system has no random numbers.
+    pub fn open_job(&self, client: &str, links: u16) -> Result<NetworkJob, CellError> {
+        let no_random = |source| CellError::Host { what: "draw a random number", source };
+        let job = self.jobs.open(client, CLIENT_COMES_WITHIN).map_err(no_random)?;
+        let order = CellOrder::Serve {
+            job: JobId(*uuid::Uuid::new_v4().as_bytes()),
+            token: OrderToken::new(job.token().0),
+            data: format!(":{}", self.addresses.data.port()),
+            links,
+        };
+        self.hub.send(client, order)?;
+        Ok(job)
     }
 
     /// Who is let in, for a listener of members: to be asked on each connection, and now and then on one that is open.
@@ -184,8 +210,8 @@ impl Shared {
             let catalog = self.site.catalog();
             self.known.know(&catalog.peers()?)
         };
-        for peer in lost {
-            self.hub.turn_away(&peer);
+        for LostPeer { peer, has_another } in lost {
+            if has_another { self.hub.wake(&peer) } else { self.hub.turn_away(&peer) }
         }
         Ok(())
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use capstan_client::orders::{OrdersAnswer, PeerHello};
 use capstan_client::{CellOrder, ClientError, ClientNotice, ClientState, JobId, OrderToken, join, run};
-use capstan_director::{Config, InitOptions, ServerConfig, Site};
+use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, rebuild};
 use capstan_keys::api::{PeerId, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
-use capstan_keys::{Name, create_key_file};
+use capstan_keys::{Name, Unlock, create_key_file};
 use capstan_server::cell::{
     CellAddresses, CellError, CellNotice, CellPeerState, NotConnected, ServedCell, cell_clients, enrol_client,
     revoke_client,
@@ -31,6 +31,7 @@ fn now_ns() -> i64 {
 /// A state directory of a server, and what its cell said.
 struct CellBench {
     dir: TempDir,
+    unlock: Unlock,
     clock: fn() -> i64,
     said: Arc<Mutex<Vec<CellNotice>>>,
 }
@@ -46,7 +47,7 @@ impl CellBench {
         let options =
             InitOptions { config: Config::default(), encryption: None, database: capstan_catalog::Database::Sqlite };
         Site::init(&dir.path().join("state"), &options, Some(&unlock)).unwrap();
-        Self { dir, clock, said: Arc::default() }
+        Self { dir, unlock, clock, said: Arc::default() }
     }
 
     fn site(&self) -> Site {
@@ -92,6 +93,12 @@ impl Machine {
 
     fn join(&self, cell: &ServedCell, client: &str, passphrase: &EnrolmentPassphrase) -> Result<Identity, ClientError> {
         join(&self.state, &cell.enrolment_address().to_string(), &name(client), passphrase, now_ns())
+    }
+
+    /// The server has another address now.
+    fn looks_for(&self, cell: &ServedCell) {
+        let server = self.state.dir().join("cell/server");
+        std::fs::write(&server, format!("{}\n", cell.members_address())).unwrap();
     }
 
     /// Runs as a client while `meanwhile` does.
@@ -153,8 +160,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn serve_order(job: u8) -> CellOrder {
-    CellOrder::Serve { job: JobId([job; 16]), token: OrderToken::new([9; 32]), data: ":5703".to_owned(), links: 2 }
+fn serve_order(job: u8, data: &str) -> CellOrder {
+    CellOrder::Serve { job: JobId([job; 16]), token: OrderToken::new([9; 32]), data: data.to_owned(), links: 2 }
 }
 
 fn stop_order(job: u8) -> CellOrder {
@@ -182,12 +189,12 @@ fn a_client_joins_and_gets_its_orders_and_no_others() {
             .run(now_ns, |of_plover| {
                 until("both clients", || cell.hub().is_connected("tern") && cell.hub().is_connected("plover"));
                 assert_eq!(cell.hub().connected().len(), 2);
-                cell.hub().send("tern", serve_order(1)).unwrap();
-                assert_eq!(of_tern.order(), serve_order(1));
+                cell.hub().send("tern", serve_order(1, ":5703")).unwrap();
+                assert_eq!(of_tern.order(), serve_order(1, "127.0.0.1:5703"), "at the host that orders come from");
                 cell.hub().send("tern", stop_order(1)).unwrap();
                 assert_eq!(of_tern.order(), stop_order(1));
-                cell.hub().send("plover", serve_order(2)).unwrap();
-                assert_eq!(of_plover.order(), serve_order(2));
+                cell.hub().send("plover", serve_order(2, "mover:1")).unwrap();
+                assert_eq!(of_plover.order(), serve_order(2, "mover:1"));
                 assert!(of_plover.orders.try_recv().is_err() && of_tern.orders.try_recv().is_err());
                 until("it is written who was seen", || {
                     cell_clients(&bench.site()).unwrap().iter().all(|client| client.seen_ns.is_some())
@@ -263,8 +270,7 @@ fn neither_a_client_of_another_cell_nor_a_stranger_is_let_in() {
     let (bench, other) = (CellBench::new(), CellBench::new());
     let (cell, elsewhere) = (bench.serve(), other.serve());
     let tern = bench.joined(&cell, "tern");
-    let server = tern.state.dir().join("cell/server");
-    std::fs::write(&server, format!("{}\n", elsewhere.members_address())).unwrap();
+    tern.looks_for(&elsewhere);
     tern.run(now_ns, |running| {
         let ClientNotice::Lost { reason } = running.notice() else { panic!("it is of another cell") };
         assert!(reason.contains("another cell answers there"), "{reason}");
@@ -366,4 +372,20 @@ fn a_client_renews_its_certificate_from_two_thirds_of_its_time_on() {
         tern.run(|| now_ns() + 500 * DAY_NS, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
     assert!(matches!(ended, Err(ClientError::CertificateEnded { .. })), "{ended:?}");
     assert!(Path::new(&tern.state.identity_file()).exists());
+}
+
+#[test]
+fn a_rebuild_keeps_the_clients_and_their_enrolments() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let tern = bench.joined(&cell, "tern");
+    let passphrase = bench.enrol("plover");
+    drop(cell);
+    let options = RebuildOptions { database: None, discard_old: true };
+    let state = bench.dir.path().join("state");
+    rebuild(&state, Some(&bench.unlock), now_ns, Arc::new(|_| {}), &options).unwrap();
+    let cell = bench.serve();
+    tern.looks_for(&cell);
+    tern.run(now_ns, |_| until("the client", || cell.hub().is_connected("tern"))).unwrap();
+    Machine::new().join(&cell, "plover", &passphrase).unwrap();
 }

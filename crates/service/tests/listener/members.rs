@@ -1,9 +1,10 @@
 //! Members on connections that last: revoked, expired, renewed, refused; and the end of a node.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use capstan_keys::api::{PeerId, RequestId};
-use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, IdentityError, Repeat};
+use capstan_keys::cluster::{ClusterClient, ClusterError, Identity, IdentityError, NodeClient, Repeat};
 use capstan_service::listener::ListenerLimits;
 
 use crate::node::{DAY_NS, Node, Site};
@@ -141,4 +142,25 @@ fn an_identity_file_is_for_its_owner_alone() {
     assert!(Identity::load(&path).is_err());
     std::fs::remove_file(&path).unwrap();
     assert!(Identity::load(&path).is_err());
+}
+
+/// Peers of a cell meet its server or a mover, and members of a key cluster meet nodes: none takes another kind.
+#[test]
+fn each_kind_of_peer_meets_the_kinds_that_it_expects() {
+    let site = Site::new();
+    for (shown, who, is_taken) in [
+        ("server/cove", "client/tern", true),
+        ("mover/dock", "client/tern", true),
+        ("mover/dock", "mover/pier", true),
+        ("kma/kma1", "client/tern", false),
+        ("server/cove", "agent/DRIVE1", false),
+        ("client/plover", "client/tern", false),
+        ("kma/kma1", "agent/DRIVE1", true),
+    ] {
+        let node = Node::show(&site, &site.identity(shown), ListenerLimits::default());
+        let address = node.address.to_string();
+        let client = NodeClient::new(&site.identity(who), &address, Duration::from_secs(10)).unwrap();
+        let answered = client.get::<PeerId>("/v1/whoami");
+        assert_eq!(answered.is_ok(), is_taken, "{who} at {shown}: {answered:?}");
+    }
 }

@@ -181,7 +181,8 @@ fn never(facts: &Facts, lines: &mut Vec<String>) {
         let Some(job) = &row.job else { continue };
         let source = path_text(&row.source);
         let what = facts.queued.named(job);
-        lines.push(format!("{source} was never backed up, and {what} names it: `capstan backup {job}`"));
+        let command = facts.queued.command(job);
+        lines.push(format!("{source} was never backed up, and {what} names it: {command}"));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use capstan_catalog::RunOutcome;
 use capstan_director::Site;
-use capstan_server::{RunDecision, WaitsFor, decide, look};
+use capstan_server::{ClientAway, RunDecision, WaitsFor, decide, look};
 
+use crate::cell::client_away;
 use crate::failure::{Failure, director};
 use crate::units;
 
@@ -19,6 +20,10 @@ pub(super) struct Queued {
     /// The policies, and how many of them are due by themselves.
     policies: Vec<String>,
     scheduled: usize,
+    /// Policies that name clients: only a server runs them.
+    of_clients: Vec<String>,
+    /// Clients that runs wait for: their names, and why they cannot begin there.
+    away: Vec<(String, ClientAway)>,
     /// Policies that cannot be run here, and why.
     faults: Vec<(String, String)>,
     pub(super) waiting: usize,
@@ -40,7 +45,20 @@ impl Queued {
         missed.dedup();
         let is_held =
             |(run, decision): (i64, RunDecision)| (decision == RunDecision::Waits(WaitsFor::Release)).then_some(run);
+        let decisions = decide(&look.situation);
+        let away = |(run, decision): &(i64, RunDecision)| {
+            let RunDecision::Waits(WaitsFor::Client(away)) = decision else { return None };
+            let pending = look.pending.iter().find(|pending| pending.run.run == *run)?;
+            Some((pending.run.client.clone(), *away))
+        };
+        let mut clients_away: Vec<_> = decisions.iter().filter_map(away).collect();
+        clients_away.sort_by(|one, other| one.0.cmp(&other.0));
+        clients_away.dedup();
+        let has_clients = look.policies.iter().filter(|policy| !policy.config.clients.is_empty());
+        let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
         Ok(Self {
+            of_clients,
+            away: clients_away,
             is_served: site.is_served()?,
             policies: look.policies.iter().map(|policy| policy.name.clone()).collect(),
             scheduled: look.scheduled.len(),
@@ -51,7 +69,7 @@ impl Queued {
                 .collect(),
             waiting: look.pending.len(),
             working: look.active.len(),
-            held: decide(&look.situation).into_iter().filter_map(is_held).collect(),
+            held: decisions.into_iter().filter_map(is_held).collect(),
             missed,
         })
     }
@@ -65,6 +83,14 @@ impl Queued {
     pub(super) fn named(&self, name: &str) -> String {
         let what = if self.policies.iter().any(|policy| policy == name) { "policy" } else { "job" };
         format!("{what} {name}")
+    }
+
+    /// The command that backs up what a job or policy names.
+    pub(super) fn command(&self, name: &str) -> String {
+        match self.of_clients.iter().any(|policy| policy == name) {
+            true => format!("`capstan queue add {name}`"),
+            false => format!("`capstan backup {name}`"),
+        }
     }
 
     /// A line for people; none where nothing runs by itself.
@@ -87,6 +113,9 @@ impl Queued {
         }
         for (policy, fault) in &self.faults {
             lines.push(format!("policy {policy} cannot be run on this machine: {fault}"));
+        }
+        for (client, away) in &self.away {
+            lines.push(format!("runs wait for client {}", client_away(*away, client)));
         }
         for run in &self.held {
             lines.push(format!(

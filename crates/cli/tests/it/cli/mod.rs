@@ -9,6 +9,7 @@ use assert_cmd::cargo::CommandCargoExt;
 use tempfile::TempDir;
 
 mod cell;
+mod client;
 mod jobs;
 mod json;
 mod key_cluster;
@@ -23,7 +24,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 37] = [
     "init",
     "backup",
     "jobs",
@@ -31,6 +32,7 @@ const COMMANDS: [&str; 36] = [
     "schedule",
     "queue",
     "server",
+    "client",
     "objects",
     "ls",
     "find",
@@ -156,6 +158,7 @@ fn capstan(args: &[&str]) -> Command {
         "CAPSTAN_PASSPHRASE",
         "CAPSTAN_NEW_PASSPHRASE",
         "CAPSTAN_EXPORT_PASSPHRASE",
+        "CAPSTAN_ENROLMENT_PASSPHRASE",
     ] {
         command.env_remove(name);
     }

@@ -1,0 +1,255 @@
+//! `client`: at the server, who may be a client of the cell; at a machine, to join one and wait for orders.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use capstan_client::{
+    CellOrder, ClientError, ClientNotice, ClientSettings, ClientState, ClientWork, OrderEnd, join, run,
+};
+use capstan_keys::Name;
+use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_server::cell::{CellPeerState, cell_clients, enrol_client, enrolment_address, revoke_client};
+
+use super::serve::of_cell;
+use crate::args::Client;
+use crate::failure::Failure;
+use crate::globals::Globals;
+use crate::json::{self, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow, ClientRow};
+use crate::output::{print, print_rows};
+use crate::progress::{stop_all_on_interrupt, tell};
+use crate::secrets::{enrolment_passphrase_from, now_ns, site, state_dir};
+use crate::table::Table;
+use crate::units;
+
+/// How often it is looked whether the client is to stop.
+const LOOKS: Duration = Duration::from_millis(100);
+
+pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
+    match action {
+        Client::Enrol { name, valid } => enrol(cli, name, valid),
+        Client::Join { address, name, passphrase_file, replace } => {
+            join_cell(cli, address, name, passphrase_file.as_deref(), *replace)
+        }
+        Client::Run => wait_for_orders(cli),
+        Client::List => list(cli),
+        Client::Revoke { name } => revoke(cli, name),
+    }
+}
+
+fn enrol(cli: &Globals, name: &Name, valid: &str) -> Result<ExitCode, Failure> {
+    let valid_ns = units::parse_age(valid).map_err(Failure::Usage)?;
+    let valid = Duration::from_nanos(valid_ns.cast_unsigned());
+    let site = site(cli)?;
+    let opened = enrol_client(&site, name, valid).map_err(of_cell)?;
+    let address = enrolment_address(&site).map_err(of_cell)?;
+    let command = format!("capstan client join {} --name {name}", address.as_deref().unwrap_or("SERVER:5702"));
+    let passphrase = opened.passphrase.expose();
+    if cli.json {
+        json::print(&ClientEnrolmentRow {
+            client: name.to_string(),
+            passphrase: passphrase.to_string(),
+            expires_ns: opened.expires_ns,
+            address,
+            command,
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let until = units::time(opened.expires_ns);
+    println!("{name} can join once, until {until}, with this passphrase, which is shown only here:");
+    println!("  {}", passphrase.as_str());
+    println!("Type this at the machine:");
+    println!("  {command}");
+    if address.is_none() && !cli.quiet {
+        eprintln!(
+            "capstan: no server listens, and capstan.toml does not say where one would: `capstan server run --listen \
+             0.0.0.0:5701` prints where machines join; put that in the place of SERVER:5702"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join_cell(
+    cli: &Globals,
+    address: &str,
+    name: &Name,
+    passphrase_file: Option<&Path>,
+    replace: bool,
+) -> Result<ExitCode, Failure> {
+    let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+        !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    if !is_address {
+        let text = format!(
+            "{address:?} is no host and port: write it as `capstan client enrol` printed it, as in server:5702"
+        );
+        return Err(Failure::Usage(text));
+    }
+    let state = ClientState::new(&state_dir(cli)?);
+    state.prepare(replace).map_err(of_client)?;
+    let passphrase: EnrolmentPassphrase = enrolment_passphrase_from(passphrase_file)?
+        .parse()
+        .map_err(|error: capstan_keys::cluster::InvalidPassphrase| Failure::Passphrase(error.to_string()))?;
+    let identity = join(&state, address, name, &passphrase, now_ns()).map_err(of_client)?;
+    let certificate = identity.certificate();
+    let settings = ClientSettings::read(state.dir()).map_err(of_client)?;
+    let servers = state.addresses().map_err(of_client)?;
+    let paths: Vec<_> = settings.paths.iter().map(|path| path.display().to_string()).collect();
+    let scripts: Vec<_> = settings.scripts.keys().cloned().collect();
+    if cli.json {
+        json::print(&ClientJoinedRow {
+            client: certificate.peer.name.to_string(),
+            cell: certificate.cluster.to_string(),
+            servers,
+            until_ns: certificate.not_after_ns,
+            paths,
+            scripts,
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if cli.quiet {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("this machine is client {} of the cell whose server is at {}", certificate.peer.name, servers.join(", "));
+    let settings_file = state.dir().join("client.toml");
+    match paths.is_empty() {
+        true => println!("the server may back up every path here: {} can bound that", settings_file.display()),
+        false => println!("the server may back up {}: so says {}", paths.join(", "), settings_file.display()),
+    }
+    match scripts.is_empty() {
+        true => println!("it may have no program run here"),
+        false => println!("it may have these programs run here: {}", scripts.join(", ")),
+    }
+    println!("`capstan client run` waits for its orders, and renews the certificate in time");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
+    let state = ClientState::new(&state_dir(cli)?);
+    let client = state.identity().map_err(of_client)?.certificate().peer.name.to_string();
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
+    // Nor is a reader of its messages that is gone a reason to stop.
+    crate::rustix_sigpipe::ignore();
+    show(cli, ClientEvent::Started { client });
+    let work = ClientWork::new(&state).map_err(of_client)?;
+    let handler = |order: CellOrder| {
+        let job = order.job().to_string();
+        show(cli, ClientEvent::JobBegun { job: job.clone() });
+        match work.carry_out(order) {
+            Ok(OrderEnd::Served) => show(cli, ClientEvent::JobServed { job }),
+            Ok(OrderEnd::Stopped) => show(cli, ClientEvent::JobStopped { job }),
+            Err(error) => show(cli, ClientEvent::Trouble { reason: error.to_string() }),
+        }
+    };
+    let say = |notice| {
+        show(
+            cli,
+            match notice {
+                ClientNotice::Connected { address } => ClientEvent::Connected { address },
+                ClientNotice::Lost { reason } => ClientEvent::Lost { reason },
+                ClientNotice::Renewed { until_ns } => ClientEvent::Renewed { until_ns },
+                ClientNotice::Trouble { reason } => ClientEvent::Trouble { reason },
+            },
+        );
+    };
+    let is_over = AtomicBool::new(false);
+    let ended = std::thread::scope(|scope| {
+        let (is_over, work, stop) = (&is_over, &work, &stop);
+        // What is at work is told as soon as the client is.
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOKS);
+            }
+            work.stop();
+        });
+        let ended = run(&state, now_ns, &handler, &say, stop);
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    });
+    ended.map_err(of_client)?;
+    show(cli, ClientEvent::Stopped);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(cli: &Globals, event: ClientEvent) {
+    if cli.json {
+        // A reader that is gone is no reason to stop.
+        let _ = json::print(&event);
+        return;
+    }
+    match event {
+        ClientEvent::Lost { reason } => {
+            tell(&format!("capstan: the server does not answer: {reason}; the client tries again"));
+        }
+        ClientEvent::Trouble { reason } => tell(&format!("capstan: {reason}")),
+        ClientEvent::Connected { address } => tell(&format!("connected to the server at {address}")),
+        _ if cli.quiet => {}
+        ClientEvent::JobBegun { job } => tell(&format!("job {job} begins")),
+        ClientEvent::JobServed { job } => tell(&format!("job {job} is done here")),
+        ClientEvent::JobStopped { job } => tell(&format!("job {job} was stopped")),
+        ClientEvent::Started { client } => tell(&format!("client {client} waits for orders; Ctrl-C stops")),
+        ClientEvent::Renewed { until_ns } => {
+            tell(&format!("the certificate was renewed, until {}", units::time(until_ns)));
+        }
+        ClientEvent::Stopped => tell("the client has stopped"),
+    }
+}
+
+fn list(cli: &Globals) -> Result<ExitCode, Failure> {
+    let site = site(cli)?;
+    let clients = cell_clients(&site).map_err(of_cell)?;
+    if cli.json {
+        return print_rows(clients.into_iter().map(|client| {
+            let state = state_word(client.state);
+            let (seen_ns, address, until_ns) = (client.seen_ns, client.address, client.until_ns);
+            Ok(ClientRow { client: client.name, state, seen_ns, address, until_ns })
+        }));
+    }
+    if clients.is_empty() {
+        eprintln!("there is no client: `capstan client enrol NAME` lets a machine join (docs/CELL.md)");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["client", "state", "last seen", "from", "until"]);
+    for client in clients {
+        table.row(vec![
+            client.name,
+            state_word(client.state).to_owned(),
+            client.seen_ns.map_or_else(|| "never".to_owned(), units::time),
+            client.address.unwrap_or_default(),
+            client.until_ns.map_or_else(String::new, units::time),
+        ]);
+    }
+    print(&table)
+}
+
+fn state_word(state: CellPeerState) -> &'static str {
+    match state {
+        CellPeerState::Enrolled => "enrolled",
+        CellPeerState::Waiting => "waiting",
+        CellPeerState::Revoked => "revoked",
+        CellPeerState::Expired => "expired",
+    }
+}
+
+fn revoke(cli: &Globals, name: &Name) -> Result<ExitCode, Failure> {
+    revoke_client(&site(cli)?, name).map_err(of_cell)?;
+    if cli.json {
+        json::print(&ClientChangeRow { client: name.to_string(), change: "revoked" })?;
+    } else if !cli.quiet {
+        println!("client {name} is revoked: a server that runs refuses it within seconds");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What stands in the way of a client.
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
+fn of_client(error: ClientError) -> Failure {
+    match &error {
+        ClientError::WrongPassphrase { .. } => Failure::Passphrase(error.to_string()),
+        _ => Failure::because(&error),
+    }
+}

@@ -1,0 +1,204 @@
+//! Machines that join a cell, as people and programs see it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::json::{assert_described, events, schemas};
+use super::{Bench, capstan, ended};
+
+/// A program that prints an event a line; it ends with the test.
+struct Printing {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Printing {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next event of this kind.
+    fn event(&mut self, kind: &str) -> Value {
+        for line in &mut self.lines {
+            let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            if event["event"] == kind {
+                return event;
+            }
+        }
+        panic!("it ended without {kind}");
+    }
+
+    fn stop(mut self) {
+        let _ =
+            rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
+        assert_eq!(self.event("stopped")["event"], "stopped");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Printing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A machine without a state directory.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn command(&self, args: &[&str], passphrase: &str) -> Command {
+        let mut command = capstan(args);
+        command.env("CAPSTAN_STATE", self.0.path().join("state")).env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase);
+        command
+    }
+
+    fn run(&self, args: &[&str], passphrase: &str, code: i32) -> Output {
+        let output = self.command(args, passphrase).output().unwrap();
+        ended(&output, args, code);
+        output
+    }
+
+    fn said(&self, args: &[&str], passphrase: &str, code: i32) -> String {
+        String::from_utf8(self.run(args, passphrase, code).stderr).unwrap()
+    }
+}
+
+/// A server that listens, and where machines join it.
+fn serve(bench: &Bench) -> (Printing, String) {
+    let mut server = Printing::start(bench.command(&["server", "run", "--listen", "127.0.0.1:0", "--json"]));
+    let listening = server.event("listening");
+    assert_described(&schemas_of("ServerEvent", "listening"), "ServerEvent", std::slice::from_ref(&listening));
+    (server, listening["enrolment"].as_str().unwrap().to_owned())
+}
+
+/// The schemas with one kind of event in the place of all.
+fn schemas_of(events: &str, kind: &str) -> Value {
+    let mut schemas = serde_json::to_value(schemas()).unwrap();
+    let kinds = schemas[events]["oneOf"].as_array().unwrap();
+    let one = kinds.iter().find(|one| one["properties"]["event"]["const"] == kind).unwrap().clone();
+    schemas[events] = one;
+    schemas
+}
+
+fn enrol(bench: &Bench, name: &str, address: &str) -> String {
+    let opened = events(bench, &["client", "enrol", name], 0);
+    assert_described(&schemas(), "ClientEnrolmentRow", &opened);
+    assert_eq!(opened[0]["address"], address, "that of the server that runs");
+    opened[0]["passphrase"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_machine_joins_waits_for_orders_and_is_revoked() {
+    let bench = Bench::new(&[]);
+    let (server, address) = serve(&bench);
+    let passphrase = enrol(&bench, "tern", &address);
+    let waiting = events(&bench, &["client", "list"], 0);
+    assert_described(&schemas(), "ClientRow", &waiting);
+    assert_eq!((&waiting[0]["state"], &waiting[0]["seen_ns"]), (&"waiting".into(), &Value::Null));
+    let machine = Machine::new();
+    let joined = machine.run(&["client", "join", &address, "--name", "tern", "--json"], &passphrase, 0);
+    let joined: Value = serde_json::from_slice(&joined.stdout).unwrap();
+    assert_described(&schemas(), "ClientJoinedRow", std::slice::from_ref(&joined));
+    let identity = machine.0.path().join("state/cell/identity.pem");
+    assert_eq!(fs::metadata(identity).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));
+    assert_eq!(client.event("started")["client"], "tern");
+    assert_eq!(client.event("connected")["address"], joined["servers"][0]);
+    let began = Instant::now();
+    while events(&bench, &["client", "list"], 0)[0]["seen_ns"] == Value::Null {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not written that it was seen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let list = bench.done(&["client", "list"], 0);
+    assert!(list.contains("tern") && list.contains("enrolled") && list.contains("127.0.0.1"), "{list}");
+    assert_described(&schemas(), "ClientChangeRow", &events(&bench, &["client", "revoke", "tern"], 0));
+    let error = client.event("error");
+    assert!(error["message"].as_str().unwrap().contains("was revoked"), "{error}");
+    assert_eq!(client.child.wait().unwrap().code(), Some(1));
+    assert_eq!(events(&bench, &["client", "list"], 0)[0]["state"], "revoked");
+    let again = machine.said(&["client", "run"], "", 1);
+    assert!(again.contains("was revoked") && again.contains("capstan client join --replace"), "{again}");
+    server.stop();
+}
+
+#[test]
+fn mistakes_on_the_way_into_a_cell_are_answered_with_what_to_do() {
+    let bench = Bench::new(&[]);
+    let said = bench.said(&["client", "list"], 0);
+    assert!(said.contains("`capstan client enrol NAME`"), "{said}");
+    let opened = bench.command(&["client", "enrol", "tern"]).output().unwrap();
+    let (out, err) = (String::from_utf8(opened.stdout).unwrap(), String::from_utf8(opened.stderr).unwrap());
+    assert!(out.contains("capstan client join SERVER:5702 --name tern"), "{out}");
+    assert!(err.contains("capstan server run --listen"), "{err}");
+    for (args, code, answer) in [
+        (&["client", "revoke", "plover"][..], 1, "`capstan client list` lists them"),
+        (&["client", "enrol", "-"], 2, "is no name"),
+        (&["client", "enrol", "tern", "--valid", "soon"], 2, "is not a duration"),
+        (&["client", "join", "127.0.0.1:1", "--name", "tern"], 1, "is the state directory of a server"),
+        (&["server", "run", "--listen", "5701"], 2, "write it as in 0.0.0.0:5701"),
+        (&["server", "run", "--data", "0.0.0.0:5703"], 2, "data is set and listen is not"),
+        (&["client"], 2, "Usage"),
+    ] {
+        let said = bench.said(args, code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    let (server, address) = serve(&bench);
+    let passphrase = enrol(&bench, "tern", &address);
+    let machine = Machine::new();
+    let join = ["client", "join", &address, "--name", "tern"];
+    for (args, passphrase, code, answer) in [
+        (&["client", "run"][..], "", 1, "this machine has not joined a cell"),
+        (&["client", "join", "server", "--name", "tern"], "", 2, "is no host and port"),
+        (&join, "three plain words", 4, "that is no enrolment passphrase"),
+        (&join, "0000-0000-0000-0000-0000", 4, "the passphrase is not the one of tern"),
+        (&["client", "join", &address, "--name", "plover"], &passphrase, 1, "No enrolment of client plover is open"),
+        (&["client", "join", "127.0.0.1:9", "--name", "tern"], &passphrase, 1, "see that the server runs"),
+        (&["client", "join", "no.such.invalid:9", "--name", "tern"], &passphrase, 1, "the host is not known here"),
+    ] {
+        let said = machine.said(args, passphrase, code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    let out = String::from_utf8(machine.run(&join, &passphrase, 0).stdout).unwrap();
+    assert!(out.contains("this machine is client tern") && out.contains("may back up every path here"), "{out}");
+    for (args, code, answer) in [
+        (&join[..], 1, "Use --replace to join anew"),
+        (&[&join[..], &["--replace"]].concat(), 1, "has expired or was used"),
+    ] {
+        let said = machine.said(args, &passphrase, code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    let said = bench.said(&["client", "enrol", "tern"], 1);
+    assert!(said.contains("choose another name, or run `capstan client revoke tern` first"), "{said}");
+    // A second server of another state directory finds the port taken.
+    let other = Bench::new(&[]);
+    let said = other.said(&["server", "run", "--listen", &address], 1);
+    assert!(said.contains(&format!("cannot listen at {address}")), "{said}");
+    server.stop();
+}
+
+#[test]
+fn settings_say_where_the_server_listens() {
+    let bench = Bench::new(&[]);
+    let path = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("listen = \"\""), "{text}");
+    fs::write(&path, text.replace("listen = \"\"", "listen = \"192.0.2.1:7001\"")).unwrap();
+    let out = bench.done(&["client", "enrol", "tern"], 0);
+    assert!(out.contains("capstan client join 192.0.2.1:7002 --name tern"), "{out}");
+    fs::write(&path, text.replace("listen = \"\"", "listen = \"here\"")).unwrap();
+    let said = bench.said(&["client", "list"], 1);
+    assert!(said.contains("server.listen"), "{said}");
+}
