@@ -73,6 +73,7 @@ impl<'a> ClientWork<'a> {
             token: JobToken(*token.expose()),
             links,
             rules: &Rules(&self.settings),
+            restores: None,
             stop: Arc::clone(&stop),
         };
         let served = serve_job(&end);

@@ -13,7 +13,7 @@ use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
 use capstan_mover::{
-    BadBlocks, Damage, FailedMember, ReadOrder, RestoreWatch, StreamsReport, VolumeAccess, restore_streams,
+    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, RestoreWatch, StreamsReport, VolumeAccess, restore_streams,
 };
 
 use crate::DirectorError;
@@ -125,6 +125,38 @@ impl Site {
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
         for stream in &plan.streams {
             self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
+        }
+        report.elapsed_ns = began.elapsed().as_nanos() as u64;
+        Ok(report)
+    }
+
+    /// Carries out a plan: a client writes what is read, where its user said.
+    ///
+    /// # Errors
+    /// [`DirectorError::RestoreInterrupted`] if `watch` stopped it; [`DirectorError::Extract`] if the client cannot
+    /// write; [`DirectorError::SourceHost`] if it is gone. Files that could not be restored are in the report.
+    pub fn restore_to_client(
+        &self,
+        plan: &RestorePlan,
+        client: &NetworkJob,
+        watch: &RestoreWatch,
+    ) -> Result<RestoreReport, DirectorError> {
+        let began = Instant::now();
+        let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
+        watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+        let access = VolumeAccess { host: &mut host, drives: &self.mounted, between: None };
+        let (streams, extract) = client.restore(&plan.wanted, &plan.reads, access, watch)?;
+        let mut report = self.report(plan, streams, &mut host, watch)?;
+        host.note_bad(&report.bad, "restore");
+        drop(host);
+        if watch.stop.load(Relaxed) {
+            return Err(DirectorError::RestoreInterrupted);
+        }
+        report.extract = extract;
+        for stream in &plan.streams {
+            let reason = "it is what a program printed, and such an object is restored at the server: `capstan cat`";
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)

@@ -1,7 +1,7 @@
 //! Executing a read plan: one reader goes over the volumes, each stream's blocks go to a thread that has no other at
 //! the time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -123,38 +123,108 @@ pub fn read_streams(
     (stop, meters): (&AtomicBool, &ReadMeters),
     consume: &(dyn Fn(usize, &mut StreamReader<'_>) + Sync),
 ) -> ReadReport {
-    let chunk_len = wanted.streams.iter().map(|stream| stream.chunk_len as usize).max().unwrap_or(0);
-    let chunk_len = chunk_len.min(BLOCK_LEN_MAX);
+    std::thread::scope(|scope| {
+        let queue_len = queue_len(open_at_once(plan).max(1));
+        let crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
+        read_into(wanted, plan, access, (stop, meters), &mut CrewFeeds { crew, feeds: HashMap::new() })
+    })
+}
+
+/// Executes a plan, and hands on what is read as it is read.
+pub(crate) fn read_into(
+    wanted: &Wanted,
+    plan: &ReadPlan,
+    access: VolumeAccess<'_>,
+    (stop, meters): (&AtomicBool, &ReadMeters),
+    feeds: &mut dyn Feeds,
+) -> ReadReport {
+    let pool = pool_for(wanted, open_at_once(plan));
     // A stream's last run tells when its thread may go on with another; the most streams open at once bound the
     // buffers.
     let mut runs_left: HashMap<usize, usize> = HashMap::new();
     for run in plan.passes.iter().flat_map(|pass| &pass.runs) {
         *runs_left.entry(run.stream).or_default() += 1;
     }
-    let open = open_at_once(plan).max(1);
-    let queue_len = queue_len(open);
-    let buffers = (open * (queue_len + 1)).min(256) + SPARE_BUFFERS;
-    let pool = BlockPool::new(buffers, chunk_len);
     let at_drive = AtDrive::begin(meters);
-    std::thread::scope(|scope| {
-        let mut crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
-        for stream in crew.without_blocks(&runs_left) {
-            drop(crew.start(stream, 0));
+    for stream in feeds.without_blocks(&runs_left) {
+        feeds.start(stream, 0);
+        feeds.end(stream);
+    }
+    let (report, open) = (ReadReport::default(), HashSet::new());
+    let mut reading = Reading { wanted, access, stop, pool, at_drive, feeds, open, runs_left, other: None, report };
+    // A volume stays in its drive while the next pass is over it, too.
+    let mut mounted = None;
+    for pass in &plan.passes {
+        let source = reading.mounted(pass.volume, &mut mounted);
+        reading.pass(pass, source);
+    }
+    if let Some((volume, Ok(open))) = mounted {
+        reading.access.close(open, &wanted.volumes[volume]);
+    }
+    reading.close_other();
+    reading.report
+}
+
+/// The buffers of a read of which so many streams are open at once.
+pub(crate) fn pool_for(wanted: &Wanted, open: usize) -> BlockPool {
+    let open = open.max(1);
+    let chunk_len = wanted.streams.iter().map(|stream| stream.chunk_len as usize).max().unwrap_or(0);
+    let buffers = (open * (queue_len(open) + 1)).min(256) + SPARE_BUFFERS;
+    BlockPool::new(buffers, chunk_len.min(BLOCK_LEN_MAX))
+}
+
+/// Where the pieces of streams go, in the order in which they are read.
+pub(crate) trait Feeds {
+    /// Streams of which nothing is read, and whose consumers are told why.
+    fn without_blocks(&self, runs: &HashMap<usize, usize>) -> Vec<usize>;
+
+    /// Starts a stream while so many others are open.
+    fn start(&mut self, stream: usize, open: usize);
+
+    /// Hands a piece on, or gives it back if that has to be waited for.
+    fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece>;
+
+    /// Hands a piece on.
+    fn send(&mut self, stream: usize, piece: Piece);
+
+    /// Nothing more comes of a stream.
+    fn end(&mut self, stream: usize);
+}
+
+/// Threads of this process take the streams.
+pub(crate) struct CrewFeeds<'scope, 'env> {
+    pub(crate) crew: Crew<'scope, 'env>,
+    /// Where pieces of the streams go that are open.
+    pub(crate) feeds: HashMap<usize, Sender<Piece>>,
+}
+
+impl Feeds for CrewFeeds<'_, '_> {
+    fn without_blocks(&self, runs: &HashMap<usize, usize>) -> Vec<usize> {
+        self.crew.without_blocks(runs)
+    }
+
+    fn start(&mut self, stream: usize, open: usize) {
+        let feed = self.crew.start(stream, open);
+        self.feeds.insert(stream, feed);
+    }
+
+    fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece> {
+        // A consumer that gave up early does not want the rest.
+        match self.feeds.get_mut(&stream)?.try_send(piece) {
+            Err(Refused::Full(piece)) => Some(piece),
+            Ok(()) | Err(Refused::Gone(_)) => None,
         }
-        let (report, feeds) = (ReadReport::default(), HashMap::new());
-        let mut reading = Reading { wanted, access, stop, pool, at_drive, crew, feeds, runs_left, other: None, report };
-        // A volume stays in its drive while the next pass is over it, too.
-        let mut mounted = None;
-        for pass in &plan.passes {
-            let source = reading.mounted(pass.volume, &mut mounted);
-            reading.pass(pass, source);
+    }
+
+    fn send(&mut self, stream: usize, piece: Piece) {
+        if let Some(feed) = self.feeds.get_mut(&stream) {
+            let _ = feed.send(piece);
         }
-        if let Some((volume, Ok(open))) = mounted {
-            reading.access.close(open, &wanted.volumes[volume]);
-        }
-        reading.close_other();
-        reading.report
-    })
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.feeds.remove(&stream);
+    }
 }
 
 /// A volume by its index, open, or why it could not be mounted.
@@ -162,15 +232,15 @@ type Source = (usize, Result<OpenVolume, String>);
 
 /// A run of [`read_streams`]. Dropped with it, the drive's time ends: what threads still do with what they were given
 /// is not the drive's.
-struct Reading<'a, 'v, 'scope, 'env> {
-    wanted: &'env Wanted,
+struct Reading<'a, 'v> {
+    wanted: &'a Wanted,
     access: VolumeAccess<'v>,
     stop: &'a AtomicBool,
     pool: BlockPool,
     at_drive: AtDrive<'a>,
-    crew: Crew<'scope, 'env>,
-    /// Where blocks of the streams go that are open.
-    feeds: HashMap<usize, Sender<Piece>>,
+    feeds: &'a mut dyn Feeds,
+    /// Streams that are open.
+    open: HashSet<usize>,
     /// Runs of each stream that were not read yet.
     runs_left: HashMap<usize, usize>,
     /// The volume of another copy that stands in for a damaged one; it stays mounted until another is needed.
@@ -178,7 +248,7 @@ struct Reading<'a, 'v, 'scope, 'env> {
     report: ReadReport,
 }
 
-impl Reading<'_, '_, '_, '_> {
+impl Reading<'_, '_> {
     /// The volume of a pass, mounted in place of the one before it.
     fn mounted<'m>(&mut self, volume: usize, mounted: &'m mut Option<Source>) -> &'m mut Result<OpenVolume, String> {
         if mounted.as_ref().is_none_or(|(before, _)| *before != volume) {
@@ -218,10 +288,9 @@ impl Reading<'_, '_, '_, '_> {
     /// Reads a run of blocks and hands them to the thread of their stream.
     fn run(&mut self, run: &Run, volume: usize, reader: &mut Result<VolumeReader<'_>, &String>) {
         let stream = &self.wanted.streams[run.stream];
-        let open = self.feeds.len();
-        if !self.feeds.contains_key(&run.stream) {
-            let feed = self.at_drive.waits(|| self.crew.start(run.stream, open));
-            self.feeds.insert(run.stream, feed);
+        let open = self.open.len();
+        if self.open.insert(run.stream) {
+            self.at_drive.waits(|| self.feeds.start(run.stream, open));
         }
         for index in 0..u64::from(run.blocks) {
             if self.stop.load(Ordering::Relaxed) {
@@ -233,17 +302,15 @@ impl Reading<'_, '_, '_, '_> {
             if let Piece::Block { plain_len, .. } = &piece {
                 self.report.plain_bytes += *plain_len as u64;
             }
-            // A consumer that gave up early does not want the rest.
-            if let Some(feed) = self.feeds.get_mut(&run.stream)
-                && let Err(Refused::Full(piece)) = feed.try_send(piece)
-            {
-                let _ = self.at_drive.waits(|| feed.send(piece));
+            if let Some(piece) = self.feeds.try_send(run.stream, piece) {
+                self.at_drive.waits(|| self.feeds.send(run.stream, piece));
             }
         }
         if let Some(left) = self.runs_left.get_mut(&run.stream) {
             *left -= 1;
             if *left == 0 {
-                self.feeds.remove(&run.stream);
+                self.open.remove(&run.stream);
+                self.feeds.end(run.stream);
             }
         }
     }
@@ -332,7 +399,7 @@ impl Reading<'_, '_, '_, '_> {
 }
 
 /// What no copy holds, by stream.
-fn gaps_of(wanted: &Wanted, plan: &ReadPlan) -> HashMap<usize, Vec<Gap>> {
+pub(crate) fn gaps_of(wanted: &Wanted, plan: &ReadPlan) -> HashMap<usize, Vec<Gap>> {
     let mut gaps: HashMap<usize, Vec<Gap>> = HashMap::new();
     for (stream, range) in &plan.missing {
         let object = wanted.streams[*stream].object;

@@ -48,7 +48,9 @@ pub use interleave::ExtentBounds;
 pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
-pub use network::{ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, Purpose, serve_job};
+pub use network::{
+    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, serve_job,
+};
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};

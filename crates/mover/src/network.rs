@@ -20,6 +20,9 @@
 //! sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
 //! safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
 //!
+//! **A restore** goes the other way: the mover sends blocks as it reads them, and the client unpacks them and writes
+//! files, where its own user said. Nothing is written that nobody asked for there.
+//!
 //! **Silence.** Both ends of a block connection say something every 15 seconds, also while a tape is rewound, and take
 //! the other for gone after a minute.
 
@@ -28,10 +31,12 @@ mod frame;
 mod hello;
 mod job;
 mod orders;
+mod pieces;
 mod receiver;
+mod restore;
 mod sender;
 
-pub use client::{ClientEnd, ClientRules, serve_job};
+pub use client::{ClientEnd, ClientRules, RestoreInto, serve_job};
 pub use hello::{Dial, JobToken, NetworkStream, Purpose};
 pub use job::{NetworkJob, NetworkJobs};
 

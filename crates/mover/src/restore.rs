@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
+use serde::{Deserialize, Serialize};
 
 use crate::extract::{
     ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
@@ -87,7 +88,7 @@ impl<R: BufRead> Read for Counted<'_, R> {
 }
 
 /// A member that could not be given back as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedMember {
     /// Index of its stream.
     pub stream: usize,
@@ -110,7 +111,7 @@ pub struct StreamsReport {
 
 /// Shared by the threads of one run.
 #[derive(Default)]
-struct Verdicts {
+pub(crate) struct Verdicts {
     failed: Mutex<BTreeMap<(usize, u64), String>>,
     fatal: Mutex<Option<ExtractError>>,
 }
@@ -121,7 +122,7 @@ impl Verdicts {
         failed.entry((stream, offset)).or_insert(reason);
     }
 
-    fn into_report(self, read: ReadReport) -> StreamsReport {
+    pub(crate) fn into_report(self, read: ReadReport) -> StreamsReport {
         let failed = self.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let failed = failed.into_iter().map(|((stream, offset), reason)| FailedMember { stream, offset, reason });
         let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -139,43 +140,52 @@ pub fn restore_streams(
 ) -> StreamsReport {
     let verdicts = Verdicts::default();
     let consume = |stream: usize, reader: &mut StreamReader<'_>| {
-        let mut extractor = target.extractor();
-        each_range(reader, watch, |reader, range, members| {
-            let begin = range.start;
-            let mut at = 0;
-            let mut done = |done: &crate::extract::MemberDone<'_>| {
-                watch.members.fetch_add(1, Ordering::Relaxed);
-                watch.bytes.fetch_add(done.bytes, Ordering::Relaxed);
-                while members.get(at).is_some_and(|member| member.offset < begin + done.offset) {
-                    at += 1;
-                }
-                let written = done.outcome == MemberOutcome::Written;
-                if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
-                    && crc != member.crc
-                {
-                    verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
-                }
-            };
-            let mut choose = |path: &[u8]| match target.strip() {
-                0 => MemberChoice::Take,
-                strip => stripped(path, strip).map_or(MemberChoice::Skip, MemberChoice::TakeAs),
-            };
-            let mut bytes = Counted::new(reader.range(range), watch);
-            let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);
-            match extracted {
-                Ok(()) => Step::Done,
-                Err(ExtractError::Stream(error)) => broken(&verdicts, stream, begin, members, &error),
-                Err(fatal) => {
-                    watch.stop.store(true, Ordering::Relaxed);
-                    let mut first = verdicts.fatal.lock().unwrap_or_else(PoisonError::into_inner);
-                    first.get_or_insert(fatal);
-                    Step::Stop
-                }
-            }
-        });
+        restore_stream((target, watch, &verdicts), stream, reader);
     };
     let read = read_streams(wanted, plan, access, (&watch.stop, &watch.meters), &consume);
     verdicts.into_report(read)
+}
+
+/// Writes what is wanted of a stream below a target.
+pub(crate) fn restore_stream(
+    (target, watch, verdicts): (&RestoreTarget, &RestoreWatch, &Verdicts),
+    stream: usize,
+    reader: &mut StreamReader<'_>,
+) {
+    let mut extractor = target.extractor();
+    each_range(reader, watch, |reader, range, members| {
+        let begin = range.start;
+        let mut at = 0;
+        let mut done = |done: &crate::extract::MemberDone<'_>| {
+            watch.members.fetch_add(1, Ordering::Relaxed);
+            watch.bytes.fetch_add(done.bytes, Ordering::Relaxed);
+            while members.get(at).is_some_and(|member| member.offset < begin + done.offset) {
+                at += 1;
+            }
+            let written = done.outcome == MemberOutcome::Written;
+            if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
+                && crc != member.crc
+            {
+                verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
+            }
+        };
+        let mut choose = |path: &[u8]| match target.strip() {
+            0 => MemberChoice::Take,
+            strip => stripped(path, strip).map_or(MemberChoice::Skip, MemberChoice::TakeAs),
+        };
+        let mut bytes = Counted::new(reader.range(range), watch);
+        let extracted = extractor.extract(&mut bytes, &mut choose, &mut done);
+        match extracted {
+            Ok(()) => Step::Done,
+            Err(ExtractError::Stream(error)) => broken(verdicts, stream, begin, members, &error),
+            Err(fatal) => {
+                watch.stop.store(true, Ordering::Relaxed);
+                let mut first = verdicts.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+                first.get_or_insert(fatal);
+                Step::Stop
+            }
+        }
+    });
 }
 
 /// Reads what is wanted and compares every file's checksum.

@@ -11,9 +11,11 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use capstan_catalog::ObjectStatus;
-use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Site};
+use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Place, Site};
+use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, SourceHost, serve_job,
+    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, RestoreInto, RestoreWatch,
+    SourceHost, serve_job,
 };
 
 use crate::place::{Bench, small};
@@ -126,7 +128,7 @@ fn backup_by(
     let token = job.token().clone();
     std::thread::scope(|scope| {
         let client = scope.spawn(move || {
-            let end = ClientEnd { dial: network, token, links: 1, rules, stop: Arc::default() };
+            let end = ClientEnd { dial: network, token, links: 1, rules, restores: None, stop: Arc::default() };
             serve_job(&end)
         });
         let site = site.for_client("web1").with_sources(Arc::new(job));
@@ -177,7 +179,14 @@ fn ask<T>(ask: impl FnOnce(&NetworkJob) -> T) -> T {
     let token = job.token().clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            serve_job(&ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() })
+            serve_job(&ClientEnd {
+                dial: &network,
+                token,
+                links: 1,
+                rules: &Anything,
+                restores: None,
+                stop: Arc::default(),
+            })
         });
         let answer = ask(&job);
         drop(job);
@@ -214,7 +223,8 @@ fn a_stream_is_what_a_script_of_the_client_prints() {
         let job = network.jobs.open("web1", PATIENCE).unwrap();
         let token = job.token().clone();
         std::thread::scope(|scope| {
-            let end = ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() };
+            let end =
+                ClientEnd { dial: &network, token, links: 1, rules: &Anything, restores: None, stop: Arc::default() };
             scope.spawn(move || serve_job(&end));
             let site = bench.site().for_client("web1").with_sources(Arc::new(job));
             site.backup(request, &BackupWatch::default()).unwrap()
@@ -339,7 +349,7 @@ fn whoever_has_no_token_of_a_living_job_is_refused() {
             }
         }
         let dial = Once(Mutex::new(Some(near)));
-        let end = ClientEnd { dial: &dial, token, links: 1, rules: &Anything, stop: Arc::default() };
+        let end = ClientEnd { dial: &dial, token, links: 1, rules: &Anything, restores: None, stop: Arc::default() };
         let error = serve_job(&end).unwrap_err();
         assert_eq!(accepts.join().unwrap(), io::ErrorKind::PermissionDenied);
         error.to_string()
@@ -384,7 +394,14 @@ fn a_small_pool_and_many_connections_come_to_an_end() {
     let token = job.token().clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            serve_job(&ClientEnd { dial: &network, token, links: 1, rules: &Anything, stop: Arc::default() })
+            serve_job(&ClientEnd {
+                dial: &network,
+                token,
+                links: 1,
+                rules: &Anything,
+                restores: None,
+                stop: Arc::default(),
+            })
         });
         let site = bench.site().for_client("web1").with_sources(Arc::new(job));
         let request = BackupRequest { connections: 8, ..bench.request(Level::Full) };
@@ -392,4 +409,102 @@ fn a_small_pool_and_many_connections_come_to_an_end() {
         assert_eq!(report.sources[0].report.as_ref().unwrap().files, 60);
     });
     bench.assert_restores(&bench.objects()[0], "small");
+}
+
+/// Restores objects to a directory of a client, through this network.
+fn restore(
+    bench: &Bench,
+    network: &Network,
+    object: capstan_format::ObjectId,
+    to: &Path,
+) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
+    network.dialled.store(0, Ordering::Relaxed);
+    let token = job.token().clone();
+    let written = Mutex::new(None);
+    let told = |report: &ExtractReport| *written.lock().unwrap() = Some(report.files);
+    let report = std::thread::scope(|scope| {
+        let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told };
+        let end = ClientEnd {
+            dial: network,
+            token,
+            links: 1,
+            rules: &NotTheSource,
+            restores: Some(into),
+            stop: Arc::default(),
+        };
+        let client = scope.spawn(move || serve_job(&end));
+        let site = bench.site();
+        let plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
+        let report = site.restore_to_client(&plan, &job, &RestoreWatch::default());
+        drop(job);
+        let _ = client.join().unwrap();
+        report
+    });
+    (report, written.into_inner().unwrap())
+}
+
+#[test]
+fn a_client_gets_back_what_it_had() {
+    let mut config = small();
+    config.data.compression_level = 1;
+    let bench = Bench::new(config);
+    bench.fill("a", 40, 150_000);
+    bench.fill("deep/er/b", 200, 700);
+    std::fs::write(bench.source().join("zeros"), vec![0; 3_000_000]).unwrap();
+    std::fs::hard_link(bench.source().join("a-1"), bench.source().join("deep/link")).unwrap();
+    std::os::unix::fs::symlink("../a-2", bench.source().join("deep/soft")).unwrap();
+    let network = unbroken();
+    backup(&bench, &network, Level::Full).unwrap();
+    std::fs::remove_file(bench.source().join("a-3")).unwrap();
+    bench.fill("c", 5, 70_000);
+    backup(&bench, &network, Level::Incremental).unwrap();
+    let latest = bench.objects().into_iter().max_by_key(|object| object.id).unwrap();
+    let to = bench.path("at-the-client");
+    let (report, written) = restore(&bench, &network, latest.id, &to);
+    let report = report.unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(written, report.extract.as_ref().map(|extract| extract.files));
+    let source = bench.source();
+    let restored = to.join(source.strip_prefix("/").unwrap());
+    assert_eq!(crate::place::tree(&restored), crate::place::tree(&source));
+    // Nothing that is there is touched a second time.
+    let (again, _) = restore(&bench, &network, latest.id, &to);
+    let again = again.unwrap().extract.unwrap();
+    assert_eq!((again.files, again.bytes), (0, 0), "{again:?}");
+}
+
+#[test]
+fn a_restore_that_cannot_be_written_or_is_cut_off_says_so() {
+    let bench = Bench::new(small());
+    bench.fill("a", 60, 150_000);
+    backup(&bench, &unbroken(), Level::Full).unwrap();
+    let object = bench.objects()[0].id;
+    // A file where the directory should be.
+    let file = bench.path("file");
+    std::fs::write(&file, "in the way").unwrap();
+    let (report, written) = restore(&bench, &unbroken(), object, &file.join("below"));
+    let text = capstan_tape::with_causes(&report.unwrap_err());
+    assert!(written.is_none() && text.contains("web1"), "{text}");
+    // A client that only waits for orders writes nothing.
+    let refused = ask(|job| {
+        let site = bench.site();
+        let plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
+        capstan_tape::with_causes(&site.restore_to_client(&plan, job, &RestoreWatch::default()).unwrap_err())
+    });
+    assert!(refused.contains("not asked for there"), "{refused}");
+    // The client dies: what the mover sends finds nobody.
+    let network = unbroken();
+    let down = Arc::clone(&network.is_down);
+    let dies = spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        down.store(true, Ordering::Relaxed);
+    });
+    let (report, _) = restore(&bench, &network, object, &bench.path("cut"));
+    dies.join().unwrap();
+    if let Err(error) = report {
+        let text = capstan_tape::with_causes(&error);
+        assert!(text.contains("web1"), "{text}");
+    }
+    bench.assert_restores(&bench.objects()[0], "afterwards");
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::members::StreamError;
@@ -50,7 +51,7 @@ pub struct MemberDone<'a> {
 }
 
 /// What kind of thing went wrong; the run went on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExtractProblemKind {
     /// The stream names something that must not or cannot be written: a path out of the target, through a symbolic
     /// link, or that is another file's on a file system that does not tell case apart.
@@ -68,7 +69,7 @@ pub enum ExtractProblemKind {
 }
 
 /// Something that was not restored as it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractProblem {
     /// The path below the target.
     pub path: Vec<u8>,
@@ -85,7 +86,7 @@ impl fmt::Display for ExtractProblem {
 }
 
 /// How a restore ended.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ExtractReport {
     /// Regular files written.
     pub files: u64,
@@ -138,6 +139,14 @@ pub enum ExtractError {
         action: &'static str,
         /// What the system said.
         source: io::Error,
+    },
+    /// The machine that writes says why it stopped, or is gone.
+    #[error("{reason} (on {client})")]
+    AtClient {
+        /// The machine.
+        client: String,
+        /// What it says, or what is known of it.
+        reason: String,
     },
 }
 

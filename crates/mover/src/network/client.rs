@@ -21,6 +21,7 @@ use super::sender::{BlockSender, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
 use crate::block::Block;
+use crate::extract::{ExtractOptions, ExtractReport};
 use crate::link::Link;
 use crate::pack::{PackOptions, PackedTo, Packer};
 use crate::pool::BlockPool;
@@ -39,7 +40,7 @@ const CHUNK_LEN_MAX: usize = 16 << 20;
 /// What a client answers for a path that its own settings keep from being read.
 const NOT_ALLOWED: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
-type OrdersLink = Link<Box<dyn NetworkStream>>;
+pub(super) type OrdersLink = Link<Box<dyn NetworkStream>>;
 
 /// What the machine's own settings allow, whoever orders it.
 pub trait ClientRules: Sync {
@@ -48,6 +49,16 @@ pub trait ClientRules: Sync {
 
     /// The program of this name, with its arguments.
     fn script(&self, name: &str) -> Option<Vec<OsString>>;
+}
+
+/// Where a client writes what is restored.
+pub struct RestoreInto<'a> {
+    /// The directory.
+    pub directory: &'a Path,
+    /// What may be done there.
+    pub options: ExtractOptions,
+    /// Told what was written, once all is.
+    pub told: &'a (dyn Fn(&ExtractReport) + Sync),
 }
 
 /// What a client brings to a job.
@@ -60,6 +71,8 @@ pub struct ClientEnd<'a> {
     pub links: u16,
     /// What it may do.
     pub rules: &'a dyn ClientRules,
+    /// Where it writes what is restored; `None` for nowhere.
+    pub restores: Option<RestoreInto<'a>>,
     /// Set it to stop at the next chunk.
     pub stop: Arc<AtomicBool>,
 }
@@ -82,7 +95,7 @@ impl ClientEnd<'_> {
         loop {
             // Orders come when they come: whether the mover is still there is for the system to find out.
             link.0.set_timeout(None)?;
-            let (order, _) = link.receive()?;
+            let (order, attached) = link.receive()?;
             link.0.set_timeout(Some(SILENT_MAX))?;
             match order {
                 JobOrder::Look(paths) => {
@@ -94,6 +107,7 @@ impl ClientEnd<'_> {
                     let ran = self.run_script(&mut link, &script, &told)?;
                     link.send(&JobReport::Ran(ran), &[])?;
                 }
+                JobOrder::Restore(order) => self.restore(&mut link, &order, &attached)?,
                 JobOrder::Read(order) => link = self.read(link, *order)?,
                 JobOrder::End => return Ok(()),
                 JobOrder::Rows { .. } | JobOrder::GoOn | JobOrder::Stop => {

@@ -74,6 +74,11 @@ impl fmt::Debug for JobToken {
 pub enum Purpose {
     /// Orders and reports.
     Orders,
+    /// What is read back, for the client to write.
+    Pieces {
+        /// Which restore.
+        restore: u64,
+    },
     /// The blocks of one connection of a reading.
     Blocks {
         /// Which reading.

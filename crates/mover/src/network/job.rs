@@ -7,20 +7,35 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::hello::{Hello, VERSION, Welcome};
-use super::orders::{JobOrder, JobReport, ProgressReport, ReadSource, RowPacker, crossing};
+use super::orders::{
+    JobOrder, JobReport, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, crossing, pack_wanted,
+};
+use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
-use super::{JobToken, NetworkStream, Purpose, SILENT_MAX};
+use super::restore::keep_awake;
+use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
+use crate::extract::{ExtractError, ExtractReport};
+use crate::feed::{ReadReport, VolumeAccess, gaps_of, read_into};
 use crate::link::Link;
 use crate::pack::PackOptions;
+use crate::read::{ReadPlan, Wanted};
+use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
+use crate::stretch::open_at_once;
 use crate::{Metadata, Session, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
+
+/// How long a client may take no byte of what is restored.
+const WRITES_WITHIN: Duration = Duration::from_secs(600);
+/// How often it is looked whether a connection has come.
+const LOOKS: Duration = Duration::from_millis(10);
 
 type OrdersLink = Link<Box<dyn NetworkStream>>;
 
@@ -43,6 +58,8 @@ struct Job {
     links: Mutex<Links>,
     came: Condvar,
     readings: Mutex<HashMap<(u64, u16), Arc<BlockReceiver>>>,
+    /// Connections that came for restores.
+    restores: Mutex<HashMap<u64, Box<dyn NetworkStream>>>,
     next_reading: AtomicU64,
 }
 
@@ -71,6 +88,7 @@ impl NetworkJobs {
             links: Mutex::default(),
             came: Condvar::new(),
             readings: Mutex::default(),
+            restores: Mutex::default(),
             next_reading: AtomicU64::new(1),
         });
         locked(&self.0).insert(token.clone(), Arc::clone(&job));
@@ -104,6 +122,14 @@ impl NetworkJobs {
                 links.open += 1;
                 links.has_come = true;
                 job.came.notify_one();
+                Ok(())
+            }
+            Purpose::Pieces { restore } => {
+                link.send(&Welcome::Taken, &[])?;
+                // The client writes when its disk does: it has more time for that than for words.
+                link.0.set_timeout(Some(WRITES_WITHIN))?;
+                locked(&job.restores).insert(restore, link.0);
+                job.came.notify_all();
                 Ok(())
             }
             Purpose::Blocks { reading, connection } => {
@@ -296,6 +322,104 @@ impl NetworkJob {
                     _ => return Err(self.nonsense()),
                 }
             }
+        })
+    }
+}
+
+impl NetworkJob {
+    /// Reads what is wanted, and has the client write it where its user said.
+    ///
+    /// # Errors
+    /// The client is gone, or does not keep to the protocol. What it could not write is in the report.
+    pub fn restore(
+        &self,
+        wanted: &Wanted,
+        plan: &ReadPlan,
+        access: VolumeAccess<'_>,
+        watch: &RestoreWatch,
+    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
+        let restore = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        let (streams, members) = pack_wanted(wanted);
+        let (open, planned) = (open_at_once(plan) as u32, watch.planned.load(Ordering::Relaxed));
+        let order = RestoreOrder { restore, open, planned, streams };
+        self.on_link(|link| {
+            link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
+            thread::scope(|scope| {
+                // Only the reading is this thread's: what mounts volumes stays where it is.
+                let answers = scope.spawn(|| {
+                    let answer = self.restored(link, watch);
+                    // Whatever it says, nothing more is wanted.
+                    watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
+                    answer
+                });
+                let read = self.send_pieces(restore, wanted, plan, access, watch, &|| answers.is_finished());
+                let answer = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let RestoredReport { failed, fatal, extract, .. } = answer?;
+                let client = || self.job.client.clone();
+                let fatal = fatal.map(|reason| ExtractError::AtClient { client: client(), reason });
+                Ok((StreamsReport { read: read.unwrap_or_default(), failed, fatal }, extract))
+            })
+        })
+    }
+
+    /// Hears how the writing goes, to its end.
+    fn restored(&self, link: &mut OrdersLink, watch: &RestoreWatch) -> Result<RestoredReport, SourceError> {
+        let lost = |error: io::Error| self.lost(&error);
+        loop {
+            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+                JobReport::Progress(progress) => {
+                    let (members, bytes, taken) = progress.counted.restored();
+                    watch.members.store(members, Ordering::Relaxed);
+                    watch.bytes.store(bytes, Ordering::Relaxed);
+                    watch.taken.store(taken, Ordering::Relaxed);
+                    let stops = watch.stop.load(Ordering::Relaxed);
+                    let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
+                    link.send(&answer, &[]).map_err(lost)?;
+                }
+                JobReport::Restored(report) => {
+                    watch.members.store(report.members, Ordering::Relaxed);
+                    watch.bytes.store(report.bytes, Ordering::Relaxed);
+                    if report.fatal.is_some() {
+                        watch.stop.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(*report);
+                }
+                _ => return Err(self.nonsense()),
+            }
+        }
+    }
+
+    /// Waits for the connection of a restore, and sends over it what is read; none where it did not come.
+    fn send_pieces(
+        &self,
+        restore: u64,
+        wanted: &Wanted,
+        plan: &ReadPlan,
+        access: VolumeAccess<'_>,
+        watch: &RestoreWatch,
+        is_answered: &dyn Fn() -> bool,
+    ) -> Option<ReadReport> {
+        let until = Instant::now() + self.patience;
+        let link = loop {
+            if let Some(link) = locked(&self.job.restores).remove(&restore) {
+                break Mutex::new(link);
+            }
+            if is_answered() || Instant::now() > until {
+                return None;
+            }
+            thread::sleep(LOOKS);
+        };
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| keep_awake(&link, &is_over, SPEAKS_EVERY));
+            let mut pieces = PieceSender::new(&link, &watch.stop, gaps_of(wanted, plan));
+            let read = read_into(wanted, plan, access, (&watch.stop, &watch.meters), &mut pieces);
+            is_over.store(true, Ordering::Relaxed);
+            // A connection that broke is the client's to report.
+            if !watch.stop.load(Ordering::Relaxed) {
+                let _ = pieces.finish();
+            }
+            Some(read)
         })
     }
 }

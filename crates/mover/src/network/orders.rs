@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::nonsense;
 use crate::Metadata;
+use crate::extract::ExtractReport;
+use crate::read::{Wanted, WantedMember, WantedStream};
+use crate::restore::FailedMember;
 use crate::source::{Counted, ProblemKind, SourceFound, SourceReport, SourceSpec};
 
 /// How often a client that reads reports.
@@ -33,6 +36,8 @@ pub(super) enum JobOrder {
     Run { script: String, told: Vec<(String, String)> },
     /// Read a source. Rows of the baseline follow, where there is one.
     Read(Box<ReadSource>),
+    /// Write what is read back. Its members are attached.
+    Restore(Box<RestoreOrder>),
     /// Packed rows of a baseline, or paths that are missing, are attached; whether more follow.
     Rows { more: bool },
     /// The answer to a report: go on.
@@ -74,6 +79,8 @@ pub(super) enum JobReport {
     Progress(Box<ProgressReport>),
     /// Which paths of the baseline are missing? The rows that were seen are attached.
     Missing,
+    /// All that came was written, or why it was not.
+    Restored(Box<RestoredReport>),
     /// All was read, and the mover has it.
     Done(Box<SourceReport>),
     /// It was not read to its end.
@@ -87,6 +94,92 @@ pub(super) struct ProgressReport {
     pub(super) current: OsString,
     /// Problems since the last report.
     pub(super) problems: Vec<(OsString, ProblemKind)>,
+}
+
+/// What is to be written.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RestoreOrder {
+    /// Its number in the job.
+    pub(super) restore: u64,
+    /// How many streams are open at once.
+    pub(super) open: u32,
+    /// Bytes of the streams that will come.
+    pub(super) planned: u64,
+    pub(super) streams: Vec<RestoreStream>,
+}
+
+/// A stream of which members are to be written.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RestoreStream {
+    pub(super) object: ObjectId,
+    pub(super) connection: u16,
+    pub(super) chunk_len: u32,
+    /// How many of the members that are attached are of this stream.
+    pub(super) members: u64,
+}
+
+/// How the writing went.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RestoredReport {
+    pub(super) members: u64,
+    pub(super) bytes: u64,
+    /// The first members that failed.
+    pub(super) failed: Vec<FailedMember>,
+    /// What ended it before its end.
+    pub(super) fatal: Option<String>,
+    pub(super) extract: Option<ExtractReport>,
+}
+
+/// Bytes of a member as it is attached.
+const MEMBER_LEN: usize = 20;
+
+/// Streams and their members, as they cross.
+pub(super) fn pack_wanted(wanted: &Wanted) -> (Vec<RestoreStream>, Vec<u8>) {
+    let mut packed = Vec::new();
+    let mut pack = |stream: &WantedStream| {
+        for member in &stream.members {
+            packed.extend_from_slice(&member.offset.to_le_bytes());
+            packed.extend_from_slice(&member.len.to_le_bytes());
+            packed.extend_from_slice(&member.crc.to_le_bytes());
+        }
+        RestoreStream {
+            object: stream.object,
+            connection: stream.connection,
+            chunk_len: stream.chunk_len,
+            members: stream.members.len() as u64,
+        }
+    };
+    (wanted.streams.iter().map(&mut pack).collect(), packed)
+}
+
+/// The same, as whoever writes wants them. Where they stand on volumes is not its business.
+pub(super) fn unpack_wanted(streams: &[RestoreStream], packed: &[u8]) -> io::Result<Wanted> {
+    let mut members = packed.chunks_exact(MEMBER_LEN).map(|bytes| WantedMember {
+        offset: u64::from_le_bytes(std::array::from_fn(|at| bytes[at])),
+        len: u64::from_le_bytes(std::array::from_fn(|at| bytes[8 + at])),
+        crc: u32::from_le_bytes(std::array::from_fn(|at| bytes[16 + at])),
+    });
+    let count: u64 = streams.iter().fold(0, |count, stream| count.saturating_add(stream.members));
+    if count != (packed.len() / MEMBER_LEN) as u64 || !packed.len().is_multiple_of(MEMBER_LEN) {
+        return Err(nonsense("the members of a restore are more or less than was announced"));
+    }
+    let unpack = |stream: &RestoreStream| WantedStream {
+        object: stream.object,
+        connection: stream.connection,
+        chunk_len: stream.chunk_len,
+        members: members.by_ref().take(stream.members as usize).collect(),
+        extents: Vec::new(),
+    };
+    let streams: Vec<_> = streams.iter().map(unpack).collect();
+    let ordered = |stream: &WantedStream| {
+        let ends = stream.members.iter().map(|member| member.offset.checked_add(member.len));
+        let ends: Option<Vec<u64>> = ends.collect();
+        ends.is_some_and(|ends| stream.members.iter().skip(1).zip(ends).all(|(next, end)| next.offset >= end))
+    };
+    match streams.iter().all(ordered) {
+        true => Ok(Wanted { volumes: Vec::new(), streams }),
+        false => Err(nonsense("the members of a restore lie over each other")),
+    }
 }
 
 /// Packs rows of a baseline, and gives them away in pieces.

@@ -174,6 +174,18 @@ pub(crate) struct Counted {
     problems: u64,
 }
 
+impl Counted {
+    /// What a restore counts: members, bytes of their content, and bytes of the streams.
+    pub(crate) fn of_restore(members: u64, bytes: u64, taken: u64) -> Self {
+        Self { files: members, bytes, passed: taken, ..Self::default() }
+    }
+
+    /// The same, taken apart.
+    pub(crate) fn restored(&self) -> (u64, u64, u64) {
+        (self.files, self.bytes, self.passed)
+    }
+}
+
 /// Counters that a display may read while a source runs. They lag behind by at most a few dozen files a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
