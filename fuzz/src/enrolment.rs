@@ -1,5 +1,6 @@
 //! What strangers send to a node's enrolment door, and what somebody in between sends to who enrols.
 
+use capstan_client::orders::{OrdersAnswer, PeerHello};
 use capstan_keys::api::{
     AskEnrolment, Base64, ClusterId, EnrolmentAnswer, HandOver, IssuedCertificate, KmaMember, PeerId, Problem,
     RenewCertificate,
@@ -113,4 +114,6 @@ fn json(bytes: &[u8]) {
     read::<HandOver>(bytes);
     read::<Problem>(bytes);
     read::<PeerId>(bytes);
+    read::<OrdersAnswer>(bytes);
+    read::<PeerHello>(bytes);
 }

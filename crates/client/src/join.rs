@@ -13,7 +13,8 @@ use crate::{ClientError, ClientSettings, ClientState};
 ///
 /// # Errors
 /// [`ClientError::Away`], [`ClientError::Refused`] or [`ClientError::WrongPassphrase`] says why there is no
-/// certificate; [`ClientError::OtherTime`] if it does not hold at `now_ns`. Otherwise the state directory cannot be written.
+/// certificate; [`ClientError::OtherTime`] that it does not hold at `now_ns`. Otherwise the state directory cannot be
+/// written.
 pub fn join(
     state: &ClientState,
     address: &str,

@@ -126,6 +126,7 @@ const ROOMS: [Room; 18] = [
             "capstan-keys",
             "capstan-catalog",
             "capstan-mover",
+            "capstan-client",
             "capstan-director",
             "capstan-vtl",
             "capstan-kmip",
