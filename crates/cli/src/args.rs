@@ -15,5 +15,5 @@ pub(crate) use keys::{
 };
 pub(crate) use list::{FileType, Find, Ls, Objects, Show, Versions};
 pub(crate) use media::{Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes};
-pub(crate) use restore::{Cat, Overwrite, Restore};
+pub(crate) use restore::{Cat, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

@@ -33,8 +33,9 @@ use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use cell::{
-    BackupPolicyRow, ChangedSetting, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow, ClientRow,
-    ComingRunRow, PolicyChangeRow, QueueChangeRow, QueueRow, ServerEvent,
+    BackupPolicyRow, ChangedSetting, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
+    ClientObjectRow, ClientRestoreEvent, ClientRow, ComingRunRow, PolicyChangeRow, QueueChangeRow, QueueRow,
+    ServerEvent,
 };
 pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_mover::{ClientEnd, ClientRules, JobToken, serve_job};
+use capstan_mover::{ClientEnd, ClientRules, JobToken, RestoreInto, serve_job};
 
 use crate::data::DataDialer;
 use crate::{CellOrder, ClientError, ClientSettings, ClientState, JobId};
@@ -50,12 +50,25 @@ impl<'a> ClientWork<'a> {
         self.jobs().values().for_each(|stop| stop.store(true, Ordering::Relaxed));
     }
 
+    /// Restores what the server was asked for: writes below a directory what the mover of the order reads, in this
+    /// thread.
+    ///
+    /// # Errors
+    /// As [`ClientWork::carry_out`].
+    pub fn restore(&self, order: CellOrder, into: RestoreInto<'_>) -> Result<OrderEnd, ClientError> {
+        self.serve(order, Some(into))
+    }
+
     /// Carries out an order, in this thread.
     ///
     /// # Errors
     /// The mover cannot be reached, or the connection broke: the server sees that, too, and says what becomes of the
     /// job.
     pub fn carry_out(&self, order: CellOrder) -> Result<OrderEnd, ClientError> {
+        self.serve(order, None)
+    }
+
+    fn serve(&self, order: CellOrder, restores: Option<RestoreInto<'_>>) -> Result<OrderEnd, ClientError> {
         let (job, token, address, links) = match order {
             CellOrder::Serve { job, token, data, links } => (job, token, data, links),
             CellOrder::Stop { job } => {
@@ -73,7 +86,7 @@ impl<'a> ClientWork<'a> {
             token: JobToken(*token.expose()),
             links,
             rules: &Rules(&self.settings),
-            restores: None,
+            restores,
             stop: Arc::clone(&stop),
         };
         let served = serve_job(&end);

@@ -32,6 +32,7 @@ mod error;
 mod hub;
 mod known;
 mod registrar;
+mod restores;
 mod routes;
 mod served;
 

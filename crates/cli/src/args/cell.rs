@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use capstan_keys::Name;
 use clap::{Args, Subcommand};
 
+use super::restore::Overwrite;
+
 #[derive(Debug, Args)]
 pub(crate) struct Policies {
     #[command(subcommand)]
@@ -169,6 +171,43 @@ pub(crate) enum Client {
         after_help = "Example:\n  capstan client run --state /var/lib/capstan-client\n\nCtrl-C or SIGTERM stops it."
     )]
     Run,
+    /// At the machine: list what was backed up of it
+    #[command(after_help = "Example:\n  capstan client objects")]
+    Objects,
+    /// At the machine: get back what was backed up of it
+    #[command(
+        after_help = "Examples:\n  capstan client restore /home:ada/thesis.tex --to /tmp/back\n  capstan client restore /home --to /srv/old --at 3d --include '*.tex'"
+    )]
+    Restore {
+        /// What to restore, as SOURCE[:PATH] or OBJECT[:PATH]; PATH is a path from the root, a path below the source,
+        /// or a pattern
+        #[arg(required = true, value_name = "SOURCE[:PATH]")]
+        places: Vec<String>,
+        /// Directory to write below
+        #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+        to: Option<PathBuf>,
+        /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+        /// Only what matches, with all below it; may be given several times
+        #[arg(long, value_name = "GLOB")]
+        include: Vec<String>,
+        /// Leave out paths that match; may be given several times
+        #[arg(long, value_name = "GLOB")]
+        exclude: Vec<String>,
+        /// Remove this many leading components from each path, as tar does
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        strip: u16,
+        /// Show the plan and stop
+        #[arg(long)]
+        dry_run: bool,
+        /// What to do with files that exist
+        #[arg(long, value_enum, default_value_t = Overwrite::Never)]
+        overwrite: Overwrite,
+        /// Make device nodes too
+        #[arg(long)]
+        devices: bool,
+    },
     /// At the server: list the clients of the cell
     #[command(after_help = "Example:\n  capstan client list")]
     List,

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use capstan_mover::extract;
 use clap::{Args, ValueEnum};
 
 /// When a file that exists is replaced.
@@ -14,6 +15,22 @@ pub(crate) enum Overwrite {
     Changed,
     /// Always
     Always,
+}
+
+impl From<Overwrite> for extract::Overwrite {
+    fn from(overwrite: Overwrite) -> Self {
+        match overwrite {
+            Overwrite::Never => Self::Never,
+            Overwrite::Changed => Self::Changed,
+            Overwrite::Always => Self::Always,
+        }
+    }
+}
+
+impl From<&Overwrite> for extract::Overwrite {
+    fn from(overwrite: &Overwrite) -> Self {
+        (*overwrite).into()
+    }
 }
 
 #[derive(Debug, Args)]

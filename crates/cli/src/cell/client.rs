@@ -2,28 +2,36 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded, RestorePlanned};
 use capstan_client::{
-    CellOrder, ClientError, ClientNotice, ClientSettings, ClientState, ClientWork, OrderEnd, join, run,
+    CellOrder, ClientError, ClientNotice, ClientSettings, ClientState, ClientWork, OrderEnd, ServerQuestions, join, run,
 };
 use capstan_keys::Name;
 use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_mover::RestoreInto;
+use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
 use capstan_server::cell::{CellPeerState, cell_clients, enrol_client, enrolment_address, revoke_client};
 
 use super::serve::of_cell;
 use crate::args::Client;
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{self, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow, ClientRow};
+use crate::json::{
+    self, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent,
+    ClientRow,
+};
 use crate::output::{print, print_rows};
 use crate::progress::{stop_all_on_interrupt, tell};
 use crate::secrets::{enrolment_passphrase_from, now_ns, site, state_dir};
 use crate::table::Table;
 use crate::units;
 
+/// Files that are listed one by one.
+const FILES_SHOWN: usize = 50;
 /// How often it is looked whether the client is to stop.
 const LOOKS: Duration = Duration::from_millis(100);
 
@@ -34,6 +42,8 @@ pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure
             join_cell(cli, address, name, passphrase_file.as_deref(), *replace)
         }
         Client::Run => wait_for_orders(cli),
+        Client::Objects => objects(cli),
+        Client::Restore { .. } => restore(cli, action),
         Client::List => list(cli),
         Client::Revoke { name } => revoke(cli, name),
     }
@@ -243,6 +253,162 @@ fn revoke(cli: &Globals, name: &Name) -> Result<ExitCode, Failure> {
         println!("client {name} is revoked: a server that runs refuses it within seconds");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
+    let state = ClientState::new(&state_dir(cli)?);
+    let answer = ServerQuestions::new(&state).and_then(|server| server.objects()).map_err(of_client)?;
+    let row = |own: OwnObject| ClientObjectRow {
+        object: own.object,
+        source: own.source,
+        policy: own.policy,
+        is_full: own.is_full,
+        is_complete: own.is_complete,
+        started_ns: own.started_ns,
+        files: own.files,
+        bytes: own.bytes,
+    };
+    let rows: Vec<_> = answer.objects.into_iter().map(row).collect();
+    if cli.json {
+        return print_rows(rows.into_iter().map(Ok));
+    }
+    if rows.is_empty() {
+        eprintln!("nothing was backed up of this machine yet");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["object", "begun", "level", "status", ">files", ">size", "policy", "source"]);
+    for row in rows {
+        table.row(vec![
+            row.object[row.object.len().saturating_sub(8)..].to_owned(),
+            units::time(row.started_ns),
+            if row.is_full { "full" } else { "incremental" }.to_owned(),
+            if row.is_complete { "complete" } else { "open" }.to_owned(),
+            row.files.map_or_else(|| "-".to_owned(), units::count),
+            row.bytes.map_or_else(|| "-".to_owned(), units::bytes),
+            row.policy,
+            row.source,
+        ]);
+    }
+    print(&table)
+}
+
+fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
+    let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, devices } = action else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let state = ClientState::new(&state_dir(cli)?);
+    let at_ns = at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
+    let server = ServerQuestions::new(&state).map_err(of_client)?;
+    let work = ClientWork::new(&state).map_err(of_client)?;
+    let asked = AskRestore {
+        places: places.clone(),
+        at_ns,
+        include: include.clone(),
+        exclude: exclude.clone(),
+        strip: *strip,
+        plan_only: *dry_run,
+    };
+    let planned = server.begin_restore(&asked).map_err(of_client)?;
+    show_planned(cli, &planned)?;
+    let (Some(directory), Some(order)) = (to, planned.order) else { return Ok(ExitCode::SUCCESS) };
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
+    let options = ExtractOptions {
+        overwrite: overwrite.into(),
+        devices: if *devices { DeviceNodes::Create } else { DeviceNodes::Refuse },
+        strip: usize::from(*strip),
+        ..ExtractOptions::default()
+    };
+    let written: Mutex<Option<ExtractReport>> = Mutex::default();
+    let told = |report: &ExtractReport| {
+        *written.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+    };
+    let job = order.job();
+    let is_over = AtomicBool::new(false);
+    let served = std::thread::scope(|scope| {
+        let (is_over, work, stop) = (&is_over, &work, &stop);
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    work.stop();
+                }
+                std::thread::sleep(LOOKS);
+            }
+        });
+        let served = work.restore(order, RestoreInto { directory, options, told: &told });
+        is_over.store(true, Ordering::Relaxed);
+        served
+    });
+    // The server knows why it broke off.
+    let ended = loop {
+        match server.restore_ended(job) {
+            Ok(Some(ended)) => break ended,
+            Ok(None) => {}
+            Err(error) => return Err(served.map_or_else(of_client, |_| of_client(error))),
+        }
+    };
+    show_restored(cli, directory, ended, written.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn show_planned(cli: &Globals, planned: &RestorePlanned) -> Result<(), Failure> {
+    if cli.json {
+        return json::print(&ClientRestoreEvent::Planned {
+            members: planned.members,
+            bytes: planned.bytes,
+            volumes: planned.volumes.clone(),
+            estimate_ns: planned.estimate_ns,
+            notices: planned.notices.clone(),
+        });
+    }
+    planned.notices.iter().for_each(|notice| eprintln!("capstan: {notice}"));
+    if !cli.quiet {
+        let (paths, bytes) = (units::counted(planned.members, "path"), units::bytes(planned.bytes));
+        let estimate = units::duration(planned.estimate_ns as f64 / 1e9);
+        eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
+    }
+    Ok(())
+}
+
+fn show_restored(
+    cli: &Globals,
+    directory: &Path,
+    ended: RestoreEnded,
+    written: Option<ExtractReport>,
+) -> Result<ExitCode, Failure> {
+    let written = written.unwrap_or_default();
+    let problems: Vec<_> = written.problems.iter().map(ToString::to_string).collect();
+    let is_whole = ended.failed_count == 0 && written.problems_count == 0;
+    if cli.json {
+        json::print(&ClientRestoreEvent::Ended {
+            failure: ended.failure.clone(),
+            members: ended.members,
+            bytes: ended.bytes,
+            failed: ended.failed.clone(),
+            failed_count: ended.failed_count,
+            kept: written.kept + written.unchanged,
+            problems,
+            problems_count: written.problems_count,
+        })?;
+    } else {
+        let said = ended.notices.iter().chain(&ended.failed).chain(&problems);
+        said.take(FILES_SHOWN).for_each(|line| eprintln!("capstan: {line}"));
+        if ended.failure.is_none() && !cli.quiet {
+            let (paths, bytes) = (units::counted(ended.members, "path"), units::bytes(ended.bytes));
+            println!("{paths}, {bytes} restored to {}", directory.display());
+            let kept = written.kept + written.unchanged;
+            if kept > 0 {
+                println!(
+                    "not replaced, because something is there: {} (see --overwrite)",
+                    units::counted(kept, "path")
+                );
+            }
+        }
+    }
+    match ended.failure {
+        Some(reason) => Err(Failure::Other(reason)),
+        None if is_whole => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
+    }
 }
 
 /// What stands in the way of a client.

@@ -317,3 +317,64 @@ pub(crate) enum ClientEvent {
     /// The client has stopped.
     Stopped,
 }
+
+/// An object of this machine, as its server has it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ClientObjectRow {
+    /// Its id.
+    pub(crate) object: String,
+    /// What was backed up.
+    pub(crate) source: String,
+    /// The policy that asked for it.
+    pub(crate) policy: String,
+    /// Whether it holds everything, and not only what changed.
+    pub(crate) is_full: bool,
+    /// Whether it was backed up to its end.
+    pub(crate) is_complete: bool,
+    /// When it was begun, nanoseconds since 1970.
+    pub(crate) started_ns: i64,
+    /// Files in it; null while that is not known.
+    pub(crate) files: Option<u64>,
+    /// Bytes of these files; null while that is not known.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// A line of `client restore`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum ClientRestoreEvent {
+    /// What will be read.
+    Planned {
+        /// Paths that will be written.
+        members: u64,
+        /// Bytes of files that will be written.
+        bytes: u64,
+        /// Barcodes of the volumes that are read, in this order.
+        volumes: Vec<String>,
+        /// How long it is thought to take, in nanoseconds.
+        estimate_ns: u64,
+        /// What a person should know.
+        notices: Vec<String>,
+    },
+    /// How it ended.
+    Ended {
+        /// Why it was not carried out to its end; null if it was.
+        failure: Option<String>,
+        /// Paths that were given back.
+        members: u64,
+        /// Bytes of their content.
+        bytes: u64,
+        /// The first files that were not given back as they were, each with why.
+        failed: Vec<String>,
+        /// How many there were.
+        failed_count: u64,
+        /// Paths that were left as they were.
+        kept: u64,
+        /// The first things that could not be written as they were.
+        problems: Vec<String>,
+        /// How many there were.
+        problems_count: u64,
+    },
+}

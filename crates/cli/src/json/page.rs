@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdviceRow, BackupEnd, BackupPolicyRow, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
-    ClientRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow,
-    GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, ModelRow,
-    NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow, QueueRow, ReportedRow, RestoreEnd,
-    RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow,
-    VolumeKeysRow, VolumeRow, VtlEvent,
+    ClientObjectRow, ClientRestoreEvent, ClientRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow,
+    EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
+    KeysStatusRow, LibraryEvent, ModelRow, NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow,
+    QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
+    SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -69,6 +69,8 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ClientEnrolmentRow>(&mut generator, "`client enrol`"),
         part::<ClientJoinedRow>(&mut generator, "`client join`"),
         part::<ClientEvent>(&mut generator, "What happens while `client run` runs"),
+        part::<ClientObjectRow>(&mut generator, "Rows of `client objects`"),
+        part::<ClientRestoreEvent>(&mut generator, "`client restore`"),
         part::<ClientRow>(&mut generator, "Rows of `client list`"),
         part::<ClientChangeRow>(&mut generator, "`client revoke`"),
         part::<StatusRow>(&mut generator, "`status`"),

@@ -15,7 +15,7 @@ use capstan_director::{
 };
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
-use capstan_mover::extract::{DeviceNodes, ExtractOptions, Overwrite, Owners};
+use capstan_mover::extract::{DeviceNodes, ExtractOptions, Owners};
 
 use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
@@ -73,11 +73,7 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         return Ok(if can_read { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
     };
     let options = ExtractOptions {
-        overwrite: match args.overwrite {
-            args::Overwrite::Never => Overwrite::Never,
-            args::Overwrite::Changed => Overwrite::Changed,
-            args::Overwrite::Always => Overwrite::Always,
-        },
+        overwrite: args.overwrite.into(),
         devices: if args.devices { DeviceNodes::Create } else { DeviceNodes::Refuse },
         strip,
         ..ExtractOptions::default()

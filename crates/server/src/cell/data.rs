@@ -11,13 +11,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use capstan_client::data::{DataStream, keep_alive};
+use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_keys::api::PeerKind;
-use capstan_mover::NetworkJobs;
+use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::identity::Gate;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::CellError;
 
+/// How long a client that waits for orders may take to come for a job.
+const CLIENT_COMES_WITHIN: Duration = Duration::from_secs(45);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections that have not shown who they are, at a time.
@@ -146,4 +149,22 @@ impl Door {
         drop(arrives);
         self.jobs.accept(peer.id.name.as_str(), Box::new(DataStream(StreamOwned::new(tls, socket))))
     }
+}
+
+/// Opens a job of a client; with the order that tells it to come with so many links.
+pub(super) fn open_job(
+    jobs: &NetworkJobs,
+    data_port: u16,
+    client: &str,
+    links: u16,
+) -> Result<(NetworkJob, CellOrder), CellError> {
+    let no_random = |source| CellError::Host { what: "draw a random number", source };
+    let job = jobs.open(client, CLIENT_COMES_WITHIN).map_err(no_random)?;
+    let order = CellOrder::Serve {
+        job: JobId(*uuid::Uuid::new_v4().as_bytes()),
+        token: OrderToken::new(job.token().0),
+        data: format!(":{data_port}"),
+        links,
+    };
+    Ok((job, order))
 }

@@ -107,3 +107,12 @@ impl From<CatalogError> for CellError {
         Self::Director(error.into())
     }
 }
+
+/// An error with what caused it, in words.
+pub(super) fn in_words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}

@@ -8,8 +8,10 @@ use axum::http::request::Parts;
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use capstan_client::orders::{HelloAnswer, ListenersAnswer, ORDERS_WAIT_SECONDS, OrdersAnswer, OrdersQuery, PeerHello};
+use capstan_client::restores::{AskRestore, ObjectsAnswer, RestorePlanned, RestoreQuery, RestoreSeen};
 use capstan_director::Site;
 use capstan_keys::api::{AskEnrolment, EnrolmentAnswer, IssuedCertificate, PeerKind, Problem, RenewCertificate};
+use capstan_mover::NetworkJobs;
 use capstan_service::enrolment::enrolment_routes;
 use capstan_service::identity::{Gate, Peer, REVOKED, TurnedAway};
 use capstan_service::listener::RemoteAddress;
@@ -20,8 +22,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
+use super::data::open_job;
 use super::known::KnownPeers;
 use super::registrar::CellRegistrar;
+use super::restores::{self, Restores};
 
 /// How long a question for orders stays open.
 const ORDERS_WAIT: Duration = Duration::from_secs(ORDERS_WAIT_SECONDS);
@@ -33,6 +37,10 @@ pub(super) struct CellService {
     pub(super) known: Arc<KnownPeers>,
     pub(super) gate: Gate,
     pub(super) shutdown: Shutdown,
+    pub(super) jobs: NetworkJobs,
+    /// The port for data.
+    pub(super) data_port: u16,
+    pub(super) restores: Restores,
 }
 
 /// Who may ask for something.
@@ -40,6 +48,8 @@ pub(super) struct CellService {
 pub(super) enum CellAccess {
     /// Clients and movers.
     Member,
+    /// Clients, of what is their own.
+    Client,
     /// Whoever reaches the port for enrolments, without a certificate.
     Stranger,
 }
@@ -48,6 +58,7 @@ impl AccessRule<Arc<CellService>> for CellAccess {
     fn doc(self) -> AccessDoc {
         let (tag, description) = match self {
             Self::Member => ("members", "For clients and movers of the cell."),
+            Self::Client => ("clients", "For clients of the cell, of what is their own."),
             Self::Stranger => ("strangers", "For whoever joins the cell; no certificate is asked for."),
         };
         let is_public = self == Self::Stranger;
@@ -55,10 +66,13 @@ impl AccessRule<Arc<CellService>> for CellAccess {
     }
 
     async fn authorize(self, parts: &mut Parts, _: &Arc<CellService>) -> Result<(), Refusal> {
-        let Self::Member = self else { return Ok(()) };
+        if self == Self::Stranger {
+            return Ok(());
+        }
         let peer = parts.extensions.get::<Peer>().ok_or_else(Refusal::failed)?;
-        match peer.id.kind {
-            PeerKind::Client | PeerKind::Mover => Ok(()),
+        match (peer.id.kind, self) {
+            (PeerKind::Client, _) | (PeerKind::Mover, Self::Member) => Ok(()),
+            (PeerKind::Mover, _) => Err(Refusal::forbidden("This is for clients of the cell.")),
             _ => Err(Refusal::forbidden(format!("{} is neither a client nor a mover of this cell.", peer.id))),
         }
     }
@@ -76,6 +90,7 @@ const INFO: ApiInfo = ApiInfo {
     server_description: "The server of the cell; strangers use its port for enrolments",
     tags: &[
         ("members", "For clients and movers, which have a certificate of the cell"),
+        ("clients", "For clients: what was backed up of them"),
         ("strangers", "For whoever has a one-time passphrase: at a port of its own"),
     ],
     certificate: "A certificate that the cell's own authority made out at enrolment (`capstan client join`)",
@@ -86,6 +101,9 @@ pub(super) fn member_routes() -> CellRoutes {
     CellRoutes::new()
         .post("/v1/hello", (CellAccess::Member, "say what one is and may be asked to do"), hello)
         .get("/v1/orders", (CellAccess::Member, "wait for orders"), orders)
+        .get("/v1/objects", (CellAccess::Client, "list what was backed up of oneself"), own_objects)
+        .post("/v1/restores", (CellAccess::Client, "restore something of oneself, to oneself"), begin_restore)
+        .get("/v1/restores", (CellAccess::Client, "wait for a restore to end"), restore_ended)
         .get("/v1/openapi.json", (CellAccess::Member, "read this document"), async || Json(openapi()))
 }
 
@@ -131,6 +149,40 @@ async fn hello(
     service.hub.hear(&peer.id, from, hello);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Json(HelloAnswer { version, epoch: service.hub.epoch(), peer: peer.id.to_string() }))
+}
+
+/// Asks what may block, on a thread for that.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::failed())?
+}
+
+async fn own_objects(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+) -> Result<Json<ObjectsAnswer>, Refusal> {
+    blocking(move || restores::objects(&service.site, peer.id.name.as_str())).await.map(Json)
+}
+
+async fn begin_restore(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Input(asked): Input<AskRestore>,
+) -> Result<Json<RestorePlanned>, Refusal> {
+    let begin = move || {
+        let open =
+            |client: &str| open_job(&service.jobs, service.data_port, client, 1).map_err(|error| error.to_string());
+        service.restores.begin(&service.site, peer.id.name.as_str(), &asked, &open)
+    };
+    blocking(begin).await.map(Json)
+}
+
+async fn restore_ended(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Query(query): Query<RestoreQuery>,
+) -> Result<Json<RestoreSeen>, Refusal> {
+    let until = Instant::now() + ORDERS_WAIT;
+    service.restores.wait(peer.id.name.as_str(), query.job, until).await.map(Json)
 }
 
 async fn orders(

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_director::Site;
 use capstan_keys::cluster::Identity;
 use capstan_mover::{NetworkJob, NetworkJobs};
@@ -17,10 +16,11 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use super::data::DataListener;
+use super::data::{DataListener, open_job};
 use super::enrolments::note_enrolment_address;
 use super::known::{KnownPeers, LostPeer};
 use super::registrar::{CellRegistrar, OnCellNotice};
+use super::restores::Restores;
 use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 
@@ -32,8 +32,6 @@ const REQUEST_MAX: Duration = Duration::from_secs(40);
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a client that waits for orders may take to come for a job.
-const CLIENT_COMES_WITHIN: Duration = Duration::from_secs(45);
 /// How long certificates that have ended are kept for whoever lists clients.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
 
@@ -47,6 +45,7 @@ pub struct ServedCell {
     gate: Gate,
     addresses: CellAddresses,
     jobs: NetworkJobs,
+    restores: Restores,
     /// Kept: it listens as long as this.
     _data: DataListener,
 }
@@ -105,12 +104,16 @@ impl ServedCell {
         let shared =
             Arc::new(Shared { site: site.clone(), authority, known: known.clone(), hub: hub.clone(), presented, say });
         shared.look()?;
+        let restores = Restores::default();
         let service = Arc::new(CellService {
             hub: hub.clone(),
             site: site.clone(),
             known,
             gate: gate.clone(),
             shutdown: shutdown.clone(),
+            jobs: jobs.clone(),
+            data_port: addresses.data.port(),
+            restores: restores.clone(),
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
         let limits = ListenerLimits {
@@ -128,7 +131,7 @@ impl ServedCell {
         let routes = stranger_routes(registrar, addresses.members.port());
         tasks.spawn_on(serve_enrolment(enrolment, strangers, routes, of_strangers, counts(), shutdown.clone()), on);
         tasks.spawn_on(look_after(shared.clone(), identity, shutdown), on);
-        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, addresses, jobs, _data: data })
+        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, addresses, jobs, restores, _data: data })
     }
 
     /// Orders to clients.
@@ -156,14 +159,7 @@ impl ServedCell {
     /// # Errors
     /// [`CellError::NotConnected`] if it does not wait for orders; otherwise the system has no random numbers.
     pub fn open_job(&self, client: &str, links: u16) -> Result<NetworkJob, CellError> {
-        let no_random = |source| CellError::Host { what: "draw a random number", source };
-        let job = self.jobs.open(client, CLIENT_COMES_WITHIN).map_err(no_random)?;
-        let order = CellOrder::Serve {
-            job: JobId(*uuid::Uuid::new_v4().as_bytes()),
-            token: OrderToken::new(job.token().0),
-            data: format!(":{}", self.addresses.data.port()),
-            links,
-        };
+        let (job, order) = open_job(&self.jobs, self.addresses.data.port(), client, links)?;
         self.hub.send(client, order)?;
         Ok(job)
     }
@@ -184,6 +180,7 @@ impl ServedCell {
 
 impl Drop for ServedCell {
     fn drop(&mut self) {
+        self.restores.stop();
         self.trigger.begin();
         let Some(runtime) = self.runtime.take() else { return };
         let tasks = &mut self.tasks;

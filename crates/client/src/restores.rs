@@ -1,0 +1,106 @@
+//! What a client asks of its server about what was backed up of it: words on both sides.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{CellOrder, JobId};
+
+/// An object of the client that asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnObject {
+    /// Its id.
+    pub object: String,
+    /// What was backed up: a path, or the name of a stream. Bytes that are no UTF-8 are replaced.
+    pub source: String,
+    /// The policy that asked for it.
+    pub policy: String,
+    /// Whether it holds everything, and not only what changed.
+    pub is_full: bool,
+    /// Whether it was backed up to its end.
+    pub is_complete: bool,
+    /// When it was begun, nanoseconds since 1970.
+    pub started_ns: i64,
+    /// Files in it, if that is known.
+    pub files: Option<u64>,
+    /// Bytes of these files.
+    pub bytes: Option<u64>,
+}
+
+/// `GET /v1/objects`: what there is of the client that asks, the latest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ObjectsAnswer {
+    /// The objects.
+    pub objects: Vec<OwnObject>,
+}
+
+/// `POST /v1/restores`: what of the client that asks is to be restored to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskRestore {
+    /// Objects or sources, each with a path behind a colon where not all of it is meant.
+    pub places: Vec<String>,
+    /// The state at this time, nanoseconds since 1970; the latest without it.
+    #[serde(default)]
+    pub at_ns: Option<i64>,
+    /// Only what matches.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// Not what matches.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Leading components that are taken from each path.
+    #[serde(default)]
+    pub strip: u16,
+    /// Only the plan is asked for.
+    #[serde(default)]
+    pub plan_only: bool,
+}
+
+/// The answer to [`AskRestore`]: what will be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestorePlanned {
+    /// Paths that will be written.
+    pub members: u64,
+    /// Bytes of files that will be written.
+    pub bytes: u64,
+    /// Volumes that are read, in this order.
+    pub volumes: Vec<String>,
+    /// How long it is thought to take, nanoseconds.
+    pub estimate_ns: u64,
+    /// What the person should know.
+    pub notices: Vec<String>,
+    /// What to do now; none where only the plan was asked for.
+    pub order: Option<CellOrder>,
+}
+
+/// `GET /v1/restores`: which restore is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestoreQuery {
+    /// Its job.
+    pub job: JobId,
+}
+
+/// The answer: how it ended, if it has ended within the time that the question stays open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestoreSeen {
+    /// How it ended.
+    pub ended: Option<RestoreEnded>,
+}
+
+/// How a restore ended, as the server saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestoreEnded {
+    /// Why it was not carried out to its end, if it was not.
+    pub failure: Option<String>,
+    /// Paths that were given back.
+    pub members: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Blocks read.
+    pub blocks: u64,
+    /// The first files that were not given back as they were, each with why.
+    pub failed: Vec<String>,
+    /// How many there were.
+    pub failed_count: u64,
+    /// What the person should know.
+    pub notices: Vec<String>,
+}

@@ -1,0 +1,281 @@
+//! Restores that clients ask for: each gets its own objects, and learns of no others.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use capstan_catalog::{JobOutcome, Object, ObjectFilter, ObjectStatus};
+use capstan_client::restores::{AskRestore, ObjectsAnswer, OwnObject, RestoreEnded, RestorePlanned, RestoreSeen};
+use capstan_client::{CellOrder, JobId};
+use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
+use capstan_mover::{NetworkJob, RestoreWatch};
+use capstan_service::problem::Refusal;
+use tokio::sync::Notify;
+
+use super::error::in_words;
+
+/// Restores of one client at a time.
+const RESTORES_MAX: usize = 8;
+/// Objects that are listed, the latest.
+const OBJECTS_MAX: usize = 10_000;
+/// Files that are named to the client.
+const FAILED_MAX: usize = 1_000;
+/// How many exit codes of history stand for: done, and done with problems.
+const DONE: u8 = 0;
+const WITH_PROBLEMS: u8 = 3;
+const FAILED: u8 = 1;
+
+/// The restores of a cell. They go with the server.
+#[derive(Clone, Default)]
+pub(super) struct Restores(Arc<Mutex<HashMap<JobId, Arc<Restore>>>>);
+
+struct Restore {
+    client: String,
+    stop: Arc<AtomicBool>,
+    ended: Mutex<Option<RestoreEnded>>,
+    ends: Notify,
+}
+
+/// Opens a job of a client, and gives the order that tells it to come.
+pub(super) type OpenJob<'a> = &'a dyn Fn(&str) -> Result<(NetworkJob, CellOrder), String>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What there is of a client.
+pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusal> {
+    let filter = ObjectFilter { client: Some(client.to_owned()), ..ObjectFilter::default() };
+    let objects = site.catalog().objects(&filter).map_err(|error| refused(&error.into()))?;
+    let row = |object: &Object| OwnObject {
+        object: object.id.to_string(),
+        source: String::from_utf8_lossy(&object.source).into_owned(),
+        policy: object.policy.clone(),
+        is_full: object.base.is_none(),
+        is_complete: object.status == ObjectStatus::Complete,
+        started_ns: object.started_ns,
+        files: object.counts.map(|counts| counts.files),
+        bytes: object.counts.map(|counts| counts.bytes),
+    };
+    Ok(ObjectsAnswer { objects: objects.iter().take(OBJECTS_MAX).map(row).collect() })
+}
+
+fn refused(error: &DirectorError) -> Refusal {
+    Refusal::malformed(format!("{}.", in_words(error)))
+}
+
+fn unknown(text: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "Nothing of this machine was backed up as {text}: `capstan client objects` lists what there is."
+    ))
+}
+
+/// The object of a client that a text names, and the path behind the last colon that leaves one in front of it.
+fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Place, Refusal> {
+    let own = |name: &str| site.find_object(name, at_ns).ok().filter(|object| object.client == client);
+    if let Some(object) = own(text) {
+        return Ok(Place { object: object.id, paths: Vec::new() });
+    }
+    let colons = text.char_indices().filter(|&(_, c)| c == ':').map(|(at, _)| at).collect::<Vec<_>>();
+    for at in colons.into_iter().rev() {
+        let Some(object) = own(&text[..at]) else { continue };
+        let typed = &text.as_bytes()[at + 1..];
+        let paths = match index_path(typed).is_empty() {
+            true => Vec::new(),
+            false => site.paths_in(&object, typed).map_err(|error| refused(&error))?,
+        };
+        return Ok(Place { object: object.id, paths });
+    }
+    // A path below a source, as people type it.
+    for above in Path::new(OsStr::from_bytes(text.as_bytes())).ancestors().skip(1) {
+        let Some(object) = above.to_str().and_then(own) else { continue };
+        let paths = site.paths_in(&object, text.as_bytes()).map_err(|error| refused(&error))?;
+        return Ok(Place { object: object.id, paths });
+    }
+    Err(unknown(text))
+}
+
+impl Restores {
+    /// Plans a restore, and begins it unless only the plan is asked for.
+    pub(super) fn begin(
+        &self,
+        site: &Site,
+        client: &str,
+        asked: &AskRestore,
+        open: OpenJob<'_>,
+    ) -> Result<RestorePlanned, Refusal> {
+        let notices: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = Arc::clone(&notices);
+        let events = Arc::new(move |event| {
+            if let Event::Notice { message } = event {
+                locked(&told).push(message);
+            }
+        });
+        let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
+        let mut places: Vec<Place> = Vec::new();
+        for text in &asked.places {
+            let new = place(&site, client, text, asked.at_ns)?;
+            match places.iter_mut().find(|place| place.object == new.object) {
+                // The whole of an object holds each of its paths.
+                Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
+                Some(place) => place.paths.extend(new.paths),
+                None => places.push(new),
+            }
+        }
+        if places.is_empty() {
+            return Err(Refusal::malformed("A restore names at least one object or source."));
+        }
+        let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
+        let plan = site.plan_restore_of(&places, &filter).map_err(|error| refused(&error))?;
+        plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
+        let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
+        locked(&notices).extend(unused.chain(of_plan(&plan)));
+        let planned = RestorePlanned {
+            members: plan.members,
+            bytes: plan.bytes,
+            volumes: plan.passes.iter().map(|pass| pass.volser.to_string()).collect(),
+            estimate_ns: plan.estimate_ns,
+            notices: std::mem::take(&mut *locked(&notices)),
+            order: None,
+        };
+        if asked.plan_only {
+            return Ok(planned);
+        }
+        let order = self.carry_out(site, client, &asked.places, plan, notices, open)?;
+        Ok(RestorePlanned { order: Some(order), ..planned })
+    }
+
+    /// Begins a restore in a thread of its own.
+    fn carry_out(
+        &self,
+        site: Site,
+        client: &str,
+        places: &[String],
+        plan: RestorePlan,
+        notices: Arc<Mutex<Vec<String>>>,
+        open: OpenJob<'_>,
+    ) -> Result<CellOrder, Refusal> {
+        let restore = Arc::new(Restore {
+            client: client.to_owned(),
+            stop: Arc::default(),
+            ended: Mutex::default(),
+            ends: Notify::new(),
+        });
+        let (job, order) = open(client).map_err(Refusal::malformed)?;
+        {
+            let mut all = locked(&self.0);
+            let of_client = |restore: &&Arc<Restore>| restore.client == client;
+            // What has ended is kept until its client asks for the next.
+            all.retain(|_, restore| restore.client != client || locked(&restore.ended).is_none());
+            if all.values().filter(of_client).count() >= RESTORES_MAX {
+                return Err(Refusal::malformed(format!(
+                    "{RESTORES_MAX} restores to this machine are under way: wait for one of them to end."
+                )));
+            }
+            all.insert(order.job(), Arc::clone(&restore));
+        }
+        let subject = format!("{} to {client}", places.join(" "));
+        let work = move || {
+            let journal = site.begin_run("restore", &subject);
+            let watch = RestoreWatch { stop: Arc::clone(&restore.stop), ..RestoreWatch::default() };
+            let report = site.restore_to_client(&plan, &job, &watch);
+            // The client hears of the end of its job, and asks how it went.
+            drop(job);
+            let ended = ended(report, std::mem::take(&mut *locked(&notices)));
+            if let Some(journal) = journal {
+                let (outcome, code) = match (&ended.failure, ended.failed_count) {
+                    (Some(_), _) => (JobOutcome::Failed, FAILED),
+                    (None, 0) => (JobOutcome::Succeeded, DONE),
+                    (None, _) => (JobOutcome::Warned, WITH_PROBLEMS),
+                };
+                let tally = Tally { files: ended.members, bytes: ended.bytes, stored: 0 };
+                let message = ended.failure.clone().unwrap_or_else(|| {
+                    format!("{} paths, {} bytes restored to the client", ended.members, ended.bytes)
+                });
+                journal.end(outcome, code, tally, &message);
+            }
+            *locked(&restore.ended) = Some(ended);
+            restore.ends.notify_waiters();
+        };
+        let job = order.job();
+        let spawned = thread::Builder::new().name("restore".to_owned()).spawn(work);
+        spawned.map_err(|_| {
+            locked(&self.0).remove(&job);
+            Refusal::failed()
+        })?;
+        Ok(order)
+    }
+
+    /// Waits for a restore of a client to end, until `until`.
+    pub(super) async fn wait(
+        &self,
+        client: &str,
+        job: JobId,
+        until: tokio::time::Instant,
+    ) -> Result<RestoreSeen, Refusal> {
+        let found = locked(&self.0).get(&job).filter(|restore| restore.client == client).map(Arc::clone);
+        let restore = found.ok_or_else(|| {
+            Refusal::not_found("There is no such restore of this machine: the server has started anew since.")
+        })?;
+        loop {
+            // Before it is looked: an end in between is not missed.
+            let ends = restore.ends.notified();
+            let ended = locked(&restore.ended).clone();
+            if ended.is_some() {
+                return Ok(RestoreSeen { ended });
+            }
+            tokio::select! {
+                () = ends => {}
+                () = tokio::time::sleep_until(until) => return Ok(RestoreSeen { ended: None }),
+            }
+        }
+    }
+
+    /// Stops all that is under way.
+    pub(super) fn stop(&self) {
+        locked(&self.0).values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+    }
+}
+
+/// What a person should know of a plan.
+fn of_plan(plan: &RestorePlan) -> Vec<String> {
+    let keys = plan.without_key.iter().map(|(_, error)| error.to_string());
+    let absent = plan.absent.iter().map(|volser| {
+        format!(
+            "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
+        )
+    });
+    let open =
+        plan.interrupted.then(|| "an object was interrupted and never finished: what it has is restored".to_owned());
+    let older = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    keys.chain(absent)
+        .chain(open)
+        .chain(older(plan.lost.len(), "paths could not be read when they were backed up: nothing of them is stored"))
+        .chain(older(plan.incomplete.len(), "paths are incomplete, because they could not be read to their end"))
+        .chain(older(plan.older.len(), "paths could not be read by the last backup: older versions are restored"))
+        .collect()
+}
+
+fn ended(report: Result<RestoreReport, DirectorError>, notices: Vec<String>) -> RestoreEnded {
+    let nothing =
+        RestoreEnded { failure: None, members: 0, bytes: 0, blocks: 0, failed: Vec::new(), failed_count: 0, notices };
+    match report {
+        Err(error) => RestoreEnded { failure: Some(in_words(&error)), ..nothing },
+        Ok(report) => {
+            let files = report.failed.iter().map(|file| format!("{}: {}", file.path.escape_ascii(), file.reason));
+            let lost = report.lost.iter().map(|damage| format!("lost: {damage}"));
+            RestoreEnded {
+                members: report.members,
+                bytes: report.bytes,
+                blocks: report.blocks,
+                failed: files.chain(lost).take(FAILED_MAX).collect(),
+                failed_count: (report.failed.len() + report.lost.len()) as u64,
+                ..nothing
+            }
+        }
+    }
+}
