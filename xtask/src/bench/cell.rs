@@ -1,10 +1,12 @@
-//! Measures what a cell costs: a backup through a server beside the command, in turns; and a server that waits.
+//! Measures what a cell costs: a backup through a server, and one by a client over TLS, beside the command, in turns;
+//! and a server that waits.
 //!
 //! ```text
-//! round 1: capstan backup | a run of the server -> round 2: the other way round -> ... -> medians of ratios
+//! round 1: capstan backup | a run of the server | of a client -> round 2: the other way round -> ... -> medians of ratios
 //! 1,000 policies that are due next year -> the server's processor time and memory while nothing happens
 //! ```
-//! Of a run the time from its beginning to its end counts, and the processor time that the server needed meanwhile.
+//! Of a run the time from its beginning to its end counts, and the processor time that the server, and the client,
+//! needed meanwhile.
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
 use std::fs;
@@ -38,6 +40,8 @@ pub(crate) struct Arguments {
 
 /// The server's rate, of the command's.
 const RATE_MIN: f64 = 0.97;
+/// The processor time of a backup by a client in another process, for as many bytes, of the command's.
+const CLIENT_PROCESSOR_MAX: f64 = 1.4;
 /// Policies of the server that waits, and how long it is watched.
 const POLICIES: usize = 1000;
 const WATCHED: Duration = Duration::from_secs(20);
@@ -46,15 +50,44 @@ const WATCHED: Duration = Duration::from_secs(20);
 const IDLE_SHARE_MAX: f64 = 0.2;
 const IDLE_BYTES_MAX: u64 = 1 << 30;
 
-/// A server over the state directory of a stage; it ends with its value.
+/// A server or a client; it ends with its value.
 struct Server(Child);
 
 impl Server {
-    fn start(stage: &Stage, program: &Path) -> Result<Self> {
+    /// A server over the state directory of a stage.
+    fn start(stage: &Stage, program: &Path, name: &str, listens: bool) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["server", "run", "-q", "--state"]).arg(stage.work.join("cell/served/state"));
-        command.arg("--key-file").arg(stage.work.join("cell/served/key"));
+        command.args(["server", "run", "-q", "--state"]).arg(stage.work.join("cell").join(name).join("state"));
+        command.arg("--key-file").arg(stage.work.join("cell").join(name).join("key"));
+        if listens {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         Ok(Self(command.stdin(Stdio::null()).spawn().context("start a server")?))
+    }
+
+    /// A client of the server of a stage, which has just joined it.
+    fn client(stage: &Stage, program: &Path) -> Result<Self> {
+        let began = Instant::now();
+        let address = loop {
+            let enrolled: Value = serde_json::from_str(&stage.run("$CAPSTAN client enrol bench --json")?)?;
+            if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
+                let joins = Command::new(program)
+                    .args(["client", "join", address, "--name", "bench", "-q", "--replace", "--state"])
+                    .arg(stage.work.join("cell/client/machine"))
+                    .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
+                    .stdin(Stdio::null())
+                    .status()
+                    .context("join the server")?;
+                if joins.success() {
+                    break address.to_owned();
+                }
+            }
+            ensure!(began.elapsed() < Duration::from_secs(30), "no client could join the server");
+            thread::sleep(Duration::from_millis(200));
+        };
+        let mut command = Command::new(program);
+        command.args(["client", "run", "-q", "--state"]).arg(stage.work.join("cell/client/machine"));
+        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a client of {address}"))?))
     }
 
     fn account(&self) -> Result<Usage> {
@@ -76,7 +109,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served"].map(|name| {
+    let mut stages = ["command", "served", "client"].map(|name| {
         let mut stage = Stage::new(&work);
         let folder = work.join("cell").join(name);
         stage.set("CAPSTAN", &program);
@@ -90,26 +123,41 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G -q")?;
     }
-    let [command, served] = &stages;
+    let [command, served, client] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
     )?;
-    let server = Server::start(served, &program)?;
+    client.run(
+        "printf '[policies.all]\\nclients = [\"bench\"]\\nconnections = %s\\nsources = [\"%s\", \"%s\"]\\n' \
+             $(nproc) $SMALL $TYPICAL >$FOLDER/cell.toml
+         $CAPSTAN policies apply $FOLDER/cell.toml -q",
+    )?;
+    let server = [Server::start(served, &program, "served", false)?];
+    let remote_server = Server::start(client, &program, "client", true)?;
+    let remote = [Server::client(client, &program)?, remote_server];
     let (mut rates, mut processors) = (Vec::new(), Vec::new());
+    let (mut client_rates, mut client_processors) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
-        let (direct, run) = if round % 2 == 0 {
+        let (direct, run, over) = if round % 2 == 0 {
             let direct = by_command(command)?;
-            (direct, by_server(served, &server)?)
-        } else {
             let run = by_server(served, &server)?;
-            (by_command(command)?, run)
+            (direct, run, by_server(client, &remote)?)
+        } else {
+            let over = by_server(client, &remote)?;
+            let run = by_server(served, &server)?;
+            (by_command(command)?, run, over)
         };
-        rates.push(direct.wall.as_secs_f64() / run.wall.as_secs_f64());
-        processors.push(run.processor.as_secs_f64() / direct.processor.as_secs_f64());
-        println!("round {} of {}: {:.3}", round + 1, arguments.rounds, rates[round]);
+        let rate = |usage: &Usage| direct.wall.as_secs_f64() / usage.wall.as_secs_f64();
+        let processor = |usage: &Usage| usage.processor.as_secs_f64() / direct.processor.as_secs_f64();
+        rates.push(rate(&run));
+        processors.push(processor(&run));
+        client_rates.push(rate(&over));
+        client_processors.push(processor(&over));
+        let (number, of) = (round + 1, arguments.rounds);
+        println!("round {number} of {of}: {:.3}, by a client {:.3}", rates[round], client_rates[round]);
     }
-    drop(server);
+    drop((server, remote));
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -122,6 +170,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let (rate, processor) = (median(&mut rates), median(&mut processors));
     let share = idle.processor.as_secs_f64() / WATCHED.as_secs_f64();
     let (lowest, highest) = (rates[0], rates[rates.len() - 1]);
+    let (client_rate, client_processor) = (median(&mut client_rates), median(&mut client_processors));
+    let (client_lowest, client_highest) = (client_rates[0], client_rates[client_rates.len() - 1]);
     let rows = [
         (
             format!("a backup through the server: rate, of the command's ({lowest:.2}-{highest:.2})"),
@@ -130,6 +180,18 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             rate >= RATE_MIN,
         ),
         ("processor time of that, of the command's".to_owned(), format!("{processor:.3}"), String::new(), true),
+        (
+            format!("a backup by a client over TLS: rate, of the command's ({client_lowest:.2}-{client_highest:.2})"),
+            format!("{client_rate:.3}"),
+            String::new(),
+            true,
+        ),
+        (
+            "processor time of that, client and server, of the command's".to_owned(),
+            format!("{client_processor:.3}"),
+            format!("at most {CLIENT_PROCESSOR_MAX}"),
+            client_processor <= CLIENT_PROCESSOR_MAX,
+        ),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
             format!("{share:.3}"),
@@ -159,9 +221,10 @@ fn by_command(stage: &Stage) -> Result<Usage> {
     Ok(ended.usage)
 }
 
-/// A run of the server, from its beginning to its end.
-fn by_server(stage: &Stage, server: &Server) -> Result<Usage> {
-    let before = server.account()?;
+/// A run of the server, from its beginning to its end, and what these processes needed for it.
+fn by_server(stage: &Stage, processes: &[Server]) -> Result<Usage> {
+    let needed = || processes.iter().map(|process| Ok(process.account()?.processor)).sum::<Result<Duration>>();
+    let before = needed()?;
     let entered: Value = serde_json::from_str(&stage.run("$CAPSTAN queue add all --json")?)?;
     let done = loop {
         thread::sleep(Duration::from_millis(200));
@@ -175,7 +238,7 @@ fn by_server(stage: &Stage, server: &Server) -> Result<Usage> {
     let (Some(began), Some(ended)) = (done["started_ns"].as_u64(), done["ended_ns"].as_u64()) else {
         bail!("the run has no times: {done}")
     };
-    let processor = server.account()?.processor.saturating_sub(before.processor);
+    let processor = needed()?.saturating_sub(before);
     Ok(Usage { wall: Duration::from_nanos(ended.saturating_sub(began)), processor, ..Usage::default() })
 }
 
@@ -187,7 +250,7 @@ fn idle(stage: &Stage, program: &Path) -> Result<Usage> {
          done >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q"
     ))?;
-    let server = Server::start(stage, program)?;
+    let server = Server::start(stage, program, "served", false)?;
     thread::sleep(Duration::from_secs(3));
     let (before, began) = (server.account()?, Instant::now());
     thread::sleep(WATCHED);
