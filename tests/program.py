@@ -4,9 +4,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 # Whether sweeps do all of it, and where the catalog's tables are: the server of `./x test`, or SQLite.
@@ -61,6 +64,64 @@ class Capstan:
             if count != 1:
                 raise Failed(f"capstan.toml has no setting {name}")
         path.write_text(text)
+
+
+class Service:
+    """A command that runs until it is stopped, and the events that it prints."""
+
+    def __init__(self, capstan, *arguments):
+        self.name = " ".join(map(str, arguments))
+        self.process = capstan.start(*arguments)
+        self.events, self.said = [], ""
+        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.hear)]
+        for reader in self.readers:
+            reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.events.append(json.loads(line))
+            except ValueError:
+                pass  # the line that the kill cut
+
+    def hear(self):
+        self.said = self.process.stderr.read()
+
+    def of_kind(self, event):
+        """The events of a kind that it has printed."""
+        return [printed for printed in list(self.events) if printed["event"] == event]
+
+    def until(self, event):
+        """Waits for an event, and returns the first of its kind."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while not self.of_kind(event):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise Failed(f"{self.name}: no event {event}: {self.process.poll()} {self.events} {self.said}")
+            time.sleep(0.01)
+        return self.of_kind(event)[0]
+
+    def wait(self):
+        """Waits for its end, and returns its exit code."""
+        try:
+            code = self.process.wait(SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failed(f"{self.name} does not end") from None
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        if "panicked" in self.said:
+            raise Failed(self.said)
+        return code
+
+    def end(self, how):
+        """Ends it by a signal."""
+        self.process.send_signal(how)
+        code = self.wait()
+        if code != (0 if how == signal.SIGTERM else -how):
+            raise Failed(f"{self.name} ended with {code}: {self.said}")
 
 
 class Failed(Exception):

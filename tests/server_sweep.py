@@ -12,17 +12,14 @@ back up can be read back, and all volumes verify.
 """
 
 import argparse
-import json
 import os
 import random
 import re
 import signal
-import subprocess
 import sys
-import threading
 import time
 
-from program import FULL, ON_POSTGRES, Capstan, Checks, Failed, Scratch, said
+from program import FULL, ON_POSTGRES, Capstan, Checks, Failed, Scratch, Service, said
 
 ROUNDS = 25
 ROUNDS_ON_POSTGRES = 12
@@ -32,52 +29,6 @@ PERIODS = {"one": 2, "two": 3, "three": 5}
 DRIVES = 2
 SECONDS_MAX = 60
 ALREADY = "a server runs on this state directory already"
-
-
-class Server:
-    """A server, and what it says."""
-
-    def __init__(self, capstan):
-        self.process = subprocess.Popen([capstan.binary, "--json", "server", "run"], env=capstan.environment, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.events, self.said = [], ""
-        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.hear)]
-        for reader in self.readers:
-            reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            try:
-                self.events.append(json.loads(line))
-            except ValueError:
-                pass  # the line that the kill cut
-
-    def hear(self):
-        self.said = self.process.stderr.read()
-
-    def until_it_serves(self):
-        deadline = time.monotonic() + SECONDS_MAX
-        while not any(event["event"] == "serving" for event in self.events):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.process.kill()
-                raise Failed(f"the server does not serve: {self.process.poll()} {self.said}")
-            time.sleep(0.01)
-
-    def end(self, how):
-        self.process.send_signal(how)
-        try:
-            code = self.process.wait(SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise Failed("the server does not end") from None
-        for reader in self.readers:
-            reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        if code != (0 if how == signal.SIGTERM else -how):
-            raise Failed(f"the server ended with {code}: {self.said}")
-        if "panicked" in self.said:
-            raise Failed(self.said)
 
 
 class Sweep:
@@ -135,8 +86,8 @@ class Sweep:
             raise Failed(f"{arguments} gave {done.returncode}: {said(done)}")
 
     def round(self):
-        self.server = Server(self.capstan)
-        self.server.until_it_serves()
+        self.server = Service(self.capstan, "server", "run")
+        self.server.until("serving")
         for _ in range(self.random.randrange(0, 5)):
             self.meddle()
         time.sleep(self.random.uniform(0, 1.5))
@@ -158,8 +109,8 @@ class Sweep:
         self.capstan.must("--quiet", "policies", "apply", self.policies(False))
         for row in self.capstan.rows("queue"):
             self.capstan.run("--quiet", "queue", "release", row["run"])
-        self.server = Server(self.capstan)
-        self.server.until_it_serves()
+        self.server = Service(self.capstan, "server", "run")
+        self.server.until("serving")
         deadline = time.monotonic() + SECONDS_MAX
         while rows := self.capstan.rows("queue"):
             if time.monotonic() > deadline:

@@ -1,6 +1,8 @@
 //! The main job, shown on real trees: init, full backup with a twin, incremental, browse, find, one file, everything,
 //! compare, rebuild. Each step is the command a person would type, printed before it runs.
 
+pub(crate) mod cell;
+
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};

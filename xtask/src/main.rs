@@ -45,6 +45,8 @@ enum Task {
     },
     /// Does the main job on real trees, and shows it
     Demo(demo::Arguments),
+    /// Shows a server that backs up two machines, all on loopback, while one of them is killed
+    DemoCell(demo::cell::Arguments),
     /// Measures capstan and its peers in turn, and writes docs/PERFORMANCE.md
     Bench(bench::Arguments),
     /// Measures our tape drives against tgt's and against a bare socket, and writes docs/PERFORMANCE.md
@@ -78,6 +80,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Lint => suite::lint(&root()?),
         Task::Test { full, build, words } => suite::test(&root()?, full, Duration::from_secs(build), &words),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
+        Task::DemoCell(arguments) => demo::cell::run(&arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
         Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),

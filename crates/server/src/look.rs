@@ -14,6 +14,8 @@ use crate::due::Scheduled;
 const RUNS_LOOKED_AT: u32 = 500;
 /// The kind of the peers that have sources, as their certificates name it.
 const CLIENT: &str = "client";
+/// The catalog's fact that names clients that do not wait for orders, one a line, as the server that runs last knew it.
+const AWAY_FACT: &str = "clients away";
 /// A client that waits for orders is seen more often than this.
 const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Of how many runs the usual length is the middle one.
@@ -51,7 +53,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let policies = site.policies()?;
     let catalog = site.catalog();
     let (positions, pending, active) = (catalog.schedule_positions()?, catalog.pending_runs()?, catalog.active_runs()?);
-    let peers = catalog.peers()?;
+    let (peers, away) = (catalog.peers()?, catalog.fact(AWAY_FACT)?.unwrap_or_default());
     let waits_for_drives = !pending.is_empty() && !active.is_empty();
     let done = if waits_for_drives { catalog.done_runs(RUNS_LOOKED_AT)? } else { Vec::new() };
     drop(catalog);
@@ -90,7 +92,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
-            client_away: (client != site.client()).then(|| client_away(client, &peers, now)).flatten(),
+            client_away: (client != site.client()).then(|| client_away(client, &peers, &away, now)).flatten(),
         }
     };
     let working = |active: &ActiveRun| {
@@ -113,7 +115,7 @@ pub(crate) fn moment(ns: i64) -> Timestamp {
 }
 
 /// Why a client cannot be told to begin, if it cannot.
-fn client_away(client: &str, peers: &[PeerRow], now: Timestamp) -> Option<ClientAway> {
+fn client_away(client: &str, peers: &[PeerRow], away: &str, now: Timestamp) -> Option<ClientAway> {
     let certificates = || peers.iter().filter(|peer| peer.kind == CLIENT && peer.name == client);
     let valid = |peer: &&PeerRow| peer.revoked_ns.is_none() && moment(peer.expires_ns) > now;
     if certificates().next().is_none() {
@@ -124,9 +126,18 @@ fn client_away(client: &str, peers: &[PeerRow], now: Timestamp) -> Option<Client
     }
     let seen = certificates().filter_map(|peer| peer.seen_ns).max().map(moment);
     match seen {
-        Some(seen) if now.duration_since(seen) < SEEN_WITHIN => None,
+        Some(at) if now.duration_since(at) < SEEN_WITHIN && away.lines().all(|name| name != client) => None,
         _ => Some(ClientAway::Silent(seen)),
     }
+}
+
+/// Notes which clients do not wait for orders.
+pub(crate) fn note_clients_away(site: &Site, names: &[String]) -> Result<(), DirectorError> {
+    let (mut catalog, text) = (site.catalog(), names.join("\n"));
+    if catalog.fact(AWAY_FACT)?.as_ref() != Some(&text) {
+        catalog.put_fact(AWAY_FACT, &text)?;
+    }
+    Ok(())
 }
 
 /// A source of a policy that another job has, and who, in words.

@@ -11,7 +11,7 @@ use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewR
 use capstan_director::{DirectorError, ServerTerm, Site};
 use uuid::Uuid;
 
-use crate::decide::{RunDecision, WaitsFor, decide};
+use crate::decide::{ClientAway, RunDecision, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 
@@ -115,6 +115,9 @@ pub trait Worker: Sync {
     /// Does the work of a run, in this thread, until it is done or told to stop. `entered` takes the number of the
     /// run's entry in the history, once it has one.
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked;
+
+    /// Whether a client waits for orders; `None` where that is not known here.
+    fn is_connected(&self, client: &str) -> Option<bool>;
 
     /// Says what the server does.
     fn say(&self, notice: Notice);
@@ -247,7 +250,8 @@ impl Server<'_> {
     fn turn(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let before = look(self.site)?;
         // What has just been entered may begin at once.
-        let look = if self.enter_due(&before)? { look(self.site)? } else { before };
+        let mut look = if self.enter_due(&before)? { look(self.site)? } else { before };
+        self.mind_clients(&mut look);
         self.mind_active(&look)?;
         for (run, decision) in decide(&look.situation) {
             match decision {
@@ -259,6 +263,19 @@ impl Server<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the catalog says of clients is some seconds old: a run begins only where the client is there now, and at
+    /// once when it is.
+    fn mind_clients(&self, look: &mut Look) {
+        for waiting in &mut look.situation.waiting {
+            let Some(pending) = look.pending.iter().find(|pending| pending.run.run == waiting.run) else { continue };
+            match (waiting.client_away, self.worker.is_connected(&pending.run.client)) {
+                (Some(ClientAway::Silent(_)), Some(true)) => waiting.client_away = None,
+                (None, Some(false)) => waiting.client_away = Some(ClientAway::Silent(None)),
+                _ => {}
+            }
+        }
     }
 
     /// Stops runs that are cancelled. One of this server that nobody works on waits again: its work panicked, or the

@@ -197,6 +197,11 @@ impl Worker for InProcess<'_> {
         Worked { end, message }
     }
 
+    fn is_connected(&self, client: &str) -> Option<bool> {
+        let cell = self.cell.filter(|_| client != self.site.client())?;
+        Some(cell.hub().is_connected(client))
+    }
+
     fn say(&self, notice: Notice) {
         self.show(match notice {
             Notice::Returned { runs } => ServerEvent::Returned { runs },

@@ -225,7 +225,9 @@ fn not_allowed(path: &Path) -> String {
 }
 
 fn no_script(name: &str) -> String {
-    format!("capstan.toml of this machine has no script {name}: add it there under [scripts]")
+    format!(
+        "client.toml of this machine has no script {name}: add it there under [scripts], and start the client again"
+    )
 }
 
 /// Takes in the rows of a baseline.

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 /// Orders that a peer has not fetched, at most.
 pub const ORDERS_MAX: usize = 1024;
-/// How long after its last question a peer counts as connected: it asks again at once, or after half a minute if the
-/// server was away.
+/// How long after an answer a peer counts as connected: it asks again at once, or after half a minute if the server was
+/// away. One whose connection ended while its question was open does not.
 const CONNECTED_FOR: Duration = Duration::from_secs(40);
 
 /// A client takes no orders at the moment.
@@ -82,7 +82,7 @@ impl Hub {
         Ok(Self { shared: Arc::new(Shared { epoch: RequestId::random()?, mailboxes: Mutex::default() }) })
     }
 
-    /// Whether a client waits for orders, or asked for some less than 40 s ago.
+    /// Whether a client waits for orders, or was answered less than 40 s ago.
     pub fn is_connected(&self, client: &str) -> bool {
         client_id(client).is_some_and(|id| self.mailboxes().get(&id).is_some_and(Mailbox::is_connected))
     }
@@ -150,7 +150,7 @@ impl Hub {
         if is_of_now {
             mailbox.orders.retain(|numbered| numbered.number > query.after);
         }
-        Question { hub: self.clone(), peer: peer.clone(), wakes: Arc::clone(&mailbox.wakes) }
+        Question { hub: self.clone(), peer: peer.clone(), wakes: Arc::clone(&mailbox.wakes), is_answered: false }
     }
 
     /// Has the questions of a peer look whether it is still let in.
@@ -183,6 +183,7 @@ pub(super) struct Question {
     hub: Hub,
     peer: PeerId,
     wakes: Arc<Notify>,
+    is_answered: bool,
 }
 
 impl Question {
@@ -197,13 +198,18 @@ impl Question {
         let orders = mailboxes.get(&self.peer).map(|mailbox| mailbox.orders.iter().cloned().collect());
         OrdersAnswer { epoch: self.hub.epoch(), orders: orders.unwrap_or_default() }
     }
+
+    /// The answer is on its way.
+    pub(super) fn answered(mut self) {
+        self.is_answered = true;
+    }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
         if let Some(mailbox) = self.hub.mailboxes().get_mut(&self.peer) {
             mailbox.open = mailbox.open.saturating_sub(1);
-            mailbox.asked = Some(Instant::now());
+            mailbox.asked = self.is_answered.then(Instant::now);
         }
     }
 }
@@ -233,13 +239,15 @@ mod tests {
         assert!(hub.is_connected("tern") && !hub.is_connected("plover"));
         assert_eq!((hub.send("tern", stop(1)), hub.send("tern", stop(2))), (Ok(1), Ok(2)));
         assert_eq!(jobs(&question.answer()), [1, 2]);
-        drop(question);
+        question.answered();
         assert!(hub.is_connected("tern"), "it asked a moment ago");
         let of_other = OrdersQuery { after: 7, epoch: Some("another".to_owned()) };
         assert_eq!(jobs(&hub.ask(&tern, from, &of_other).answer()), [1, 2], "numbers of another server say nothing");
         let next = OrdersQuery { after: 1, epoch: Some(hub.epoch()) };
         assert_eq!(jobs(&hub.ask(&tern, from, &next).answer()), [2]);
         assert!(hub.take_back("tern", 2) && !hub.take_back("tern", 2));
+        assert!(!hub.is_connected("tern"), "its connection ended while its question was open");
+        let _question = hub.ask(&tern, from, &next);
         // A mover of the same name is somebody else.
         let mover = hub.ask(&"mover/tern".parse().unwrap(), from, &OrdersQuery::default());
         hub.send("tern", stop(3)).unwrap();

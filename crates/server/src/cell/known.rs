@@ -1,12 +1,12 @@
 //! Which peers are let in, in memory: what the catalog says, as it was looked at last.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{PeerRow, PeerSeen};
-use capstan_keys::api::{PeerId, Serial};
+use capstan_keys::api::{PeerId, PeerKind, Serial};
 use capstan_service::identity::Revocations;
 
 /// How often it is written of one certificate that its peer was seen.
@@ -54,6 +54,13 @@ impl KnownPeers {
         if let Some(peer) = peer_of(row) {
             locked(&self.known).insert(Serial(row.serial), peer);
         }
+    }
+
+    /// The clients that have a certificate, by name.
+    pub(super) fn clients(&self) -> BTreeSet<String> {
+        let known = locked(&self.known);
+        let clients = known.values().filter(|peer| peer.kind == PeerKind::Client);
+        clients.map(|peer| peer.name.to_string()).collect()
     }
 
     /// A peer was seen.

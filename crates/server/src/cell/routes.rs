@@ -199,13 +199,15 @@ async fn orders(
         let change = question.change();
         service.gate.admits(&peer).map_err(turned_away)?;
         let answer = question.answer();
-        if !answer.orders.is_empty() {
+        let is_over = !answer.orders.is_empty()
+            || tokio::select! {
+                () = change => false,
+                () = sleep_until(until) => true,
+                () = shutdown.begun() => true,
+            };
+        if is_over {
+            question.answered();
             return Ok(Json(answer));
-        }
-        tokio::select! {
-            () = change => {}
-            () = sleep_until(until) => return Ok(Json(answer)),
-            () = shutdown.begun() => return Ok(Json(answer)),
         }
     }
 }

@@ -23,6 +23,7 @@ use super::registrar::{CellRegistrar, OnCellNotice};
 use super::restores::Restores;
 use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
+use crate::look::note_clients_away;
 
 /// How often it is looked who is let in: a client that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
@@ -32,6 +33,8 @@ const REQUEST_MAX: Duration = Duration::from_secs(40);
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
+/// Clients that are noted as away, at most: the note is written anew at each change.
+const AWAY_NOTED_MAX: usize = 1_000;
 /// How long certificates that have ended are kept for whoever lists clients.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
 
@@ -86,7 +89,8 @@ impl ServedCell {
         let authority = Arc::new(authority::open_or_create(site.dir(), now_ns)?);
         let identity = authority::server_identity(&authority, now_ns)?;
         let presented = PresentedCertificate::new(&identity)?;
-        note_enrolment_address(site, addresses.enrolment)?;
+        // The port that the system gave, where the settings leave it to it.
+        note_enrolment_address(site, listens.1)?;
         site.catalog().forget_ended_peers(now_ns.saturating_sub(ENDED_KEPT_NS))?;
         let (known, hub) = (Arc::new(KnownPeers::default()), Hub::new()?);
         let clock: WallClock = {
@@ -104,6 +108,7 @@ impl ServedCell {
         let shared =
             Arc::new(Shared { site: site.clone(), authority, known: known.clone(), hub: hub.clone(), presented, say });
         shared.look()?;
+        shared.note_away()?;
         let restores = Restores::default();
         let service = Arc::new(CellService {
             hub: hub.clone(),
@@ -221,6 +226,14 @@ impl Shared {
         Ok(())
     }
 
+    /// Notes which clients do not wait for orders, for whoever shows the queue.
+    fn note_away(&self) -> Result<(), CellError> {
+        let mut away = self.known.clients();
+        away.retain(|client| !self.hub.is_connected(client));
+        let names: Vec<String> = away.into_iter().take(AWAY_NOTED_MAX).collect();
+        Ok(note_clients_away(&self.site, &names)?)
+    }
+
     /// Shows a new certificate once two thirds of the time of the old one are over.
     fn renew(&self, identity: &Identity) -> Result<Option<Identity>, CellError> {
         let now_ns = self.site.now_ns();
@@ -243,7 +256,7 @@ async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: S
         }
         let at_work = shared.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            let looked = at_work.look().and_then(|()| at_work.write_seen(false));
+            let looked = at_work.look().and_then(|()| at_work.write_seen(false)).and_then(|()| at_work.note_away());
             match (looked, at_work.renew(&identity)) {
                 (looked, Ok(renewed)) => (looked, renewed.unwrap_or(identity)),
                 (looked, Err(error)) => (looked.and(Err(error)), identity),

@@ -191,6 +191,10 @@ impl Worker for Clerk<'_> {
         }
     }
 
+    fn is_connected(&self, _: &str) -> Option<bool> {
+        None
+    }
+
     fn say(&self, notice: Notice) {
         self.said.lock().unwrap().push(notice);
     }

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Backs up three clients through a server, kills, stops and cuts off all of them, and shows that nothing is lost.
+
+usage: tests/cell_clients.py [--rounds N] [--seed S] [--keep]
+
+First, what a cell does when nobody is killed: scripts, patterns and streams of a client, what a client's own settings
+do not allow, a client that is stopped, revoked, slow, there twice, or has lost its identity. Then rounds: each client's
+tree changes, runs of all clients are entered, and while they are at work something happens to a client, the server, or
+the connections of data between them. Whatever was killed is started again. When the queue is empty, each run that was
+entered has one end, which is good; each policy has one complete object of each client; and each complete object
+restores to what the client's tree was in that round.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+from cell import Cell, Tree, differences, picture
+from program import FULL, ON_POSTGRES, Checks, Failed, Scratch, Service, said
+
+ROUNDS = 9
+ROUNDS_ON_POSTGRES = 4
+ROUNDS_FULL = 100
+NAMES = ("web1", "web2", "web3")
+DRIVES = 3
+FILE_BYTES_MAX = 1_500_000
+# What the proxies let through in rounds, so that runs take a moment.
+BYTES_PER_SECOND = 3_000_000
+EVENTS = (
+    "kill client", "kill server", "kill all", "stop client", "stop server", "freeze client", "cut", "stall", "corrupt",
+)
+
+
+class Sweep:
+    """A cell whose clients have trees that change."""
+
+    def __init__(self, scratch, seed, checks):
+        self.random = random.Random(seed)
+        self.scratch, self.checks = scratch, checks
+        self.cell = Cell(scratch, NAMES)
+        self.clients = list(self.cell.clients.values())
+        self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in (*NAMES, "common")}
+        # Runs that were entered in rounds, and what the trees were in each round, with its times.
+        self.entered, self.rounds, self.bag = [], [], []
+
+    def prepare(self):
+        self.cell.capstan.must("--quiet", "init", "--volume-size", "64M", "--drives", DRIVES, "--volumes-max", 400)
+        self.cell.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=8)
+        for tree in self.trees.values():
+            for _ in range(6):
+                tree.add()
+        self.cell.start_server()
+        for client in self.clients:
+            self.cell.join(client)
+
+    def policies(self):
+        """Each client's own tree, and one that all of them have."""
+        again = {"full_every": "4w", "retry_after": "1s", "retries": 10}
+        own = {f"own-{name}": {"clients": [name], "sources": [self.trees[name].top], **again} for name in NAMES}
+        own["own-web3"]["copies"] = 2
+        return own | {"common": {"clients": list(NAMES), "sources": [self.trees["common"].top], **again}}
+
+    # Rounds.
+
+    def happen(self):
+        """Something happens, and what was killed by it is started again; gives what."""
+        self.bag = self.bag or self.random.sample(EVENTS, len(EVENTS))
+        what = self.bag.pop()
+        client = self.random.choice(self.clients)
+        pause = self.random.uniform(0, 1)
+        if what in ("kill client", "stop client"):
+            client.end(signal.SIGKILL if what == "kill client" else signal.SIGTERM)
+            time.sleep(pause)
+            client.start()
+        elif what in ("kill server", "stop server"):
+            self.cell.end_server(signal.SIGKILL if what == "kill server" else signal.SIGTERM)
+            time.sleep(pause)
+            self.cell.start_server()
+        elif what == "kill all":
+            for each in self.random.sample(self.clients, len(self.clients)):
+                each.end(signal.SIGKILL)
+            self.cell.end_server(signal.SIGKILL)
+            self.cell.start_server()
+            for each in self.clients:
+                each.start()
+        elif what == "freeze client":
+            # With --full now and then for so long that the server gives it up.
+            length = 70 if FULL and self.random.random() < 0.1 else 2 * pause
+            client.service.process.send_signal(signal.SIGSTOP)
+            time.sleep(length)
+            client.service.process.send_signal(signal.SIGCONT)
+        elif what == "cut":
+            for each in self.random.sample(self.clients, self.random.randrange(1, len(self.clients) + 1)):
+                each.data.cut()
+        elif what == "stall":
+            client.data.goes_on.clear()
+            time.sleep(2 * pause)
+            client.data.goes_on.set()
+        elif what == "corrupt":
+            client.data.corrupts = True
+        return what
+
+    def round(self, number):
+        for tree in self.trees.values():
+            tree.change()
+        pictures = {name: picture(tree.top) for name, tree in self.trees.items()}
+        began_ns = time.time_ns()
+        runs = self.cell.add(*self.policies())
+        self.entered += runs
+        queue = lambda: self.cell.capstan.rows("queue")
+        self.cell.until("a run is at work", lambda: any(row["state"] == "running" for row in queue()))
+        time.sleep(self.random.uniform(0, 1.2))
+        what = self.happen()
+        began = time.monotonic()
+        self.cell.until_empty()
+        print(f"# round {number}: {what}; then {time.monotonic() - began:.1f} s", flush=True)
+        for client in self.clients:
+            client.data.corrupts = False
+        self.rounds.append((began_ns, time.time_ns(), pictures))
+
+    def account(self):
+        rows = [row for row in self.cell.done() if row["run"] in self.entered]
+        ended = [row["run"] for row in rows]
+        self.checks.check(f"each of {len(self.entered)} runs has one end", sorted(ended) == sorted(self.entered), ended)
+        bad = [row for row in rows if row["state"] != "done"]
+        self.checks.check("and each of them is done", not bad, bad)
+        attempts = sum(row["attempt"] - 1 for row in rows)
+        corrupted = sum(client.data.corrupted for client in self.clients)
+        print(f"# {attempts} attempts failed, {corrupted} bytes were changed under way", flush=True)
+        history = {row["run"]: row for row in self.cell.capstan.rows("history", "--last", 100_000)}
+        lost = [row for row in rows if row["history"] not in history or history[row["history"]]["outcome"] != "done"]
+        self.checks.check("each is done in the history, too", not lost, lost)
+        again = [row["history"] for row in rows]
+        self.checks.check("by an entry of its own", len(again) == len(set(again)), sorted(again))
+        running = [row for row in history.values() if row["outcome"] == "running"]
+        self.checks.check("nothing counts as running", not running, running)
+
+    def restore(self):
+        """Restores all complete objects of the rounds, and compares each with what its client had then."""
+        objects = [row for row in self.cell.capstan.rows("objects") if row["status"] == "complete"]
+        policies = self.policies().items()
+        wanted = sorted((policy, client) for policy, settings in policies for client in settings["clients"])
+        twice, wrong, count = [], [], 0
+        for number, (began_ns, ended_ns, pictures) in enumerate(self.rounds):
+            own = [row for row in objects if began_ns <= row["started_ns"] <= ended_ns]
+            named = sorted((row["policy"], row["client"]) for row in own)
+            if named != wanted:
+                twice.append(f"round {number}: {named}")
+            # No two of one source in one pass: they would be written to the same place.
+            for name in NAMES:
+                of_pass = [row for row in own if row["client"] == name]
+                target = self.scratch / "restored"
+                self.cell.capstan.must("--quiet", "restore", *(row["object"] for row in of_pass), "--to", target)
+                for row in of_pass:
+                    tree = "common" if row["policy"] == "common" else name
+                    came = picture(target / str(self.trees[tree].top).lstrip("/"))
+                    of = f"round {number}, {row['policy']} of {name}"
+                    wrong += [f"{of}: {line}" for line in differences(pictures[tree], came)]
+                    count += 1
+                shutil.rmtree(target)
+        name = f"each policy has one object of each client in each of {len(self.rounds)} rounds"
+        self.checks.check(name, not twice, "\n".join(twice))
+        self.checks.check(f"{count} complete objects restore to what the trees were", not wrong, "\n".join(wrong))
+        volumes = [row["volume"] for row in self.cell.capstan.rows("volumes") if row["state"] in ("filling", "full")]
+        verified = self.cell.capstan.run("--quiet", "verify", *volumes)
+        self.checks.check("all volumes verify", verified.returncode == 0, said(verified))
+
+    # What a cell does when nobody is killed.
+
+    def settings_of_clients(self):
+        notes, tree = self.scratch / "notes", self.trees["web1"].top
+        note = ["/bin/sh", "-c", f'echo "$CAPSTAN_JOB $CAPSTAN_OUTCOME" >> {notes}']
+        dump = ["/bin/sh", "-c", "seq 1 200000"]
+        web1, web2, _ = self.clients
+        web1.settings(scripts={"note": note, "dump": dump, "breaks": ["/bin/sh", "-c", "seq 1 1000; exit 3"]})
+        web2.settings(paths=[self.trees["web2"].top, self.trees["common"].top])
+        patterns = self.scratch / "patterns"
+        patterns.write_text("*.tmp\n")
+        (tree / "left out.tmp").write_text("not wanted")
+        once = {"clients": ["web1"], "retries": 0}
+        self.cell.apply(self.policies() | {
+            "hooks": {"sources": [tree], "before": ["note"], "after": ["note"], "exclude_from": [patterns], **once},
+            "no-script": {"sources": [self.trees["common"].top], "before": ["absent"], **once},
+            "stream": {"stdin": "numbers", "stdin_command": ["dump"], **once},
+            "broken-stream": {"stdin": "broken", "stdin_command": ["breaks"], **once},
+            "nowhere": {"sources": [self.scratch / "nowhere"], **once},
+            "outside": {"clients": ["web2"], "sources": [tree], "retries": 0},
+        })
+        for client in self.clients:
+            client.started()
+        names = ["hooks", "no-script", "stream", "broken-stream", "nowhere", "outside"]
+        ended = dict(zip(names, map(self.cell.outcome, self.cell.add(*names))))
+        def ended_so(what, name, state, *words, also=True):
+            row = ended[name]
+            is_so = row["state"] == state and all(word in row["message"] for word in words)
+            self.checks.check(what, is_so and also, row)
+
+        noted = notes.read_text() if notes.exists() else ""
+        ended_so("a client runs scripts before and after", "hooks", "done", also=noted == "hooks \nhooks done\n")
+        target = self.scratch / "restored"
+        self.cell.capstan.must("--quiet", "restore", self.object_of("hooks"), "--to", target)
+        was = picture(tree)
+        del was["left out.tmp"]
+        came = differences(was, picture(target / str(tree).lstrip("/")))
+        self.checks.check("and reads a file of patterns of its own", not came, "\n".join(came))
+        shutil.rmtree(target)
+        ended_so("a script that a client does not have is named", "no-script", "failed", "absent", "client.toml")
+        ended_so("a stream of a client is backed up", "stream", "done")
+        came = self.cell.capstan.must("cat", f"{self.object_of('stream')}:numbers")
+        whole = b"".join(b"%d\n" % number for number in range(1, 200_001))
+        self.checks.check("and comes back whole", came == whole, len(came))
+        nothing = not self.objects_of("broken-stream")
+        ended_so("a stream whose program fails is not complete", "broken-stream", "failed", also=nothing)
+        ended_so("a source that is not there fails, and is named", "nowhere", "failed", "nowhere")
+        nothing = not self.objects_of("outside")
+        ended_so("what a client's settings do not allow is not read", "outside", "failed", "settings", also=nothing)
+        (tree / "left out.tmp").unlink()
+
+    def objects_of(self, policy):
+        objects = self.cell.capstan.rows("objects", "--policy", policy)
+        return [row["object"] for row in objects if row["status"] == "complete"]
+
+    def object_of(self, policy):
+        found = self.objects_of(policy)
+        if len(found) != 1:
+            raise Failed(f"{policy} has the objects {found}")
+        return found[0]
+
+    def waits(self, run, *words):
+        """Waits until the queue says that a run waits for its client, in these words."""
+        def says():
+            row = self.cell.queue(run)
+            return row and row["waits_for"] == "client" and all(word in row["message"] for word in words)
+        return self.cell.until(f"run {run} waits: {words}", says)
+
+    def away(self):
+        web1, web2, web3 = self.clients
+        web3.end(signal.SIGTERM)
+        [run] = self.cell.add("own-web3")
+        name = "a run of a client that is stopped waits, and says for what"
+        self.checks.check(name, self.waits(run, "web3", "client run"))
+        web3.start()
+        row = self.cell.outcome(run)
+        self.checks.check("and is done once the client is back", row["state"] == "done", row)
+        self.cell.capstan.must("--quiet", "client", "revoke", "web2")
+        code = web2.service.wait()
+        heard = web2.service.said
+        is_told = code == 1 and "revoked" in heard
+        self.checks.check("a client that is revoked ends, and says why", is_told, f"{code}: {heard}")
+        web2.service = None
+        [run] = self.cell.add("own-web2")
+        self.checks.check("its run waits, and says so", self.waits(run, "web2", "revoked"))
+        self.cell.join(web2, "--replace")
+        web2.started()
+        row = self.cell.outcome(run)
+        self.checks.check("and is done once it has joined again", row["state"] == "done", row)
+        web1.end(signal.SIGTERM)
+        shutil.rmtree(web1.capstan.state / "cell")
+        done = web1.capstan.run("client", "run")
+        is_told = done.returncode == 1 and "client enrol" in said(done)
+        self.checks.check("a client that has lost its identity says what to do", is_told, said(done))
+        self.cell.capstan.must("--quiet", "client", "revoke", "web1")
+        self.cell.join(web1)
+        web1.started()
+
+    def twins(self):
+        """Two processes of one identity: each order goes to one or both of them, and the mover takes whoever comes."""
+        web1 = self.clients[0]
+        twin = Service(web1.capstan, "client", "run")
+        try:
+            twin.until("connected")
+            runs = self.cell.add("own-web1")
+            row = self.cell.outcome(runs[0])
+            is_first = row["state"] == "done" and row["attempt"] == 1
+            self.checks.check("a client that runs twice is backed up once", is_first, row)
+        finally:
+            twin.end(signal.SIGTERM)
+
+    def slow(self):
+        web2 = self.clients[1]
+        web2.data.rate = 1_000_000
+        self.trees["web2"].add(4_000_000)
+        [run] = self.cell.add("own-web2")
+        row = self.cell.outcome(run)
+        took = (row["ended_ns"] - row["started_ns"]) / 1e9
+        is_first = row["state"] == "done" and row["attempt"] == 1
+        self.checks.check("a slow client takes its time, and does not fail", is_first and took > 3, row)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    rounds = ROUNDS_FULL if FULL else ROUNDS_ON_POSTGRES if ON_POSTGRES else ROUNDS
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
+    arguments = parser.parse_args()
+    print(f"# to replay: tests/cell_clients.py --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
+    checks = Checks()
+    with Scratch(arguments.keep) as scratch:
+        sweep = Sweep(scratch, arguments.seed, checks)
+        try:
+            sweep.prepare()
+            for chapter in (sweep.settings_of_clients, sweep.away, sweep.twins, sweep.slow):
+                began = time.monotonic()
+                chapter()
+                print(f"# {chapter.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+            for client in sweep.clients:
+                client.data.rate = BYTES_PER_SECOND
+            for number in range(arguments.rounds):
+                sweep.round(number)
+            checks.check(f"after {arguments.rounds} rounds the queue is empty", True)
+            began = time.monotonic()
+            sweep.account()
+            sweep.restore()
+            print(f"# proof: {time.monotonic() - began:.1f} s", flush=True)
+            for client in sweep.clients:
+                client.end(signal.SIGTERM)
+            sweep.cell.end_server(signal.SIGTERM)
+        finally:
+            sweep.cell.close()
+    checks.finish()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"cell of clients: {failure}")
