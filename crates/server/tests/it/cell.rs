@@ -24,12 +24,12 @@ const WAITED_MAX: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
 
-fn now_ns() -> i64 {
+pub(crate) fn now_ns() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
 /// A state directory of a server, and what its cell said.
-struct CellBench {
+pub(crate) struct CellBench {
     dir: TempDir,
     unlock: Unlock,
     clock: fn() -> i64,
@@ -37,7 +37,7 @@ struct CellBench {
 }
 
 impl CellBench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_clock(now_ns)
     }
 
@@ -50,7 +50,7 @@ impl CellBench {
         Self { dir, unlock, clock, said: Arc::default() }
     }
 
-    fn site(&self) -> Site {
+    pub(crate) fn site(&self) -> Site {
         Site::open(&self.dir.path().join("state"), None, self.clock, Arc::new(|_| {})).unwrap()
     }
 
@@ -61,8 +61,21 @@ impl CellBench {
         ServedCell::start(&self.site(), &addresses, Arc::new(move |notice| said.lock().unwrap().push(notice)))
     }
 
-    fn serve(&self) -> ServedCell {
+    pub(crate) fn serve(&self) -> ServedCell {
         self.serve_at("127.0.0.1:0", "").unwrap()
+    }
+
+    /// The site with its keys.
+    pub(crate) fn keyed_site(&self) -> Site {
+        Site::open(&self.dir.path().join("state"), Some(&self.unlock), self.clock, Arc::new(|_| {})).unwrap()
+    }
+
+    /// A cell that can read volumes.
+    pub(crate) fn serve_keyed(&self) -> ServedCell {
+        let listen = "127.0.0.1:0".to_owned();
+        let settings = ServerConfig { listen, enrolment: String::new(), data: String::new() };
+        let addresses = CellAddresses::of(&settings).unwrap().unwrap();
+        ServedCell::start(&self.keyed_site(), &addresses, Arc::new(|_| {})).unwrap()
     }
 
     fn enrol(&self, client: &str) -> EnrolmentPassphrase {
@@ -70,7 +83,7 @@ impl CellBench {
     }
 
     /// A client that has joined.
-    fn joined(&self, cell: &ServedCell, client: &str) -> Machine {
+    pub(crate) fn joined(&self, cell: &ServedCell, client: &str) -> Machine {
         let machine = Machine::new();
         machine.join(cell, client, &self.enrol(client)).unwrap();
         machine
@@ -78,9 +91,9 @@ impl CellBench {
 }
 
 /// A machine that may join a cell.
-struct Machine {
+pub(crate) struct Machine {
     _dir: TempDir,
-    state: ClientState,
+    pub(crate) state: ClientState,
 }
 
 impl Machine {
@@ -148,11 +161,11 @@ impl Running {
     }
 }
 
-fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < WAITED_MAX, "{what}: not within a minute");

@@ -3,5 +3,6 @@
 
 mod cell;
 mod openapi;
+mod own_objects;
 mod place;
 mod serving;

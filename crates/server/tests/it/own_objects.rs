@@ -1,0 +1,124 @@
+//! A client's data over the data listener, and whose it is: each gets back its own and learns of no other.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use capstan_client::restores::{AskRestore, RestoreEnded};
+use capstan_client::{ClientError, ClientNotice, ClientWork, OrderEnd, ServerQuestions, run};
+use capstan_director::{BackupRequest, BackupWatch, Site};
+use capstan_mover::RestoreInto;
+use capstan_mover::extract::{ExtractOptions, ExtractReport};
+use capstan_server::cell::{ServedCell, revoke_client};
+
+use crate::cell::{CellBench, Machine, name, now_ns, until};
+
+/// Backs a folder of a client up, as a run of the server does.
+fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, client: &str, source: &Path) {
+    let work = ClientWork::new(&machine.state).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (work, stop, state) = (&work, &stop, &machine.state);
+        let handler = move |order| assert_eq!(work.carry_out(order).unwrap(), OrderEnd::Served);
+        scope.spawn(move || run(state, now_ns, &handler, &|_: ClientNotice| {}, stop).unwrap());
+        until("the client waits for orders", || cell.hub().is_connected(client));
+        let job = cell.open_job(client, 1).unwrap();
+        let site: Site = bench.keyed_site().for_client(client).with_sources(Arc::new(job));
+        let report = site.backup(&BackupRequest::of(vec![source.to_owned()]), &BackupWatch::default()).unwrap();
+        assert!(report.sources[0].report.is_ok(), "{report:?}");
+        drop(site);
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+}
+
+fn ask(places: &[&str]) -> AskRestore {
+    AskRestore { places: places.iter().map(|place| (*place).to_owned()).collect(), ..AskRestore::default() }
+}
+
+fn restore(machine: &Machine, places: &[&str], to: &Path) -> Result<RestoreEnded, ClientError> {
+    let server = ServerQuestions::new(&machine.state)?;
+    let planned = server.begin_restore(&ask(places))?;
+    let order = planned.order.unwrap();
+    let job = order.job();
+    let told = |_: &ExtractReport| {};
+    let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told };
+    ClientWork::new(&machine.state)?.restore(order, into)?;
+    loop {
+        if let Some(ended) = server.restore_ended(job)? {
+            return Ok(ended);
+        }
+    }
+}
+
+#[test]
+fn a_client_gets_back_its_own_and_nothing_of_another() {
+    let bench = CellBench::new();
+    let cell = bench.serve_keyed();
+    let (tern, plover) = (bench.joined(&cell, "tern"), bench.joined(&cell, "plover"));
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("secret"), "tern's own").unwrap();
+    back_up(&bench, &cell, &tern, "tern", &source);
+
+    let own = ServerQuestions::new(&tern.state).unwrap().objects().unwrap().objects;
+    assert_eq!((own.len(), own[0].is_complete, own[0].files), (1, true, Some(1)));
+    let source = source.to_str().unwrap();
+    let inner = format!("{source}/secret");
+    let named = format!("{source}:secret");
+    for (number, place) in [source, &inner, &named, &own[0].object].into_iter().enumerate() {
+        let to = folder.path().join(format!("back-{number}"));
+        let ended = restore(&tern, &[place], &to).unwrap();
+        assert_eq!((&ended.failure, ended.failed_count), (&None, 0), "{ended:?}");
+        let back = to.join(inner.strip_prefix('/').unwrap());
+        assert_eq!(std::fs::read_to_string(back).unwrap(), "tern's own", "{place}");
+    }
+
+    // Neither a list nor a name nor an id leads another there, and the answers are those to what never was.
+    let others = ServerQuestions::new(&plover.state).unwrap();
+    assert!(others.objects().unwrap().objects.is_empty());
+    let short = &own[0].object[own[0].object.len() - 8..];
+    for place in [source, &inner, &named, &own[0].object, short] {
+        let refused = others.begin_restore(&ask(&[place])).unwrap_err().to_string();
+        assert!(refused.contains(&format!("Nothing of this machine was backed up as {place}")), "{refused}");
+    }
+    let before = others.begin_restore(&ask(&["/never/there"])).unwrap_err().to_string();
+    assert!(before.contains("Nothing of this machine was backed up"), "{before}");
+    // A restore of one is no restore of the other.
+    let begun = ServerQuestions::new(&tern.state).unwrap().begin_restore(&ask(&[source])).unwrap();
+    let job = begun.order.unwrap().job();
+    let refused = others.restore_ended(job).unwrap_err().to_string();
+    assert!(refused.contains("no such restore of this machine"), "{refused}");
+    assert!(matches!(others.begin_restore(&ask(&[])), Err(ClientError::Refused { .. })));
+
+    revoke_client(&bench.site(), &name("tern")).unwrap();
+    cell.look().unwrap();
+    let revoked = ServerQuestions::new(&tern.state).unwrap().objects().unwrap_err();
+    assert!(matches!(revoked, ClientError::Revoked { .. }), "{revoked}");
+}
+
+#[test]
+fn the_data_listener_takes_nobody_without_a_certificate_of_the_cell() {
+    use std::io::{Read, Write};
+    let (bench, other) = (CellBench::new(), CellBench::new());
+    let (cell, elsewhere) = (bench.serve(), other.serve());
+    let stranger = other.joined(&elsewhere, "tern");
+    // Plain bytes: the connection ends, and the listener goes on.
+    let mut plain = TcpStream::connect(cell.data_address()).unwrap();
+    plain.write_all(&[7; 4096]).unwrap();
+    let mut rest = Vec::new();
+    let _ = plain.read_to_end(&mut rest);
+    // A certificate of another cell.
+    let order = capstan_client::CellOrder::Serve {
+        job: capstan_client::JobId([1; 16]),
+        token: capstan_client::OrderToken::new([1; 32]),
+        data: cell.data_address().to_string(),
+        links: 1,
+    };
+    let refused = ClientWork::new(&stranger.state).unwrap().carry_out(order.clone()).unwrap_err();
+    assert!(matches!(refused, ClientError::Data { .. }), "{refused}");
+    // One of this cell, and a token that is none.
+    let tern = bench.joined(&cell, "tern");
+    let refused = ClientWork::new(&tern.state).unwrap().carry_out(order).unwrap_err().to_string();
+    assert!(refused.contains("no such job"), "{refused}");
+}
