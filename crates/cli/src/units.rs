@@ -56,7 +56,9 @@ pub(crate) fn count(value: u64) -> String {
 
 /// `1 object`, `2,345 objects`, `3 copies`.
 pub(crate) fn counted(value: u64, noun: &str) -> String {
-    match (value, noun.strip_suffix('y')) {
+    // A day has days, and a policy has policies.
+    let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));
+    match (value, stem) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{} {stem}ies", count(value)),
         (_, None) => format!("{} {noun}s", count(value)),
@@ -244,6 +246,7 @@ mod tests {
         assert_eq!(counted(1, "object"), "1 object");
         assert_eq!(counted(0, "object"), "0 objects");
         assert_eq!(counted(1_200, "copy"), "1,200 copies");
+        assert_eq!(counted(7, "day"), "7 days");
         assert_eq!(duration(0.419), "0.42 s");
         assert_eq!(duration(192.4), "3 min 12 s");
         assert_eq!(duration(7500.0), "2 h 05 min");
