@@ -22,16 +22,17 @@ import time
 from cell import Cell, Tree, differences, picture
 from program import FULL, ON_POSTGRES, Checks, Failed, Scratch, Service, said
 
-ROUNDS = 9
+ROUNDS = 8
 ROUNDS_ON_POSTGRES = 4
 ROUNDS_FULL = 100
 NAMES = ("web1", "web2", "web3")
 DRIVES = 3
 FILE_BYTES_MAX = 1_500_000
 # What the proxies let through in rounds, so that runs take a moment.
-BYTES_PER_SECOND = 3_000_000
+BYTES_PER_SECOND = 4_000_000
 EVENTS = (
-    "kill client", "kill server", "kill all", "stop client", "stop server", "freeze client", "cut", "stall", "corrupt",
+    "kill client", "kill server", "kill all", "stop client", "stop server", "freeze client", "freeze server", "twin",
+    "cut", "stall", "corrupt", "cancel",
 )
 
 
@@ -72,6 +73,8 @@ class Sweep:
         what = self.bag.pop()
         client = self.random.choice(self.clients)
         pause = self.random.uniform(0, 1)
+        # With --full now and then for so long that each side takes the other for gone.
+        length = 70 if FULL and self.random.random() < 0.1 else 2 * pause
         if what in ("kill client", "stop client"):
             client.end(signal.SIGKILL if what == "kill client" else signal.SIGTERM)
             time.sleep(pause)
@@ -87,22 +90,43 @@ class Sweep:
             self.cell.start_server()
             for each in self.clients:
                 each.start()
-        elif what == "freeze client":
-            # With --full now and then for so long that the server gives it up.
-            length = 70 if FULL and self.random.random() < 0.1 else 2 * pause
-            client.service.process.send_signal(signal.SIGSTOP)
+        elif what == "twin":
+            # A second process of the same identity, which goes on where the first one is killed.
+            twin = Service(client.capstan, "client", "run")
+            twin.until("connected")
+            time.sleep(pause)
+            client.end(signal.SIGKILL)
+            client.service = twin
+        elif what in ("freeze client", "freeze server"):
+            frozen = client.service if what == "freeze client" else self.cell.server
+            frozen.process.send_signal(signal.SIGSTOP)
             time.sleep(length)
-            client.service.process.send_signal(signal.SIGCONT)
+            frozen.process.send_signal(signal.SIGCONT)
         elif what == "cut":
             for each in self.random.sample(self.clients, self.random.randrange(1, len(self.clients) + 1)):
                 each.data.cut()
         elif what == "stall":
             client.data.goes_on.clear()
-            time.sleep(2 * pause)
+            time.sleep(length)
             client.data.goes_on.set()
         elif what == "corrupt":
             client.data.corrupts = True
+        elif what == "cancel":
+            self.cancel()
         return what
+
+    def cancel(self):
+        """A run is cancelled, and run again if that came in time."""
+        at_work = [row["run"] for row in self.cell.capstan.rows("queue") if row["state"] == "running"]
+        if not at_work:
+            return
+        run = self.random.choice(at_work)
+        cancelled = self.cell.capstan.run("--quiet", "queue", "cancel", run)
+        if cancelled.returncode not in (0, 1):
+            raise Failed(f"queue cancel {run} gave {cancelled.returncode}: {said(cancelled)}")
+        if self.cell.outcome(run)["state"] == "cancelled":
+            self.entered.remove(run)
+            self.entered += [row["run"] for row in self.cell.capstan.rows("queue", "rerun", run)]
 
     def round(self, number):
         for tree in self.trees.values():

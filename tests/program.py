@@ -141,7 +141,7 @@ class Checks:
         if not condition:
             self.failed += 1
             for line in str(detail).splitlines()[:40]:
-                print(f"# {line[:300]}", flush=True)
+                print(f"# {line[:600]}", flush=True)
         return condition
 
     def finish(self):

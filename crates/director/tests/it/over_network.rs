@@ -330,7 +330,7 @@ fn what_the_client_does_not_allow_is_not_read() {
     bench.fill("a", 1, 100);
     let error = backup_by(bench.site(), &bench, &unbroken(), Level::Full, &NotTheSource);
     let text = capstan_tape::with_causes(&error.unwrap_err());
-    assert!(text.contains("ermission denied"), "{text}");
+    assert!(text.contains("own settings do not let it be read"), "{text}");
     assert!(bench.objects().is_empty());
 }
 

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::frame::nonsense;
 use super::hello::connect;
-use super::orders::{JobOrder, JobReport, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows};
+use super::orders::{JobOrder, JobReport, NOT_ALLOWED, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows};
 use super::sender::{BlockSender, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
@@ -37,8 +37,6 @@ const TEXT_LEN_MAX: u64 = 4 << 20;
 const SCRIPT_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
 /// Longest blocks that are believed.
 const CHUNK_LEN_MAX: usize = 16 << 20;
-/// What a client answers for a path that its own settings keep from being read.
-const NOT_ALLOWED: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
 pub(super) type OrdersLink = Link<Box<dyn NetworkStream>>;
 

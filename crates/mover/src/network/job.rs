@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::hello::{Hello, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, crossing, pack_wanted,
+    JobOrder, JobReport, NOT_ALLOWED, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, crossing,
+    pack_wanted,
 };
 use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
@@ -424,6 +425,17 @@ impl NetworkJob {
     }
 }
 
+/// Why a client has found nothing at a path.
+fn not_found(number: i32) -> io::Error {
+    match number {
+        NOT_ALLOWED => {
+            let reason = "the machine's own settings do not let it be read (client.toml there)";
+            io::Error::new(io::ErrorKind::PermissionDenied, reason)
+        }
+        number => io::Error::from_raw_os_error(number),
+    }
+}
+
 impl SourceHost for NetworkJob {
     fn look(&self, paths: &[PathBuf]) -> Result<Vec<io::Result<SourceFound>>, SourceError> {
         let wanted: Vec<OsString> = paths.iter().map(|path| crossing(path)).collect();
@@ -432,7 +444,7 @@ impl SourceHost for NetworkJob {
             link.send(&JobOrder::Look(wanted), &[]).map_err(lost)?;
             match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
                 JobReport::Found(found) if found.len() == paths.len() => {
-                    Ok(found.into_iter().map(|found| found.map_err(io::Error::from_raw_os_error)).collect())
+                    Ok(found.into_iter().map(|found| found.map_err(not_found)).collect())
                 }
                 _ => Err(self.nonsense()),
             }

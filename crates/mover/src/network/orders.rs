@@ -64,10 +64,13 @@ pub(super) struct ReadSource {
     pub(super) has_baseline: bool,
 }
 
+/// What a client answers in the place of an error number for a path that its own settings keep from being read.
+pub(super) const NOT_ALLOWED: i32 = -1;
+
 /// What the client sends.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum JobReport {
-    /// What is at the paths, or the system's error number.
+    /// What is at the paths, or the system's error number, or [`NOT_ALLOWED`].
     Found(Vec<Result<SourceFound, i32>>),
     /// What is in the file, or why it cannot be read.
     Text(Result<String, String>),
