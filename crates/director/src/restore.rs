@@ -250,10 +250,11 @@ fn named(plan: &RestorePlan, failed: &[FailedMember]) -> Vec<FailedFile> {
         return Vec::new();
     }
     let key = |member: &FailedMember| {
-        let stream = &plan.wanted.streams[member.stream];
-        (stream.object, stream.connection, member.offset)
+        // A client may name streams that there are not.
+        let stream = plan.wanted.streams.get(member.stream)?;
+        Some((stream.object, stream.connection, member.offset))
     };
-    let reasons: HashMap<_, _> = failed.iter().map(|member| (key(member), &member.reason)).collect();
+    let reasons: HashMap<_, _> = failed.iter().filter_map(|member| Some((key(member)?, &member.reason))).collect();
     let hit = plan.entries.iter().filter_map(|entry| {
         let reason = reasons.get(&(entry.object, entry.entry.connection, entry.entry.offset))?;
         (entry.entry.member_len > 0).then(|| FailedFile { path: entry.entry.path.clone(), reason: (*reason).clone() })

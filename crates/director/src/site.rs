@@ -195,7 +195,7 @@ impl Site {
     }
 
     /// Whether sources are read in this process.
-    pub(crate) fn sources_are_here(&self) -> bool {
+    pub fn sources_are_here(&self) -> bool {
         self.sources.is_here()
     }
 

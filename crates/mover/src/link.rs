@@ -9,6 +9,7 @@
 //! A key is never part of the JSON, so no buffer that is not wiped ever holds it.
 
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +44,33 @@ impl<S: Read + Write> Link<S> {
         self.receive_within(ATTACHED_LEN_MAX)
     }
 
+    /// The first byte of the next message, if one comes before `stop` is set; it is looked at as often as the
+    /// connection's time-out says.
+    pub(crate) fn first_byte(&mut self, stop: &AtomicBool) -> io::Result<Option<u8>> {
+        let mut byte = [0];
+        loop {
+            match self.0.read(&mut byte) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(Some(byte[0])),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(None);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`Link::receive`], where the first byte was taken.
+    pub(crate) fn receive_behind<T: DeserializeOwned>(&mut self, first: u8) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
+        let mut head = [0; 8];
+        head[0] = first;
+        self.0.read_exact(&mut head[1..])?;
+        self.receive_headed(head, ATTACHED_LEN_MAX)
+    }
+
     /// As [`Link::receive`], from an end that has no more than so much to attach.
     pub(crate) fn receive_within<T: DeserializeOwned>(
         &mut self,
@@ -50,6 +78,14 @@ impl<S: Read + Write> Link<S> {
     ) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
         let mut head = [0; 8];
         self.0.read_exact(&mut head)?;
+        self.receive_headed(head, attached_max)
+    }
+
+    fn receive_headed<T: DeserializeOwned>(
+        &mut self,
+        head: [u8; 8],
+        attached_max: usize,
+    ) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
         let len = |bytes: &[u8]| bytes.iter().rev().fold(0, |len, byte| (len << 8) | usize::from(*byte));
         let message = self.bytes(len(&head[..4]), MESSAGE_LEN_MAX)?;
         let attached = self.bytes(len(&head[4..]), attached_max)?;

@@ -14,11 +14,11 @@
 //! is at the other end.
 //!
 //! **Credit.** A client sends a block only when the mover has reserved a free one for it. So a slow drive slows the
-//! source, and a client that sends nothing holds two blocks and no drive.
+//! source, and a client that sends nothing holds a few blocks.
 //!
-//! **A connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
+//! **A block connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
 //! sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
-//! safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
+//! safety. An orders link that breaks ends the job. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
 //!
 //! **A restore** goes the other way: the mover sends blocks as it reads them, and the client unpacks them and writes
 //! files, where its own user said. Nothing is written that nobody asked for there.
@@ -34,6 +34,7 @@ mod orders;
 mod pieces;
 mod receiver;
 mod restore;
+mod script;
 mod sender;
 
 pub use client::{ClientEnd, ClientRules, RestoreInto, serve_job};

@@ -214,7 +214,11 @@ pub(super) fn run(
     if request.target == Target::Null {
         return work(&mut Record::default());
     }
-    recorded(display, &site, ("backup", &subject(&request)), work)
+    let subject = match site.sources_are_here() {
+        true => subject(&request),
+        false => format!("{} of {}", subject(&request), site.client()),
+    };
+    recorded(display, &site, ("backup", &subject), work)
 }
 
 fn work(

@@ -25,7 +25,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::backup::{self, Ended, Frame, OpenSite};
 use crate::args::{self, Device};
-use crate::failure::{Failure, outcome_word};
+use crate::failure::{FAILED, Failure, outcome_word};
 use crate::globals::Globals;
 use crate::json;
 use crate::progress::{Display, stop_on_interrupt};
@@ -33,6 +33,8 @@ use crate::secrets::{Need, PASSPHRASES, open, site, state_dir};
 use crate::table::path_text;
 use crate::work::recorded::recorded;
 
+/// The variable that has the exit code of a run.
+const CODE: &str = "CAPSTAN_EXIT_CODE";
 /// Streams that a client reads at the same time, where its policy says nothing.
 const CLIENT_CONNECTIONS: u16 = 4;
 /// How often it is looked whether a hook has ended.
@@ -183,8 +185,15 @@ pub(crate) fn run_served(
     match &served.client {
         Some(client) => {
             for file in std::mem::take(&mut job.exclude_from) {
-                let text = client.text_of(&file).map_err(DirectorError::from)?;
-                job.exclude.extend(patterns_in(&text));
+                match client.text_of(&file) {
+                    Ok(text) => job.exclude.extend(patterns_in(&text)),
+                    Err(error) => {
+                        let failure = DirectorError::from(error).into();
+                        note_failed(&open, &subject_of_job(name), display, &failure);
+                        display.entry().into_iter().for_each(served.entered);
+                        return Err(failure);
+                    }
+                }
             }
             // This machine's processors say nothing of the client's.
             job.connections.get_or_insert(CLIENT_CONNECTIONS);
@@ -269,7 +278,7 @@ fn before(
     job: &JobConfig,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    let ended = hook(cli, client, (name, "before"), &job.before, &[], Some(stop));
+    let ended = hook(cli, client, (name, "before"), &job.before, &[], (Some(stop), Some(&job.after)));
     if stop.load(Ordering::Relaxed) {
         return Err(DirectorError::Interrupted.into());
     }
@@ -297,11 +306,11 @@ fn after(
     let objects: Vec<_> = objects.iter().map(ObjectId::to_string).collect();
     let told = [
         ("CAPSTAN_OUTCOME", outcome_word(code).to_owned()),
-        ("CAPSTAN_EXIT_CODE", code.to_string()),
+        (CODE, code.to_string()),
         ("CAPSTAN_OBJECTS", objects.join(" ")),
     ];
     // It is not stopped: it may be what lets a database write again.
-    hook(cli, client, (name, "after"), &job.after, &told, None)
+    hook(cli, client, (name, "after"), &job.after, &told, (None, None))
 }
 
 /// Runs a program to its end, or until it is to stop. It has no input, its output goes where our messages go, and it is
@@ -311,14 +320,24 @@ fn hook(
     client: Option<&NetworkJob>,
     (name, which): (&str, &str),
     command: &[String],
-    told: &[(&str, String)],
-    stop: Option<&AtomicBool>,
+    told: &[(&'static str, String)],
+    (stop, then): (Option<&AtomicBool>, Option<&[String]>),
 ) -> Result<(), String> {
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     if let Some(client) = client {
-        let told: Vec<_> = [("CAPSTAN_JOB", name.to_owned())].into_iter().chain(told.iter().cloned()).collect();
-        let never = AtomicBool::new(false);
-        let ran = client.run_script(program, &told, stop.unwrap_or(&never));
+        let with_job = |told: &[(&'static str, String)]| -> Vec<_> {
+            [("CAPSTAN_JOB", name.to_owned())].into_iter().chain(told.iter().cloned()).collect()
+        };
+        let ran = match stop {
+            Some(stop) => {
+                // If the client loses this machine, it runs by itself what undoes it.
+                let failed =
+                    with_job(&[("CAPSTAN_OUTCOME", outcome_word(FAILED).to_owned()), (CODE, FAILED.to_string())]);
+                let then = then.and_then(|then| Some((then.first()?.as_str(), &failed[..])));
+                client.run_before(program, &with_job(told), then, stop)
+            }
+            None => client.run_after(program, &with_job(told)),
+        };
         return ran.map_err(|error| format!("{which}: {error}"));
     }
     let mut child = Command::new(program);

@@ -199,12 +199,12 @@ fn the_client_runs_what_its_own_settings_name_and_nothing_else() {
     let no = AtomicBool::new(false);
     let told = [("CAPSTAN_JOB", "nightly".to_owned())];
     ask(|job| {
-        job.run_script("told", &told, &no).unwrap();
-        let reason = |name: &str| job.run_script(name, &[], &no).unwrap_err().to_string();
-        assert!(reason("told").contains("told (sh) ended with exit status: 1 (on web1)"), "{}", reason("told"));
+        job.run_before("told", &told, None, &no).unwrap();
+        let reason = |name: &str| job.run_before(name, &[], None, &no).unwrap_err().to_string();
+        assert!(reason("told").contains("told ended with exit status: 1 (on web1)"), "{}", reason("told"));
         assert!(reason("fails").contains("exit status: 3"));
         assert!(reason("/bin/sh").contains("no script /bin/sh: add it there under [scripts]"));
-        let stopped = job.run_script("long", &[], &AtomicBool::new(true)).unwrap_err().to_string();
+        let stopped = job.run_before("long", &[], None, &AtomicBool::new(true)).unwrap_err().to_string();
         assert!(stopped.contains("signal: 15"), "{stopped}");
         assert_eq!(job.text_of(Path::new("/proc/sys/kernel/ostype")).unwrap(), "Linux\n");
         assert!(job.text_of(Path::new("/nothing/here")).unwrap_err().to_string().contains("cannot be read"));
@@ -507,4 +507,120 @@ fn a_restore_that_cannot_be_written_or_is_cut_off_says_so() {
         assert!(text.contains("web1"), "{text}");
     }
     bench.assert_restores(&bench.objects()[0], "afterwards");
+}
+
+/// What a client writes for a program, so that a test can look.
+struct Scripts(std::path::PathBuf);
+
+impl ClientRules for Scripts {
+    fn allows(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn script(&self, name: &str) -> Option<Vec<OsString>> {
+        let note = format!("echo {name} $CAPSTAN_OUTCOME $LD_PRELOAD >> {}; sleep 0.2", self.0.display());
+        Some(vec!["sh".into(), "-c".into(), note.into()])
+    }
+}
+
+/// A database that was told to stand still is told to go on, whatever becomes of the mover; and a server sets no
+/// variable that changes what a program is.
+#[test]
+fn what_was_begun_before_a_job_is_undone_though_the_mover_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes");
+    let rules = Scripts(notes.clone());
+    let no = AtomicBool::new(false);
+    let failed = [("CAPSTAN_OUTCOME", "failed".to_owned()), ("LD_PRELOAD", "/tmp/evil.so".to_owned())];
+    let serve = |is_ordered: bool| {
+        let network = unbroken();
+        let job = network.jobs.open("web1", PATIENCE).unwrap();
+        let token = job.token().clone();
+        std::thread::scope(|scope| {
+            let stop: Arc<AtomicBool> = Arc::default();
+            let end =
+                ClientEnd { dial: &network, token, links: 1, rules: &rules, restores: None, stop: Arc::clone(&stop) };
+            let served = scope.spawn(move || serve_job(&end));
+            job.run_before("freeze", &failed[1..], Some(("thaw", &failed)), &no).unwrap();
+            if is_ordered {
+                // A client that is told to stop runs it all the same, to its end.
+                stop.store(true, Ordering::Relaxed);
+                let _ = job.run_after("thaw", &failed);
+            }
+            drop(job);
+            let _ = served.join().unwrap();
+        });
+        let noted = std::fs::read_to_string(&notes).unwrap();
+        std::fs::remove_file(&notes).unwrap();
+        noted
+    };
+    assert_eq!(serve(false), "freeze\nthaw failed\n");
+    assert_eq!(serve(true), "freeze\nthaw failed\n");
+}
+
+/// A machine that was copied has the same certificate: it does not come into the job of the other.
+#[test]
+fn two_processes_with_one_identity_do_not_serve_one_job() {
+    let network = unbroken();
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
+    let token = job.token().clone();
+    std::thread::scope(|scope| {
+        let end = |token| ClientEnd {
+            dial: &network,
+            token,
+            links: 1,
+            rules: &Anything,
+            restores: None,
+            stop: Arc::default(),
+        };
+        let (first, second) = (end(token.clone()), end(token));
+        let served = scope.spawn(move || serve_job(&first));
+        job.text_of(Path::new("/proc/sys/kernel/ostype")).unwrap();
+        let refused = serve_job(&second).unwrap_err().to_string();
+        assert!(refused.contains("was this machine, or its state directory, copied?"), "{refused}");
+        assert_eq!(job.text_of(Path::new("/proc/sys/kernel/ostype")).unwrap(), "Linux\n");
+        drop(job);
+        served.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_is_shut_out_stops_in_the_middle() {
+    let bench = Bench::new(small());
+    bench.fill("a", 300, 100_000);
+    let network = unbroken();
+    let (jobs, checkpoints) = (network.jobs.clone(), AtomicU64::new(0));
+    let events = Arc::new(move |event| {
+        if matches!(event, capstan_director::Event::Checkpoint { .. })
+            && checkpoints.fetch_add(1, Ordering::Relaxed) == 2
+        {
+            jobs.shut_out("web1");
+        }
+    });
+    let report = backup_by(bench.site_told(events), &bench, &network, Level::Full, &Anything).unwrap();
+    let reason = report.sources[0].report.as_ref().unwrap_err();
+    assert!(reason.contains("web1"), "{reason}");
+    assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
+}
+
+/// More sources than links: each waits for its turn.
+#[test]
+fn many_sources_over_one_link_are_all_read() {
+    let bench = Bench::new(small());
+    let sources: Vec<_> = (0..12).map(|number| bench.source().join(format!("of-{number}"))).collect();
+    for (number, source) in sources.iter().enumerate() {
+        std::fs::create_dir_all(source).unwrap();
+        std::fs::write(source.join("file"), vec![number as u8; 200_000]).unwrap();
+    }
+    let network = unbroken();
+    let job = network.jobs.open("web1", Duration::from_millis(200)).unwrap();
+    let token = job.token().clone();
+    let report = std::thread::scope(|scope| {
+        let end = ClientEnd { dial: &network, token, links: 1, rules: &Anything, restores: None, stop: Arc::default() };
+        scope.spawn(move || serve_job(&end));
+        let site = bench.site().for_client("web1").with_sources(Arc::new(job));
+        let request = BackupRequest { connections: 12, ..BackupRequest::of(sources) };
+        site.backup(&request, &BackupWatch::default()).unwrap()
+    });
+    assert!(report.sources.iter().all(|source| source.report.is_ok()), "{report:?}");
 }

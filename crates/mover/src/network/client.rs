@@ -4,19 +4,18 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_tape::with_causes;
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::frame::nonsense;
 use super::hello::connect;
 use super::orders::{JobOrder, JobReport, NOT_ALLOWED, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows};
+use super::script::{self, Owed, no_script};
 use super::sender::{BlockSender, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
@@ -33,8 +32,14 @@ use crate::{Baseline, Connection, Metadata, Stopped, Verdict};
 const POOL_BYTES: usize = 64 << 20;
 /// Longest file of patterns.
 const TEXT_LEN_MAX: u64 = 4 << 20;
-/// How often it is looked whether a program has ended.
-const SCRIPT_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
+/// Problems that are said in one report, and bytes of their paths.
+const PROBLEMS_EACH: usize = 500;
+const PATH_SAID_MAX: usize = 4_096;
+/// Connections of one reading, and links of one job, that are believed.
+const CONNECTIONS_MAX: u16 = 256;
+const LINKS_MAX: u16 = 64;
+/// How often a link that waits for orders looks whether it is to stop.
+const LOOKS: Duration = Duration::from_millis(500);
 /// Longest blocks that are believed.
 const CHUNK_LEN_MAX: usize = 16 << 20;
 
@@ -80,33 +85,42 @@ pub struct ClientEnd<'a> {
 /// # Errors
 /// The mover cannot be reached, or the connection broke.
 pub fn serve_job(end: &ClientEnd<'_>) -> io::Result<()> {
-    thread::scope(|scope| {
-        let links: Vec<_> = (0..end.links.max(1)).map(|_| scope.spawn(|| end.serve_link())).collect();
+    let process = JobToken::random()?;
+    let owed = Owed::default();
+    let ended = thread::scope(|scope| {
+        let links = (0..end.links.clamp(1, LINKS_MAX)).map(|_| scope.spawn(|| end.serve_link(&process, &owed)));
+        let links: Vec<_> = links.collect();
         let ends = links.into_iter().map(|link| link.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ends.fold(Ok(()), Result::and)
-    })
+    });
+    // The mover is gone, or forgot it.
+    match script::run_owed(end.rules, &owed) {
+        None => ended,
+        Some(reason) => ended.and_then(|()| Err(io::Error::other(reason))),
+    }
 }
 
 impl ClientEnd<'_> {
-    fn serve_link(&self) -> io::Result<()> {
-        let mut link = Link(connect(self.dial, &self.token, Purpose::Orders)?);
+    fn serve_link(&self, process: &JobToken, owed: &Owed) -> io::Result<()> {
+        let mut link = Link(connect(self.dial, (&self.token, process), Purpose::Orders)?);
         loop {
             // Orders come when they come: whether the mover is still there is for the system to find out.
-            link.0.set_timeout(None)?;
-            let (order, attached) = link.receive()?;
+            link.0.set_timeout(Some(LOOKS))?;
+            let Some(first) = link.first_byte(&self.stop)? else { return Ok(()) };
             link.0.set_timeout(Some(SILENT_MAX))?;
+            let (order, attached) = link.receive_behind(first)?;
             match order {
                 JobOrder::Look(paths) => {
                     let found = paths.into_iter().map(|path| self.look(&PathBuf::from(path))).collect();
                     link.send(&JobReport::Found(found), &[])?;
                 }
                 JobOrder::Text(path) => link.send(&JobReport::Text(self.text_of(Path::new(&path))), &[])?,
-                JobOrder::Run { script, told } => {
-                    let ran = self.run_script(&mut link, &script, &told)?;
+                JobOrder::Run(order) => {
+                    let ran = script::run(self.rules, &mut link, order, owed, &self.stop)?;
                     link.send(&JobReport::Ran(ran), &[])?;
                 }
-                JobOrder::Restore(order) => self.restore(&mut link, &order, &attached)?,
-                JobOrder::Read(order) => link = self.read(link, *order)?,
+                JobOrder::Restore(order) => self.restore(&mut link, process, &order, &attached)?,
+                JobOrder::Read(order) => link = self.read(link, process, *order)?,
                 JobOrder::End => return Ok(()),
                 JobOrder::Rows { .. } | JobOrder::GoOn | JobOrder::Stop => {
                     return Err(nonsense("the mover answers what it was not asked"));
@@ -129,52 +143,13 @@ impl ClientEnd<'_> {
         let too_long = || format!("{} is too long to be a list of patterns", path.display());
         let read = |error: io::Error| format!("{} cannot be read: {error}", path.display());
         let mut text = String::new();
+        // A pipe would be waited for.
+        if !std::fs::metadata(path).map_err(read)?.is_file() {
+            return Err(format!("{} is no file", path.display()));
+        }
         let mut file = std::fs::File::open(path).map_err(read)?.take(TEXT_LEN_MAX + 1);
         let len = file.read_to_string(&mut text).map_err(read)?;
         if len as u64 > TEXT_LEN_MAX { Err(too_long()) } else { Ok(text) }
-    }
-
-    /// Runs a program to its end. An error is that of the orders link: the program is told to stop then, too.
-    fn run_script(
-        &self,
-        link: &mut OrdersLink,
-        name: &str,
-        told: &[(String, String)],
-    ) -> io::Result<Result<(), String>> {
-        let Some(command) = self.rules.script(name) else { return Ok(Err(no_script(name))) };
-        let Some((program, arguments)) = command.split_first() else { return Ok(Err(no_script(name))) };
-        let shown = Path::new(program).display();
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(io::stderr());
-        command.envs(told.iter().map(|(name, value)| (name, value)));
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => return Ok(Err(format!("{name} ({shown}) could not be started: {error}"))),
-        };
-        let (mut is_told, mut reported, mut lost) = (false, Instant::now(), None);
-        let ended = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            let mut stops = self.stop.load(Ordering::Relaxed) || lost.is_some();
-            if lost.is_none() && reported.elapsed() > REPORTS_EVERY {
-                reported = Instant::now();
-                let asked = link.send(&JobReport::StillRuns, &[]).and_then(|()| link.receive());
-                match asked {
-                    Ok((order, _)) => stops |= matches!(order, JobOrder::Stop),
-                    Err(error) => lost = Some(error),
-                }
-            }
-            if stops && !is_told {
-                is_told = true;
-                let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-                // It has not been waited for, so the number is still its own.
-                let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
-            }
-            thread::sleep(SCRIPT_LOOKED_AT_EVERY);
-        };
-        lost.map_or(Ok(()), Err)?;
-        Ok(if ended.success() { Ok(()) } else { Err(format!("{name} ({shown}) ended with {ended}")) })
     }
 
     /// Why a source is not read here, if it is not.
@@ -183,7 +158,11 @@ impl ClientEnd<'_> {
             SourceSpec::Tree { path, .. } | SourceSpec::Device { path } if !self.rules.allows(path) => {
                 Some(not_allowed(path))
             }
-            _ if order.chunk_len == 0 || order.chunk_len as usize > CHUNK_LEN_MAX || order.connections == 0 => {
+            _ if order.chunk_len == 0
+                || order.chunk_len as usize > CHUNK_LEN_MAX
+                || !(1..=CONNECTIONS_MAX).contains(&order.connections)
+                || order.first_connection.checked_add(order.connections).is_none() =>
+            {
                 Some("the order makes no sense".to_owned())
             }
             _ => None,
@@ -191,7 +170,7 @@ impl ClientEnd<'_> {
     }
 
     /// Reads a source, and reports.
-    fn read(&self, mut link: OrdersLink, mut order: ReadSource) -> io::Result<OrdersLink> {
+    fn read(&self, mut link: OrdersLink, process: &JobToken, mut order: ReadSource) -> io::Result<OrdersLink> {
         let table = order.has_baseline.then(|| baseline(&mut link)).transpose()?;
         let mut refusal = self.refusal(&order);
         if let SourceSpec::Stream(input) = &mut order.spec {
@@ -207,7 +186,8 @@ impl ClientEnd<'_> {
             return Ok(link);
         }
         let link = Mutex::new(link);
-        let reader = Reader { end: self, order: &order, link: &link, stop: Arc::default(), problems: Arc::default() };
+        let (stop, problems) = Default::default();
+        let reader = Reader { end: self, process, order: &order, link: &link, stop, problems };
         let report = match reader.run(table.as_ref())? {
             Ok(report) => JobReport::Done(Box::new(report)),
             Err(failed) => failed,
@@ -220,12 +200,6 @@ impl ClientEnd<'_> {
 
 fn not_allowed(path: &Path) -> String {
     format!("this machine's own settings do not let {} be read", path.display())
-}
-
-fn no_script(name: &str) -> String {
-    format!(
-        "client.toml of this machine has no script {name}: add it there under [scripts], and start the client again"
-    )
 }
 
 /// Takes in the rows of a baseline.
@@ -250,6 +224,7 @@ fn rows(link: &mut OrdersLink, found: &mut dyn FnMut(&[u8], &Metadata)) -> io::R
 /// One reading.
 struct Reader<'a> {
     end: &'a ClientEnd<'a>,
+    process: &'a JobToken,
     order: &'a ReadSource,
     link: &'a Mutex<OrdersLink>,
     /// Stops this reading.
@@ -291,7 +266,7 @@ impl Reader<'_> {
         let progress = Progress::new();
         thread::scope(|scope| {
             let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
-                let (dial, token, stop) = (self.end.dial, &self.end.token, &*self.stop);
+                let (dial, token, stop) = (self.end.dial, (&self.end.token, self.process), &*self.stop);
                 let sender = BlockSender { dial, token, reading: order.reading, connection, blocks, stop };
                 scope.spawn(move || sender.run())
             });
@@ -301,7 +276,9 @@ impl Reader<'_> {
             scope.spawn(move || {
                 let read = self.read(senders, &pool, workers, table, progress);
                 drop(pool);
-                let sent = streams.into_iter().map(|stream| stream.join().unwrap_or(Err(NotSent::Unfinished)));
+                let sent = streams.into_iter().map(|stream| {
+                    stream.join().unwrap_or_else(|_| Err(NotSent::Lost("a sender failed by a bug".to_owned())))
+                });
                 let sent: Vec<_> = sent.collect();
                 // Nobody waits where the orders link broke.
                 let _ = done.send((read, sent));
@@ -368,7 +345,11 @@ impl Reader<'_> {
         let baseline = table.map(|table| RemoteBaseline { table, link: self.link, stop: &self.stop });
         let met = Arc::clone(&self.problems);
         let problems = move |path: &[u8], kind| {
-            met.lock().unwrap_or_else(PoisonError::into_inner).push((OsString::from_vec(path.to_vec()), kind));
+            let mut met = met.lock().unwrap_or_else(PoisonError::into_inner);
+            // All are counted in the report of the whole; a broken disk has more than fit into a message.
+            if met.len() < PROBLEMS_EACH {
+                met.push((OsString::from_vec(path[..path.len().min(PATH_SAID_MAX)].to_vec()), kind));
+            }
         };
         let run = SourceRun {
             began_ns: order.began_ns,

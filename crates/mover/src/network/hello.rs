@@ -93,6 +93,8 @@ pub enum Purpose {
 pub(super) struct Hello {
     pub(super) version: u32,
     pub(super) token: JobToken,
+    /// Names the process: two that have one identity are not to serve one job.
+    pub(super) process: JobToken,
     pub(super) purpose: Purpose,
 }
 
@@ -106,11 +108,15 @@ pub(super) enum Welcome {
 }
 
 /// Opens a connection of a job.
-pub(super) fn connect(dial: &dyn Dial, token: &JobToken, purpose: Purpose) -> io::Result<Box<dyn NetworkStream>> {
+pub(super) fn connect(
+    dial: &dyn Dial,
+    (token, process): (&JobToken, &JobToken),
+    purpose: Purpose,
+) -> io::Result<Box<dyn NetworkStream>> {
     let mut stream = dial.dial()?;
     stream.set_timeout(Some(SILENT_MAX))?;
     let mut link = Link(stream);
-    link.send(&Hello { version: VERSION, token: token.clone(), purpose }, &[])?;
+    link.send(&Hello { version: VERSION, token: token.clone(), process: process.clone(), purpose }, &[])?;
     match link.receive_within(0)?.0 {
         Welcome::Taken => Ok(link.0),
         Welcome::Refused(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),

@@ -6,14 +6,14 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::hello::{Hello, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, NOT_ALLOWED, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, crossing,
-    pack_wanted,
+    JobOrder, JobReport, NOT_ALLOWED, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, RunScript,
+    crossing, pack_wanted,
 };
 use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
@@ -34,7 +34,11 @@ use crate::{Metadata, Session, Stopped};
 const ATTACHED_LEN_MAX: usize = 64;
 
 /// How long a client may take no byte of what is restored.
-const WRITES_WITHIN: Duration = Duration::from_secs(600);
+const WRITES_WITHIN: Duration = Duration::from_secs(180);
+/// Orders links of one job, at most.
+const LINKS_MAX: usize = 64;
+/// How often whoever waits for a link looks whether there are any.
+const LINK_LOOKS: Duration = Duration::from_secs(1);
 /// How often it is looked whether a connection has come.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -59,8 +63,12 @@ struct Job {
     links: Mutex<Links>,
     came: Condvar,
     readings: Mutex<HashMap<(u64, u16), Arc<BlockReceiver>>>,
-    /// Connections that came for restores.
-    restores: Mutex<HashMap<u64, Box<dyn NetworkStream>>>,
+    /// Connections for restores: none until they come, and only for those that are expected.
+    restores: Mutex<HashMap<u64, Option<Box<dyn NetworkStream>>>>,
+    /// The process of the client that came first.
+    process: OnceLock<JobToken>,
+    /// Whether the client was shut out.
+    is_shut_out: AtomicBool,
     next_reading: AtomicU64,
 }
 
@@ -90,10 +98,21 @@ impl NetworkJobs {
             came: Condvar::new(),
             readings: Mutex::default(),
             restores: Mutex::default(),
+            process: OnceLock::new(),
+            is_shut_out: AtomicBool::new(false),
             next_reading: AtomicU64::new(1),
         });
         locked(&self.0).insert(token.clone(), Arc::clone(&job));
         Ok(NetworkJob { jobs: self.clone(), token, job, patience })
+    }
+
+    /// Ends the jobs of a client that is let in no more.
+    pub fn shut_out(&self, client: &str) {
+        for job in locked(&self.0).values().filter(|job| job.client == client) {
+            job.is_shut_out.store(true, Ordering::Relaxed);
+            locked(&job.readings).values().for_each(|receiver| receiver.end());
+            locked(&job.links).idle.clear();
+        }
     }
 
     /// Takes a connection of `client` in. An orders link is kept for its job; the blocks of a stream are received in
@@ -104,7 +123,7 @@ impl NetworkJobs {
     pub fn accept(&self, client: &str, mut stream: Box<dyn NetworkStream>) -> io::Result<()> {
         stream.set_timeout(Some(SILENT_MAX))?;
         let mut link = Link(stream);
-        let (Hello { version, token, purpose }, _) = link.receive_within(0)?;
+        let (Hello { version, token, process, purpose }, _) = link.receive_within(0)?;
         // Whoever is refused learns whether the job is another's or none at all from neither words nor time.
         let job = locked(&self.0).get(&token).filter(|job| job.client == client).map(Arc::clone);
         let Some(job) = job.filter(|_| version == VERSION) else {
@@ -115,8 +134,20 @@ impl NetworkJobs {
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         };
+        if *job.process.get_or_init(|| process.clone()) != process {
+            let reason = format!(
+                "another process is client {client} as well, and serves this job: was this machine, or its state \
+                 directory, copied? Each machine joins by itself"
+            );
+            link.send(&Welcome::Refused(reason.clone()), &[])?;
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
         match purpose {
             Purpose::Orders => {
+                if locked(&job.links).open >= LINKS_MAX {
+                    link.send(&Welcome::Refused("this job has its links".to_owned()), &[])?;
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
                 link.send(&Welcome::Taken, &[])?;
                 let mut links = locked(&job.links);
                 links.idle.push(link);
@@ -126,11 +157,17 @@ impl NetworkJobs {
                 Ok(())
             }
             Purpose::Pieces { restore } => {
+                if !matches!(locked(&job.restores).get(&restore), Some(None)) {
+                    link.send(&Welcome::Refused("nobody restores this".to_owned()), &[])?;
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
                 link.send(&Welcome::Taken, &[])?;
                 // The client writes when its disk does: it has more time for that than for words.
                 link.0.set_timeout(Some(WRITES_WITHIN))?;
-                locked(&job.restores).insert(restore, link.0);
-                job.came.notify_all();
+                // One that ended meanwhile wants it no more.
+                if let Some(place) = locked(&job.restores).get_mut(&restore) {
+                    *place = Some(link.0);
+                }
                 Ok(())
             }
             Purpose::Blocks { reading, connection } => {
@@ -173,7 +210,11 @@ impl NetworkJob {
             if let Some(link) = links.idle.pop() {
                 return Ok(link);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            // Once the client has come, whoever finds all links in use waits for one.
+            let left = match links.has_come {
+                true => LINK_LOOKS,
+                false => until.saturating_duration_since(Instant::now()),
+            };
             let all_lost = links.has_come && links.open == 0;
             if left.is_zero() || all_lost {
                 let reason = match links.has_come {
@@ -252,6 +293,7 @@ impl NetworkJob {
         let mut told = Counted::default();
         loop {
             let (report, attached) = link.receive_within(rows / 8 + ATTACHED_LEN_MAX).map_err(lost)?;
+            self.check_admitted()?;
             match report {
                 JobReport::Progress(progress) => {
                     let ProgressReport { counted, current, problems } = *progress;
@@ -263,6 +305,8 @@ impl NetworkJob {
                     link.send(&answer, &[]).map_err(lost)?;
                 }
                 JobReport::Missing => match reading.baseline {
+                    // What a shorter answer leaves open is not taken for seen.
+                    Some(_) if attached.len() != rows.div_ceil(64) * 8 => return Err(self.nonsense()),
                     Some(baseline) => Self::send_missing(link, baseline, &attached).map_err(lost)?,
                     None => return Err(self.nonsense()),
                 },
@@ -274,6 +318,15 @@ impl NetworkJob {
                 _ => return Err(self.nonsense()),
             }
         }
+    }
+
+    /// Whether the client may go on.
+    fn check_admitted(&self) -> Result<(), SourceError> {
+        if !self.job.is_shut_out.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let reason = "its certificate was revoked".to_owned();
+        Err(SourceError::Client { client: self.job.client.clone(), reason })
     }
 
     fn nonsense(&self) -> SourceError {
@@ -299,16 +352,34 @@ impl NetworkJob {
         })
     }
 
-    /// Has the client run a program to its end, which its own settings have under this name. A program that is told to
-    /// stop is waited for.
+    /// Has the client run a program to its end, which its own settings have under this name; it is stopped where the
+    /// job is. `then` is a program that the client runs afterwards by itself, if nobody orders that any more.
     ///
     /// # Errors
     /// The client is gone, or the program did not end well.
-    pub fn run_script(&self, name: &str, told: &[(&str, String)], stop: &AtomicBool) -> Result<(), SourceError> {
-        let told = told.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    pub fn run_before(
+        &self,
+        name: &str,
+        told: &[(&str, String)],
+        then: Option<(&str, &[(&str, String)])>,
+        stop: &AtomicBool,
+    ) -> Result<(), SourceError> {
+        let then = then.map(|(name, told)| Box::new(script(name, told, false)));
+        self.run_script(RunScript { then, ..script(name, told, true) }, stop)
+    }
+
+    /// The same of a program that is not stopped: it may be what lets a database write again.
+    ///
+    /// # Errors
+    /// As [`NetworkJob::run_before`].
+    pub fn run_after(&self, name: &str, told: &[(&str, String)]) -> Result<(), SourceError> {
+        self.run_script(script(name, told, false), &AtomicBool::new(false))
+    }
+
+    fn run_script(&self, order: RunScript, stop: &AtomicBool) -> Result<(), SourceError> {
         self.on_link(|link| {
             let lost = |error: io::Error| self.lost(&error);
-            link.send(&JobOrder::Run { script: name.to_owned(), told }, &[]).map_err(lost)?;
+            link.send(&JobOrder::Run(order), &[]).map_err(lost)?;
             loop {
                 match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
                     JobReport::StillRuns => {
@@ -327,6 +398,11 @@ impl NetworkJob {
     }
 }
 
+fn script(name: &str, told: &[(&str, String)], can_be_stopped: bool) -> RunScript {
+    let told = told.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    RunScript { script: name.to_owned(), told, can_be_stopped, then: None }
+}
+
 impl NetworkJob {
     /// Reads what is wanted, and has the client write it where its user said.
     ///
@@ -340,6 +416,7 @@ impl NetworkJob {
         watch: &RestoreWatch,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
         let restore = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        locked(&self.job.restores).insert(restore, None);
         let (streams, members) = pack_wanted(wanted);
         let (open, planned) = (open_at_once(plan) as u32, watch.planned.load(Ordering::Relaxed));
         let order = RestoreOrder { restore, open, planned, streams };
@@ -367,7 +444,9 @@ impl NetworkJob {
     fn restored(&self, link: &mut OrdersLink, watch: &RestoreWatch) -> Result<RestoredReport, SourceError> {
         let lost = |error: io::Error| self.lost(&error);
         loop {
-            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+            let report = link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0;
+            self.check_admitted()?;
+            match report {
                 JobReport::Progress(progress) => {
                     let (members, bytes, taken) = progress.counted.restored();
                     watch.members.store(members, Ordering::Relaxed);
@@ -402,12 +481,16 @@ impl NetworkJob {
     ) -> Option<ReadReport> {
         let until = Instant::now() + self.patience;
         let link = loop {
-            if let Some(link) = locked(&self.job.restores).remove(&restore) {
+            let mut expected = locked(&self.job.restores);
+            if let Some(link) = expected.get_mut(&restore).and_then(Option::take) {
+                expected.remove(&restore);
                 break Mutex::new(link);
             }
             if is_answered() || Instant::now() > until {
+                expected.remove(&restore);
                 return None;
             }
+            drop(expected);
             thread::sleep(LOOKS);
         };
         let is_over = AtomicBool::new(false);

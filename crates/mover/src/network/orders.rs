@@ -32,8 +32,8 @@ pub(super) enum JobOrder {
     Look(Vec<OsString>),
     /// What is in this file?
     Text(OsString),
-    /// Run a program that the client's settings name, with these variables in its environment.
-    Run { script: String, told: Vec<(String, String)> },
+    /// Run a program that the client's settings name.
+    Run(RunScript),
     /// Read a source. Rows of the baseline follow, where there is one.
     Read(Box<ReadSource>),
     /// Write what is read back. Its members are attached.
@@ -46,6 +46,18 @@ pub(super) enum JobOrder {
     Stop,
     /// The job is over.
     End,
+}
+
+/// A program that the client's settings name.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RunScript {
+    pub(super) script: String,
+    /// Variables of its environment; those whose names do not begin with CAPSTAN_ are left out.
+    pub(super) told: Vec<(String, String)>,
+    /// Whether it is stopped where the job is.
+    pub(super) can_be_stopped: bool,
+    /// What must be run afterwards, whatever becomes of the job.
+    pub(super) then: Option<Box<RunScript>>,
 }
 
 /// A source to read.

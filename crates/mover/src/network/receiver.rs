@@ -16,8 +16,18 @@ use crate::pool::Buffer;
 const WINDOW_BYTES: usize = 16 << 20;
 /// Longest frame of packed entries.
 const ENTRIES_LEN_MAX: u32 = 4 << 20;
-/// Entries that may end in one block: the deleted ones of a large directory end in one that holds nothing else.
-const ENTRIES_MAX: usize = 1 << 22;
+/// Bytes of the entries that may end in one block, unpacked. All paths that are gone since the base of an incremental
+/// end in one: two millions of the usual length.
+pub(super) const ENTRIES_BYTES_MAX: usize = 512 << 20;
+/// Longest stream that is believed.
+const STREAM_LEN_MAX: u64 = 1 << 60;
+/// Bytes of an entry beside its path.
+const ENTRY_BYTES: usize = 128;
+
+/// What an entry takes in memory.
+pub(super) fn entry_bytes(entry: &FileEntry) -> usize {
+    ENTRY_BYTES + entry.path.len() + entry.link.len()
+}
 
 /// One connection of an object, as far as it has come.
 pub(super) struct BlockReceiver {
@@ -99,7 +109,7 @@ impl BlockReceiver {
             state.link += 1;
             state.link
         };
-        let mut entries = Vec::new();
+        let (mut entries, mut entries_bytes) = (Vec::new(), 0);
         loop {
             let stops = self.session.stop.load(Ordering::Relaxed);
             match self.credit(number) {
@@ -124,8 +134,11 @@ impl BlockReceiver {
             }
             match Head::read(link)? {
                 Head::StillHere => {}
-                Head::Entries { sequence, len } => self.take_entries(link, sequence, len, &mut entries)?,
+                Head::Entries { sequence, len } => {
+                    self.take_entries(link, sequence, len, &mut entries, &mut entries_bytes)?;
+                }
                 Head::Block(head) => {
+                    entries_bytes = 0;
                     let taken = self.take_block(link, number, head, std::mem::take(&mut entries))?;
                     match taken {
                         Taken::Handed => {}
@@ -162,6 +175,7 @@ impl BlockReceiver {
         sequence: u32,
         len: u32,
         entries: &mut Vec<FileEntry>,
+        bytes: &mut usize,
     ) -> io::Result<()> {
         if len > ENTRIES_LEN_MAX || sequence != self.state().blocks {
             return Err(nonsense("entries came that belong to no block"));
@@ -170,8 +184,10 @@ impl BlockReceiver {
         link.read_exact(&mut packed)?;
         for entry in EntryDecoder::new(&packed) {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
-            if entry.connection != self.connection || entries.len() >= ENTRIES_MAX {
-                return Err(nonsense("an entry is of another connection, or one too many"));
+            *bytes += entry_bytes(&entry);
+            let is_sound = entry.offset.checked_add(entry.member_len).is_some_and(|end| end <= STREAM_LEN_MAX);
+            if entry.connection != self.connection || *bytes > ENTRIES_BYTES_MAX || !is_sound {
+                return Err(nonsense("an entry is of another connection, lies nowhere, or is one too many"));
             }
             entries.push(entry);
         }
@@ -192,7 +208,8 @@ impl BlockReceiver {
             let follows = head.sequence == state.blocks && head.offset == state.offset && !state.is_whole;
             let fits = head.plain_len as usize <= chunk_len && head.stored_len as usize <= chunk_len;
             let plain = head.compression != Compression::None || head.stored_len == head.plain_len;
-            let valid = head.valid_len >= state.valid_len && end.is_some_and(|end| head.valid_len <= end);
+            let within = end.is_some_and(|end| head.valid_len <= end && end <= STREAM_LEN_MAX);
+            let valid = within && head.valid_len >= state.valid_len && (!head.last || Some(head.valid_len) == end);
             if !(follows && fits && plain && valid) {
                 return Err(nonsense("a block came that does not follow the one before"));
             }

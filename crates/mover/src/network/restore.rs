@@ -12,7 +12,7 @@ use super::client::{ClientEnd, OrdersLink};
 use super::frame::nonsense;
 use super::hello::connect;
 use super::orders::{JobOrder, JobReport, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport, unpack_wanted};
-use super::{Purpose, pieces};
+use super::{JobToken, Purpose, pieces};
 use crate::crew::{Crew, queue_len};
 use crate::extract::{ExtractReport, RestoreTarget};
 use crate::feed::{CrewFeeds, ReadReport, pool_for};
@@ -32,12 +32,18 @@ type Outcome = (Verdicts, Result<ExtractReport, String>);
 
 impl ClientEnd<'_> {
     /// Writes what comes, and reports. An error is that of the orders link.
-    pub(super) fn restore(&self, link: &mut OrdersLink, order: &RestoreOrder, members: &[u8]) -> io::Result<()> {
+    pub(super) fn restore(
+        &self,
+        link: &mut OrdersLink,
+        process: &JobToken,
+        order: &RestoreOrder,
+        members: &[u8],
+    ) -> io::Result<()> {
         let report = match self.target() {
             Err(reason) => {
                 RestoredReport { members: 0, bytes: 0, failed: Vec::new(), fatal: Some(reason), extract: None }
             }
-            Ok(target) => self.restore_into(target, link, order, members)?,
+            Ok(target) => self.restore_into(target, link, process, order, members)?,
         };
         link.send(&JobReport::Restored(Box::new(report)), &[])
     }
@@ -54,6 +60,7 @@ impl ClientEnd<'_> {
         &self,
         target: RestoreTarget,
         link: &mut OrdersLink,
+        process: &JobToken,
         order: &RestoreOrder,
         members: &[u8],
     ) -> io::Result<RestoredReport> {
@@ -64,7 +71,7 @@ impl ClientEnd<'_> {
         thread::scope(|scope| {
             let (done, is_done) = channel();
             scope.spawn(move || {
-                let outcome = self.write(target, &wanted, order, watch);
+                let outcome = self.write(target, &wanted, process, order, watch);
                 // Nobody waits where the orders link broke.
                 let _ = done.send(outcome);
             });
@@ -88,6 +95,7 @@ impl ClientEnd<'_> {
         &self,
         target: RestoreTarget,
         wanted: &crate::read::Wanted,
+        process: &JobToken,
         order: &RestoreOrder,
         watch: &RestoreWatch,
     ) -> Outcome {
@@ -96,15 +104,16 @@ impl ClientEnd<'_> {
             restore_stream((&target, watch, &verdicts), stream, reader);
         };
         let open = (order.open as usize).clamp(1, OPEN_MAX);
-        let received =
-            connect(self.dial, &self.token, Purpose::Pieces { restore: order.restore }).and_then(|mut link| {
+        let received = connect(self.dial, (&self.token, process), Purpose::Pieces { restore: order.restore }).and_then(
+            |mut link| {
                 let pool = pool_for(wanted, open);
                 thread::scope(|scope| {
                     let crew = Crew::new(scope, wanted, &consume, queue_len(open), Default::default());
                     let mut feeds = CrewFeeds { crew, feeds: Default::default() };
                     pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, &watch.stop)
                 })
-            });
+            },
+        );
         if let Err(error) = received {
             return (verdicts, Err(format!("what is read back does not come any more: {error}")));
         }

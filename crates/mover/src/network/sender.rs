@@ -10,6 +10,7 @@ use capstan_tape::with_causes;
 
 use super::frame::{BlockHead, Grant, Head, nonsense};
 use super::hello::connect;
+use super::receiver::{ENTRIES_BYTES_MAX, entry_bytes};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::block::Block;
 use crate::queue::{Nothing, Receiver};
@@ -25,7 +26,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Sends the blocks of one connection.
 pub(super) struct BlockSender<'a> {
     pub(super) dial: &'a dyn Dial,
-    pub(super) token: &'a JobToken,
+    /// The job's token, and what names this process.
+    pub(super) token: (&'a JobToken, &'a JobToken),
     pub(super) reading: u64,
     pub(super) connection: u16,
     pub(super) blocks: Receiver<Block>,
@@ -85,8 +87,8 @@ impl BlockSender<'_> {
                 (failing_since, pause) = (None, PAUSE);
             }
             let since: Instant = *failing_since.get_or_insert_with(Instant::now);
-            // What is not understood is not understood the next time either.
-            let is_final = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied);
+            // The mover has said that it is over.
+            let is_final = error.kind() == io::ErrorKind::PermissionDenied;
             if is_final || since.elapsed() > TRIES_FOR || self.stop.load(Ordering::Relaxed) {
                 return Err(NotSent::Lost(with_causes(&error)));
             }
@@ -173,6 +175,12 @@ impl Sending {
 }
 
 fn send_block(link: &mut impl NetworkStream, block: &Block) -> io::Result<()> {
+    if block.entries.iter().map(entry_bytes).sum::<usize>() > ENTRIES_BYTES_MAX {
+        // So many paths end in one block only where they have no content: they are gone.
+        let reason = "more paths are gone since the last backup than an incremental can record over a network: back \
+                      it up in full";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
     let place = &block.place;
     let mut encoder = EntryEncoder::new();
     for entry in &block.entries {

@@ -3,28 +3,34 @@
 //! A connection shows its certificate before a byte of it is looked at. Then it names a job by its token
 //! ([`NetworkJobs::accept`]). Strangers get so few connections at a time that they cannot use up threads.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_client::data::{DataStream, keep_alive};
 use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_keys::api::PeerKind;
 use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::identity::Gate;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::CellError;
 
 /// How long a client that waits for orders may take to come for a job.
 const CLIENT_COMES_WITHIN: Duration = Duration::from_secs(45);
-/// How long a handshake may take.
+/// How long a handshake may take, however its bytes trickle in.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that have not shown who they are, at a time.
-const ARRIVING_MAX: usize = 256;
+/// Connections that have not shown who they are, at a time: in all, and from one address.
+const ARRIVING_MAX: usize = 1_024;
+const ARRIVING_FROM_ONE_MAX: usize = 64;
+/// Connections of one client at a time.
+const OF_CLIENT_MAX: usize = 512;
 /// Connections at a time, in all.
 const CONNECTIONS_MAX: usize = 8_192;
 /// How long nobody is accepted after the system could not.
@@ -41,8 +47,48 @@ struct Door {
     tls: Arc<ServerConfig>,
     gate: Gate,
     jobs: NetworkJobs,
-    arriving: AtomicUsize,
+    arriving: Counts<IpAddr>,
+    of_clients: Counts<String>,
     open: AtomicUsize,
+}
+
+/// How many there are of each, and in all.
+struct Counts<K>(Mutex<HashMap<K, usize>>);
+
+/// One of them, until it is dropped.
+struct OneMore<'a, K: Hash + Eq>(&'a Counts<K>, K);
+
+impl<K: Hash + Eq + Clone> Counts<K> {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<K, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more, unless there are so many of its kind.
+    fn one_more(&self, of: K, max: usize) -> Option<OneMore<'_, K>> {
+        let mut all = self.all();
+        let count = all.entry(of.clone()).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        Some(OneMore(self, of))
+    }
+}
+
+impl<K: Hash + Eq> Drop for OneMore<'_, K> {
+    fn drop(&mut self) {
+        let mut all = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
 }
 
 impl DataListener {
@@ -61,7 +107,9 @@ impl DataListener {
         let host = |what| move |source| CellError::Host { what, source };
         let address = listener.local_addr().map_err(host("tell the address of a listener"))?;
         let is_over: Arc<AtomicBool> = Arc::default();
-        let door = Door { tls, gate, jobs, arriving: AtomicUsize::new(0), open: AtomicUsize::new(0) };
+        let (arriving, of_clients) = (Counts::new(), Counts::new());
+        let door = Door { tls, gate, jobs, arriving, of_clients, open: AtomicUsize::new(0) };
+        raise_descriptor_limit();
         let ends = Arc::clone(&is_over);
         let accept = move || accept(&listener, &Arc::new(door), &ends);
         let accepts = thread::Builder::new().name("data".to_owned()).spawn(accept);
@@ -89,57 +137,70 @@ impl Drop for DataListener {
     }
 }
 
+/// Lets the process open as many files as it may: each connection is one.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer, connections are refused sooner.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
 fn accept(listener: &TcpListener, door: &Arc<Door>, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
-        let Ok((socket, _)) = listener.accept() else {
+        let Ok((socket, from)) = listener.accept() else {
             // Out of descriptors, or of memory for sockets: it gets no better by trying at once.
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let is_full = door.arriving.load(Ordering::Relaxed) >= ARRIVING_MAX
-            || door.open.load(Ordering::Relaxed) >= CONNECTIONS_MAX;
-        if is_full {
+        let arriving: usize = door.arriving.all().values().sum();
+        if arriving >= ARRIVING_MAX || door.open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
             continue;
         }
-        let (door, arrives) = (Arc::clone(door), Arc::new(Counted::more(door, |door| &door.arriving)));
+        door.open.fetch_add(1, Ordering::Relaxed);
+        let served = Arc::clone(door);
         let serve = move || {
-            let _open = Counted::more(&door, |door| &door.open);
+            let door = ClosesAtLast(served);
             // Whoever is turned away is told by the end of the connection, or by the protocol.
-            let _ = door.serve(socket, arrives);
+            let _ = door.0.serve(socket, from.ip());
         };
-        let _ = thread::Builder::new().name("data".to_owned()).spawn(serve);
+        if thread::Builder::new().name("data".to_owned()).spawn(serve).is_err() {
+            door.open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
-/// One more of something, until it is dropped.
-struct Counted {
-    door: Arc<Door>,
-    of: fn(&Door) -> &AtomicUsize,
-}
+/// An open connection, until it is dropped.
+struct ClosesAtLast(Arc<Door>);
 
-impl Counted {
-    fn more(door: &Arc<Door>, of: fn(&Door) -> &AtomicUsize) -> Self {
-        of(door).fetch_add(1, Ordering::Relaxed);
-        Self { door: Arc::clone(door), of }
-    }
-}
-
-impl Drop for Counted {
+impl Drop for ClosesAtLast {
     fn drop(&mut self) {
-        (self.of)(&self.door).fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Door {
-    fn serve(&self, mut socket: TcpStream, arrives: Arc<Counted>) -> io::Result<()> {
-        keep_alive(&socket)?;
-        socket.set_read_timeout(Some(HANDSHAKE))?;
-        socket.set_write_timeout(Some(HANDSHAKE))?;
-        let mut tls = ServerConnection::new(Arc::clone(&self.tls)).map_err(io::Error::other)?;
-        while tls.is_handshaking() {
-            tls.complete_io(&mut socket)?;
-        }
+    fn serve(&self, mut socket: TcpStream, from: IpAddr) -> io::Result<()> {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let arrives = self.arriving.one_more(from, ARRIVING_FROM_ONE_MAX).ok_or_else(denied)?;
+        keep_alive(&socket)?;
+        let mut tls = ServerConnection::new(Arc::clone(&self.tls)).map_err(io::Error::other)?;
+        let until = Instant::now() + HANDSHAKE;
+        while tls.is_handshaking() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            socket.set_read_timeout(Some(left))?;
+            socket.set_write_timeout(Some(left))?;
+            if tls.wants_write() {
+                tls.write_tls(&mut socket)?;
+            } else if tls.read_tls(&mut socket)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            } else if let Err(error) = tls.process_new_packets() {
+                // What is wrong is said to the other end.
+                tls.write_tls(&mut socket)?;
+                return Err(io::Error::other(error));
+            }
+        }
         let certificate = tls.peer_certificates().and_then(|chain| chain.first()).ok_or_else(denied)?;
         let peer = self.gate.peer(certificate).map_err(io::Error::other)?.ok_or_else(denied)?;
         self.gate.admits(&peer).map_err(io::Error::other)?;
@@ -147,7 +208,9 @@ impl Door {
             return Err(denied());
         }
         drop(arrives);
-        self.jobs.accept(peer.id.name.as_str(), Box::new(DataStream(StreamOwned::new(tls, socket))))
+        let name = peer.id.name.to_string();
+        let _of_client = self.of_clients.one_more(name.clone(), OF_CLIENT_MAX).ok_or_else(denied)?;
+        self.jobs.accept(&name, Box::new(DataStream(StreamOwned::new(tls, socket))))
     }
 }
 

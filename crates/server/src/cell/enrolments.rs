@@ -62,6 +62,10 @@ pub enum CellPeerState {
 /// written.
 pub fn enrol_client(site: &Site, name: &Name, valid: Duration) -> Result<OpenedEnrolment, CellError> {
     let now_ns = site.now_ns();
+    // Objects are told apart by the names of machines: one of that name would get back the server's own.
+    if name.as_str() == site.client() {
+        return Err(CellError::ServersName { name: name.to_string() });
+    }
     drop(authority::open_or_create(site.dir(), now_ns)?);
     let peer = PeerId { kind: PeerKind::Client, name: name.clone() };
     let is_taken = |row: &capstan_catalog::PeerRow| {

@@ -54,6 +54,12 @@ pub enum CellError {
     /// Operator: the client does not wait for orders.
     #[error(transparent)]
     NotConnected(#[from] NotConnected),
+    /// Operator: the name is the server's own.
+    #[error("{name} is the name of this server itself, whose backups bear it: choose another name for the client")]
+    ServersName {
+        /// The name.
+        name: String,
+    },
     /// Operator: there is a client of that name.
     #[error(
         "there is a client {name} already, whose certificate holds: choose another name, or run `capstan client revoke {name}` first"

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use capstan_catalog::{JobOutcome, Object, ObjectFilter, ObjectStatus};
 use capstan_client::restores::{AskRestore, ObjectsAnswer, OwnObject, RestoreEnded, RestorePlanned, RestoreSeen};
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::error::in_words;
 
 /// Restores of one client at a time.
-const RESTORES_MAX: usize = 8;
+const RESTORES_MAX: usize = 2;
 /// Objects that are listed, the latest.
 const OBJECTS_MAX: usize = 10_000;
 /// Files that are named to the client.
@@ -31,7 +31,13 @@ const FAILED: u8 = 1;
 
 /// The restores of a cell. They go with the server.
 #[derive(Clone, Default)]
-pub(super) struct Restores(Arc<Mutex<HashMap<JobId, Arc<Restore>>>>);
+pub(super) struct Restores(Arc<AllRestores>);
+
+#[derive(Default)]
+struct AllRestores {
+    all: Mutex<HashMap<JobId, Arc<Restore>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
 
 struct Restore {
     client: String,
@@ -167,7 +173,7 @@ impl Restores {
         });
         let (job, order) = open(client).map_err(Refusal::malformed)?;
         {
-            let mut all = locked(&self.0);
+            let mut all = locked(&self.0.all);
             let of_client = |restore: &&Arc<Restore>| restore.client == client;
             // What has ended is kept until its client asks for the next.
             all.retain(|_, restore| restore.client != client || locked(&restore.ended).is_none());
@@ -180,6 +186,8 @@ impl Restores {
         }
         let subject = format!("{} to {client}", places.join(" "));
         let work = move || {
+            // Whatever goes wrong in it, its client hears that it has ended.
+            let _ends = EndsAtLast(Arc::clone(&restore));
             let journal = site.begin_run("restore", &subject);
             let watch = RestoreWatch { stop: Arc::clone(&restore.stop), ..RestoreWatch::default() };
             let report = site.restore_to_client(&plan, &job, &watch);
@@ -202,11 +210,13 @@ impl Restores {
             restore.ends.notify_waiters();
         };
         let job = order.job();
-        let spawned = thread::Builder::new().name("restore".to_owned()).spawn(work);
-        spawned.map_err(|_| {
-            locked(&self.0).remove(&job);
-            Refusal::failed()
-        })?;
+        let Ok(thread) = thread::Builder::new().name("restore".to_owned()).spawn(work) else {
+            locked(&self.0.all).remove(&job);
+            return Err(Refusal::failed());
+        };
+        let mut threads = locked(&self.0.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
         Ok(order)
     }
 
@@ -217,7 +227,7 @@ impl Restores {
         job: JobId,
         until: tokio::time::Instant,
     ) -> Result<RestoreSeen, Refusal> {
-        let found = locked(&self.0).get(&job).filter(|restore| restore.client == client).map(Arc::clone);
+        let found = locked(&self.0.all).get(&job).filter(|restore| restore.client == client).map(Arc::clone);
         let restore = found.ok_or_else(|| {
             Refusal::not_found("There is no such restore of this machine: the server has started anew since.")
         })?;
@@ -235,9 +245,31 @@ impl Restores {
         }
     }
 
-    /// Stops all that is under way.
+    /// Stops all that is under way, and waits until drives are given back.
     pub(super) fn stop(&self) {
-        locked(&self.0).values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+        locked(&self.0.all).values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+        for thread in std::mem::take(&mut *locked(&self.0.threads)) {
+            let _ = thread.join();
+        }
+    }
+
+    /// Stops those of a client that is let in no more.
+    pub(super) fn stop_of(&self, client: &str) {
+        let all = locked(&self.0.all);
+        let own = all.values().filter(|restore| restore.client == client);
+        own.for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+    }
+}
+
+/// A restore whose thread fails has ended, too.
+struct EndsAtLast(Arc<Restore>);
+
+impl Drop for EndsAtLast {
+    fn drop(&mut self) {
+        let failure = Some("the server failed because of a bug: please report it, with the server's output".to_owned());
+        let nothing = RestoreEnded { failure, ..ended(Ok(RestoreReport::default()), Vec::new()) };
+        locked(&self.0.ended).get_or_insert(nothing);
+        self.0.ends.notify_waiters();
     }
 }
 
@@ -273,7 +305,8 @@ fn ended(report: Result<RestoreReport, DirectorError>, notices: Vec<String>) -> 
                 bytes: report.bytes,
                 blocks: report.blocks,
                 failed: files.chain(lost).take(FAILED_MAX).collect(),
-                failed_count: (report.failed.len() + report.lost.len()) as u64,
+                failed_count: (report.failed.len() + report.lost.len()) as u64
+                    + report.extract.as_ref().map_or(0, |extract| extract.problems_count),
                 ..nothing
             }
         }

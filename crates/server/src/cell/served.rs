@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_director::Site;
+use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::clock::WallClock;
@@ -59,6 +60,8 @@ struct Shared {
     authority: Arc<Authority>,
     known: Arc<KnownPeers>,
     hub: Hub,
+    jobs: NetworkJobs,
+    restores: Restores,
     presented: Arc<PresentedCertificate>,
     say: OnCellNotice,
 }
@@ -105,11 +108,19 @@ impl ServedCell {
         let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), say.clone());
         let strangers = enrolment_tls(presented.clone())?;
         let (trigger, shutdown) = ShutdownTrigger::new();
-        let shared =
-            Arc::new(Shared { site: site.clone(), authority, known: known.clone(), hub: hub.clone(), presented, say });
+        let restores = Restores::default();
+        let shared = Arc::new(Shared {
+            site: site.clone(),
+            authority,
+            known: known.clone(),
+            hub: hub.clone(),
+            jobs: jobs.clone(),
+            restores: restores.clone(),
+            presented,
+            say,
+        });
         shared.look()?;
         shared.note_away()?;
-        let restores = Restores::default();
         let service = Arc::new(CellService {
             hub: hub.clone(),
             site: site.clone(),
@@ -213,7 +224,15 @@ impl Shared {
             self.known.know(&catalog.peers()?)
         };
         for LostPeer { peer, has_another } in lost {
-            if has_another { self.hub.wake(&peer) } else { self.hub.turn_away(&peer) }
+            if has_another {
+                self.hub.wake(&peer);
+                continue;
+            }
+            self.hub.turn_away(&peer);
+            if peer.kind == PeerKind::Client {
+                self.jobs.shut_out(peer.name.as_str());
+                self.restores.stop_of(peer.name.as_str());
+            }
         }
         Ok(())
     }
