@@ -21,8 +21,8 @@ class Proxy:
         # Bytes per second of everything together, and when the next piece may pass.
         self.rate = None
         self.next_at = 0.0
-        # Whether the next byte that comes is changed, and how many were.
-        self.corrupts = False
+        # Which way a byte is changed that comes next, `up` to the server or `down`, and how many were.
+        self.corrupts = None
         self.corrupted = 0
         self.passed_bytes = 0
         self.listener = socket.create_server(listens)
@@ -60,9 +60,8 @@ class Proxy:
         try:
             while piece := source.recv(PIECE):
                 self.goes_on.wait()
-                if is_upward:
-                    self.pace(len(piece))
-                    piece = self.changed(piece, here)
+                self.pace(len(piece))
+                piece = self.changed(piece, here, "up" if is_upward else "down")
                 here += len(piece)
                 sink.sendall(piece)
         except OSError:
@@ -79,11 +78,11 @@ class Proxy:
             pause = self.next_at - now
         time.sleep(pause)
 
-    def changed(self, piece, here):
+    def changed(self, piece, here, way):
         with self.lock:
-            if not self.corrupts or here < AFTER_HANDSHAKE:
+            if self.corrupts != way or here < AFTER_HANDSHAKE:
                 return piece
-            self.corrupts = False
+            self.corrupts = None
             self.corrupted += 1
         at = len(piece) // 2
         return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]

@@ -179,10 +179,10 @@ impl Cell {
 
     /// What one machine had comes back, as it was.
     fn restore(&self, object: &str) -> Result<()> {
-        title("A file of plover comes back");
+        title("plover gets a file of it back, and the server restores all of it");
         let file = self.work.join("archive/volume-07.txt").display().to_string();
         let to = self.work.join("restored").display().to_string();
-        self.step("server", &["--quiet", "restore", &format!("{object}:{file}"), "--to", &to])?;
+        self.step("plover", &["client", "restore", &file, "--to", &to])?;
         let came = fs::read(format!("{to}{file}")).with_context(|| format!("{file} did not come back"))?;
         ensure!(came == fs::read(&file)?, "{file} came back as something else");
         println!("$ cmp {file} {to}{file}");

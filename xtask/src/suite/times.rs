@@ -24,7 +24,7 @@ const BUDGETS: &[(&str, u64, &str)] = &[
     ("advice.sh", 180, "measures for seconds, and tries anew what a busy machine spoils"),
     ("guest kernel", 290, "a kernel is compiled"),
     ("capstan_lab of lab", 40, "measures drives and networks"),
-    ("cell_clients.py", 55, "8 rounds of processes that are killed and connections that break"),
+    ("cell_clients.py", 55, "6 rounds of processes that are killed and connections that break"),
     ("cell_clients.py on PostgreSQL", 30, "4 rounds of processes that are killed and connections that break"),
     ("crash_sweep.py", 30, "30 kills"),
     ("crash_sweep.py on PostgreSQL", 30, "12 kills"),
