@@ -16,9 +16,10 @@
 //! **Credit.** A client sends a block only when the mover has reserved a free one for it. So a slow drive slows the
 //! source, and a client that sends nothing holds a few blocks.
 //!
-//! **A block connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
-//! sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
-//! safety. An orders link that breaks ends the job. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
+//! **A block connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the
+//! client sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
+//! safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run. An
+//! orders link that breaks ends the job.
 //!
 //! **A restore** goes the other way: the mover sends blocks as it reads them, and the client unpacks them and writes
 //! files, where its own user said. Nothing is written that nobody asked for there.
@@ -34,12 +35,14 @@ mod orders;
 mod pieces;
 mod receiver;
 mod restore;
+mod rules;
 mod script;
 mod sender;
 
-pub use client::{ClientEnd, ClientRules, RestoreInto, serve_job};
+pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, JobToken, NetworkStream, Purpose};
 pub use job::{NetworkJob, NetworkJobs};
+pub use rules::ClientRules;
 
 use std::time::Duration;
 

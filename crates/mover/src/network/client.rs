@@ -14,7 +14,10 @@ use capstan_tape::with_causes;
 
 use super::frame::nonsense;
 use super::hello::connect;
-use super::orders::{JobOrder, JobReport, NOT_ALLOWED, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows};
+use super::orders::{
+    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
+};
+use super::rules::ClientRules;
 use super::script::{self, Owed, no_script};
 use super::sender::{BlockSender, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
@@ -42,17 +45,6 @@ const LINKS_MAX: u16 = 64;
 const LOOKS: Duration = Duration::from_millis(500);
 /// Longest blocks that are believed.
 const CHUNK_LEN_MAX: usize = 16 << 20;
-
-pub(super) type OrdersLink = Link<Box<dyn NetworkStream>>;
-
-/// What the machine's own settings allow, whoever orders it.
-pub trait ClientRules: Sync {
-    /// Whether this may be read.
-    fn allows(&self, path: &Path) -> bool;
-
-    /// The program of this name, with its arguments.
-    fn script(&self, name: &str) -> Option<Vec<OsString>>;
-}
 
 /// Where a client writes what is restored.
 pub struct RestoreInto<'a> {

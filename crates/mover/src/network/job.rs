@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::hello::{Hello, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, NOT_ALLOWED, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker, RunScript,
-    crossing, pack_wanted,
+    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker,
+    RunScript, crossing, pack_wanted,
 };
 use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
@@ -41,8 +41,6 @@ const LINKS_MAX: usize = 64;
 const LINK_LOOKS: Duration = Duration::from_secs(1);
 /// How often it is looked whether a connection has come.
 const LOOKS: Duration = Duration::from_millis(10);
-
-type OrdersLink = Link<Box<dyn NetworkStream>>;
 
 /// The jobs that clients may come for.
 #[derive(Clone, Default)]

@@ -11,12 +11,17 @@ use std::time::Duration;
 use capstan_format::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry, ObjectId};
 use serde::{Deserialize, Serialize};
 
+use super::NetworkStream;
 use super::frame::nonsense;
 use crate::Metadata;
 use crate::extract::ExtractReport;
+use crate::link::Link;
 use crate::read::{Wanted, WantedMember, WantedStream};
 use crate::restore::FailedMember;
 use crate::source::{Counted, ProblemKind, SourceFound, SourceReport, SourceSpec};
+
+/// The connection that orders and reports cross.
+pub(super) type OrdersLink = Link<Box<dyn NetworkStream>>;
 
 /// How often a client that reads reports.
 pub(super) const REPORTS_EVERY: Duration = Duration::from_millis(500);

@@ -8,10 +8,12 @@ use std::thread;
 
 use capstan_tape::with_causes;
 
-use super::client::{ClientEnd, OrdersLink};
+use super::client::ClientEnd;
 use super::frame::nonsense;
 use super::hello::connect;
-use super::orders::{JobOrder, JobReport, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport, unpack_wanted};
+use super::orders::{
+    JobOrder, JobReport, OrdersLink, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport, unpack_wanted,
+};
 use super::{JobToken, Purpose, pieces};
 use crate::crew::{Crew, queue_len};
 use crate::extract::{ExtractReport, RestoreTarget};

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::client::{ClientRules, OrdersLink};
-use super::orders::{JobOrder, JobReport, REPORTS_EVERY, RunScript};
+use super::orders::{JobOrder, JobReport, OrdersLink, REPORTS_EVERY, RunScript};
+use super::rules::ClientRules;
 
 /// How often it is looked whether a program has ended.
 const LOOKS: Duration = Duration::from_millis(20);

@@ -182,7 +182,8 @@ fn never(facts: &Facts, lines: &mut Vec<String>) {
         let source = path_text(&row.source);
         let what = facts.queued.named(job);
         let command = facts.queued.command(job);
-        lines.push(format!("{source} was never backed up, and {what} names it: {command}"));
+        let of = if facts.queued.is_of_clients(job) { format!(" of client {}", row.client) } else { String::new() };
+        lines.push(format!("{source}{of} was never backed up, and {what} names it: {command}"));
     }
 }
 

@@ -85,9 +85,14 @@ impl Queued {
         format!("{what} {name}")
     }
 
+    /// Whether a policy of this name names clients.
+    pub(super) fn is_of_clients(&self, name: &str) -> bool {
+        self.of_clients.iter().any(|policy| policy == name)
+    }
+
     /// The command that backs up what a job or policy names.
     pub(super) fn command(&self, name: &str) -> String {
-        match self.of_clients.iter().any(|policy| policy == name) {
+        match self.is_of_clients(name) {
             true => format!("`capstan queue add {name}`"),
             false => format!("`capstan backup {name}`"),
         }

@@ -1,0 +1,13 @@
+//! What a client lets a server do.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// What the machine's own settings allow, whoever orders it.
+pub trait ClientRules: Sync {
+    /// Whether this may be read.
+    fn allows(&self, path: &Path) -> bool;
+
+    /// The program of this name, with its arguments.
+    fn script(&self, name: &str) -> Option<Vec<OsString>>;
+}
