@@ -117,7 +117,10 @@ impl ClientEnd<'_> {
             },
         );
         if let Err(error) = received {
-            return (verdicts, Err(format!("what is read back does not come any more: {error}")));
+            let reason = format!(
+                "the connection broke ({error}): restore again with --overwrite changed to go on with what is missing"
+            );
+            return (verdicts, Err(reason));
         }
         if watch.stop.load(Ordering::Relaxed) {
             return (verdicts, Err("it was told to stop".to_owned()));
