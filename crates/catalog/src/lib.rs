@@ -106,6 +106,7 @@ mod seal;
 mod sort;
 mod state;
 mod timeline;
+mod told;
 mod volume;
 mod volume_loss;
 mod wanted;
@@ -135,6 +136,7 @@ pub use state::{MergedState, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };
+pub use told::{TellingRow, ToldRow};
 pub use volume::{KeyRef, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
 pub use wanted::{CopyState, WantedCopy};

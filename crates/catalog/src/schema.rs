@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 13] = [
+pub(crate) const STEPS: [&str; 14] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -185,6 +185,18 @@ pub(crate) const STEPS: [&str; 13] = [
         expires_ns INTEGER NOT NULL, revoked_ns INTEGER, seen_ns INTEGER, address TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE enrolments (peer TEXT PRIMARY KEY, record BLOB NOT NULL) STRICT, WITHOUT ROWID;
+    ",
+    // What the server told people by each way of each rule, and what came of the last message by each.
+    "
+    CREATE TABLE told (
+        rule TEXT NOT NULL, way TEXT NOT NULL, thing TEXT NOT NULL, event TEXT NOT NULL, subject TEXT NOT NULL,
+        policy TEXT NOT NULL, client TEXT NOT NULL, since_ns INTEGER NOT NULL, told_ns INTEGER NOT NULL,
+        lasts INTEGER NOT NULL, PRIMARY KEY (rule, way, thing)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE tellings (
+        rule TEXT NOT NULL, way TEXT NOT NULL, subject TEXT NOT NULL, tried_ns INTEGER NOT NULL, arrived_ns INTEGER,
+        problem TEXT NOT NULL, PRIMARY KEY (rule, way)
+    ) STRICT, WITHOUT ROWID;
     ",
 ];
 

@@ -4,10 +4,11 @@ mod client;
 mod policies;
 mod queue;
 mod serve;
+mod tell;
 
 pub(crate) use client::client;
 pub(crate) use policies::{policies, schedule};
-pub(crate) use queue::{client_away, queue};
+pub(crate) use queue::queue;
 pub(crate) use serve::server;
 
 use jiff::Timestamp;

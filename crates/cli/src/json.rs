@@ -35,7 +35,7 @@ pub(crate) use backup::BackupEnd;
 pub(crate) use cell::{
     BackupPolicyRow, ChangedSetting, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
     ClientObjectRow, ClientRestoreEvent, ClientRow, ComingRunRow, PolicyChangeRow, QueueChangeRow, QueueRow,
-    ServerEvent,
+    ServerEvent, TellRow, TellTrialRow,
 };
 pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};

@@ -2,6 +2,7 @@
 
 use capstan_catalog::{ClockDoubt, ClockReading, Object, VolumeState};
 use capstan_director::{ExpiryPlan, HistoryEntry};
+use capstan_server::ClientAway;
 
 use crate::failure::outcome_word;
 use crate::table::path_text;
@@ -65,6 +66,25 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
          its own incrementals have replaced the old ones",
         units::counted(count as u64, "object")
     ))
+}
+
+/// Why a client cannot be told to begin, and what to do about it.
+pub(crate) fn client_away(away: ClientAway, client: &str) -> String {
+    match away {
+        ClientAway::NotEnrolled => format!("{client}, which has not joined: `capstan client enrol {client}`"),
+        ClientAway::ShutOut => {
+            format!(
+                "{client}, whose certificate was revoked or has ended: `capstan client enrol {client}`, and join anew"
+            )
+        }
+        ClientAway::Silent(None) => format!("{client}, which was never seen: run `capstan client run` there"),
+        ClientAway::Silent(Some(seen)) => {
+            format!(
+                "{client}, last seen {}: look whether `capstan client run` runs there",
+                units::time(i64::try_from(seen.as_nanosecond()).unwrap_or(i64::MAX))
+            )
+        }
+    }
 }
 
 pub(crate) fn short(object: &Object) -> String {

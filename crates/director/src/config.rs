@@ -4,6 +4,7 @@
 //! sees what can be changed. What is unknown, out of bounds or contradicts itself is named with its line.
 
 mod job;
+mod tell;
 mod text;
 mod timing;
 
@@ -24,6 +25,7 @@ use crate::limits::EARLY_WARNING_SHARE_MAX;
 
 pub(crate) use job::Wrong;
 pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
+pub use tell::{MailConfig, MailSecurity, TellEvent, TellRule};
 pub(crate) use text::{fault_of, in_plain_words};
 pub use timing::PolicyTiming;
 
@@ -50,6 +52,12 @@ pub struct Config {
     /// Programs that policies may have run on this machine, each with its arguments, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub scripts: BTreeMap<String, Vec<String>>,
+    /// How mail is sent; `None` if no rule sends any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail: Option<MailConfig>,
+    /// Whom the server tells what, by the names of rules.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tell: BTreeMap<String, TellRule>,
 }
 
 /// What `status` calls to attention.
@@ -245,6 +253,10 @@ impl Config {
         for (name, job) in &config.jobs {
             job.check_job(name).map_err(|(key, reason)| wrong(fault_of(&text, ("jobs", name), key, &reason)))?;
         }
+        for (name, rule) in &config.tell {
+            let checked = check_rule_name(name).and_then(|()| rule.check(config.mail.as_ref()));
+            checked.map_err(|(key, reason)| wrong(fault_of(&text, ("tell", name), key, &reason)))?;
+        }
         Ok(config)
     }
 
@@ -257,6 +269,10 @@ impl Config {
         self.check_data()?;
         self.keys.check()?;
         self.server.check()?;
+        self.mail.as_ref().map_or(Ok(()), MailConfig::check)?;
+        if self.tell.len() > tell::TELL_RULES_MAX {
+            return Err(format!("[tell]: at most {} rules", tell::TELL_RULES_MAX));
+        }
         if let Some((name, _)) = self.scripts.iter().find(|(_, command)| command.first().is_none_or(String::is_empty)) {
             return Err(format!("scripts.{name}: its first word is the program, and it is empty"));
         }
@@ -312,6 +328,15 @@ impl Config {
     pub(crate) fn checkpoint_every(&self) -> Duration {
         Duration::from_secs(self.data.checkpoint_seconds)
     }
+}
+
+/// A rule's name stands in messages and in the catalog.
+fn check_rule_name(name: &str) -> Result<(), Wrong> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+        return Err((None, "a rule's name has up to 64 letters, digits, `-`, `_` and `.`".to_owned()));
+    }
+    Ok(())
 }
 
 /// The file of settings of a state directory. One that this user may not look into is not one that was never made.

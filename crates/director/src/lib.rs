@@ -66,8 +66,8 @@ mod verify_object;
 pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
-    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, PolicyTiming,
-    ServerConfig, find_settings, parse_age,
+    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, MailConfig,
+    MailSecurity, PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;

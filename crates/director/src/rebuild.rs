@@ -199,8 +199,8 @@ fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> 
     Ok(())
 }
 
-/// Takes over policies and their queue, the peers of the cell, the history, what was found bad, when volumes were
-/// verified, and what backups were told to leave out: it stands on no volume.
+/// Takes over policies and their queue, the peers of the cell, what people were told, the history, what was found bad,
+/// when volumes were verified, and what backups were told to leave out: it stands on no volume.
 fn keep_findings(old: &Old, site: &Site) {
     let policies = old.as_ref().map_err(ToString::to_string);
     let policies =
@@ -220,6 +220,10 @@ fn keep_findings(old: &Old, site: &Site) {
              capstan client enrol NAME"
         );
         (site.events)(Event::Notice { message });
+    }
+    if let Ok(old) = old.as_ref() {
+        // What was told and is forgotten is told once more, which is no reason for a word.
+        let _ = locked(&site.catalog).take_over_told(old);
     }
     let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
         let mut catalog = locked(&site.catalog);

@@ -15,6 +15,8 @@
 //!
 //! [`cell`] is what the peers of a cell meet: listeners, enrolment, and orders to clients.
 //!
+//! [`tell`] tells people what went wrong, by mail, webhook and command.
+//!
 //! Budget: 12,000 lines of source, for all that a cell's server will be.
 
 pub mod cell;
@@ -22,6 +24,7 @@ mod decide;
 mod due;
 mod look;
 mod serve;
+pub mod tell;
 
 pub use decide::{ClientAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::decide::{ClientAway, RunDecision, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
+use crate::tell::{TellDesk, TellFinding, TellFrom};
 
 /// How often the server looks.
 const LOOKS: Duration = Duration::from_millis(500);
@@ -121,6 +122,19 @@ pub trait Worker: Sync {
 
     /// Says what the server does.
     fn say(&self, notice: Notice);
+
+    /// What a person should look at now, as `capstan status` finds it; asked once a minute.
+    ///
+    /// # Errors
+    /// Why it cannot be found out, in words.
+    fn findings(&self) -> Result<Vec<TellFinding>, String> {
+        Ok(Vec::new())
+    }
+
+    /// Variables of the environment that programs of rules must not learn.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Serves a site until it is told to stop; runs at work are then stopped too, and wait for the next server.
@@ -136,6 +150,7 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         working: Mutex::default(),
         wants_drives: AtomicBool::new(true),
         has_ended: AtomicBool::new(false),
+        desk: TellDesk::default(),
     };
     let returned = site.catalog().return_lost(term.number(), site.now_ns())?;
     if !returned.is_empty() {
@@ -147,6 +162,16 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         let asks = thread::Builder::new().name("drives".to_owned()).spawn_scoped(scope, || server.find_drives());
         if let Err(error) = asks {
             worker.say(Notice::Trouble { reason: format!("nobody asks the library for its drives: {error}") });
+        }
+        let tells = || {
+            let findings = || worker.findings();
+            // What cannot be told is said, and not told.
+            let say = |reason| worker.say(Notice::Trouble { reason });
+            let from = TellFrom { findings: &findings, secrets: worker.secrets(), say: &say };
+            server.desk.serve(site, from, &|| server.is_over());
+        };
+        if let Err(error) = thread::Builder::new().name("tell".to_owned()).spawn_scoped(scope, tells) {
+            worker.say(Notice::Trouble { reason: format!("nobody is told what goes wrong: {error}") });
         }
         server.serve(&|run, stop| {
             let server = &server;
@@ -171,6 +196,8 @@ struct Server<'a> {
     wants_drives: AtomicBool,
     /// Whether the loop has ended, however it did.
     has_ended: AtomicBool,
+    /// Who tells people hears here what is said.
+    desk: TellDesk,
 }
 
 /// What keeps the server from its work, said once for as long as it does.
@@ -178,10 +205,10 @@ struct Server<'a> {
 struct Trouble(String);
 
 impl Trouble {
-    fn tell(&mut self, worker: &dyn Worker, reason: Option<String>) {
+    fn tell(&mut self, server: &Server<'_>, reason: Option<String>) {
         let reason = reason.unwrap_or_default();
         if !reason.is_empty() && reason != self.0 {
-            worker.say(Notice::Trouble { reason: reason.clone() });
+            server.say(Notice::Trouble { reason: reason.clone() });
         }
         self.0 = reason;
     }
@@ -199,18 +226,27 @@ impl Drop for StopsAll<'_, '_> {
 }
 
 impl Server<'_> {
+    fn say(&self, notice: Notice) {
+        match &notice {
+            Notice::Missed { .. } | Notice::Ended { outcome: RunOutcome::Failed, .. } => self.desk.hear_of_run(),
+            Notice::Trouble { reason } => self.desk.hear_of_trouble(reason, self.site.now_ns()),
+            _ => {}
+        }
+        self.worker.say(notice);
+    }
+
     fn serve(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let (mut trouble, mut settings) = (Trouble::default(), Trouble::default());
         while !self.stop.load(Ordering::Relaxed) {
             let fault = self.site.settings_fault();
             let goes_on = |fault| format!("{fault}. The server goes on with what the file said before");
-            settings.tell(self.worker, fault.map(goes_on));
+            settings.tell(self, fault.map(goes_on));
             let turn = self.turn(begin);
             if let Err(error @ DirectorError::Catalog(CatalogError::ServerReplaced)) = turn {
                 return Err(error);
             }
             let pause = if turn.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
-            trouble.tell(self.worker, turn.err().map(|error| tries_again(&error)));
+            trouble.tell(self, turn.err().map(|error| tries_again(&error)));
             self.pause(pause);
         }
         Ok(())
@@ -230,7 +266,7 @@ impl Server<'_> {
                 // What cannot be noted is asked for again.
                 let _ = self.site.forget_drives();
             }
-            trouble.tell(self.worker, found.err().map(|error| tries_again(&error)));
+            trouble.tell(self, found.err().map(|error| tries_again(&error)));
             self.pause(DRIVES_ASKED_EVERY);
         }
     }
@@ -305,11 +341,11 @@ impl Server<'_> {
         let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
         let stop: Arc<AtomicBool> = Arc::default();
         locked(&self.working).insert(claim, Arc::clone(&stop));
-        self.worker.say(Notice::Begun { run, policy, attempt });
+        self.say(Notice::Begun { run, policy, attempt });
         if let Err(error) = begin(active, stop) {
             // The next look has it wait again.
             locked(&self.working).remove(&claim);
-            self.worker.say(Notice::Trouble { reason: format!("run {run} cannot be begun, and waits again: {error}") });
+            self.say(Notice::Trouble { reason: format!("run {run} cannot be begun, and waits again: {error}") });
         }
         Ok(())
     }
@@ -337,14 +373,14 @@ impl Server<'_> {
             };
             let entered = self.site.catalog().enter_due(self.term.number(), &decision, self.site.now_ns())?;
             let policy = come.policy;
-            let missed = |reason| self.worker.say(Notice::Missed { policy: policy.clone(), reason });
+            let missed = |reason| self.say(Notice::Missed { policy: policy.clone(), reason });
             if let (Some(reason), false) = (come.missed, entered == Some(Entered::Void)) {
                 missed(reason);
             }
             match entered {
                 Some(Entered::Waits(run)) => {
                     any = true;
-                    self.worker.say(Notice::Due { run, policy });
+                    self.say(Notice::Due { run, policy });
                 }
                 Some(other) => other.missed().into_iter().for_each(missed),
                 None => {}
@@ -367,7 +403,7 @@ impl Server<'_> {
         let mut said = false;
         while let Err(error) = self.record(active, &worked) {
             if !said {
-                self.worker.say(Notice::Trouble { reason: tries_again(&error) });
+                self.say(Notice::Trouble { reason: tries_again(&error) });
                 said = true;
             }
             // Whoever has it wait again looks into the history, which may have its end.
@@ -410,7 +446,7 @@ impl Server<'_> {
             Again::Waits if not_before_ns == 0 => {}
             Again::Waits => {
                 let (policy, message) = (active.run.policy.clone(), message.to_owned());
-                self.worker.say(Notice::Retried { run: active.run.run, policy, message, not_before_ns });
+                self.say(Notice::Retried { run: active.run.run, policy, message, not_before_ns });
             }
             Again::Cancelled => self.say_ended(active, RunOutcome::Cancelled, message),
             Again::Done | Again::Unknown => {}
@@ -420,7 +456,7 @@ impl Server<'_> {
 
     fn say_ended(&self, active: &ActiveRun, outcome: RunOutcome, message: &str) {
         let (policy, message) = (active.run.policy.clone(), message.to_owned());
-        self.worker.say(Notice::Ended { run: active.run.run, policy, outcome, message });
+        self.say(Notice::Ended { run: active.run.run, policy, outcome, message });
     }
 
     /// How long a run that failed waits until it is tried again; `None` if it is not.

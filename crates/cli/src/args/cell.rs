@@ -134,6 +134,15 @@ pub(crate) enum Server {
         #[arg(long, value_name = "ADDRESS:PORT")]
         data: Option<String>,
     },
+    /// List whom the server tells what went wrong and what arrived; or try a rule
+    #[command(
+        after_help = "Examples:\n  capstan server tell\n  capstan server tell --test oncall\n\nRules are [tell.NAME] in capstan.toml. A test needs no running server."
+    )]
+    Tell {
+        /// Send a test message by each way of this rule, and say what came of it
+        #[arg(long, value_name = "RULE")]
+        test: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

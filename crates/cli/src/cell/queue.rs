@@ -16,6 +16,7 @@ use crate::output::{print, print_rows};
 use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
+use crate::wording::client_away;
 
 pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
@@ -160,22 +161,6 @@ fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>
         }
         WaitsFor::Turn { behind, until } => {
             ("turn", until.map(ns), format!("its turn: drives are kept for run {behind}{}", probably(*until)))
-        }
-    }
-}
-
-/// Why a client cannot be told to begin, and what to do about it.
-pub(crate) fn client_away(away: ClientAway, client: &str) -> String {
-    match away {
-        ClientAway::NotEnrolled => format!("{client}, which has not joined: `capstan client enrol {client}`"),
-        ClientAway::ShutOut => {
-            format!(
-                "{client}, whose certificate was revoked or has ended: `capstan client enrol {client}`, and join anew"
-            )
-        }
-        ClientAway::Silent(None) => format!("{client}, which was never seen: run `capstan client run` there"),
-        ClientAway::Silent(Some(seen)) => {
-            format!("{client}, last seen {}: look whether `capstan client run` runs there", units::time(ns(seen)))
         }
     }
 }

@@ -9,15 +9,18 @@ use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
 use capstan_mover::NetworkJob;
 use capstan_server::cell::{CellAddresses, CellError, CellNotice, ServedCell};
+use capstan_server::tell::TellFinding;
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
 use super::queue::outcome_word;
+use super::tell::tell_people;
 use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
+use crate::list::findings;
 use crate::progress::{Display, stop_all_on_interrupt, tell};
-use crate::secrets::{Need, open};
+use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
 use crate::work::{Served, run_served};
 
@@ -25,7 +28,10 @@ use crate::work::{Served, run_served};
 const CLIENT_LINKS_MAX: usize = 8;
 
 pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure> {
-    let Server::Run { listen, enrolment, data } = action;
+    let (listen, enrolment, data) = match action {
+        Server::Run { listen, enrolment, data } => (listen, enrolment, data),
+        Server::Tell { test } => return tell_people(cli, test.as_deref()),
+    };
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     if let Some(problem) = site.library_problem() {
@@ -200,6 +206,14 @@ impl Worker for InProcess<'_> {
     fn is_connected(&self, client: &str) -> Option<bool> {
         let cell = self.cell.filter(|_| client != self.site.client())?;
         Some(cell.hub().is_connected(client))
+    }
+
+    fn findings(&self) -> Result<Vec<TellFinding>, String> {
+        findings(self.site).map_err(|failure| failure.to_string())
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        PASSPHRASES.map(str::to_owned).into()
     }
 
     fn say(&self, notice: Notice) {

@@ -209,6 +209,46 @@ pub(crate) enum ServerEvent {
     Stopped,
 }
 
+/// A way by which a rule tells people: a line of `server tell`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct TellRow {
+    /// The rule, by its name in capstan.toml.
+    pub(crate) rule: String,
+    /// `mail`, `webhook` or `command`.
+    pub(crate) way: &'static str,
+    /// Addresses, the receiver's host, or the program and its arguments.
+    pub(crate) to: Vec<String>,
+    /// The events that are told; none for all.
+    pub(crate) events: Vec<&'static str>,
+    /// The policies, for events that are about one; none for all.
+    pub(crate) policies: Vec<String>,
+    /// How long until the same thing is told again, or `never`.
+    pub(crate) again: String,
+    /// What the last message was about; null if there was none.
+    pub(crate) last: Option<String>,
+    /// When that was sent or tried, nanoseconds since 1970.
+    pub(crate) tried_ns: Option<i64>,
+    /// When a message arrived last, nanoseconds since 1970; null if none did.
+    pub(crate) arrived_ns: Option<i64>,
+    /// Why the last message did not arrive; null if it did.
+    pub(crate) problem: Option<String>,
+}
+
+/// What came of a test message: a line of `server tell --test`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct TellTrialRow {
+    /// The rule.
+    pub(crate) rule: String,
+    /// `mail`, `webhook` or `command`.
+    pub(crate) way: &'static str,
+    /// Whether the receiver took it.
+    pub(crate) arrived: bool,
+    /// Why not; null if it did.
+    pub(crate) problem: Option<String>,
+}
+
 /// What `client enrol` opens.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]

@@ -13,7 +13,7 @@ use super::{
     EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
     KeysStatusRow, LibraryEvent, ModelRow, NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow,
     QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
-    SimulatedRow, SlotRow, StatusRow, VolumeKeysRow, VolumeRow, VtlEvent,
+    SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -66,6 +66,8 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<QueueRow>(&mut generator, "Rows of `queue`"),
         part::<QueueChangeRow>(&mut generator, "What `queue` did with a run"),
         part::<ServerEvent>(&mut generator, "What happens while `server run` serves"),
+        part::<TellRow>(&mut generator, "Rows of `server tell`"),
+        part::<TellTrialRow>(&mut generator, "Rows of `server tell --test`"),
         part::<ClientEnrolmentRow>(&mut generator, "`client enrol`"),
         part::<ClientJoinedRow>(&mut generator, "`client join`"),
         part::<ClientEvent>(&mut generator, "What happens while `client run` runs"),

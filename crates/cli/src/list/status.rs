@@ -2,8 +2,11 @@
 
 mod attention;
 mod failed;
+mod findings;
 mod metrics;
 mod queue;
+
+pub(crate) use findings::findings;
 
 use std::io::{Write, stdout};
 use std::path::Path;
@@ -190,7 +193,7 @@ pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Fai
     let site = site(cli)?;
     let max_age_ns = args.max_age.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
     let facts = Facts::of(&site, max_age_ns)?;
-    let lines = attention::lines(&facts);
+    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
     if args.metrics {
         let text = metrics::text(&facts, &lines);
         match &args.output {

@@ -98,6 +98,23 @@ const EXAMPLE: &str = "
 #
 # [scripts]
 # quiesce = [\"/usr/local/bin/quiesce\"]
+#
+# Whom the server tells what went wrong, by rule (docs/CELL.md). `capstan server tell --test oncall` tries a rule.
+#
+# [tell.oncall]
+# events = [\"failed\", \"missed\", \"overdue\", \"drive\", \"volume\", \"scratch\", \"client-away\", \"trouble\"]   # none for all
+# policies = []                          # only of these, for events that are about a policy; none for all
+# again = \"24h\"                          # the same thing is told again after this long; or \"never\"
+# mail = [\"ops@example.org\"]             # needs [mail]
+# webhook = \"https://hooks.example.org/capstan\"   # JSON is posted there
+# command = [\"/usr/local/bin/page\"]      # has JSON on its standard input, and CAPSTAN_EVENT, CAPSTAN_SUBJECT
+#
+# [mail]
+# server = \"smtp.example.org:587\"
+# security = \"starttls\"                  # or \"tls\", \"none\"
+# from = \"capstan@example.org\"
+# user = \"capstan\"                       # with password_file, both or none
+# password_file = \"/etc/capstan/mail-password\"
 ";
 
 /// The text with a comment above each section and setting, and an example of a job behind it.

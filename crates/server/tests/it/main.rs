@@ -6,3 +6,4 @@ mod openapi;
 mod own_objects;
 mod place;
 mod serving;
+mod telling;

@@ -11,6 +11,7 @@ use capstan_director::{
     RebuildReport, Site, rebuild,
 };
 use capstan_keys::{Unlock, create_key_file};
+use capstan_server::tell::TellFinding;
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -141,6 +142,8 @@ pub(crate) struct Hand {
     pub(crate) waits: AtomicBool,
     /// The next run panics.
     pub(crate) panics: AtomicBool,
+    /// What a person should look at.
+    pub(crate) findings: Mutex<Vec<TellFinding>>,
     /// The runs that were begun.
     pub(crate) begun: Mutex<Vec<i64>>,
 }
@@ -193,6 +196,10 @@ impl Worker for Clerk<'_> {
 
     fn is_connected(&self, _: &str) -> Option<bool> {
         None
+    }
+
+    fn findings(&self) -> Result<Vec<TellFinding>, String> {
+        Ok(self.hand.findings.lock().unwrap().clone())
     }
 
     fn say(&self, notice: Notice) {

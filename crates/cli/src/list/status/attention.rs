@@ -1,7 +1,8 @@
-//! What a person should look at, a line each, the gravest first.
+//! What a person should look at, a line each, the gravest first. The server tells people of them, too.
 
-use capstan_director::MANUAL;
+use capstan_director::{MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
+use capstan_server::tell::TellFinding;
 
 use super::Facts;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS};
@@ -12,28 +13,62 @@ use crate::wording::{doubt_text, short};
 /// Objects that are named one by one.
 const OBJECTS_SHOWN: usize = 10;
 
-pub(super) fn lines(facts: &Facts) -> Vec<String> {
+/// Something that a person should look at.
+pub(super) struct Attention {
+    /// What it is, and what to do, in a line.
+    pub(super) text: String,
+    /// What the server tells of it, if it tells it: what a run or an operator brought about it does not tell twice.
+    pub(super) finding: Option<TellFinding>,
+}
+
+impl Attention {
+    /// What only `status` shows.
+    pub(super) fn shown(text: String) -> Self {
+        Self { text, finding: None }
+    }
+
+    /// What the server tells, too, by a key that it keeps as long as it lasts.
+    pub(super) fn told(event: TellEvent, key: impl Into<String>, subject: impl Into<String>, text: String) -> Self {
+        let finding = TellFinding::lasting(event, key.into(), subject.into(), text.clone());
+        Self { text, finding: Some(finding) }
+    }
+
+    /// The same, of a policy at a client.
+    pub(super) fn about(mut self, policy: &str, client: &str) -> Self {
+        if let Some(finding) = &mut self.finding {
+            (finding.policy, finding.client) = (policy.to_owned(), client.to_owned());
+        }
+        self
+    }
+}
+
+pub(super) fn all(facts: &Facts) -> Vec<Attention> {
+    let trouble = |key: &str, subject: &str, text| Attention::told(TellEvent::Trouble, key, subject, text);
     let mut lines = Vec::new();
-    lines.extend(doubt_text(&facts.reading));
+    lines.extend(doubt_text(&facts.reading).map(|text| trouble("clock", "the clock is in doubt", text)));
     lines.extend(facts.read_only.then(|| {
-        format!(
+        let text = format!(
             "the state directory {} cannot be written: nothing can be backed up, and nothing that is found is recorded",
             facts.state
-        )
+        );
+        trouble("read only", "the state directory cannot be written", text)
     }));
-    lines.extend(facts.library_problem.clone());
+    let library = |text: &String| trouble("library", "the library cannot be used", text.clone());
+    lines.extend(facts.library_problem.as_ref().map(library));
     lines.extend(facts.keys_missing.as_ref().map(|store| {
-        format!(
+        let text = format!(
             "the key store {store} is not there, and without keys no encrypted volume can be read. If its disk is not mounted, mount it; \
              if it is lost, `capstan keys create` makes a new one and `capstan keys import FILE` takes in the keys of an export"
-        )
+        );
+        trouble("key store", "the key store is not there", text)
     }));
     without_key(&facts.volumes_without_key, &mut lines);
     if facts.not_exported.1 > 0 {
         let (count, days) = (units::counted(facts.not_exported.1 as u64, "volume"), facts.export_days);
-        lines.push(format!(
+        let text = format!(
             "the keys of {count} have been in no export for more than {days} days, and are lost with this machine: `capstan keys export FILE`"
-        ));
+        );
+        lines.push(trouble("export", "keys are in no export", text));
     }
     unprotected(facts, &mut lines);
     indexes(&facts.indexes_missing, &mut lines);
@@ -41,7 +76,8 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
     let lacking = facts.protection.lacking.iter().filter(|object| facts.lost.bytes(**object) == 0).count();
     if lacking > 0 {
         let lack = if lacking == 1 { "lacks" } else { "lack" };
-        lines.push(format!("{} {lack} a copy: run `capstan repair`", units::counted(lacking as u64, "object")));
+        let text = format!("{} {lack} a copy: run `capstan repair`", units::counted(lacking as u64, "object"));
+        lines.push(trouble("copies", "copies are missing", text));
     }
     facts.queued.lines(&mut lines);
     interrupted(facts, &mut lines);
@@ -53,28 +89,31 @@ pub(super) fn lines(facts: &Facts) -> Vec<String> {
     for (volser, verified) in &facts.unverified {
         let when = verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
         let days = facts.verify_days;
-        lines.push(format!(
+        let text = format!(
             "volume {volser} was verified {when}; this is expected every {days} days: `capstan verify {volser}`"
-        ));
+        );
+        let subject = format!("volume {volser} was not verified for too long");
+        lines.push(Attention::told(TellEvent::Volume, format!("verify {volser}"), subject, text));
     }
     lines
 }
 
-fn without_key(volumes: &[Volser], lines: &mut Vec<String>) {
+fn without_key(volumes: &[Volser], lines: &mut Vec<Attention>) {
     if volumes.is_empty() {
         return;
     }
     let named: Vec<_> = volumes.iter().take(OBJECTS_SHOWN).map(Volser::as_str).collect();
     let more = volumes.len() - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    lines.push(format!(
+    let text = format!(
         "the keys of {} are not in the key store, and what is on them cannot be read: {}{more}. `capstan keys import FILE` takes in an export",
         units::counted(volumes.len() as u64, "volume"),
         named.join(", ")
-    ));
+    );
+    lines.push(Attention::told(TellEvent::Volume, "volumes without key", "keys of volumes are missing", text));
 }
 
-fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
+fn unprotected(facts: &Facts, lines: &mut Vec<Attention>) {
     let unprotected = &facts.protection.unprotected;
     for object in unprotected.iter().take(OBJECTS_SHOWN) {
         let (id, source) = (short(object), path_text(&object.source));
@@ -90,26 +129,31 @@ fn unprotected(facts: &Facts, lines: &mut Vec<String>) {
                 units::bytes(bytes)
             ),
         };
-        lines.push(format!("object {id} of {source} cannot be restored in full: {why}"));
+        let subject = format!("object {id} of {source} cannot be restored in full");
+        let attention =
+            Attention::told(TellEvent::Volume, format!("object {}", object.id), &subject, format!("{subject}: {why}"));
+        lines.push(attention.about(&object.policy, &object.client));
     }
     if unprotected.len() > OBJECTS_SHOWN {
         let more = (unprotected.len() - OBJECTS_SHOWN) as u64;
-        lines.push(format!("{} more cannot be restored in full", units::counted(more, "object")));
+        let text = format!("{} more cannot be restored in full", units::counted(more, "object"));
+        lines.push(Attention::told(TellEvent::Volume, "more objects", "many objects cannot be restored in full", text));
     }
 }
 
-fn indexes(missing: &[ObjectId], lines: &mut Vec<String>) {
+fn indexes(missing: &[ObjectId], lines: &mut Vec<Attention>) {
     let Some(first) = missing.first() else { return };
     let id = first.to_string();
     let (id, more) = (&id[id.len() - 8..], missing.len() - 1);
     let others =
         if more == 0 { String::new() } else { format!(", and of {}", units::counted(more as u64, "more object")) };
-    lines.push(format!(
+    let text = format!(
         "the list of files of object {id}{others} is gone from the catalog: `capstan rebuild {id}` reads it from the object's volumes"
-    ));
+    );
+    lines.push(Attention::told(TellEvent::Trouble, "indexes", "lists of files are gone from the catalog", text));
 }
 
-fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
+fn interrupted(facts: &Facts, lines: &mut Vec<Attention>) {
     for row in facts.sources.iter().filter(|row| row.run.is_none()) {
         let Some(open) = &row.open else { continue };
         let where_to = match open.kind {
@@ -118,11 +162,20 @@ fn interrupted(facts: &Facts, lines: &mut Vec<String>) {
         };
         // Another policy's backup does not go on with it.
         let whose = if open.policy == MANUAL { String::new() } else { format!(" (policy {})", open.policy) };
-        lines.push(format!("backup of {} was interrupted: run it again{whose}{where_to}", path_text(&row.source)));
+        let source = path_text(&row.source);
+        let text = format!("backup of {source} was interrupted: run it again{whose}{where_to}");
+        // A policy's run goes on by itself.
+        if facts.queued.is_policy(&open.policy) {
+            lines.push(Attention::shown(text));
+            continue;
+        }
+        let key = format!("interrupted {} {source}", row.client);
+        let attention = Attention::told(TellEvent::Trouble, key, format!("backup of {source} was interrupted"), text);
+        lines.push(attention.about("", &row.client));
     }
 }
 
-fn overdue(facts: &Facts, lines: &mut Vec<String>) {
+fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
     let Some(max_age_ns) = facts.max_age_ns else { return };
     for row in facts.sources.iter().filter(|row| facts.is_overdue(row) && !(row.is_never() && row.job.is_some())) {
         let source = path_text(&row.source);
@@ -131,12 +184,16 @@ fn overdue(facts: &Facts, lines: &mut Vec<String>) {
             Some(last) if facts.age_is_certain(last) => format!("was backed up {}", facts.age_text(last)),
             Some(_) => "was last backed up while its clock was wrong, which may be too long ago".to_owned(),
         };
-        lines.push(format!(
+        let text = format!(
             "{source} of {} {when}; a backup is expected every {}. Back it up, or run `capstan expire --gone {source}` \
              if the source is gone",
             row.client,
             units::age(max_age_ns)
-        ));
+        );
+        let (key, subject) =
+            (format!("overdue {} {source}", row.client), format!("{source} of {} is overdue", row.client));
+        let policy = row.last.as_ref().map_or("", |last| last.policy.as_str());
+        lines.push(Attention::told(TellEvent::Overdue, key, subject, text).about(policy, &row.client));
     }
 }
 
@@ -146,7 +203,7 @@ fn is_mended(facts: &Facts) -> bool {
 }
 
 /// Jobs whose last run failed: nothing was backed up then, whatever stands from before.
-fn failed(facts: &Facts, lines: &mut Vec<String>) {
+fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
     for entry in &facts.failed {
         let (run, message) = (entry.run.id, entry.run.end.as_ref().map(|end| end.message.as_str()).unwrap_or_default());
         let first = message.lines().next().unwrap_or_default();
@@ -156,49 +213,64 @@ fn failed(facts: &Facts, lines: &mut Vec<String>) {
             false => "failed",
         };
         let what = facts.queued.named(&entry.job);
-        lines.push(format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)"));
+        let text = format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)");
+        // The queue has the runs of policies, and what becomes of them.
+        if facts.queued.is_policy(&entry.job) {
+            lines.push(Attention::shown(text));
+            continue;
+        }
+        let mut attention = Attention::told(TellEvent::Failed, format!("history {run}"), format!("{what} {how}"), text);
+        if let Some(finding) = &mut attention.finding {
+            finding.lasts = false;
+            (finding.run, finding.since_ns) = (Some(run), entry.run.end.as_ref().map(|end| end.ended_ns));
+        }
+        lines.push(attention.about(&entry.job, ""));
     }
 }
 
 /// Sources that their last run did not back up.
-fn not_backed_up(facts: &Facts, lines: &mut Vec<String>) {
+fn not_backed_up(facts: &Facts, lines: &mut Vec<Attention>) {
     for entry in &facts.not_backed_up {
         let (run, end) = (&entry.run.job, entry.run.job.end.as_ref());
         let when = units::time(run.started_ns);
         let failed = end.is_some_and(|end| end.exit_code != DONE_WITH_PROBLEMS);
         let first = end.and_then(|end| end.message.lines().next()).unwrap_or_default();
         let why = if failed { format!(": {first}") } else { String::new() };
-        lines.push(format!(
-            "{} was not backed up by its last run, on {when}{why} (`capstan history {}`)",
-            entry.source, run.id
-        ));
+        let subject = format!("{} was not backed up by its last run", entry.source);
+        let text = format!("{subject}, on {when}{why} (`capstan history {}`)", run.id);
+        lines.push(Attention::told(TellEvent::Failed, format!("not backed up {}", entry.source), subject, text));
     }
 }
 
 /// Sources of jobs that were never backed up.
-fn never(facts: &Facts, lines: &mut Vec<String>) {
+fn never(facts: &Facts, lines: &mut Vec<Attention>) {
     for row in facts.sources.iter().filter(|row| row.is_never() && row.run.is_none()) {
         let Some(job) = &row.job else { continue };
         let source = path_text(&row.source);
         let what = facts.queued.named(job);
         let command = facts.queued.command(job);
         let of = if facts.queued.is_of_clients(job) { format!(" of client {}", row.client) } else { String::new() };
-        lines.push(format!("{source}{of} was never backed up, and {what} names it: {command}"));
+        // Whoever has just written a job or a policy knows that.
+        lines.push(Attention::shown(format!("{source}{of} was never backed up, and {what} names it: {command}")));
     }
 }
 
-fn suspect(facts: &Facts, lines: &mut Vec<String>) {
+fn suspect(facts: &Facts, lines: &mut Vec<Attention>) {
     for volume in &facts.suspect {
         let volser = &volume.volser;
         let own = || facts.damage.iter().filter(|damage| damage.volser == *volser);
         let blocks: u64 = own().map(|damage| damage.blocks.blocks).sum();
+        let told = |text| {
+            let subject = format!("volume {volser} is suspect");
+            Attention::told(TellEvent::Volume, format!("volume {volser}"), subject, text)
+        };
         if blocks > 0 && is_mended(facts) {
-            lines.push(format!(
+            lines.push(told(format!(
                 "volume {volser} has {} that cannot be read; other volumes have everything that was on them. Run \
                  `capstan library export {volser}`, take it out of the mail slot, run `capstan forget {volser}`, then \
                  `capstan repair`, which copies what else it held",
                 units::counted(blocks, "block")
-            ));
+            )));
             continue;
         }
         let why = match own().next() {
@@ -211,9 +283,9 @@ fn suspect(facts: &Facts, lines: &mut Vec<String>) {
             Some(first) => format!(" since {}: {}", units::day(first.since_ns), first.blocks.reason),
             None => String::new(),
         };
-        lines.push(format!(
+        lines.push(told(format!(
             "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears the volume \
              if everything can"
-        ));
+        )));
     }
 }

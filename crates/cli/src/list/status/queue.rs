@@ -1,12 +1,13 @@
 //! What runs by itself, and what keeps it from that.
 
 use capstan_catalog::RunOutcome;
-use capstan_director::Site;
+use capstan_director::{Site, TellEvent};
 use capstan_server::{ClientAway, RunDecision, WaitsFor, decide, look};
 
-use crate::cell::client_away;
+use super::attention::Attention;
 use crate::failure::{Failure, director};
 use crate::units;
+use crate::wording::client_away;
 
 /// Ended runs among which those that were missed are looked for.
 const RUNS_LOOKED_AT: u32 = 1_000;
@@ -79,9 +80,14 @@ impl Queued {
         self.policies.len()
     }
 
+    /// Whether a name is that of a policy.
+    pub(super) fn is_policy(&self, name: &str) -> bool {
+        self.policies.iter().any(|policy| policy == name)
+    }
+
     /// A backup by name, in words.
     pub(super) fn named(&self, name: &str) -> String {
-        let what = if self.policies.iter().any(|policy| policy == name) { "policy" } else { "job" };
+        let what = if self.is_policy(name) { "policy" } else { "job" };
         format!("{what} {name}")
     }
 
@@ -109,27 +115,34 @@ impl Queued {
     }
 
     /// What a person should look at.
-    pub(super) fn lines(&self, lines: &mut Vec<String>) {
+    pub(super) fn lines(&self, lines: &mut Vec<Attention>) {
         if !self.is_served && (self.scheduled > 0 || self.waiting > 0 || self.working > 0) {
-            lines.push(
-                "no server is running, so no policy runs when it is due: start one with `capstan server run`"
-                    .to_owned(),
-            );
+            let text = "no server is running, so no policy runs when it is due: start one with `capstan server run`";
+            // Who would tell it?
+            lines.push(Attention::shown(text.to_owned()));
         }
         for (policy, fault) in &self.faults {
-            lines.push(format!("policy {policy} cannot be run on this machine: {fault}"));
+            let subject = format!("policy {policy} cannot be run on this machine");
+            let text = format!("{subject}: {fault}");
+            lines
+                .push(Attention::told(TellEvent::Trouble, format!("policy {policy}"), subject, text).about(policy, ""));
         }
         for (client, away) in &self.away {
-            lines.push(format!("runs wait for client {}", client_away(*away, client)));
+            let text = format!("runs wait for client {}", client_away(*away, client));
+            let (key, subject) = (format!("client {client}"), format!("client {client} is away, and runs wait for it"));
+            lines.push(Attention::told(TellEvent::ClientAway, key, subject, text).about("", client));
         }
         for run in &self.held {
-            lines.push(format!(
+            // Somebody holds it on purpose.
+            lines.push(Attention::shown(format!(
                 "run {run} is held: `capstan queue release {run}` lets it start, `capstan queue cancel {run}` ends it"
-            ));
+            )));
         }
         if !self.missed.is_empty() {
             let missed = self.missed.join(", ");
-            lines.push(format!("in the last 24 hours runs were missed of {missed}: `capstan queue done` says why"));
+            let text = format!("in the last 24 hours runs were missed of {missed}: `capstan queue done` says why");
+            // The server tells of each of these runs.
+            lines.push(Attention::shown(text));
         }
     }
 }

@@ -103,3 +103,85 @@ fn mistakes_are_answered_with_what_to_do() {
     let said = bench.said(&["policies", "remove", "web"], 2);
     assert!(said.contains("The backups of web stay"), "{said}");
 }
+
+/// A program in the bench's directory that keeps what it is told; gives its path.
+fn pager(bench: &Bench) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = bench.dir.path().join("page");
+    let told = bench.dir.path().join("told");
+    // It is not told the passphrase.
+    let script = format!("#!/bin/sh\n[ -z \"$CAPSTAN_PASSPHRASE\" ] && cat >> {}\n", told.display());
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+fn add_settings(bench: &Bench, text: &str) {
+    let path = bench.dir.path().join("state/capstan.toml");
+    let settings = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{settings}\n{text}")).unwrap();
+}
+
+#[test]
+fn rules_are_listed_and_tried_without_a_server() {
+    let bench = Bench::new(&[]);
+    let schemas = schemas();
+    assert!(bench.said(&["server", "tell"], 0).contains("the server tells nobody"));
+    assert!(bench.said(&["server", "tell", "--test", "oncall"], 2).contains("no rule [tell.oncall]"));
+    let page = pager(&bench);
+    add_settings(
+        &bench,
+        &format!(
+            "[tell.oncall]\ncommand = [\"{page}\"]\n[tell.both]\ncommand = [\"{page}\"]\nwebhook = \
+             \"http://127.0.0.1:1/s3cret\"\n[tell.none]\ncommand = [\"/nonexistent/page\"]\n"
+        ),
+    );
+    let rows = events(&bench, &["server", "tell"], 0);
+    assert_described(&schemas, "TellRow", &rows);
+    let ways: Vec<_> = rows.iter().map(|row| format!("{} {}", row["rule"], row["way"]).replace('"', "")).collect();
+    assert_eq!(ways, ["both webhook", "both command", "none command", "oncall command"]);
+    let listed = bench.done(&["server", "tell"], 0);
+    assert!(listed.contains("http://127.0.0.1:1/...") && !listed.contains("s3cret"), "{listed}");
+    for (rule, code) in [("oncall", 0), ("both", 3), ("none", 1)] {
+        let trials = events(&bench, &["server", "tell", "--test", rule], code);
+        let trials: Vec<_> = trials.into_iter().filter(|row| row["event"].is_null()).collect();
+        assert_described(&schemas, "TellTrialRow", &trials);
+        assert_eq!(trials.iter().all(|trial| trial["arrived"] == true), code == 0, "{trials:?}");
+    }
+    assert!(
+        bench.said(&["server", "tell", "--test", "none"], 1).contains("the test did not arrive: command /nonexist")
+    );
+    let told = fs::read_to_string(bench.dir.path().join("told")).unwrap();
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let test: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    assert_eq!(test["events"][0]["event"], "test");
+}
+
+/// What `status` calls to attention and a run that fails, as the server that runs tells them.
+#[test]
+fn a_server_tells_what_failed_and_what_status_finds() {
+    let bench = Bench::new(&[]);
+    let page = pager(&bench);
+    add_settings(&bench, &format!("[tell.oncall]\nevents = [\"failed\"]\ncommand = [\"{page}\"]\n"));
+    let gone = "[policies.gone]\nsources = [\"SOURCE/nothing\"]\nretries = 0\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, gone), "-q"], 0);
+    bench.done(&["queue", "add", "gone"], 0);
+    serve_until_done(&bench, 1);
+    // It may have stopped before the program ran: the next one tells it.
+    let told = bench.dir.path().join("told");
+    let mut server = bench.command(&["server", "run", "-q"]).spawn().unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while bench.json(&["server", "tell"])["arrived_ns"].is_null() {
+        assert!(std::time::Instant::now() < until, "nothing was told within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM);
+    assert!(server.wait().unwrap().success());
+    let told = fs::read_to_string(told).unwrap();
+    let message: Value = serde_json::from_str(&told).unwrap_or_else(|error| panic!("one message: {error}: {told}"));
+    let event = &message["events"][0];
+    assert_eq!((&event["event"], &event["policy"]), (&"failed".into(), &"gone".into()), "{message}");
+    assert!(event["text"].as_str().unwrap().contains("capstan queue rerun 1"), "{message}");
+    let listed = bench.rows(&["server", "tell"]);
+    assert_eq!(listed[0]["last"], "policy gone failed (1 attempt)");
+}
