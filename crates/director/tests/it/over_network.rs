@@ -603,6 +603,26 @@ fn a_client_that_is_shut_out_stops_in_the_middle() {
     assert_eq!(bench.objects()[0].status, ObjectStatus::Open);
 }
 
+/// Nobody waits for a link of a client that will not come again.
+#[test]
+fn what_is_asked_of_a_client_that_is_shut_out_is_refused_at_once() {
+    let network = unbroken();
+    let job = network.jobs.open("web1", PATIENCE).unwrap();
+    let token = job.token().clone();
+    std::thread::scope(|scope| {
+        let end = ClientEnd { dial: &network, token, links: 2, rules: &Anything, restores: None, stop: Arc::default() };
+        scope.spawn(move || serve_job(&end));
+        let kind = Path::new("/proc/sys/kernel/ostype");
+        job.text_of(kind).unwrap();
+        network.jobs.shut_out("web1");
+        for _ in 0..3 {
+            let refused = job.text_of(kind).unwrap_err().to_string();
+            assert!(refused.contains("revoked"), "{refused}");
+        }
+        drop(job);
+    });
+}
+
 /// More sources than links: each waits for its turn.
 #[test]
 fn many_sources_over_one_link_are_all_read() {

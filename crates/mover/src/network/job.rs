@@ -109,7 +109,12 @@ impl NetworkJobs {
         for job in locked(&self.0).values().filter(|job| job.client == client) {
             job.is_shut_out.store(true, Ordering::Relaxed);
             locked(&job.readings).values().for_each(|receiver| receiver.end());
-            locked(&job.links).idle.clear();
+            let mut links = locked(&job.links);
+            links.open -= links.idle.len();
+            links.idle.clear();
+            drop(links);
+            // Whoever waits for a link hears that there will be none.
+            job.came.notify_all();
         }
     }
 
@@ -205,6 +210,7 @@ impl NetworkJob {
         let until = Instant::now() + self.patience;
         let mut links = locked(&self.job.links);
         loop {
+            self.check_admitted()?;
             if let Some(link) = links.idle.pop() {
                 return Ok(link);
             }
@@ -486,6 +492,8 @@ impl NetworkJob {
             }
             if is_answered() || Instant::now() > until {
                 expected.remove(&restore);
+                // A client that does not come for what is read has nothing more to say.
+                watch.stop.store(true, Ordering::Relaxed);
                 return None;
             }
             drop(expected);
