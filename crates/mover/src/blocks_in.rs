@@ -1,8 +1,11 @@
-//! The way from a connection into a session.
+//! The way into a session for blocks that were packed elsewhere.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use capstan_format::ObjectId;
+
+use crate::control::{Control, Controls};
 use crate::pack::{PackOptions, PackedTo};
 use crate::pool::BlockPool;
 
@@ -11,11 +14,30 @@ use crate::pool::BlockPool;
 pub(crate) struct BlocksIn {
     pub(crate) pool: BlockPool,
     pub(crate) out: PackedTo,
+    pub(crate) controls: Controls,
     pub(crate) stop: Arc<AtomicBool>,
     /// Numbers of streams.
     pub(crate) streams: Arc<AtomicU64>,
-    /// Most connections that are open at a time.
-    pub(crate) connections: usize,
+    /// Block connections that are open.
+    pub(crate) receivers: Arc<AtomicUsize>,
     /// How blocks of the session are packed, wherever that is done.
     pub(crate) pack: PackOptions,
+}
+
+impl BlocksIn {
+    /// Begins a stream of an object; its number.
+    pub(crate) fn open_stream(&self, object: ObjectId) -> u64 {
+        // Where nobody hears it, the first block is told so.
+        let _ = self.controls.send(Control::Opened { object });
+        self.receivers.fetch_add(1, Ordering::Relaxed);
+        self.streams.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that a stream has ended: as a whole, or in front of this block.
+    pub(crate) fn close_stream(&self, stream: u64, object: ObjectId, cut_at: Option<u32>) {
+        self.receivers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(sequence) = cut_at {
+            self.controls.cut(stream, object, 0, sequence);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use capstan_format::{BLOCK_HEADER_LEN, FileEntry, ObjectId};
 
 use crate::block::{Chunk, ChunkPlace};
+use crate::control::Controls;
 use crate::pack::Packer;
 use crate::pool::{BlockPool, Buffer};
 use crate::{Stopped, StreamSink};
@@ -21,7 +22,10 @@ pub struct Connection {
     first_sequence: u32,
     pool: BlockPool,
     packer: Packer,
+    /// Who interleaves its blocks with others, if anybody does here.
+    controls: Option<Controls>,
     stop: Arc<AtomicBool>,
+    is_finished: bool,
     buffer: Option<Buffer>,
     filled: usize,
     sequence: u32,
@@ -44,11 +48,10 @@ enum Edge {
 
 impl Connection {
     pub(crate) fn new(
-        stream: u64,
-        object: ObjectId,
-        number: u16,
+        (stream, object, number): (u64, ObjectId, u16),
         pool: BlockPool,
         packer: Packer,
+        controls: Option<Controls>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -58,7 +61,9 @@ impl Connection {
             first_sequence: 0,
             pool,
             packer,
+            controls,
             stop,
+            is_finished: false,
             buffer: None,
             filled: 0,
             sequence: 0,
@@ -107,7 +112,7 @@ impl Connection {
         }
         let buffer = match self.buffer.take() {
             Some(buffer) => buffer,
-            None => self.pool.take(),
+            None => self.pool.take_unless(&self.stop).ok_or(Stopped)?,
         };
         let place = ChunkPlace {
             stream: self.stream,
@@ -124,7 +129,21 @@ impl Connection {
         self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
         self.offset += self.filled as u64;
         self.filled = 0;
-        self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) })
+        let handed = self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) });
+        match handed {
+            Ok(()) => self.is_finished = edge != Edge::None,
+            // It will not come.
+            Err(_) => self.sequence -= 1,
+        }
+        handed
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let (false, Some(controls)) = (self.is_finished, &self.controls) {
+            controls.cut(self.stream, self.object, self.first_sequence, self.sequence);
+        }
     }
 }
 
@@ -137,7 +156,7 @@ impl StreamSink for Connection {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Stopped);
             }
-            self.buffer = Some(self.pool.take());
+            self.buffer = Some(self.pool.take_unless(&self.stop).ok_or(Stopped)?);
         }
         let buffer = self.buffer.as_mut().ok_or(Stopped)?;
         Ok(&mut buffer[BLOCK_HEADER_LEN + self.filled..])

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use capstan_format::{ObjectId, ObjectRecord, ObjectState, SessionRecord, Volser};
-use capstan_tape::DriveError;
+use capstan_tape::{DriveError, with_causes};
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
@@ -75,6 +75,12 @@ pub trait CopyHost: Send {
     /// Ends a mount whose drive the copy has given back.
     fn release(&mut self, mount: MountId, volser: &Volser, end: VolumeEnd);
 
+    /// Nothing more of these objects comes in this session, and all that came of them is recorded.
+    fn settled(&mut self, _objects: &[ObjectId]) {}
+
+    /// The copy has ended: well, or for this reason. It asks nothing more.
+    fn ended(&mut self, _failure: Option<&str>) {}
+
     /// The time, nanoseconds since 1970.
     fn now_ns(&self) -> i64;
 }
@@ -82,10 +88,10 @@ pub trait CopyHost: Send {
 pub(crate) enum Command {
     Block(Arc<Block>),
     Object(ObjectRecord),
-    /// All blocks of the object were sent.
+    /// All blocks of the object were sent; when it was whole, if it is.
     ObjectEnd {
         object: ObjectId,
-        ended_ns: i64,
+        ended_ns: Option<i64>,
     },
     Close,
 }
@@ -103,6 +109,7 @@ pub(crate) struct CopyTask {
     pub(crate) first: bool,
     pub(crate) record: SessionRecord,
     pub(crate) bounds: CheckpointBounds,
+    pub(crate) ended_within: Option<Duration>,
     pub(crate) chunk_len: usize,
     pub(crate) queue_blocks: usize,
     pub(crate) meters: Arc<Meters>,
@@ -117,6 +124,8 @@ impl CopyThread {
             task,
             host,
             objects: HashMap::new(),
+            ended: Vec::new(),
+            end_due: None,
             writer: None,
             checkpointed: Instant::now(),
             asked_ns: 0,
@@ -126,6 +135,10 @@ impl CopyThread {
         let thread = std::thread::Builder::new().name(format!("copy-{number}"));
         let handle = thread.spawn(move || copy.run(commands)).map_err(MoverError::Thread)?;
         Ok(Self { queue, handle })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.handle.is_finished()
     }
 
     pub(crate) fn join(self) -> Result<(), MoverError> {
@@ -138,6 +151,10 @@ struct Copy {
     task: CopyTask,
     host: Box<dyn CopyHost>,
     objects: HashMap<ObjectId, ObjectRecord>,
+    /// Objects that have ended since the last checkpoint, whole or not.
+    ended: Vec<ObjectId>,
+    /// When they are to be recorded.
+    end_due: Option<Instant>,
     writer: Option<VolumeWriter>,
     checkpointed: Instant,
     /// When the drive was asked last how it is, nanoseconds since 1970.
@@ -163,6 +180,8 @@ impl Copy {
             };
             self.release(writer, &volser, end);
         }
+        let failure = outcome.as_ref().err().map(|error| with_causes(error));
+        self.host.ended(failure.as_deref());
         outcome
     }
 
@@ -182,6 +201,11 @@ impl Copy {
         loop {
             let command = match commands.try_next() {
                 Some(command) => Some(command),
+                // The tape would stand still anyway: what has ended is recorded.
+                None if self.end_due.is_some() => {
+                    self.end_due = Some(now);
+                    None
+                }
                 None => {
                     let waits = self.at_work(now, unasked);
                     let waited = commands.next_within(self.task.bounds.every);
@@ -244,15 +268,12 @@ impl Copy {
                 record.copy = self.task.number;
                 let object = record.object;
                 self.objects.insert(object, record);
-                self.writer()?.touch(object);
-            }
-            Command::ObjectEnd { object, ended_ns } => {
-                if let Some(record) = self.objects.get_mut(&object) {
-                    record.state = ObjectState::Complete;
-                    record.ended_ns = ended_ns;
+                // No volume is mounted before there is something to write.
+                if let Some(writer) = &mut self.writer {
+                    writer.touch(object);
                 }
-                self.writer()?.touch(object);
             }
+            Command::ObjectEnd { object, ended_ns } => self.end_object(object, ended_ns)?,
             Command::Close => {
                 if self.writer.is_some() {
                     self.checkpoint(true)?;
@@ -261,6 +282,30 @@ impl Copy {
             }
         }
         Ok(false)
+    }
+
+    fn end_object(&mut self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {
+        match ended_ns {
+            Some(ended_ns) => {
+                if let Some(record) = self.objects.get_mut(&object) {
+                    record.state = ObjectState::Complete;
+                    record.ended_ns = ended_ns;
+                }
+                self.writer()?.touch(object);
+            }
+            // What came of it is recorded with the volume that was left.
+            None if self.writer.is_none() => {
+                self.objects.remove(&object);
+                self.host.settled(&[object]);
+                return Ok(());
+            }
+            None => self.writer()?.touch(object),
+        }
+        self.ended.push(object);
+        if let (None, Some(within)) = (self.end_due, self.task.ended_within) {
+            self.end_due = Instant::now().checked_add(within);
+        }
+        Ok(())
     }
 
     fn writer(&mut self) -> Result<&mut VolumeWriter, MoverError> {
@@ -315,6 +360,7 @@ impl Copy {
         let Some(writer) = &self.writer else { return Ok(()) };
         let due = writer.bytes_since() >= self.task.bounds.bytes
             || writer.entry_bytes() >= self.task.bounds.entry_bytes
+            || self.end_due.is_some_and(|due| now >= due)
             || now.duration_since(self.checkpointed) >= self.task.bounds.every && writer.has_news();
         if due {
             self.checkpoint(false)?;
@@ -343,7 +389,12 @@ impl Copy {
             let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);
             self.task.meters.flushed_bytes.store(stored, Ordering::Relaxed);
         }
-        self.objects.retain(|_, record| record.state == ObjectState::Open);
+        let ended = std::mem::take(&mut self.ended);
+        self.end_due = None;
+        self.objects.retain(|object, record| record.state == ObjectState::Open && !ended.contains(object));
+        if !ended.is_empty() {
+            self.host.settled(&ended);
+        }
         self.checkpointed = Instant::now();
         Ok(())
     }

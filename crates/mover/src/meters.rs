@@ -149,6 +149,8 @@ pub struct Meters {
     pub drive_idle_ns: AtomicU64,
     /// The first copy at its drive, what is under way included.
     pub(crate) at_drive: Busy,
+    /// Of a job that shares its session with others: the counters of the session, and how they stood when it came.
+    session: Option<(Arc<Self>, Load)>,
 }
 
 /// The part that everything else waits for.
@@ -177,15 +179,26 @@ impl Bottleneck {
 }
 
 impl Meters {
-    /// How long the parts were at work so far.
+    /// The counters of one of several jobs of a session.
+    pub(crate) fn of_job(session: &Arc<Self>) -> Self {
+        Self { session: Some((Arc::clone(session), session.load())), ..Self::default() }
+    }
+
+    /// How long the parts were at work so far; of a job, since it came to its session.
     pub fn load(&self) -> Load {
+        if let Some((session, before)) = &self.session {
+            return session.load().since(*before);
+        }
         let drive_ns = self.drive_busy_ns.load(Ordering::Relaxed).max(self.at_drive.ns());
         Load { drive_ns, pack_ns: self.pack_ns.load(Ordering::Relaxed), target_ns: 0 }
     }
 
     /// Names the bottleneck of a session that took `elapsed_ns` on `cores` cores.
     pub fn bottleneck(&self, elapsed_ns: u64, cores: u64) -> Bottleneck {
-        let load = Load { drive_ns: self.drive_busy_ns.load(Ordering::Relaxed), ..self.load() };
+        let load = match &self.session {
+            Some(_) => self.load(),
+            None => Load { drive_ns: self.drive_busy_ns.load(Ordering::Relaxed), ..self.load() },
+        };
         load.of_session(elapsed_ns, cores)
     }
 }

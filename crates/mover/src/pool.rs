@@ -6,8 +6,8 @@
 //! it is still in the processor's caches, and buffers that a fast drive never needs are never touched.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_format::BLOCK_HEADER_LEN;
@@ -39,6 +39,9 @@ struct Stack {
 /// and workers may keep while they wait, so that they come back whatever the others do.
 const WORTHWHILE_MAX: usize = 8;
 
+/// How often whoever waits for a buffer looks whether to stop.
+const STOP_LOOKS: Duration = Duration::from_millis(100);
+
 /// One buffer of a pool; goes back when dropped.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
@@ -57,15 +60,36 @@ impl BlockPool {
 
     /// Takes a buffer, waiting for one if need be.
     pub(crate) fn take(&self) -> Buffer {
+        self.take_looking(|stack| (self.free.returned.wait(stack).unwrap_or_else(PoisonError::into_inner), true))
+            .expect("nobody ends this wait")
+    }
+
+    /// Takes a buffer, waiting for one unless this is set.
+    pub(crate) fn take_unless(&self, stop: &AtomicBool) -> Option<Buffer> {
+        self.take_looking(|stack| {
+            // Where the clock stands still, it waits until a buffer comes back.
+            let waited = self.free.returned.wait_timeout(stack, STOP_LOOKS).unwrap_or_else(PoisonError::into_inner);
+            (waited.0, !stop.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Takes a buffer, for as long as `wait` says that it is worth waiting.
+    fn take_looking<'a>(
+        &'a self,
+        mut wait: impl FnMut(MutexGuard<'a, Stack>) -> (MutexGuard<'a, Stack>, bool),
+    ) -> Option<Buffer> {
         let mut stack = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut since = None;
+        let (mut since, mut goes_on) = (None, true);
         let bytes = loop {
             if let Some(bytes) = stack.buffers.pop() {
-                break bytes;
+                break Some(bytes);
+            }
+            if !goes_on {
+                break None;
             }
             since.get_or_insert_with(Instant::now);
             stack.waiting += 1;
-            stack = self.free.returned.wait(stack).unwrap_or_else(PoisonError::into_inner);
+            (stack, goes_on) = wait(stack);
             stack.waiting -= 1;
         };
         // Each who was woken wakes the next while there is something for it.
@@ -77,31 +101,17 @@ impl BlockPool {
         if let Some(since) = since {
             self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        Buffer { bytes, home: Arc::clone(&self.free) }
+        Some(Buffer { bytes: bytes?, home: Arc::clone(&self.free) })
     }
 
     /// Takes a buffer, waiting for one so long.
     pub(crate) fn take_within(&self, limit: Duration) -> Option<Buffer> {
         let since = Instant::now();
-        let mut stack = self.free.stack.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = loop {
-            if let Some(bytes) = stack.buffers.pop() {
-                break Some(bytes);
-            }
-            let Some(left) = limit.checked_sub(since.elapsed()) else { break None };
-            stack.waiting += 1;
-            let (again, _) = self.free.returned.wait_timeout(stack, left).unwrap_or_else(PoisonError::into_inner);
-            stack = again;
-            stack.waiting -= 1;
-        };
-        // It may have been woken and found the time over: the next one is woken while there is something for it.
-        let others = stack.waiting > 0 && !stack.buffers.is_empty();
-        drop(stack);
-        if others {
-            self.free.returned.notify_one();
-        }
-        self.waited_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        Some(Buffer { bytes: bytes?, home: Arc::clone(&self.free) })
+        self.take_looking(|stack| {
+            let left = limit.saturating_sub(since.elapsed());
+            let waited = self.free.returned.wait_timeout(stack, left).unwrap_or_else(PoisonError::into_inner);
+            (waited.0, since.elapsed() < limit)
+        })
     }
 
     /// Takes a buffer if there is one now.

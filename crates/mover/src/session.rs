@@ -10,21 +10,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use capstan_format::{ObjectId, ObjectRecord, SessionRecord};
+use capstan_format::{ObjectId, SessionRecord};
 
 use crate::block::Block;
-use crate::blocks_in::BlocksIn;
+use crate::control::{Control, Controls};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
-use crate::interleave::{ExtentBounds, Interleave, Pressure};
+use crate::intake::Intake;
+use crate::interleave::{ExtentBounds, Interleave, Pressure, Turn};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
 use crate::queue::{Nothing, Receiver, Sender, queue};
-use crate::{Connection, MountedDrives, MoverError, Stopped};
+use crate::{MountedDrives, MoverError};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
 const STARVING: Duration = Duration::from_millis(20);
@@ -48,29 +49,24 @@ pub struct SessionOptions {
     pub extents: ExtentBounds,
     /// When checkpoints are due.
     pub checkpoints: CheckpointBounds,
-}
-
-enum Control {
-    Block(Block),
-    Object(ObjectRecord),
-    ObjectEnd { object: ObjectId, connections: usize, ended_ns: i64 },
-    Close,
+    /// How long an object that has ended may wait for a checkpoint while blocks of others come; where none come, it
+    /// waits for nothing. Without it, for the next checkpoint that is due.
+    pub ended_within: Option<Duration>,
 }
 
 /// A running session.
 pub struct Session {
-    pool: BlockPool,
-    packer: Packer,
-    stop: Arc<AtomicBool>,
-    streams: Arc<AtomicU64>,
-    out: PackedTo,
-    connections: usize,
-    pack: PackOptions,
+    intake: Intake,
     workers: PackWorkers,
-    control: Sender<Control>,
     interleaver: JoinHandle<()>,
     copies: Vec<CopyThread>,
     meters: Arc<Meters>,
+}
+
+/// A session that takes nothing more, and writes what is left.
+pub struct ClosingSession {
+    interleaver: JoinHandle<()>,
+    copies: Vec<CopyThread>,
 }
 
 /// How each copy ended, in order.
@@ -80,7 +76,7 @@ pub struct SessionOutcome {
 }
 
 impl Session {
-    /// Starts the threads. Nothing is mounted before the first object begins. Once `stop` is set, sources are told so
+    /// Starts the threads. Nothing is mounted before there is a block to write. Once `stop` is set, sources are told so
     /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`]. `drives` are
     /// those that the hosts mount volumes in.
     ///
@@ -107,6 +103,7 @@ impl Session {
                 first: number == options.first_copy,
                 record: record.clone(),
                 bounds: options.checkpoints,
+                ended_within: options.ended_within,
                 chunk_len: options.chunk_len,
                 queue_blocks,
                 meters: Arc::clone(&meters),
@@ -115,11 +112,11 @@ impl Session {
             copies.push(CopyThread::start(task, host)?);
         }
         let (control, controls) = queue(usize::MAX);
-        // Blocks and controls share one queue, so that an object's beginning always comes before its blocks.
+        let control = Controls(control);
         let (forward, counted) = (control.clone(), Arc::clone(&meters));
         let packed_to: PackedTo = Arc::new(move |block: Block| {
             counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
-            forward.send(Control::Block(block)).map_err(|_| Stopped)
+            forward.block(block)
         });
         let (packer, workers) = Packer::start(
             options.pack,
@@ -130,69 +127,31 @@ impl Session {
         )?;
         let queues = copies.iter().map(|copy| Some(copy.queue.clone())).collect();
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
-        let loop_ = InterleaveLoop { interleave, pool: watched, queues, ending: HashMap::new(), lasts: HashMap::new() };
+        let loop_ = InterleaveLoop { interleave, pool: watched, queues, objects: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(controls))?;
-        let (streams, connections, pack) = (Arc::default(), options.connections, options.pack);
-        Ok(Self {
+        let intake = Intake {
             pool,
             packer,
-            stop,
-            streams,
             out: packed_to,
-            connections,
-            pack,
-            workers,
-            control,
-            interleaver,
-            copies,
-            meters,
-        })
+            controls: control,
+            stop,
+            streams: Arc::default(),
+            receivers: Arc::default(),
+            pack: options.pack,
+            job: None,
+        };
+        Ok(Self { intake, workers, interleaver, copies, meters })
     }
 
-    /// Announces an object; its connections come after.
-    ///
-    /// # Errors
-    /// [`MoverError::Stopped`] if no copy is left that writes.
-    pub fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
-        self.control.send(Control::Object(record)).map_err(|_| MoverError::Stopped)
+    /// The way in, for the only job of the session.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
     }
 
-    /// One connection of an announced object.
-    pub fn connection(&self, object: ObjectId, number: u16) -> Connection {
-        Connection::new(
-            self.streams.fetch_add(1, Ordering::Relaxed),
-            object,
-            number,
-            self.pool.clone(),
-            self.packer.share(),
-            Arc::clone(&self.stop),
-        )
-    }
-
-    /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that
-    /// begins.
-    pub fn connection_at(&self, object: ObjectId, number: u16, sequence: u32, offset: u64) -> Connection {
-        self.connection(object, number).starting_at(sequence, offset)
-    }
-
-    /// The way in for blocks that were packed elsewhere.
-    pub(crate) fn blocks_in(&self) -> BlocksIn {
-        BlocksIn {
-            pool: self.pool.clone(),
-            out: Arc::clone(&self.out),
-            stop: Arc::clone(&self.stop),
-            streams: Arc::clone(&self.streams),
-            connections: self.connections,
-            pack: self.pack,
-        }
-    }
-
-    /// Announces that an object is whole once the last blocks of its `connections` connections are written.
-    ///
-    /// # Errors
-    /// [`MoverError::Stopped`] if no copy is left that writes.
-    pub fn end_object(&self, object: ObjectId, connections: usize, ended_ns: i64) -> Result<(), MoverError> {
-        self.control.send(Control::ObjectEnd { object, connections, ended_ns }).map_err(|_| MoverError::Stopped)
+    /// The way in for one of several jobs, and what is counted for that alone.
+    pub fn intake_of(&self, stop: Arc<AtomicBool>) -> (Intake, Arc<Meters>) {
+        let job = Arc::new(Meters::of_job(&self.meters));
+        (self.intake.another(stop, Arc::clone(&job)), job)
     }
 
     /// The live counters.
@@ -203,14 +162,32 @@ impl Session {
     /// Writes what is left, closes the session on every volume and says how each copy ended. All connections must be
     /// finished or dropped.
     pub fn finish(self) -> SessionOutcome {
-        let Self { pool, packer, out, workers, control, interleaver, copies, meters, .. } = self;
-        drop((packer, out));
+        self.close().join()
+    }
+
+    /// Takes nothing more. All connections, and all that [`Session::intake_of`] has given, must be finished or dropped.
+    pub fn close(self) -> ClosingSession {
+        let Self { intake, workers, interleaver, copies, meters } = self;
+        let (control, pool) = (intake.controls.clone(), intake.pool.clone());
+        drop(intake);
         workers.join();
         // The interleaver may be gone already because every copy has failed.
         let _ = control.send(Control::Close);
-        join(interleaver);
         meters.source_wait_ns.store(pool.waited_ns(), Ordering::Relaxed);
-        SessionOutcome { copies: copies.into_iter().map(CopyThread::join).collect() }
+        ClosingSession { interleaver, copies }
+    }
+}
+
+impl ClosingSession {
+    /// Whether all copies have ended.
+    pub fn is_over(&self) -> bool {
+        self.interleaver.is_finished() && self.copies.iter().all(CopyThread::is_over)
+    }
+
+    /// Waits until all is written and every volume is released.
+    pub fn join(self) -> SessionOutcome {
+        join(self.interleaver);
+        SessionOutcome { copies: self.copies.into_iter().map(CopyThread::join).collect() }
     }
 }
 
@@ -229,10 +206,18 @@ struct InterleaveLoop {
     pool: BlockPool,
     /// `None` once a copy has failed.
     queues: Vec<Option<Sender<Command>>>,
-    /// Objects whose sources are done: connections and time of the end.
-    ending: HashMap<ObjectId, (usize, i64)>,
-    /// Last blocks seen of each object.
-    lasts: HashMap<ObjectId, usize>,
+    objects: HashMap<ObjectId, ObjectFlow>,
+}
+
+/// An object that comes.
+#[derive(Default)]
+struct ObjectFlow {
+    /// Streams of it that have not gone to their ends.
+    streams: usize,
+    /// That no further stream comes; and when it was whole, if it is.
+    end: Option<Option<i64>>,
+    /// What is counted for its job.
+    job: Option<Arc<Meters>>,
 }
 
 impl InterleaveLoop {
@@ -246,27 +231,23 @@ impl InterleaveLoop {
             };
             match control {
                 Ok(Control::Block(block)) => self.interleave.offer(block),
-                Ok(Control::Object(record)) => self.send(|| Command::Object(record.clone())),
-                Ok(Control::ObjectEnd { object, connections, ended_ns }) => {
-                    self.ending.insert(object, (connections, ended_ns));
-                    self.end_if_done(object);
-                }
                 Ok(Control::Close) | Err(Nothing::More) => {
-                    while let Some(block) = self.interleave.next(Pressure::Release) {
-                        self.forward(block);
+                    while let Some(turn) = self.interleave.next(Pressure::Release) {
+                        self.forward(turn);
                     }
                     self.send(|| Command::Close);
                     return;
                 }
                 Err(Nothing::Yet) => starving = true,
+                Ok(of_objects) => self.learn(of_objects),
             }
             // Half of the pool may be held back for longer extents; below that, sources come first.
-            while let Some(block) = {
+            while let Some(turn) = {
                 let crowded = self.interleave.held() * 2 > self.pool.buffers();
                 let pressure = if starving || crowded { Pressure::Release } else { Pressure::None };
                 self.interleave.next(pressure)
             } {
-                self.forward(block);
+                self.forward(turn);
             }
             if self.queues.iter().all(Option::is_none) {
                 // Dropping the queue's end tells packers and sources to stop.
@@ -275,8 +256,33 @@ impl InterleaveLoop {
         }
     }
 
-    fn forward(&mut self, block: Block) {
-        let (object, closes) = (block.place.object, block.place.closes);
+    fn learn(&mut self, control: Control) {
+        match control {
+            Control::Object { record, job } => {
+                self.objects.insert(record.object, ObjectFlow { job, ..ObjectFlow::default() });
+                self.send(|| Command::Object(record.clone()));
+            }
+            Control::Opened { object } => self.objects.entry(object).or_default().streams += 1,
+            Control::Cut { stream, object, first_sequence, sequence } => {
+                if self.interleave.cut(stream, first_sequence, sequence) {
+                    self.stream_is_over(object);
+                }
+            }
+            Control::ObjectEnd { object, ended_ns } => {
+                self.objects.entry(object).or_default().end = Some(ended_ns);
+                self.end_if_done(object);
+            }
+            Control::Block(_) | Control::Close => {}
+        }
+    }
+
+    fn forward(&mut self, turn: Turn) {
+        let Turn { block, ends_stream } = turn;
+        let object = block.place.object;
+        if let Some(job) = self.objects.get(&object).and_then(|flow| flow.job.as_deref()) {
+            job.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
+            job.stored_bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+        }
         let block = Arc::new(block);
         // The last copy gets the loop's own reference, so that a single copy is the only holder.
         let mut block = Some(block);
@@ -291,19 +297,22 @@ impl InterleaveLoop {
                 *queue = None;
             }
         }
-        if closes {
-            *self.lasts.entry(object).or_default() += 1;
-            self.end_if_done(object);
+        if ends_stream {
+            self.stream_is_over(object);
         }
     }
 
-    fn end_if_done(&mut self, object: ObjectId) {
-        let Some(&(connections, ended_ns)) = self.ending.get(&object) else { return };
-        if self.lasts.get(&object).copied().unwrap_or_default() < connections {
-            return;
+    fn stream_is_over(&mut self, object: ObjectId) {
+        if let Some(flow) = self.objects.get_mut(&object) {
+            flow.streams = flow.streams.saturating_sub(1);
         }
-        self.ending.remove(&object);
-        self.lasts.remove(&object);
+        self.end_if_done(object);
+    }
+
+    fn end_if_done(&mut self, object: ObjectId) {
+        let Some(ObjectFlow { streams: 0, end: Some(ended_ns), .. }) = self.objects.get(&object) else { return };
+        let ended_ns = *ended_ns;
+        self.objects.remove(&object);
         self.send(|| Command::ObjectEnd { object, ended_ns });
     }
 

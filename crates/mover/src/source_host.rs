@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use capstan_format::ObjectId;
 
 use crate::source::{OnProblem, Progress, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec};
-use crate::{Baseline, Connection, Metadata, Session};
+use crate::{Baseline, Connection, Intake, Metadata};
 
 /// A baseline whose rows can be sent to whoever compares.
 pub trait ListedBaseline: Baseline {
@@ -48,11 +48,11 @@ pub trait SourceHost: Send + Sync {
     /// The machine cannot be asked.
     fn look(&self, paths: &[PathBuf]) -> Result<Vec<io::Result<SourceFound>>, SourceError>;
 
-    /// Reads a source to its end, into connections of the session.
+    /// Reads a source to its end, into connections of a session.
     ///
     /// # Errors
     /// As [`SourceSpec::read`]; or the machine is gone. The object stays open then.
-    fn read(&self, session: &Session, reading: SourceReading<'_>) -> Result<SourceReport, SourceError>;
+    fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError>;
 
     /// Whether its paths are those of this process.
     fn is_here(&self) -> bool;
@@ -67,11 +67,11 @@ impl SourceHost for LocalSources {
         Ok(paths.iter().map(|path| SourceFound::at(path)).collect())
     }
 
-    fn read(&self, session: &Session, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
+    fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
         let SourceReading { spec, object, first_connection, connections, began_ns, baseline, progress, on_problem } =
             reading;
         let numbers = (first_connection..).take(connections);
-        let mut sinks: Vec<Connection> = numbers.map(|number| session.connection(object, number)).collect();
+        let mut sinks: Vec<Connection> = numbers.map(|number| intake.connection(object, number)).collect();
         let baseline = baseline.map(ListedBaseline::as_baseline);
         let report = spec.read(&mut sinks, SourceRun { began_ns, baseline, progress, on_problem })?;
         for sink in sinks {

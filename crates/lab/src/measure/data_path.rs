@@ -55,6 +55,7 @@ pub(crate) fn session_options(run: &DataPath) -> SessionOptions {
             every: Duration::from_secs(60),
             entry_bytes: 16 << 20,
         },
+        ended_within: None,
     }
 }
 
@@ -247,11 +248,11 @@ fn feed(
 ) -> Result<(), DataPathError> {
     let object = object_record(run);
     let id = object.object;
-    session.begin_object(object)?;
+    session.intake().begin_object(object)?;
     let began = Instant::now();
     let together = Mutex::new(began);
     let connection = |number| Slowed {
-        connection: session.connection(id, number),
+        connection: session.intake().connection(id, number),
         slow: run.slow,
         due: began,
         together: &together,
@@ -264,7 +265,7 @@ fn feed(
     for sink in sinks {
         sink.connection.finish().map_err(capstan_mover::SourceError::from)?;
     }
-    Ok(session.end_object(id, run.connections as usize, now_ns())?)
+    Ok(session.intake().end_object(id, now_ns())?)
 }
 
 #[cfg(test)]

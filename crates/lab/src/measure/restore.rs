@@ -291,11 +291,11 @@ fn copy_once(
         .map_err(DataPathError::from)?;
     let object = data_path::object_record(&what.backup);
     let id = object.object;
-    session.begin_object(object).map_err(DataPathError::from)?;
+    session.intake().begin_object(object).map_err(DataPathError::from)?;
     for (number, stream) in (0..).zip(&wanted.streams) {
         let end = stream.members.last().map_or(0, |member| member.offset + member.len);
         let one = Wanted { volumes: wanted.volumes.clone(), streams: vec![stream.clone()] };
-        let sink = Mutex::new(session.connection(id, number));
+        let sink = Mutex::new(session.intake().connection(id, number));
         let failure = Mutex::new(None);
         let drives = Arc::clone(&host.drives);
         let access = VolumeAccess { host: &mut *host, drives: &drives, between: None };

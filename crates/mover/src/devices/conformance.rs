@@ -250,6 +250,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         connections: 1,
         extents: ExtentBounds { worthwhile: 1 << 20, longest: 8 << 20 },
         checkpoints,
+        ended_within: None,
     };
     let session = Session::start(&options, &record(), &ends.mounted, vec![host], Arc::default()).expect("a session");
     let object = ObjectRecord {
@@ -266,11 +267,11 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         ended_ns: 0,
         expires_ns: 0,
     };
-    let sent = session.begin_object(object).map_err(drop).and_then(|()| {
-        let mut sink = session.connection(OBJECT, 0);
+    let sent = session.intake().begin_object(object).map_err(drop).and_then(|()| {
+        let mut sink = session.intake().connection(OBJECT, 0);
         sink.write(&content()).map_err(drop)?;
         sink.finish().map_err(drop)?;
-        session.end_object(OBJECT, 1, 6).map_err(drop)
+        session.intake().end_object(OBJECT, 6).map_err(drop)
     });
     let copies = session.finish().copies;
     assert_eq!(sent.is_ok() && !refuses, copies.iter().all(Result::is_ok) && !refuses, "a copy says how it ended");

@@ -16,7 +16,9 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use capstan_format::{Algorithm, CatalogPart, Checkpoint, KeyTag, SessionId, SessionRecord, Volser, VolumeId};
+use capstan_format::{
+    Algorithm, CatalogPart, Checkpoint, KeyTag, ObjectId, SessionId, SessionRecord, Volser, VolumeId,
+};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -324,6 +326,8 @@ enum CopyCall {
     Committed(Box<CommitForm>),
     Health(Volser, Box<DriveHealth>),
     Release(MountId, Volser, VolumeEnd),
+    Settled(Vec<ObjectId>),
+    Ended(Option<String>),
     Now,
 }
 
@@ -418,6 +422,16 @@ impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
         let _ = call(&self.0, &CopyCall::Release(mount, volser.clone(), end), &[]);
     }
 
+    fn settled(&mut self, objects: &[ObjectId]) {
+        // Where nobody hears it, nobody waits for it.
+        let _ = call(&self.0, &CopyCall::Settled(objects.to_vec()), &[]);
+    }
+
+    fn ended(&mut self, failure: Option<&str>) {
+        // The end of the connection says it, too.
+        let _ = call(&self.0, &CopyCall::Ended(failure.map(str::to_owned)), &[]);
+    }
+
     fn now_ns(&self) -> i64 {
         match call(&self.0, &CopyCall::Now, &[]) {
             Ok(HostAnswer::Now(now_ns)) => now_ns,
@@ -458,6 +472,14 @@ pub fn serve_copy_host<S: Read + Write>(host: &mut dyn CopyHost, stream: S) -> i
             }
             CopyCall::Release(mount, volser, end) => {
                 host.release(mount, &volser, end);
+                Ok(HostAnswer::Done)
+            }
+            CopyCall::Settled(objects) => {
+                host.settled(&objects);
+                Ok(HostAnswer::Done)
+            }
+            CopyCall::Ended(failure) => {
+                host.ended(failure.as_deref());
                 Ok(HostAnswer::Done)
             }
             CopyCall::Now => Ok(HostAnswer::Now(host.now_ns())),

@@ -331,7 +331,7 @@ impl Reader<'_> {
         let mut sinks: Vec<Connection> = (0..order.connections)
             .map(|number| {
                 let (pool, stop) = (pool.clone(), Arc::clone(&self.stop));
-                Connection::new(u64::from(number), order.object, first + number, pool, packer.share(), stop)
+                Connection::new((u64::from(number), order.object, first + number), pool, packer.share(), None, stop)
             })
             .collect();
         let baseline = table.map(|table| RemoteBaseline { table, link: self.link, stop: &self.stop });

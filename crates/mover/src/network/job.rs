@@ -28,7 +28,7 @@ use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::stretch::open_at_once;
-use crate::{Metadata, Session, Stopped};
+use crate::{Intake, Metadata, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -286,12 +286,11 @@ impl NetworkJob {
     fn read_on(
         &self,
         link: &mut OrdersLink,
-        session: &Session,
+        stop: &AtomicBool,
         order: ReadSource,
         reading: &SourceReading<'_>,
     ) -> Result<SourceReport, SourceError> {
         let lost = |error: io::Error| self.lost(&error);
-        let stop = session.blocks_in().stop;
         link.send(&JobOrder::Read(Box::new(order)), &[]).map_err(lost)?;
         let rows = reading.baseline.map_or(Ok(0), |baseline| Self::send_rows(link, baseline)).map_err(lost)?;
         let mut told = Counted::default();
@@ -540,9 +539,9 @@ impl SourceHost for NetworkJob {
         })
     }
 
-    fn read(&self, session: &Session, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
+    fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
         let number = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
-        let blocks_in = session.blocks_in();
+        let blocks_in = intake.blocks_in();
         let order = ReadSource {
             reading: number,
             spec: reading.spec.clone(),
@@ -565,7 +564,7 @@ impl SourceHost for NetworkJob {
                 (connection, receiver)
             })
             .collect();
-        let report = self.on_link(|link| self.read_on(link, session, order, &reading));
+        let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
         for (connection, receiver) in &streams {
             locked(&self.job.readings).remove(&(number, *connection));
             receiver.end();

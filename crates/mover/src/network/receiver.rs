@@ -35,8 +35,6 @@ pub(super) struct BlockReceiver {
     connection: u16,
     stream: u64,
     session: BlocksIn,
-    /// Free blocks that are reserved at a time.
-    reserved_max: usize,
     state: Mutex<Received>,
 }
 
@@ -68,11 +66,7 @@ pub(super) enum LinkEnd {
 
 impl BlockReceiver {
     pub(super) fn new(session: BlocksIn, object: ObjectId, connection: u16) -> Self {
-        let stream = session.streams.fetch_add(1, Ordering::Relaxed);
-        // Half of the pool is for what is on its way, whatever others do.
-        let share = session.pool.buffers() / (2 * session.connections.max(1));
-        let window = (WINDOW_BYTES / session.pool.chunk_len()).max(2);
-        let reserved_max = share.clamp(2, window);
+        let stream = session.open_stream(object);
         let state = Mutex::new(Received {
             link: 0,
             blocks: 0,
@@ -83,7 +77,7 @@ impl BlockReceiver {
             reserved: Vec::new(),
             granted: 0,
         });
-        Self { object, connection, stream, session, reserved_max, state }
+        Self { object, connection, stream, session, state }
     }
 
     fn state(&self) -> MutexGuard<'_, Received> {
@@ -93,8 +87,19 @@ impl BlockReceiver {
     /// The reading is over: whatever still comes is not wanted.
     pub(super) fn end(&self) {
         let mut state = self.state();
-        state.is_over = true;
         state.reserved.clear();
+        if !std::mem::replace(&mut state.is_over, true) {
+            let cut_at = (!state.is_whole).then_some(state.blocks);
+            self.session.close_stream(self.stream, self.object, cut_at);
+        }
+    }
+
+    /// Free blocks that are reserved at a time. Half of the pool is for what is on its way, whatever others do, and
+    /// each connection has its share of that.
+    fn reserved_max(&self) -> usize {
+        let open = self.session.receivers.load(Ordering::Relaxed).max(1);
+        let window = (WINDOW_BYTES / self.session.pool.chunk_len()).max(2);
+        (self.session.pool.buffers() / (2 * open)).clamp(2, window)
     }
 
     /// Whether the last block is here.
@@ -160,7 +165,8 @@ impl BlockReceiver {
         if state.link != link || state.is_over {
             return None;
         }
-        while !state.is_whole && state.reserved.len() < self.reserved_max {
+        let reserved_max = self.reserved_max();
+        while !state.is_whole && state.reserved.len() < reserved_max {
             let Some(buffer) = self.session.pool.try_take() else { break };
             state.reserved.push(buffer);
         }

@@ -1,0 +1,56 @@
+//! What comes to the interleaving thread: blocks, and what is to be known of objects and streams between them.
+
+use std::sync::Arc;
+
+use capstan_format::{ObjectId, ObjectRecord};
+
+use crate::block::Block;
+use crate::meters::Meters;
+use crate::queue::Sender;
+use crate::{MoverError, Stopped};
+
+/// All of it comes through one queue, so that an object's beginning always comes before its blocks.
+pub(crate) enum Control {
+    Block(Block),
+    /// An object begins; what is written of it is counted for its job, too.
+    Object {
+        record: ObjectRecord,
+        job: Option<Arc<Meters>>,
+    },
+    /// A stream of an object begins.
+    Opened {
+        object: ObjectId,
+    },
+    /// A stream ends without a last block, in front of the block of this sequence.
+    Cut {
+        stream: u64,
+        object: ObjectId,
+        first_sequence: u32,
+        sequence: u32,
+    },
+    /// No further stream of an object comes: it is whole then, or stays open as it is.
+    ObjectEnd {
+        object: ObjectId,
+        ended_ns: Option<i64>,
+    },
+    Close,
+}
+
+/// The way to the interleaving thread.
+#[derive(Clone)]
+pub(crate) struct Controls(pub(crate) Sender<Control>);
+
+impl Controls {
+    pub(crate) fn send(&self, control: Control) -> Result<(), MoverError> {
+        self.0.send(control).map_err(|_| MoverError::Stopped)
+    }
+
+    pub(crate) fn block(&self, block: Block) -> Result<(), Stopped> {
+        self.0.send(Control::Block(block)).map_err(|_| Stopped)
+    }
+
+    /// Tells that a stream ends in front of a block; where nobody hears it, nobody waits for that.
+    pub(crate) fn cut(&self, stream: u64, object: ObjectId, first_sequence: u32, sequence: u32) {
+        let _ = self.0.send(Control::Cut { stream, object, first_sequence, sequence });
+    }
+}
