@@ -1,8 +1,6 @@
 //! Finding and handing out volumes to one copy of a session, and recording what it has flushed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::{
@@ -40,8 +38,6 @@ pub(crate) struct AppendHost {
     pub(crate) pool: Pool,
     pub(crate) copy: u8,
     pub(crate) shortfall: Shortfall,
-    /// Ends the wait for a volume.
-    pub(crate) stop: Arc<AtomicBool>,
     /// The volume that is written.
     pub(crate) writing: Option<Writing>,
 }
@@ -105,7 +101,7 @@ impl AppendHost {
     fn pause(&self) -> Result<(), DirectorError> {
         let began = std::time::Instant::now();
         while began.elapsed() < WAIT_EVERY {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.mounter.is_to_stop() {
                 return Err(DirectorError::Interrupted);
             }
             std::thread::sleep(STOP_EVERY);

@@ -1,5 +1,6 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
+mod joined;
 mod options;
 mod reading;
 
@@ -8,25 +9,21 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
-use capstan_format::{ObjectId, ObjectKind, SessionRecord, Volser};
-use capstan_mover::{
-    Bottleneck, CopyHost, Meters, MoverError, Progress, RestoreWatch, Session, SourceReport, SourceSpec, Totals,
-    TreeOptions,
-};
-use capstan_tape::with_causes;
+use capstan_format::{ObjectId, ObjectKind, Volser};
+use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, SourceSpec, Totals, TreeOptions};
+use joined::Joined;
 use reading::Reading;
 
-use crate::append::AppendHost;
-use crate::catch_up::{Known, catch_up_pool};
+use crate::catch_up::{Known, catch_up_pool, must_look};
 use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
 use crate::mounter::{Drives, Mounter};
-use crate::null::NullHost;
 use crate::path_filter::check_patterns;
 use crate::presence::Presence;
 use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
+use crate::sessions::{CopyFailure, LeftSession};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -116,7 +113,7 @@ pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, Di
 /// A backup that may begin: what it reads, where it writes, and what it has reserved for that.
 struct Prepared {
     mounter: Mounter,
-    pools: Vec<Pool>,
+    joined: Joined,
     jobs: Vec<Job>,
     missing: Vec<MissingSource>,
     began: Instant,
@@ -130,14 +127,6 @@ struct Claims {
     _objects: Option<Hold>,
 }
 
-/// What came of a session.
-struct SessionEnd {
-    sources: Vec<SourceOutcome>,
-    copies: Vec<Result<(), MoverError>>,
-    meters: Arc<Meters>,
-    elapsed_ns: u64,
-}
-
 impl Site {
     /// Runs a backup to its end.
     ///
@@ -147,15 +136,17 @@ impl Site {
     /// stopped it. What was recorded until then stays, and the next run goes on from there. A source that was not read
     /// to its end is in the report.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
-        let Prepared { mounter, pools, jobs, missing, began, claims } = self.prepare(request, watch)?;
+        let Prepared { mounter, joined, jobs, missing, began, claims } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
-        let hosts = self.hosts(&mounter, pools, request, watch);
-        let SessionEnd { sources, copies, meters, elapsed_ns } =
-            self.run_session(hosts, jobs, began, request, watch)?;
+        let meters = Arc::clone(&joined.meters);
+        let sources = self.read_into_session(&joined, jobs, request, watch);
+        let left = joined.leave(Box::new(claims));
+        let elapsed_ns = began.elapsed().as_nanos() as u64;
+        let LeftSession { copies, claims, mut passed_over } = left;
         let failed_copies = self.failed_copies(copies)?;
         self.seal_complete()?;
         drop(claims);
-        mounter.leave_seats();
+        passed_over.extend(mounter.take_passed_over());
         if request.target == Target::Pool {
             self.look_after_copies(&failed_copies, watch)?;
         }
@@ -172,7 +163,7 @@ impl Site {
             elapsed_ns,
             bottleneck: meters.bottleneck(elapsed_ns, cores),
             failed_copies,
-            passed_over: mounter.take_passed_over(),
+            passed_over,
         })
     }
 
@@ -201,11 +192,18 @@ impl Site {
             self.say_clock()?;
             mounter.check_keys(&pools)?;
             mounter.learn_destroyed(&pools)?;
-            mounter.take_seats(u32::from(request.copies))?;
         }
+        let interrupted = to_pool && self.any_interrupted(request)?;
+        let shares = request.session.is_some();
+        // The drives of a session that is shared are not this job's to look with.
+        if interrupted && shares && must_look(&mounter, &request.pool)? {
+            let _seats = mounter.seats(1)?;
+            known = self.catch_up_alone(&mounter, request, watch)?;
+        }
+        let joined = self.join_session(&pools, request, watch)?;
         // What was waited for is no part of how long it takes.
         let began = Instant::now();
-        if to_pool && self.any_interrupted(request)? {
+        if interrupted && !shares {
             known = self.catch_up_alone(&mounter, request, watch)?;
         }
         let ClaimedJobs { jobs, missing, hold: objects } =
@@ -213,8 +211,9 @@ impl Site {
         if to_pool {
             self.promise(&jobs, &pools, request)?;
         }
+        joined.makes(jobs.iter().map(|job| job.record.object).collect());
         let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
-        Ok(Prepared { mounter, pools, jobs, missing, began, claims })
+        Ok(Prepared { mounter, joined, jobs, missing, began, claims })
     }
 
     /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a
@@ -226,7 +225,7 @@ impl Site {
         watch: &BackupWatch,
     ) -> Result<Known, DirectorError> {
         let wish = Wish::alone(Resource::CatchUp(request.pool.clone()));
-        let _catch_up = self.holds.wait_for(&wish, &watch.stop, |held| {
+        let _catch_up = self.holds.wait_for(&wish, (&watch.stop, &self.events), |held| {
             let holder = holder(held);
             format!("{holder} looks for what an interrupted backup has left: this one goes on when that is done")
         })?;
@@ -245,72 +244,47 @@ impl Site {
         Ok(catalog.put_left_out(&trees, &request.tree.rules())?)
     }
 
-    fn hosts(
+    /// Reads all sources into a session.
+    fn read_into_session(
         &self,
-        mounter: &Mounter,
-        pools: Vec<Pool>,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> Vec<Box<dyn CopyHost>> {
-        match request.target {
-            Target::Null => vec![Box::new(NullHost::new(self.clock, &self.mounted))],
-            Target::Pool => {
-                (1..).zip(pools).map(|(copy, pool)| self.append_host(mounter, pool, copy, request, watch)).collect()
-            }
-        }
-    }
-
-    /// Reads all sources into a session, and ends it.
-    fn run_session(
-        &self,
-        hosts: Vec<Box<dyn CopyHost>>,
+        joined: &Joined,
         jobs: Vec<Job>,
-        began: Instant,
         request: &BackupRequest,
         watch: &BackupWatch,
-    ) -> Result<SessionEnd, DirectorError> {
-        let record = SessionRecord {
-            started_ns: self.now_ns(),
-            host: self.host.clone(),
-            software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
-        };
-        let options = self.session_options(request);
-        let session = Session::start(&options, &record, &self.mounted, hosts, Arc::clone(&watch.stop))?;
-        let meters = session.meters();
-        let _ = watch.meters.set(Arc::clone(&meters));
+    ) -> Vec<SourceOutcome> {
+        let _ = watch.meters.set(Arc::clone(&joined.meters));
         let specs: Vec<_> = jobs.iter().map(|job| job.spec.clone()).collect();
         let all = |kind| specs.iter().all(|spec| spec.kind() == kind);
         let is_here = self.sources_are_here();
         let count = is_here && (all(ObjectKind::Device) || (request.count_first && !all(ObjectKind::Stream)));
         let totals = Totals::default();
-        let sources = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let counting = count.then(|| scope.spawn(|| Self::count_files(&specs, &totals, watch)));
-            let connections = usize::from(request.connections.max(1));
-            let sources = Reading { site: self, session: &session, connections, watch }.all(jobs);
+            let connections = self.connections(request);
+            let sources = Reading { site: self, intake: &joined.intake, connections, watch }.all(jobs);
             totals.stop();
             if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {
                 std::panic::resume_unwind(panic);
             }
             sources
-        });
-        let copies = session.finish().copies;
-        Ok(SessionEnd { sources, copies, meters, elapsed_ns: began.elapsed().as_nanos() as u64 })
+        })
     }
 
     /// Says which copies failed; it is an error where all did.
-    fn failed_copies(&self, copies: Vec<Result<(), MoverError>>) -> Result<Vec<(u8, String)>, DirectorError> {
+    fn failed_copies(&self, copies: Vec<Result<(), CopyFailure>>) -> Result<Vec<(u8, String)>, DirectorError> {
         let (count, mut failed, mut first_failure) = (copies.len(), Vec::new(), None);
         for (copy, result) in (1u8..).zip(copies) {
-            if let Err(error) = result {
-                let reason = with_causes(&error);
+            if let Err(failure) = result {
+                let reason = failure.reason();
                 (self.events)(Event::CopyFailed { copy, reason: reason.clone() });
                 failed.push((copy, reason));
-                first_failure.get_or_insert(error);
+                first_failure.get_or_insert(failure);
             }
         }
         match first_failure.filter(|_| failed.len() == count) {
-            Some(error) => Err(DirectorError::of_copy(error)),
+            Some(CopyFailure::Known(error)) => Err(DirectorError::of_copy(error)),
+            Some(CopyFailure::Told(reason)) => Err(DirectorError::SessionFailed { reason }),
             None => Ok(failed),
         }
     }
@@ -382,25 +356,5 @@ impl Site {
             Some(mut own) => seal(&mut own),
             None => seal(&mut locked(&self.catalog)),
         }
-    }
-
-    fn append_host(
-        &self,
-        mounter: &Mounter,
-        pool: Pool,
-        copy: u8,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> Box<dyn CopyHost> {
-        Box::new(AppendHost {
-            mounter: mounter.clone(),
-            config: self.config.clone(),
-            library_dir: self.library_dir(),
-            pool,
-            copy,
-            shortfall: request.shortfall,
-            stop: Arc::clone(&watch.stop),
-            writing: None,
-        })
     }
 }

@@ -166,6 +166,42 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     Ok(())
 }
 
+fn may_grow(volume: &Volume) -> bool {
+    matches!(volume.state, VolumeState::Filling | VolumeState::Suspect)
+}
+
+/// The volumes of a pool and of its further copies: those that likely hold more than is known, and the others.
+fn likely_volumes<'a>(
+    volumes: &'a [Volume],
+    pool: &str,
+    noted: &[VolumeId],
+    held: &[VolumeId],
+) -> (Vec<&'a Volume>, Vec<&'a Volume>) {
+    let of_pool = |volume: &&Volume| volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name));
+    volumes.iter().filter(of_pool).partition(|volume| {
+        volume.id.is_some_and(|life| noted.contains(&life) || held.contains(&life) && may_grow(volume))
+    })
+}
+
+/// Whether a volume has to be mounted to know what those of a pool hold: none that a job writes on now.
+pub(crate) fn must_look(mounter: &Mounter, pool: &str) -> Result<bool, DirectorError> {
+    let living = mounter.holds.living()?;
+    let catalog = locked(&mounter.catalog);
+    let (volumes, noted, held) = (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?);
+    for volume in likely_volumes(&volumes, pool, &noted, &held).0 {
+        let hold = living.iter().find(|held| held.resource == Resource::Volume(volume.volser.clone()));
+        let Some(life) = volume.id else { continue };
+        let is_written = match hold {
+            Some(hold) => catalog.opened_under(life)? == Some(hold.generation),
+            None => false,
+        };
+        if !is_written {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it
 /// should be is set aside.
 pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Known, DirectorError> {
@@ -174,11 +210,7 @@ pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Known, Dire
         let catalog = locked(&mounter.catalog);
         (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?)
     };
-    let of_pool = |volume: &&Volume| volume.pool.as_deref().is_some_and(|name| is_copy_pool(pool, name));
-    let may_grow = |volume: &Volume| matches!(volume.state, VolumeState::Filling | VolumeState::Suspect);
-    let (likely, others): (Vec<&Volume>, Vec<&Volume>) = volumes.iter().filter(of_pool).partition(|volume| {
-        volume.id.is_some_and(|life| noted.contains(&life) || held.contains(&life) && may_grow(volume))
-    });
+    let (likely, others) = likely_volumes(&volumes, pool, &noted, &held);
     let (mut all, mut catalog_is_older) = (Known::All, false);
     for known in likely {
         match catch_up_with(mounter, known, &present)? {

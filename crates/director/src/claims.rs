@@ -46,7 +46,7 @@ impl Site {
         if !request.waits_for_writer {
             return self.holds.claim(&wish);
         }
-        self.holds.wait_for(&wish, stop, |held| {
+        self.holds.wait_for(&wish, (stop, &self.events), |held| {
             format!("{} is in use by {}: this backup begins when that has ended", what(&held.resource), holder(held))
         })
     }

@@ -123,10 +123,16 @@ impl KeysConfig {
     }
 }
 
-/// Where the server of a cell listens for its peers, each as address and port; empty texts for nowhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Most runs that may take turns at one drive.
+const RUNS_PER_DRIVE_MAX: u8 = 64;
+
+/// How a server works, and where it listens for the peers of its cell, each as address and port; empty texts for
+/// nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
+    /// Runs of policies whose blocks take turns at one drive, at most.
+    pub runs_per_drive: u8,
     /// For clients and movers that have a certificate.
     pub listen: String,
     /// For those that enrol; the next port if it is empty.
@@ -135,8 +141,18 @@ pub struct ServerConfig {
     pub data: String,
 }
 
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let nowhere = String::new;
+        Self { runs_per_drive: 8, listen: nowhere(), enrolment: nowhere(), data: nowhere() }
+    }
+}
+
 impl ServerConfig {
     fn check(&self) -> Result<(), String> {
+        if !(1..=RUNS_PER_DRIVE_MAX).contains(&self.runs_per_drive) {
+            return Err(format!("server.runs_per_drive must be between 1 and {RUNS_PER_DRIVE_MAX}"));
+        }
         for (name, address) in [("listen", &self.listen), ("enrolment", &self.enrolment), ("data", &self.data)] {
             if !address.is_empty() && address.parse::<SocketAddr>().is_err() {
                 return Err(format!("server.{name}: {address:?} is no address and port, as in \"0.0.0.0:5701\""));

@@ -199,12 +199,11 @@ impl Site {
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();
-            session.begin_object(record_of(object))?;
+            session.intake().begin_object(record_of(object))?;
             let mut report = self.move_streams(object, &session, host, watch)?;
             // The copy of an object that a run left open is as open as the object.
             if object.status == ObjectStatus::Complete && report.lost.is_empty() {
-                let connections = locked(&self.catalog).parts(object.id)?.len();
-                session.end_object(object.id, connections, object.ended_ns)?;
+                session.intake().end_object(object.id, object.ended_ns)?;
             }
             report.copy = copy;
             report.elapsed_ns = began.elapsed().as_nanos() as u64;
@@ -242,7 +241,7 @@ impl Site {
             elapsed_ns: 0,
         };
         for part in parts {
-            let mut sink = session.connection(object.id, part.connection);
+            let mut sink = session.intake().connection(object.id, part.connection);
             let own: Vec<_> = entries.iter().filter(|entry| entry.connection == part.connection).cloned().collect();
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object.id, part.connection), vec![member])]);

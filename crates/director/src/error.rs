@@ -409,6 +409,15 @@ pub enum DirectorError {
         "no copy could be finished; what was reported as protected is kept, and the next backup continues from there"
     )]
     CopiesFailed(#[source] MoverError),
+    /// As [`DirectorError::CopiesFailed`], of a session that other jobs shared.
+    #[error(
+        "no copy could be finished: {reason}; what was reported as protected is kept, and the next backup continues \
+         from there"
+    )]
+    SessionFailed {
+        /// Why.
+        reason: String,
+    },
     /// Operator: Ctrl-C.
     #[error("stopped; what was reported as protected is kept, and the next backup continues from there")]
     Interrupted,

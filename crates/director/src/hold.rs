@@ -138,12 +138,12 @@ impl Holds {
         self.claim(&Wish::alone(Resource::Volume(volser.clone())))
     }
 
-    /// Reserves all that is wished for, however long somebody else has it, and says what is waited for. No lock may be
+    /// Reserves all that is wished for, however long somebody else has it, and tells what is waited for. No lock may be
     /// held, and nothing that the other may wait for.
     pub(crate) fn wait_for(
         self: &Arc<Self>,
         wish: &Wish,
-        stop: &AtomicBool,
+        (stop, events): (&AtomicBool, &Events),
         waiting: impl Fn(&Reservation) -> String,
     ) -> Result<Hold, DirectorError> {
         let mut said = String::new();
@@ -153,7 +153,7 @@ impl Holds {
                 Err(held) => waiting(&held),
             };
             if message != said {
-                (self.shared.events)(Event::Waiting { message: message.clone() });
+                events(Event::Waiting { message: message.clone() });
                 said = message;
             }
             if stop.load(Ordering::Relaxed) {

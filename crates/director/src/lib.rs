@@ -57,6 +57,7 @@ mod request;
 mod restore;
 mod select;
 mod server_term;
+mod sessions;
 mod shared;
 mod site;
 mod sources;
@@ -95,6 +96,7 @@ pub use request::{BackupRequest, Level, MissingSource, Retention, Shortfall, Tar
 pub use restore::{FailedFile, RestoreReport};
 pub use select::Place;
 pub use server_term::{DriveUse, ServerTerm, SourceInUse};
+pub use sessions::SessionTerms;
 pub use shared::Clock;
 pub use site::{InitOptions, Site, check_writable, key_cluster, key_store_path};
 pub use sources::SourceRow;

@@ -79,6 +79,17 @@ impl Mounter {
         Self { stop: Arc::clone(stop), ..self }
     }
 
+    /// Whether whoever waits is to stop.
+    pub(crate) fn is_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The same mounter, which tells somebody else what happens.
+    #[must_use]
+    pub(crate) fn telling(self, events: Events) -> Self {
+        Self { events, ..self }
+    }
+
     pub(crate) fn now_ns(&self) -> i64 {
         (self.clock)()
     }
@@ -332,6 +343,6 @@ impl MountWatch for Mounter {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.is_to_stop()
     }
 }

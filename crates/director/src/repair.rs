@@ -351,13 +351,13 @@ impl Site {
     ) -> Result<(), DirectorError> {
         let (object, copy) = (&lack.object, lack.wanted.copy);
         let (ranges, mut entries) = self.to_copy(object, ranges)?;
-        session.begin_object(record_of(object))?;
+        session.intake().begin_object(record_of(object))?;
         for missing in &ranges {
             let own = entries.get_mut(&missing.connection);
             let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();
             self.copy_range_of(object, copy, session, host, missing, own, watch)?;
         }
-        Ok(session.end_object(object.id, ranges.len(), object.ended_ns)?)
+        Ok(session.intake().end_object(object.id, object.ended_ns)?)
     }
 
     /// A session that writes further copies to volumes of a pool.
@@ -379,7 +379,6 @@ impl Site {
             pool,
             copy,
             shortfall,
-            stop: watch.stop.clone(),
             writing: None,
         });
         let record = SessionRecord {
@@ -438,7 +437,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
         let MissingRange { connection, sequence, range, last } = missing.clone();
-        let mut sink = session.connection_at(object.id, connection, sequence, range.start);
+        let mut sink = session.intake().connection_at(object.id, connection, sequence, range.start);
         if range.is_empty() {
             entries.drain(..).for_each(|entry| sink.member(entry));
         } else {

@@ -70,6 +70,9 @@ pub struct BackupRequest {
     pub shortfall: Shortfall,
     /// Whether it waits until another job that has one of its sources has ended.
     pub waits_for_writer: bool,
+    /// The number of the session that it shares with other jobs of this process on the same terms; none for one of its
+    /// own.
+    pub session: Option<i64>,
 }
 
 impl BackupRequest {
@@ -91,6 +94,7 @@ impl BackupRequest {
             count_first: false,
             shortfall: Shortfall::Fail,
             waits_for_writer: false,
+            session: None,
         }
     }
 }

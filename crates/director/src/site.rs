@@ -32,6 +32,7 @@ use crate::library_marker::{self, AbsentLibrary};
 use crate::mounts::Mounts;
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
+use crate::sessions::Sessions;
 pub(crate) use crate::shared::locked;
 use crate::shared::{Clock, SharedKeys};
 use crate::{DirectorError, Event, Events};
@@ -61,6 +62,8 @@ pub struct Site {
     pub(crate) mounts: Arc<Mounts>,
     /// What jobs of this process have reserved.
     pub(crate) holds: Arc<Holds>,
+    /// The sessions that jobs of this process share.
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     /// The machine that sources are of.
@@ -280,6 +283,7 @@ impl Site {
             mounted,
             mounts,
             holds,
+            sessions: Arc::default(),
             clock,
             events,
             client,

@@ -1,12 +1,27 @@
 //! How a session runs, by the settings and by what was asked for.
 
+use std::time::Duration;
+
 use capstan_mover::{CheckpointBounds, ExtentBounds, PackOptions, SessionOptions};
 
 use crate::limits::ENTRY_BYTES_MAX;
 use crate::request::{BackupRequest, Target};
 use crate::site::Site;
 
+/// How long what has ended may wait for a checkpoint while other jobs of the session write: the tape stands still for
+/// each.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+/// Connections of a job that shares its session, at most.
+const CONNECTIONS_SHARED_MAX: u16 = 8;
+
 impl Site {
+    /// Streams that a backup reads at the same time.
+    pub(super) fn connections(&self, request: &BackupRequest) -> usize {
+        let wanted = request.connections.max(1);
+        let most = request.session.map_or(wanted, |_| CONNECTIONS_SHARED_MAX);
+        usize::from(wanted.min(most))
+    }
+
     /// Options of a session that copies one object, a connection at a time.
     pub(crate) fn session_options_for_copy(&self, chunk_len: usize) -> SessionOptions {
         let mut options = self.options(chunk_len, self.config.data.compression_level);
@@ -24,6 +39,11 @@ impl Site {
         };
         let mut options = self.options(self.config.chunk_len(), level);
         options.connections = usize::from(request.connections.max(1));
+        if request.session.is_some() {
+            let jobs = usize::from(self.config.server.runs_per_drive.max(1));
+            options.connections = jobs * usize::from(CONNECTIONS_SHARED_MAX);
+            options.ended_within = Some(ENDED_WITHIN);
+        }
         options
     }
 
@@ -46,6 +66,7 @@ impl Site {
                 every: self.config.checkpoint_every(),
                 entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
             },
+            ended_within: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_mover::{ListedBaseline, Session, SourceReading, SourceReport, SourceSpec};
+use capstan_mover::{Intake, ListedBaseline, SourceReading, SourceReport, SourceSpec};
 use capstan_tape::with_causes;
 
 use super::{BackupWatch, SourceOutcome};
@@ -15,7 +15,7 @@ use crate::site::{Site, locked};
 /// Reads sources into a session.
 pub(super) struct Reading<'a> {
     pub(super) site: &'a Site,
-    pub(super) session: &'a Session,
+    pub(super) intake: &'a Intake,
     /// How many streams are read at the same time.
     pub(super) connections: usize,
     pub(super) watch: &'a BackupWatch,
@@ -55,9 +55,19 @@ impl Reading<'_> {
     }
 
     fn read(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
+        let object = job.record.object;
+        self.intake.begin_object(job.record.clone()).map_err(|error| with_causes(&error))?;
+        let read = self.read_begun(job, connections);
+        match &read {
+            Ok(_) => self.intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?,
+            Err(_) => self.intake.leave_object(object),
+        }
+        read
+    }
+
+    fn read_begun(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
         let Job { mut spec, real_path, record, first_connection, baseline, .. } = job;
         let (object, began_ns) = (record.object, record.started_ns);
-        self.session.begin_object(record).map_err(|error| with_causes(&error))?;
         let connections = spec.connections(connections);
         if let SourceSpec::Tree { options, .. } = &mut spec {
             options.excludes.extend(real_path.and_then(|path| self.library_below(&path)));
@@ -73,9 +83,7 @@ impl Reading<'_> {
             progress: &self.watch.progress,
             on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
         };
-        let report = self.site.sources.read(self.session, reading).map_err(|error| with_causes(&error))?;
-        self.session.end_object(object, connections, self.site.now_ns()).map_err(|error| with_causes(&error))?;
-        Ok(report)
+        self.site.sources.read(self.intake, reading).map_err(|error| with_causes(&error))
     }
 
     /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store

@@ -5,6 +5,8 @@
 //! the last. Reading takes whichever key a block names ([`crate::drive_keys::BlockKeys`]); writing takes the newest
 //! alone.
 
+use std::sync::{Arc, Mutex};
+
 use capstan_catalog::{Pool, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{Cartridge, KeyError, KeyRecord, Name};
@@ -95,6 +97,11 @@ impl Mounter {
     }
 
     /// The volumes that were passed over since this was asked last, and why.
+    pub(crate) fn passed_over(&self) -> Arc<Mutex<Vec<(Volser, String)>>> {
+        Arc::clone(&self.passed_over)
+    }
+
+    /// The same, and forgets them.
     pub(crate) fn take_passed_over(&self) -> Vec<(Volser, String)> {
         std::mem::take(&mut locked(&self.passed_over))
     }

@@ -31,18 +31,14 @@ pub(crate) enum Drives {
 /// What one job has of the drives.
 #[derive(Default)]
 pub(crate) struct JobDrives {
-    /// Its seats, where it has them without volumes.
-    seats: Mutex<Option<Hold>>,
     /// Under which generations it reserved the volumes that it mounted.
     mounted: Mutex<Vec<u64>>,
 }
 
 impl Mounter {
     /// Takes as many seats as drives are needed at the same time, or as there are; waits for them, and says so.
-    pub(crate) fn take_seats(&self, wanted: u32) -> Result<(), DirectorError> {
-        let hold = self.wait_for(&self.wish(Vec::new(), wanted)?)?;
-        *locked(&self.drives.seats) = Some(hold);
-        Ok(())
+    pub(crate) fn seats(&self, wanted: u32) -> Result<Hold, DirectorError> {
+        self.wait_for(&self.wish(Vec::new(), wanted)?)
     }
 
     /// Reserves volumes that are read, and seats for them: all at once, so that nobody has one thing and waits for
@@ -71,7 +67,7 @@ impl Mounter {
     }
 
     fn wait_for(&self, wish: &Wish) -> Result<Hold, DirectorError> {
-        let hold = self.holds.wait_for(wish, &self.stop, |held| {
+        let hold = self.holds.wait_for(wish, (&self.stop, &self.events), |held| {
             let (what, holder) = match &held.resource {
                 Resource::Seat(_) if wish.seats_of == 1 => ("the drive".to_owned(), holder(held)),
                 Resource::Seat(_) if wish.seats == 1 => {
@@ -94,12 +90,6 @@ impl Mounter {
     fn wish(&self, alone: Vec<Resource>, seats: u32) -> Result<Wish, DirectorError> {
         let drives = self.devices.drives()?;
         Ok(Wish { alone, seats: seats.min(drives), seats_of: drives, ..Wish::default() })
-    }
-
-    /// Gives its seats to others.
-    pub(crate) fn leave_seats(&self) {
-        let seats = locked(&self.drives.seats).take();
-        drop(seats);
     }
 
     /// Notes that a volume is this job's, and not what it waits for.

@@ -22,4 +22,5 @@ mod remembered;
 mod repair;
 mod several_jobs;
 mod several_keys;
+mod shared_sessions;
 mod unread;

@@ -139,6 +139,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         count_first: false,
         shortfall: Shortfall::Fail,
         waits_for_writer: false,
+        session: None,
     };
     let report = site.backup(&request, &BackupWatch::default()).unwrap();
     assert!(report.sources.iter().all(|source| source.report.as_ref().is_ok_and(|read| read.problems.is_empty())));

@@ -1,0 +1,158 @@
+//! How a backup comes to its session: one of its own, or one that it shares with other jobs of a server.
+
+use std::sync::Arc;
+
+use capstan_catalog::Pool;
+use capstan_format::{ObjectId, SessionRecord, Volser};
+use capstan_mover::{Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, Session, VolumeEnd};
+
+use super::BackupWatch;
+use crate::DirectorError;
+use crate::append::AppendHost;
+use crate::mounter::Mounter;
+use crate::null::NullHost;
+use crate::request::{BackupRequest, Shortfall, Target};
+use crate::sessions::{LeftSession, RunningSession, SessionPlace};
+use crate::site::Site;
+
+/// A backup's place in its session. Its way in goes before the place does.
+pub(super) struct Joined {
+    pub(super) intake: Intake,
+    pub(super) meters: Arc<Meters>,
+    place: SessionPlace,
+}
+
+impl Joined {
+    /// Notes what the backup makes, before anything of it is read.
+    pub(super) fn makes(&self, objects: Vec<ObjectId>) {
+        self.place.makes(objects);
+    }
+
+    /// Leaves when all that was made is recorded.
+    pub(super) fn leave(self, claims: Box<dyn Send>) -> LeftSession {
+        let Self { intake, place, .. } = self;
+        drop(intake);
+        place.leave(claims)
+    }
+}
+
+impl Site {
+    /// Comes to the session that the request names, or begins one; waits for drives then.
+    pub(super) fn join_session(
+        &self,
+        pools: &[Pool],
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Result<Joined, DirectorError> {
+        loop {
+            let (place, is_first) = self.sessions.enter(request, &self.events, &watch.stop);
+            if is_first {
+                self.open_session(&place, pools, request, watch)?;
+            } else if !place.wait_until_open()? {
+                continue;
+            }
+            if let Some((intake, meters)) = place.intake() {
+                return Ok(Joined { intake, meters, place });
+            }
+        }
+    }
+
+    fn open_session(
+        &self,
+        place: &SessionPlace,
+        pools: &[Pool],
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Result<(), DirectorError> {
+        let mounter = Mounter::new(self).telling(place.events());
+        let seats = match request.target {
+            // Whoever waits for them is the job that begins the session.
+            Target::Pool => Some(mounter.clone().stopped_by(&watch.stop).seats(u32::from(request.copies))?),
+            Target::Null => None,
+        };
+        let mounter = mounter.stopped_by(place.session_stop());
+        let record = SessionRecord {
+            started_ns: self.now_ns(),
+            host: self.host.clone(),
+            software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        let hosts = self.hosts(&mounter, pools, request, place.running());
+        let stop = Arc::clone(place.session_stop());
+        let session = Session::start(&self.session_options(request), &record, &self.mounted, hosts, stop)?;
+        place.open(session, seats, mounter.passed_over());
+        Ok(())
+    }
+
+    fn hosts(
+        &self,
+        mounter: &Mounter,
+        pools: &[Pool],
+        request: &BackupRequest,
+        running: &Arc<RunningSession>,
+    ) -> Vec<Box<dyn CopyHost>> {
+        let hosts: Vec<Box<dyn CopyHost>> = match request.target {
+            Target::Null => vec![Box::new(NullHost::new(self.clock, &self.mounted))],
+            Target::Pool => {
+                let host = |(copy, pool)| self.append_host(mounter, pool, copy, request.shortfall);
+                (1..).zip(pools.iter().cloned()).map(host).collect()
+            }
+        };
+        let heard =
+            |(copy, host)| -> Box<dyn CopyHost> { Box::new(HeardHost { host, copy, running: Arc::clone(running) }) };
+        hosts.into_iter().enumerate().map(|(copy, host)| heard((copy, host))).collect()
+    }
+
+    fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> Box<dyn CopyHost> {
+        Box::new(AppendHost {
+            mounter: mounter.clone(),
+            config: self.config.clone(),
+            library_dir: self.library_dir(),
+            pool,
+            copy,
+            shortfall,
+            writing: None,
+        })
+    }
+}
+
+/// A copy's host, of which the session hears what is recorded.
+struct HeardHost {
+    host: Box<dyn CopyHost>,
+    /// From 0.
+    copy: usize,
+    running: Arc<RunningSession>,
+}
+
+impl CopyHost for HeardHost {
+    fn mount(&mut self) -> Result<Mounted, HostError> {
+        self.host.mount()
+    }
+
+    fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
+        self.host.committed(commit)?;
+        if self.copy == 0 {
+            self.running.flushed(commit.part.objects.iter().map(|record| record.object));
+        }
+        Ok(())
+    }
+
+    fn health(&mut self, volser: &Volser, health: &DriveHealth) {
+        self.host.health(volser, health);
+    }
+
+    fn release(&mut self, mount: MountId, volser: &Volser, end: VolumeEnd) {
+        self.host.release(mount, volser, end);
+    }
+
+    fn settled(&mut self, objects: &[ObjectId]) {
+        self.running.settled(self.copy, objects);
+    }
+
+    fn ended(&mut self, failure: Option<&str>) {
+        self.running.ended(self.copy, failure);
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.host.now_ns()
+    }
+}

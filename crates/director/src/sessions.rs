@@ -1,0 +1,425 @@
+//! Sessions of this process. Jobs of a server that have the same terms write into one session: they come and go while
+//! it runs, their blocks take turns at its drives, and the last one closes it.
+//!
+//! ```text
+//! first job: seats at the drives --> open --> others come, and leave --> last job: closed, seats given back
+//! ```
+//! Each job stops by itself. What it has made counts once every copy has recorded it, and a job that leaves waits for
+//! that. A job that is stopped does not wait. What it has reserved is kept for it until then, so that nobody goes on
+//! with an object of which blocks are still on their way.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use capstan_format::{ObjectId, Volser};
+use capstan_mover::{Intake, Meters, MoverError, Session};
+use capstan_tape::with_causes;
+
+use crate::config::JobConfig;
+use crate::hold::Hold;
+use crate::pools::DEFAULT_POOL;
+use crate::request::{BackupRequest, Shortfall};
+use crate::shared::locked;
+use crate::{DirectorError, Event, Events};
+
+/// How often whoever waits in a session looks whether to stop.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// What jobs of one session have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTerms {
+    /// The pool of the first copy.
+    pub pool: String,
+    /// Copies, each in a drive of its own.
+    pub copies: u8,
+    /// zstd level instead of the one in the settings.
+    pub compression: Option<i32>,
+    /// What is done when a pool has no volume.
+    pub shortfall: Shortfall,
+}
+
+impl SessionTerms {
+    /// The terms of a policy.
+    pub fn of_job(job: &JobConfig) -> Self {
+        Self {
+            pool: job.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+            copies: job.copies.unwrap_or(1),
+            compression: job.compression,
+            shortfall: if job.wait { Shortfall::Wait } else { Shortfall::Fail },
+        }
+    }
+
+    fn of_request(request: &BackupRequest) -> Self {
+        Self {
+            pool: request.pool.clone(),
+            copies: request.copies,
+            compression: request.compression,
+            shortfall: request.shortfall,
+        }
+    }
+}
+
+/// The sessions that jobs may come to.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    open: Mutex<Vec<Arc<RunningSession>>>,
+    last_place: AtomicU64,
+}
+
+/// One session, from its first job to its last.
+pub(crate) struct RunningSession {
+    /// Its number and terms; none where a job has it for itself.
+    shared: Option<(i64, SessionTerms)>,
+    /// Set when all its jobs are to stop.
+    stop: Arc<AtomicBool>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// The place of the job that begins it.
+    opener: u64,
+    places: Vec<PlaceRow>,
+    copies: Vec<CopyStanding>,
+    session: Option<Session>,
+    seats: Option<Hold>,
+    /// Volumes that were to be gone on with and are not any more.
+    passed_over: Arc<Mutex<Vec<(Volser, String)>>>,
+    kept: Vec<KeptFor>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// Its first job waits for drives.
+    #[default]
+    Opening,
+    Open,
+    /// It takes nothing more, or was never opened.
+    Over,
+}
+
+/// A job of the session.
+struct PlaceRow {
+    number: u64,
+    events: Events,
+    objects: Vec<ObjectId>,
+    meters: Option<Arc<Meters>>,
+}
+
+/// How a copy stands.
+#[derive(Default)]
+struct CopyStanding {
+    /// Objects of jobs that are here or have left something to wait for, and of which all is recorded.
+    settled: HashSet<ObjectId>,
+    /// How it ended, if it has.
+    end: Option<Result<(), String>>,
+}
+
+impl CopyStanding {
+    fn has(&self, objects: &[ObjectId]) -> bool {
+        objects.iter().all(|object| self.settled.contains(object))
+    }
+}
+
+/// What a job that was stopped has reserved, until its objects are settled.
+struct KeptFor {
+    objects: Vec<ObjectId>,
+    _claims: Box<dyn Send>,
+}
+
+impl State {
+    /// Whether nothing more is to be waited for of these objects.
+    fn is_settled(&self, objects: &[ObjectId]) -> bool {
+        self.copies.iter().all(|copy| copy.end.is_some() || copy.has(objects))
+    }
+
+    /// What is kept and need not be any more; for the caller to drop when it has let go of the state.
+    fn settled_claims(&mut self) -> Vec<KeptFor> {
+        let mut kept = std::mem::take(&mut self.kept);
+        let settled: Vec<_> = kept.extract_if(.., |kept| self.is_settled(&kept.objects)).collect();
+        self.kept = kept;
+        settled.iter().for_each(|kept| self.forget(&kept.objects));
+        settled
+    }
+
+    fn forget(&mut self, objects: &[ObjectId]) {
+        for copy in &mut self.copies {
+            copy.settled.retain(|object| !objects.contains(object));
+        }
+    }
+}
+
+/// Why a copy failed.
+#[derive(Debug)]
+pub(crate) enum CopyFailure {
+    /// As the copy says it.
+    Known(MoverError),
+    /// As the others of the session were told.
+    Told(String),
+}
+
+impl CopyFailure {
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Known(error) => with_causes(error),
+            Self::Told(reason) => reason.clone(),
+        }
+    }
+}
+
+/// What a job finds when it has left.
+pub(crate) struct LeftSession {
+    /// How each copy ended for this job.
+    pub(crate) copies: Vec<Result<(), CopyFailure>>,
+    /// What it has reserved; none where that is kept for what is on its way.
+    pub(crate) claims: Option<Box<dyn Send>>,
+    /// Volumes that were to be gone on with and were not.
+    pub(crate) passed_over: Vec<(Volser, String)>,
+}
+
+/// A job's place in a session; left when it is dropped.
+pub(crate) struct SessionPlace {
+    sessions: Arc<Sessions>,
+    running: Arc<RunningSession>,
+    number: u64,
+    stop: Arc<AtomicBool>,
+    has_left: bool,
+}
+
+impl Sessions {
+    /// Comes to the session that the request names, or begins it; whether it begins it. Who does opens it, or drops the
+    /// place.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        request: &BackupRequest,
+        events: &Events,
+        stop: &Arc<AtomicBool>,
+    ) -> (SessionPlace, bool) {
+        let shared = request.session.map(|number| (number, SessionTerms::of_request(request)));
+        let number = self.last_place.fetch_add(1, Ordering::Relaxed);
+        let row = PlaceRow { number, events: Arc::clone(events), objects: Vec::new(), meters: None };
+        let mut open = locked(&self.open);
+        let there = open.iter().find(|running| shared.is_some() && running.shared == shared).map(Arc::clone);
+        let is_first = there.is_none();
+        let running = there.unwrap_or_else(|| {
+            let stop = if shared.is_some() { Arc::default() } else { Arc::clone(stop) };
+            let copies = (0..request.copies).map(|_| CopyStanding::default()).collect();
+            let state = Mutex::new(State { copies, opener: number, ..State::default() });
+            Arc::new(RunningSession { shared, stop, state, changed: Condvar::new() })
+        });
+        locked(&running.state).places.push(row);
+        if is_first && running.shared.is_some() {
+            open.push(Arc::clone(&running));
+        }
+        drop(open);
+        let (sessions, stop) = (Arc::clone(self), Arc::clone(stop));
+        (SessionPlace { sessions, running, number, stop, has_left: false }, is_first)
+    }
+}
+
+impl RunningSession {
+    /// Tells all jobs; of a checkpoint those whose objects it has something of.
+    fn tell(&self, event: &Event) {
+        let told: Vec<(Events, Event)> = {
+            let state = locked(&self.state);
+            let of_place = |place: &PlaceRow| match event {
+                Event::Checkpoint { objects, copy, volser, bytes } => {
+                    let own = objects.iter().filter(|object| place.objects.contains(object));
+                    let objects: Vec<_> = own.copied().collect();
+                    let (copy, volser, bytes) = (*copy, volser.clone(), *bytes);
+                    let own = Event::Checkpoint { objects, copy, volser, bytes };
+                    matches!(&own, Event::Checkpoint { objects, .. } if !objects.is_empty()).then_some(own)
+                }
+                other => Some(other.clone()),
+            };
+            state.places.iter().filter_map(|place| Some((Arc::clone(&place.events), of_place(place)?))).collect()
+        };
+        told.into_iter().for_each(|(events, event)| events(event));
+    }
+
+    /// What was written of these objects is flushed.
+    pub(crate) fn flushed(&self, objects: impl Iterator<Item = ObjectId>) {
+        let state = locked(&self.state);
+        for object in objects {
+            let place = state.places.iter().find(|place| place.objects.contains(&object));
+            if let Some(meters) = place.and_then(|place| place.meters.as_ref()) {
+                meters.flushed_bytes.store(meters.stored_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// All of these objects is recorded, of a copy.
+    pub(crate) fn settled(&self, copy: usize, objects: &[ObjectId]) {
+        self.note(copy, |copy| copy.settled.extend(objects));
+    }
+
+    /// A copy has ended.
+    pub(crate) fn ended(&self, copy: usize, failure: Option<&str>) {
+        self.note(copy, |copy| copy.end = Some(failure.map_or(Ok(()), |reason| Err(reason.to_owned()))));
+    }
+
+    fn note(&self, copy: usize, change: impl FnOnce(&mut CopyStanding)) {
+        let mut state = locked(&self.state);
+        if let Some(copy) = state.copies.get_mut(copy) {
+            change(copy);
+        }
+        let settled = state.settled_claims();
+        drop(state);
+        self.changed.notify_all();
+        drop(settled);
+    }
+}
+
+impl SessionPlace {
+    /// The session.
+    pub(crate) fn running(&self) -> &Arc<RunningSession> {
+        &self.running
+    }
+
+    /// Where what happens to the session as a whole is told.
+    pub(crate) fn events(&self) -> Events {
+        let running = Arc::clone(&self.running);
+        Arc::new(move |event| running.tell(&event))
+    }
+
+    /// Set when all jobs of the session are to stop.
+    pub(crate) fn session_stop(&self) -> &Arc<AtomicBool> {
+        &self.running.stop
+    }
+
+    /// Opens the session, by whoever begins it.
+    pub(crate) fn open(&self, session: Session, seats: Option<Hold>, passed_over: Arc<Mutex<Vec<(Volser, String)>>>) {
+        let mut state = locked(&self.running.state);
+        (state.session, state.seats, state.passed_over) = (Some(session), seats, passed_over);
+        state.phase = Phase::Open;
+        drop(state);
+        self.running.changed.notify_all();
+    }
+
+    /// Waits until whoever begins the session has opened it; whether it has.
+    ///
+    /// # Errors
+    /// [`DirectorError::Interrupted`].
+    pub(crate) fn wait_until_open(&self) -> Result<bool, DirectorError> {
+        let mut state = locked(&self.running.state);
+        while state.phase == Phase::Opening {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            let waited = self.running.changed.wait_timeout(state, LOOKS);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(state.phase == Phase::Open)
+    }
+
+    /// The way in, and what is counted of this job; none where the session is over.
+    pub(crate) fn intake(&self) -> Option<(Intake, Arc<Meters>)> {
+        let mut state = locked(&self.running.state);
+        let session = state.session.as_ref()?;
+        let (intake, own) = session.intake_of(Arc::clone(&self.stop));
+        let meters = if self.running.shared.is_some() { own } else { session.meters() };
+        if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
+            place.meters = self.running.shared.is_some().then(|| Arc::clone(&meters));
+        }
+        Some((intake, meters))
+    }
+
+    /// Notes what this job makes, before anything of it comes.
+    pub(crate) fn makes(&self, objects: Vec<ObjectId>) {
+        let mut state = locked(&self.running.state);
+        // One that was left here before may be gone on with.
+        state.forget(&objects);
+        if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
+            place.objects = objects;
+        }
+    }
+
+    /// Leaves the session when all that this job has made is recorded, or it is told to stop. The last one closes it.
+    /// Its way in must be gone.
+    pub(crate) fn leave(mut self, claims: Box<dyn Send>) -> LeftSession {
+        self.has_left = true;
+        self.end(claims, true)
+    }
+
+    fn end(&self, claims: Box<dyn Send>, waits: bool) -> LeftSession {
+        let running = &self.running;
+        loop {
+            let mut open = locked(&self.sessions.open);
+            let mut state = locked(&running.state);
+            let never_opened = state.phase == Phase::Opening && state.opener == self.number;
+            if never_opened || (state.phase != Phase::Over && state.places.len() == 1) {
+                open.retain(|other| !Arc::ptr_eq(other, running));
+                state.phase = Phase::Over;
+                let session = state.session.take();
+                drop((state, open));
+                // Others that wait for it to be opened begin another one.
+                running.changed.notify_all();
+                return self.close(session, claims);
+            }
+            drop(open);
+            let own = state.places.iter().find(|place| place.number == self.number);
+            let objects = own.map(|own| own.objects.clone()).unwrap_or_default();
+            let is_settled = state.is_settled(&objects);
+            if is_settled || !waits || self.stop.load(Ordering::Relaxed) {
+                return self.go(&mut state, objects, is_settled, claims);
+            }
+            let waited = running.changed.wait_timeout(state, LOOKS);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Goes while others stay.
+    fn go(&self, state: &mut State, objects: Vec<ObjectId>, is_settled: bool, claims: Box<dyn Send>) -> LeftSession {
+        state.places.retain(|place| place.number != self.number);
+        let of_copy = |copy: &CopyStanding| match &copy.end {
+            Some(Err(reason)) if !copy.has(&objects) => Err(CopyFailure::Told(reason.clone())),
+            _ => Ok(()),
+        };
+        let copies = state.copies.iter().map(of_copy).collect();
+        let passed_over = locked(&state.passed_over).clone();
+        if is_settled {
+            state.forget(&objects);
+            return LeftSession { copies, claims: Some(claims), passed_over };
+        }
+        state.kept.push(KeptFor { objects, _claims: claims });
+        LeftSession { copies, claims: None, passed_over }
+    }
+
+    /// Closes the session, and gives its drives back.
+    fn close(&self, session: Option<Session>, claims: Box<dyn Send>) -> LeftSession {
+        let running = &self.running;
+        let mut copies = Vec::new();
+        if let Some(session) = session {
+            let closing = session.close();
+            let mut state = locked(&running.state);
+            while state.copies.iter().any(|copy| copy.end.is_none()) && !closing.is_over() {
+                if self.stop.load(Ordering::Relaxed) {
+                    running.stop.store(true, Ordering::Relaxed);
+                }
+                let waited = running.changed.wait_timeout(state, LOOKS);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            copies = closing.join().copies.into_iter().map(|copy| copy.map_err(CopyFailure::Known)).collect();
+        }
+        let mut state = locked(&running.state);
+        state.places.clear();
+        let (seats, kept) = (state.seats.take(), std::mem::take(&mut state.kept));
+        let passed_over = std::mem::take(&mut *locked(&state.passed_over));
+        drop(state);
+        drop((seats, kept));
+        LeftSession { copies, claims: Some(claims), passed_over }
+    }
+}
+
+impl Drop for SessionPlace {
+    fn drop(&mut self) {
+        if !self.has_left {
+            drop(self.end(Box::new(()), false));
+        }
+    }
+}
