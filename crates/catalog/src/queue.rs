@@ -71,6 +71,8 @@ pub struct ActiveRun {
     pub is_cancelled: bool,
     /// Its entry in the history, once it has one.
     pub job: Option<i64>,
+    /// The session that it writes into, with all others of the same number.
+    pub session: i64,
 }
 
 /// How a run ended.
@@ -292,7 +294,8 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn active_runs(&self) -> Result<Vec<ActiveRun>, CatalogError> {
-        let query = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs ORDER BY run");
+        let query =
+            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session FROM active_runs ORDER BY run");
         self.db.query(&query, &[], active)
     }
 
@@ -316,7 +319,7 @@ impl Catalog {
         self.db.query_first(&query, params![run], done)
     }
 
-    /// Begins a run that waits; `None` if it does not wait any more, or is held.
+    /// Begins a run that waits, in a session; `None` if it does not wait any more, or is held.
     ///
     /// # Errors
     /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
@@ -325,15 +328,17 @@ impl Catalog {
         term: u64,
         run: i64,
         claim: [u8; 16],
+        session: i64,
         now_ns: i64,
     ) -> Result<Option<ActiveRun>, CatalogError> {
         let transaction = self.write()?;
         check_term(&transaction, term)?;
         let delete = format!("DELETE FROM pending_runs WHERE run = ?1 AND held = 0 RETURNING {RUN}");
         let Some(run) = transaction.query_first(&delete, params![run], queued)? else { return Ok(None) };
-        put_active(&transaction, &run, term, claim, now_ns)?;
+        let active = ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None, session };
+        put_active(&transaction, &active)?;
         transaction.commit()?;
-        Ok(Some(ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None }))
+        Ok(Some(active))
     }
 
     /// Notes the entry in the history of a run at work.
@@ -574,7 +579,7 @@ impl WholeQueue {
         let names = "SELECT policy, client, due_ns FROM due_runs";
         let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
         let mut all_done = db.query(&done_runs, &[], done)?;
-        let active_runs = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job FROM active_runs");
+        let active_runs = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session FROM active_runs");
         let mut waiting = Vec::new();
         for active in db.query(&active_runs, &[], active)? {
             match done_by_history(db, &active)? {
@@ -647,25 +652,17 @@ fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i6
         .map(drop)
 }
 
-fn put_active(
-    transaction: &Transaction<'_>,
-    run: &QueuedRun,
-    term: u64,
-    claim: [u8; 16],
-    now_ns: i64,
-) -> Result<(), CatalogError> {
-    let term = number("a term", term)?;
+fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
+    let ActiveRun { run, term, claim, started_ns, session, .. } = active;
+    let term = number("a term", *term)?;
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0)"
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12)"
     );
-    transaction
-        .execute(
-            &insert,
-            params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, claim, now_ns],
-        )
-        .map(drop)
+    let values =
+        params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, *claim, started_ns, session];
+    transaction.execute(&insert, values).map(drop)
 }
 
 fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
@@ -693,8 +690,9 @@ fn take_active(
     which: &str,
     values: &[crate::db::Value<'_>],
 ) -> Result<Vec<ActiveRun>, CatalogError> {
-    let delete =
-        format!("DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job");
+    let delete = format!(
+        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session"
+    );
     transaction.query(&delete, values, active)
 }
 
@@ -717,7 +715,8 @@ fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
 
 fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
     let (term, claim, started_ns) = (row.get(8)?, row.get(9)?, row.get(10)?);
-    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled: row.get(11)?, job: row.get(12)? })
+    let (is_cancelled, job, session) = (row.get(11)?, row.get(12)?, row.get(13)?);
+    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, session })
 }
 
 fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 14] = [
+pub(crate) const STEPS: [&str; 15] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -197,6 +197,11 @@ pub(crate) const STEPS: [&str; 14] = [
         rule TEXT NOT NULL, way TEXT NOT NULL, subject TEXT NOT NULL, tried_ns INTEGER NOT NULL, arrived_ns INTEGER,
         problem TEXT NOT NULL, PRIMARY KEY (rule, way)
     ) STRICT, WITHOUT ROWID;
+    ",
+    // Runs that write to the same drives have the same session.
+    "
+    ALTER TABLE active_runs ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
+    UPDATE active_runs SET session = run;
     ",
 ];
 

@@ -3,6 +3,7 @@
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use capstan_director::SessionTerms;
 use capstan_schedule::Window;
 
 /// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
@@ -24,8 +25,8 @@ pub struct WaitingRun {
     pub not_before: Timestamp,
     /// Whether an operator keeps it from beginning.
     pub is_held: bool,
-    /// Drives it needs at once.
-    pub drives: u32,
+    /// What it has in common with those whose session it may share. It needs as many drives as copies.
+    pub terms: SessionTerms,
     /// When it may begin, if that is limited.
     pub window: Option<(Window, TimeZone)>,
     /// Why its policy cannot be run, if it cannot.
@@ -48,12 +49,14 @@ pub enum ClientAway {
 }
 
 /// A run at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkingRun {
     /// Its number.
     pub run: i64,
-    /// Drives it uses.
-    pub drives: u32,
+    /// The session that it writes into.
+    pub session: i64,
+    /// What all runs of that have in common.
+    pub terms: SessionTerms,
     /// When it will be done, if that can be told.
     pub ends: Option<Timestamp>,
 }
@@ -67,6 +70,8 @@ pub struct Situation {
     pub waiting: Vec<WaitingRun>,
     /// Runs at work.
     pub working: Vec<WorkingRun>,
+    /// Most runs of one session.
+    pub runs_per_drive: usize,
     /// Drives there are, and those of them that are used by jobs outside the queue; `None` where the library does not
     /// say how many there are.
     pub drives: Option<(u32, u32)>,
@@ -75,8 +80,11 @@ pub struct Situation {
 /// What becomes of a run that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunDecision {
-    /// It begins.
-    Begins,
+    /// It begins, in the session of this number.
+    Begins {
+        /// The number: one of its own, or that of the session which it joins.
+        session: i64,
+    },
     /// It waits for this.
     Waits(WaitsFor),
 }
@@ -116,7 +124,40 @@ pub enum WaitsFor {
     },
 }
 
+/// The runs of a session, and its drives.
+struct OpenSession {
+    number: i64,
+    terms: SessionTerms,
+    runs: usize,
+    /// When the last of its runs will be done, if that can be told.
+    ends: Option<Timestamp>,
+}
+
+fn drives_of(terms: &SessionTerms) -> u32 {
+    terms.copies.into()
+}
+
+fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
+    let mut sessions: Vec<OpenSession> = Vec::new();
+    for run in working {
+        match sessions.iter_mut().find(|session| session.number == run.session) {
+            Some(session) => {
+                session.runs += 1;
+                session.ends = session.ends.zip(run.ends).map(|(one, other)| one.max(other));
+            }
+            None => {
+                let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
+                sessions.push(OpenSession { number, terms, runs: 1, ends });
+            }
+        }
+    }
+    sessions
+}
+
 /// What becomes of each run that waits, the first in the queue first.
+///
+/// A run that begins gets drives of its own while some are free. Where none are, it joins the session on its terms that
+/// has the fewest runs, if that has room.
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
@@ -126,7 +167,8 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
-    let used: u32 = situation.working.iter().map(|working| working.drives).sum();
+    let mut sessions = sessions_of(&situation.working);
+    let used: u32 = sessions.iter().map(|session| drives_of(&session.terms)).sum();
     let (drives, of_others) = situation.drives.unwrap_or_default();
     let mut free = drives.saturating_sub(used).saturating_sub(of_others);
     // The run that drives are kept for, and when it will probably have them.
@@ -134,18 +176,26 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut decisions = Vec::with_capacity(order.len());
     for waiting in order {
         // One that wants more than there are begins, and says so.
-        let needed = waiting.drives.min(drives);
+        let needed = drives_of(&waiting.terms).min(drives);
         let decision = match not_ready(waiting, now) {
             Some(waits_for) => RunDecision::Waits(waits_for),
             None if situation.drives.is_none() => RunDecision::Waits(WaitsFor::Library),
-            None => match kept {
-                Some((behind, until)) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
-                None if needed <= free => {
+            None => match (kept, with_room(&mut sessions, waiting, situation.runs_per_drive)) {
+                (Some((behind, until)), _) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
+                (None, _) if needed <= free => {
                     free -= needed;
-                    RunDecision::Begins
+                    let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
+                    let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
+                    sessions.push(OpenSession { number, terms, runs: 1, ends: None });
+                    RunDecision::Begins { session: number }
                 }
-                None => {
-                    let until = free_at(situation, needed, free);
+                (None, Some(session)) => {
+                    session.runs += 1;
+                    session.ends = None;
+                    RunDecision::Begins { session: session.number }
+                }
+                (None, None) => {
+                    let until = free_at(&sessions, now, needed, free);
                     // Drives that jobs outside the queue use come free whenever they do.
                     if needed + of_others <= drives && was_ready_long(waiting, now) {
                         kept = Some((waiting.run, until));
@@ -157,6 +207,17 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         decisions.push((waiting.run, decision));
     }
     decisions
+}
+
+/// The session that a run may join.
+fn with_room<'a>(
+    sessions: &'a mut [OpenSession],
+    waiting: &WaitingRun,
+    runs_per_drive: usize,
+) -> Option<&'a mut OpenSession> {
+    let joinable =
+        sessions.iter_mut().filter(|session| session.terms == waiting.terms && session.runs < runs_per_drive);
+    joinable.min_by_key(|session| session.runs)
 }
 
 /// Since when a run could have begun, as far as it is up to its time.
@@ -199,14 +260,14 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
 }
 
 /// When so many drives will probably be free, as far as the runs at work have a usual length.
-fn free_at(situation: &Situation, needed: u32, mut free: u32) -> Option<Timestamp> {
+fn free_at(sessions: &[OpenSession], now: Timestamp, needed: u32, mut free: u32) -> Option<Timestamp> {
     let mut ends: Vec<_> =
-        situation.working.iter().filter_map(|working| Some((working.ends?, working.drives))).collect();
+        sessions.iter().filter_map(|session| Some((session.ends?, drives_of(&session.terms)))).collect();
     ends.sort_unstable();
     for (ends, drives) in ends {
         free += drives;
         if free >= needed {
-            return (ends > situation.now).then_some(ends);
+            return (ends > now).then_some(ends);
         }
     }
     None
@@ -215,12 +276,23 @@ fn free_at(situation: &Situation, needed: u32, mut free: u32) -> Option<Timestam
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_director::Shortfall;
+
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(NOW + seconds).unwrap()
+    }
+
+    /// No two of so many copies share a session unless they are told so.
+    fn terms(copies: u8) -> SessionTerms {
+        SessionTerms { pool: "p".into(), copies, compression: None, shortfall: Shortfall::Fail }
+    }
+
+    fn begins(session: i64) -> RunDecision {
+        RunDecision::Begins { session }
     }
 
     fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
@@ -230,7 +302,7 @@ mod tests {
             entered: at(entered),
             not_before: Timestamp::UNIX_EPOCH,
             is_held: false,
-            drives: 1,
+            terms: terms(1),
             window: None,
             fault: None,
             source_in_use: None,
@@ -238,12 +310,12 @@ mod tests {
         }
     }
 
-    fn working(run: i64, drives: u32, ends: Option<i64>) -> WorkingRun {
-        WorkingRun { run, drives, ends: ends.map(at) }
+    fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
+        WorkingRun { run, session: run, terms: terms(drives), ends: ends.map(at) }
     }
 
     fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
-        Situation { now: at(0), waiting, working, drives: Some((drives, 0)) }
+        Situation { now: at(0), waiting, working, runs_per_drive: 1, drives: Some((drives, 0)) }
     }
 
     fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
@@ -255,7 +327,38 @@ mod tests {
         let queue = vec![waiting(1, 50, -60), waiting(2, 90, -30), waiting(3, 50, -90)];
         let decisions = decide(&situation(queue, vec![working(9, 1, Some(300))], 3));
         let waits = drives(1, 0, Some(300));
-        assert_eq!(decisions, [(2, RunDecision::Begins), (3, RunDecision::Begins), (1, waits)]);
+        assert_eq!(decisions, [(2, begins(2)), (3, begins(3)), (1, waits)]);
+    }
+
+    #[test]
+    fn runs_share_a_session_where_no_drive_is_free_for_them() {
+        let of_pool = |run: i64, pool: &str, since: i64| {
+            let terms = SessionTerms { pool: pool.into(), ..terms(1) };
+            WaitingRun { terms, ..waiting(run, 50, since) }
+        };
+        let at_work = |run: i64, session: i64| WorkingRun { session, ..working(run, 1, Some(300)) };
+        let queue = vec![of_pool(4, "p", -60), of_pool(5, "p", -50), of_pool(6, "other", -40), of_pool(7, "p", -30)];
+        let two = Situation { runs_per_drive: 3, ..situation(queue.clone(), vec![at_work(1, 1), at_work(2, 1)], 2) };
+        // One is free, then the session with fewer runs has room for two, and the other one for one.
+        assert_eq!(decide(&two), [(4, begins(4)), (5, begins(4)), (6, drives(1, 0, Some(300))), (7, begins(1))]);
+        // Who waited long for a drive is passed by nobody, though there is room for others.
+        let early = WaitingRun { entered: at(-7200), ..of_pool(6, "other", 0) };
+        let full = Situation { waiting: vec![early, of_pool(7, "p", -30)], ..two.clone() };
+        let full = Situation { drives: Some((1, 0)), ..full };
+        let until = Some(at(300));
+        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 6, until });
+        assert_eq!(decide(&full), [(6, drives(1, 0, Some(300))), (7, turn)]);
+        // A session is over when its last run is.
+        let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
+        let last = Situation { working: vec![at_work(1, 1), longer], ..full };
+        assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+    }
+
+    #[test]
+    fn a_run_that_is_begun_again_takes_no_number_that_is_in_use() {
+        let at_work = WorkingRun { session: 1, ..working(2, 1, None) };
+        let again = situation(vec![waiting(1, 50, -60)], vec![at_work], 2);
+        assert_eq!(decide(&again), [(1, begins(2))]);
     }
 
     #[test]
@@ -289,11 +392,11 @@ mod tests {
     #[test]
     fn small_runs_pass_a_large_one_for_a_while_and_then_drives_are_kept_for_it() {
         let decisions = |waited: i64| {
-            let large = WaitingRun { drives: 2, ..waiting(1, 50, -waited) };
+            let large = WaitingRun { terms: terms(2), ..waiting(1, 50, -waited) };
             let at_work = vec![working(9, 1, Some(900))];
             decide(&situation(vec![large, waiting(2, 50, -10)], at_work, 2))
         };
-        assert_eq!(decisions(60), [(1, drives(2, 1, Some(900))), (2, RunDecision::Begins)]);
+        assert_eq!(decisions(60), [(1, drives(2, 1, Some(900))), (2, begins(2))]);
         let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(900)) });
         assert_eq!(decisions(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
     }
@@ -301,7 +404,7 @@ mod tests {
     #[test]
     fn when_drives_come_free_is_said_only_where_it_can_be_told() {
         let of = |at_work: Vec<WorkingRun>| {
-            let two = WaitingRun { drives: 2, ..waiting(1, 50, -60) };
+            let two = WaitingRun { terms: terms(2), ..waiting(1, 50, -60) };
             decide(&situation(vec![two], at_work, 3)).remove(0).1
         };
         assert_eq!(of(vec![working(8, 1, Some(300)), working(9, 2, Some(600))]), drives(2, 0, Some(600)));
@@ -311,26 +414,26 @@ mod tests {
 
     #[test]
     fn drives_of_others_are_not_given_and_more_than_there_are_is_nobodys_wait() {
-        let queue = vec![WaitingRun { drives: 3, ..waiting(1, 50, -60) }];
+        let queue = vec![WaitingRun { terms: terms(3), ..waiting(1, 50, -60) }];
         let mut others = situation(queue, vec![], 2);
-        assert_eq!(decide(&others), [(1, RunDecision::Begins)], "the job itself says what it lacks");
+        assert_eq!(decide(&others), [(1, begins(1))], "the job itself says what it lacks");
         others.drives = Some((2, 1));
         assert_eq!(decide(&others), [(1, drives(2, 1, None))]);
     }
 
     #[test]
     fn drives_are_kept_for_nobody_who_waits_for_others_or_for_a_window() {
-        let large = WaitingRun { drives: 2, ..waiting(1, 50, -7200) };
+        let large = WaitingRun { terms: terms(2), ..waiting(1, 50, -7200) };
         let pinned =
             Situation { drives: Some((2, 1)), ..situation(vec![large.clone(), waiting(2, 50, -10)], vec![], 2) };
-        assert_eq!(decide(&pinned), [(1, drives(2, 1, None)), (2, RunDecision::Begins)]);
+        assert_eq!(decide(&pinned), [(1, drives(2, 1, None)), (2, begins(2))]);
         // It is 8:00 UTC: the window has been open for ten minutes.
         let window = |text: &str| Some((text.parse().unwrap(), TimeZone::UTC));
         let second = |window| {
             let large = WaitingRun { window, ..large.clone() };
             decide(&situation(vec![large, waiting(2, 50, -10)], vec![working(9, 1, None)], 2)).remove(1).1
         };
-        assert_eq!(second(window("07:50-09:00")), RunDecision::Begins);
+        assert_eq!(second(window("07:50-09:00")), begins(2));
         assert_eq!(second(window("07:20-09:00")), RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None }));
     }
 
@@ -344,19 +447,18 @@ mod tests {
     #[test]
     fn nothing_starves_under_a_stream_of_better_runs() {
         let mut now = 0;
-        let mut queue = vec![WaitingRun { drives: 2, ..waiting(1, 0, 0) }];
+        let mut queue = vec![WaitingRun { terms: terms(2), ..waiting(1, 0, 0) }];
         let mut at_work: Vec<WorkingRun> = Vec::new();
         for next in 2.. {
             now += 300;
             queue.push(waiting(next, 100, now));
             at_work.retain(|working| working.ends > Some(at(now)));
-            let situation =
-                Situation { now: at(now), waiting: queue.clone(), working: at_work.clone(), drives: Some((2, 0)) };
+            let situation = Situation { now: at(now), ..situation(queue.clone(), at_work.clone(), 2) };
             for (run, decision) in decide(&situation) {
-                if decision == RunDecision::Begins {
-                    let drives = queue.iter().find(|waiting| waiting.run == run).unwrap().drives;
+                if let RunDecision::Begins { session } = decision {
+                    let terms = queue.iter().find(|waiting| waiting.run == run).unwrap().terms.clone();
                     queue.retain(|waiting| waiting.run != run);
-                    at_work.push(working(run, drives, Some(now + 500)));
+                    at_work.push(WorkingRun { run, session, terms, ends: Some(at(now + 500)) });
                 }
             }
             if queue.iter().all(|waiting| waiting.run != 1) {

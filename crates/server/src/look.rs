@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
-use capstan_director::{BackupPolicy, DirectorError, PolicyTiming, Site, SourceInUse};
+use capstan_director::{BackupPolicy, DirectorError, JobConfig, PolicyTiming, SessionTerms, Site, SourceInUse};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{ClientAway, Situation, WaitingRun, WorkingRun};
@@ -65,9 +65,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         .filter_map(|(policy, client)| scheduled(policy, &timings, &positions, client))
         .collect();
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
-    let drives_of = |name: &str| {
+    let terms_of = |name: &str| {
         let policy = policies.iter().find(|policy| policy.name == name);
-        policy.and_then(|policy| policy.config.copies).unwrap_or(1).into()
+        policy
+            .map_or_else(|| SessionTerms::of_job(&JobConfig::default()), |policy| SessionTerms::of_job(&policy.config))
     };
     let waiting = |pending: &PendingRun| {
         let timing = timings.get(pending.run.policy.as_str());
@@ -88,7 +89,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             entered: moment(pending.run.entered_ns).min(now),
             not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
-            drives: drives_of(&pending.run.policy),
+            terms: terms_of(&pending.run.policy),
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
@@ -98,12 +99,13 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let working = |active: &ActiveRun| {
         let usual = usual_length(&done, active);
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
-        WorkingRun { run: active.run.run, drives: drives_of(&active.run.policy), ends }
+        WorkingRun { run: active.run.run, session: active.session, terms: terms_of(&active.run.policy), ends }
     };
     let situation = Situation {
         now,
         waiting: pending.iter().map(waiting).collect(),
         working: active.iter().map(working).collect(),
+        runs_per_drive: site.config().server.runs_per_drive.into(),
         drives: site.drive_use()?.map(|drives| (drives.all, drives.by_others)),
     };
     Ok(Look { policies, scheduled, pending, active, situation })

@@ -291,7 +291,7 @@ impl Server<'_> {
         self.mind_active(&look)?;
         for (run, decision) in decide(&look.situation) {
             match decision {
-                RunDecision::Begins => self.begin(run, begin)?,
+                RunDecision::Begins { session } => self.begin(run, session, begin)?,
                 RunDecision::Waits(WaitsFor::Library | WaitsFor::Drives { .. }) => {
                     self.wants_drives.store(true, Ordering::Relaxed);
                 }
@@ -334,9 +334,9 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn begin(&self, run: i64, begin: &Begin<'_>) -> Result<(), DirectorError> {
+    fn begin(&self, run: i64, session: i64, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let claim = Uuid::new_v4().into_bytes();
-        let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, self.site.now_ns())?;
+        let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, session, self.site.now_ns())?;
         let Some(active) = claimed else { return Ok(()) };
         let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
         let stop: Arc<AtomicBool> = Arc::default();

@@ -76,8 +76,13 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
                 "no server is running: it will be cancelled when one starts".to_owned()
             }
             (false, _) => "no server is running: it continues when one starts".to_owned(),
-            (true, Some(until)) => format!("usually done by {}", units::time(ns(until))),
-            (true, None) => String::new(),
+            (true, until) => {
+                let others = look.active.iter().filter(|other| other.session == active.session).count() - 1;
+                let shares =
+                    (others > 0).then(|| format!("shares drives with {}", units::counted(others as u64, "run")));
+                let usual = until.map(|until| format!("usually done by {}", units::time(ns(until))));
+                shares.into_iter().chain(usual).collect::<Vec<_>>().join(", ")
+            }
         };
         rows.push(QueueRow {
             state: match (active.is_cancelled, is_served) {
@@ -89,13 +94,14 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             until_ns: until.map(ns),
             message,
             history: active.job,
+            session: Some(active.session),
             ..row(&active.run)
         });
     }
     for (run, decision) in decide(&look.situation) {
         let Some(pending) = look.pending.iter().find(|pending| pending.run.run == run) else { continue };
         let (waits_for, until_ns, message) = match (is_served, &decision) {
-            (true, RunDecision::Begins) => ("server", None, "the server starts it within a second".to_owned()),
+            (true, RunDecision::Begins { .. }) => ("server", None, "the server starts it within a second".to_owned()),
             // What an operator must do stays true; all else waits for a server first.
             (true, RunDecision::Waits(waits_for))
             | (
@@ -181,6 +187,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         until_ns: None,
         message: String::new(),
         history: None,
+        session: None,
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
         listen: listen.clone().unwrap_or_else(|| site.config().server.listen.clone()),
         enrolment: enrolment.clone().unwrap_or_else(|| site.config().server.enrolment.clone()),
         data: data.clone().unwrap_or_else(|| site.config().server.data.clone()),
+        ..site.config().server.clone()
     };
     let cell = serve_cell(cli, &site, &settings)?;
     let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref() };
@@ -180,7 +181,7 @@ impl Worker for InProcess<'_> {
             Ok(client) => client,
             Err(worked) => return worked,
         };
-        let served = Served { site: self.site, entered, client };
+        let served = Served { site: self.site, entered, client, session: run.session };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

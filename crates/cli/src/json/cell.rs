@@ -93,8 +93,8 @@ pub(crate) struct QueueRow {
     pub(crate) attempt: u32,
     /// Its priority.
     pub(crate) priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `library`, `drives` or
-    /// `turn`; null if it does not wait.
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `client`, `library`,
+    /// `drives` or `turn`; null if it does not wait.
     pub(crate) waits_for: Option<&'static str>,
     /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
     pub(crate) until_ns: Option<i64>,
@@ -102,6 +102,8 @@ pub(crate) struct QueueRow {
     pub(crate) message: String,
     /// Its entry in the history (`history RUN`), if it has one.
     pub(crate) history: Option<i64>,
+    /// The session that a run at work writes into. Runs of one session take turns at the same drives.
+    pub(crate) session: Option<i64>,
 }
 
 /// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.

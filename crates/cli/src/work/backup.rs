@@ -128,6 +128,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         count_first: !args.no_tree_walk && display.is_followed(),
         shortfall: if args.wait == Some(WaitFor::All) { Shortfall::Wait } else { Shortfall::Fail },
         waits_for_writer: args.wait.is_some(),
+        session: None,
     })
 }
 
@@ -173,6 +174,8 @@ pub(super) struct Frame<'a> {
     pub(super) begun: &'a dyn Fn(),
     /// Told how it ended; gives what went wrong then.
     pub(super) after: &'a dyn Fn(&Result<Ended, Failure>) -> Option<String>,
+    /// The session that it shares with other runs of a server.
+    pub(super) session: Option<i64>,
 }
 
 impl Ending for Ended {
@@ -190,7 +193,7 @@ pub(super) fn run(
     watch: &BackupWatch,
     frame: &Frame<'_>,
 ) -> Result<Ended, Failure> {
-    let request = request(args, retention, display)?;
+    let request = BackupRequest { session: frame.session, ..request(args, retention, display)? };
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = (frame.open)(need, display.events())?;
     let site = match &args.client {

@@ -46,12 +46,13 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     if let Some((name, job)) = named(cli, args, &display)? {
         stop_on_interrupt(&watch.stop);
         let open = |need, events| open(cli, need, events);
-        let around = Around { open: &open, begun: &|| {}, client: None };
+        let around = Around { open: &open, begun: &|| {}, client: None, session: None };
         let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
         return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
-    let frame = Frame { open: &|need, events| open(cli, need, events), begun: &|| {}, after: &|_| None };
+    let open = |need, events| open(cli, need, events);
+    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None };
     let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
@@ -158,6 +159,8 @@ pub(crate) struct Served<'a> {
     pub(crate) entered: &'a dyn Fn(i64),
     /// The client that reads the sources and runs the scripts; none where that is this process.
     pub(crate) client: Option<Arc<NetworkJob>>,
+    /// The session that it writes into.
+    pub(crate) session: i64,
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -202,7 +205,7 @@ pub(crate) fn run_served(
         None => {}
     }
     let begun = || display.entry().into_iter().for_each(served.entered);
-    let around = Around { open: &open, begun: &begun, client: served.client.as_deref() };
+    let around = Around { open: &open, begun: &begun, client: served.client.as_deref(), session: Some(served.session) };
     let ended = run(cli, &args::Backup::default(), (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same.
     begun();
@@ -216,6 +219,8 @@ struct Around<'a> {
     begun: &'a dyn Fn(),
     /// The client that runs its scripts; none where that is this process.
     client: Option<&'a NetworkJob>,
+    /// The session that it shares with other runs of a server.
+    session: Option<i64>,
 }
 
 /// Runs a job, and what it has run before and after.
@@ -227,7 +232,7 @@ fn run(
     watch: &BackupWatch,
     around: &Around<'_>,
 ) -> Result<Ended, Failure> {
-    let Around { open, begun, client } = *around;
+    let Around { open, begun, client, session } = *around;
     let args = laid_over(args, name, job);
     let has_ended = Cell::new(false);
     // Before the history has how the run ended: that it could not be ended is part of it.
@@ -242,7 +247,7 @@ fn run(
         }
         Some(line)
     };
-    let frame = Frame { open, begun, after: &after };
+    let frame = Frame { open, begun, after: &after, session };
     let outcome = before(cli, client, name, job, &watch.stop)
         .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {

@@ -24,7 +24,7 @@ impl CellAddresses {
     /// # Errors
     /// [`CellError::Address`] if a text is no address and port, or the members' address is missing.
     pub fn of(settings: &ServerConfig) -> Result<Option<Self>, CellError> {
-        let ServerConfig { listen, enrolment, data } = settings;
+        let ServerConfig { listen, enrolment, data, .. } = settings;
         if listen.is_empty() {
             return match [("enrolment", enrolment), ("data", data)].into_iter().find(|(_, text)| !text.is_empty()) {
                 None => Ok(None),
@@ -59,7 +59,7 @@ mod tests {
 
     fn of(listen: &str, enrolment: &str, data: &str) -> Result<Option<CellAddresses>, CellError> {
         let [listen, enrolment, data] = [listen, enrolment, data].map(str::to_owned);
-        CellAddresses::of(&ServerConfig { listen, enrolment, data })
+        CellAddresses::of(&ServerConfig { listen, enrolment, data, ..ServerConfig::default() })
     }
 
     #[test]

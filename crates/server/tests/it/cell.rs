@@ -55,7 +55,8 @@ impl CellBench {
     }
 
     fn serve_at(&self, listen: &str, enrolment: &str) -> Result<ServedCell, CellError> {
-        let settings = ServerConfig { listen: listen.to_owned(), enrolment: enrolment.to_owned(), data: String::new() };
+        let (listen, enrolment) = (listen.to_owned(), enrolment.to_owned());
+        let settings = ServerConfig { listen, enrolment, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings)?.unwrap();
         let said = self.said.clone();
         ServedCell::start(&self.site(), &addresses, Arc::new(move |notice| said.lock().unwrap().push(notice)))
@@ -73,7 +74,7 @@ impl CellBench {
     /// A cell that can read volumes.
     pub(crate) fn serve_keyed(&self) -> ServedCell {
         let listen = "127.0.0.1:0".to_owned();
-        let settings = ServerConfig { listen, enrolment: String::new(), data: String::new() };
+        let settings = ServerConfig { listen, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings).unwrap().unwrap();
         ServedCell::start(&self.keyed_site(), &addresses, Arc::new(|_| {})).unwrap()
     }

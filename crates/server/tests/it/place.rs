@@ -184,7 +184,8 @@ impl Worker for Clerk<'_> {
         entered(journal.number());
         let sources = site.config().jobs[&run.run.policy].sources.clone();
         let policy = run.run.policy.clone();
-        let request = BackupRequest { level: Level::Full, policy, ..BackupRequest::of(sources) };
+        let session = Some(run.session);
+        let request = BackupRequest { level: Level::Full, policy, session, ..BackupRequest::of(sources) };
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         match site.backup(&request, &watch) {
             Ok(_) => Worked { end: WorkEnd::Succeeded, message: "all of it".into() },

@@ -204,7 +204,7 @@ fn a_run_that_nobody_works_on_waits_again() {
         let (policy, not_before_ns) = ("one", ns("2026-11-20T13:00:00Z"));
         let new = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns };
         let Entered::Waits(run) = site.catalog().enter_run(&new, site.now_ns()).unwrap() else { panic!("it is there") };
-        assert!(site.catalog().claim_run(term, run, [7; 16], site.now_ns()).unwrap().is_some());
+        assert!(site.catalog().claim_run(term, run, [7; 16], 1, site.now_ns()).unwrap().is_some());
         bench.until("it waits again", |_| attempts(&bench) == [1]);
         bench.set_clock("2026-11-20T12:00:31Z");
         bench.until("it is done", |site| is_done(site, 1));
