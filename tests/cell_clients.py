@@ -28,7 +28,8 @@ ROUNDS = 6
 ROUNDS_ON_POSTGRES = 4
 ROUNDS_FULL = 100
 NAMES = ("web1", "web2", "web3")
-DRIVES = 3
+# Fewer than clients: runs share them.
+DRIVES = 2
 FILE_BYTES_MAX = 1_500_000
 # What the proxies let through in rounds, so that runs take a moment.
 BYTES_PER_SECOND = 4_000_000
@@ -368,6 +369,24 @@ class Sweep:
         took = (row["ended_ns"] - row["started_ns"]) / 1e9
         is_first = row["state"] == "done" and row["attempt"] == 1
         self.checks.check("a slow client takes its time, and does not fail", is_first and took > 3, row)
+        self.trees["web2"].add(8_000_000)
+        [slow] = self.cell.add("own-web2")
+        self.cell.until("the slow run is at work", lambda: (self.cell.queue(slow) or {}).get("started_ns"))
+        # The other drive is for one of these; the slow one shares its drive with others.
+        others, shared = self.cell.add("own-web1", "common"), set()
+
+        def share():
+            at_work = [row for row in self.cell.capstan.rows("queue") if row["session"] is not None]
+            own = next((row["session"] for row in at_work if row["run"] == slow), None)
+            shared.update(row["run"] for row in at_work if row["session"] == own and row["run"] != slow)
+            return not any(row["run"] in others for row in self.cell.capstan.rows("queue"))
+
+        self.cell.until("the others have ended", share)
+        is_last = self.cell.queue(slow) is not None
+        self.checks.check("others end before it, beside it on its drive", is_last and shared, f"{is_last} {shared}")
+        rows = [self.cell.outcome(run) for run in (slow, *others)]
+        is_first = all(row["state"] == "done" and row["attempt"] == 1 for row in rows)
+        self.checks.check("and all of them are done", is_first, rows)
 
 
 def passes(objects):

@@ -1,5 +1,5 @@
 //! Measures what a cell costs: a backup through a server, and one by a client over TLS, beside the command, in turns;
-//! and a server that waits.
+//! runs that share a drive; and a server that waits.
 //!
 //! ```text
 //! round 1: capstan backup | a run of the server | of a client -> round 2: the other way round -> ... -> medians of ratios
@@ -8,6 +8,8 @@
 //! Of a run the time from its beginning to its end counts, and the processor time that the server, and the client,
 //! needed meanwhile.
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
+
+mod together;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use serde_json::Value;
 use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
+use together::{Together, together};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -42,6 +45,8 @@ pub(crate) struct Arguments {
 const RATE_MIN: f64 = 0.97;
 /// The processor time of a backup by a client in another process, for as many bytes, of the command's.
 const CLIENT_PROCESSOR_MAX: f64 = 1.4;
+/// The rate of runs that share a drive, of that of one alone.
+const TOGETHER_MIN: f64 = 0.95;
 /// Policies of the server that waits, and how long it is watched.
 const POLICIES: usize = 1000;
 const WATCHED: Duration = Duration::from_secs(20);
@@ -51,11 +56,11 @@ const IDLE_SHARE_MAX: f64 = 0.2;
 const IDLE_BYTES_MAX: u64 = 1 << 30;
 
 /// A server or a client; it ends with its value.
-struct Server(Child);
+struct Peer(Child);
 
-impl Server {
+impl Peer {
     /// A server over the state directory of a stage.
-    fn start(stage: &Stage, program: &Path, name: &str, listens: bool) -> Result<Self> {
+    fn server(stage: &Stage, program: &Path, name: &str, listens: bool) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["server", "run", "-q", "--state"]).arg(stage.work.join("cell").join(name).join("state"));
         command.arg("--key-file").arg(stage.work.join("cell").join(name).join("key"));
@@ -66,14 +71,15 @@ impl Server {
     }
 
     /// A client of the server of a stage, which has just joined it.
-    fn client(stage: &Stage, program: &Path) -> Result<Self> {
+    fn client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
+        let machine = stage.work.join("cell").join(name).join("machine");
         let began = Instant::now();
         let address = loop {
             let enrolled: Value = serde_json::from_str(&stage.run("$CAPSTAN client enrol bench --json")?)?;
             if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
                 let joins = Command::new(program)
                     .args(["client", "join", address, "--name", "bench", "-q", "--replace", "--state"])
-                    .arg(stage.work.join("cell/client/machine"))
+                    .arg(&machine)
                     .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
                     .stdin(Stdio::null())
                     .status()
@@ -86,7 +92,7 @@ impl Server {
             thread::sleep(Duration::from_millis(200));
         };
         let mut command = Command::new(program);
-        command.args(["client", "run", "-q", "--state"]).arg(stage.work.join("cell/client/machine"));
+        command.args(["client", "run", "-q", "--state"]).arg(&machine);
         Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a client of {address}"))?))
     }
 
@@ -95,7 +101,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Peer {
     fn drop(&mut self) {
         // What it serves is scratch.
         let _ = self.0.kill();
@@ -109,7 +115,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served", "client"].map(|name| {
+    let mut stages = ["command", "served", "client", "together"].map(|name| {
         let mut stage = Stage::new(&work);
         let folder = work.join("cell").join(name);
         stage.set("CAPSTAN", &program);
@@ -121,9 +127,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let mut sizes = None;
     for stage in &mut stages {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
-        stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G -q")?;
+        stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client] = &stages;
+    let [command, served, client, shared] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
@@ -133,9 +139,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
              $(nproc) $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
     )?;
-    let server = [Server::start(served, &program, "served", false)?];
-    let remote_server = Server::start(client, &program, "client", true)?;
-    let remote = [Server::client(client, &program)?, remote_server];
+    let server = [Peer::server(served, &program, "served", false)?];
+    let remote_server = Peer::server(client, &program, "client", true)?;
+    let remote = [Peer::client(client, &program, "client")?, remote_server];
     let (mut rates, mut processors) = (Vec::new(), Vec::new());
     let (mut client_rates, mut client_processors) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
@@ -158,6 +164,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         println!("round {number} of {of}: {:.3}, by a client {:.3}", rates[round], client_rates[round]);
     }
     drop((server, remote));
+    let together = together(shared, &program, arguments.rounds)?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -172,6 +179,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let (lowest, highest) = (rates[0], rates[rates.len() - 1]);
     let (client_rate, client_processor) = (median(&mut client_rates), median(&mut client_processors));
     let (client_lowest, client_highest) = (client_rates[0], client_rates[client_rates.len() - 1]);
+    let Together { eight, beside_slow: beside } = together;
     let rows = [
         (
             format!("a backup through the server: rate, of the command's ({lowest:.2}-{highest:.2})"),
@@ -191,6 +199,12 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             format!("{client_processor:.3}"),
             format!("at most {CLIENT_PROCESSOR_MAX}"),
             client_processor <= CLIENT_PROCESSOR_MAX,
+        ),
+        ratio_row("eight runs at a time to one drive: rate, of one run with all their files", eight, TOGETHER_MIN),
+        ratio_row(
+            "a fast client beside a slow one (1 MB/s) on one drive: rate, of its rate alone",
+            beside,
+            TOGETHER_MIN,
         ),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
@@ -215,6 +229,20 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// A row of ratios: their median, and how far they lie apart.
+fn ratio_row(what: &str, mut ratios: Vec<f64>, least: f64) -> (String, String, String, bool) {
+    let ratio = median(&mut ratios);
+    let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
+    let what = format!("{what} ({lowest:.2}-{highest:.2})");
+    (what, format!("{ratio:.3}"), format!("at least {least}"), ratio >= least)
+}
+
+/// What a command prints, a row a line.
+fn rows(stage: &Stage, command: &str) -> Result<Vec<Value>> {
+    let printed = stage.run(&format!("$CAPSTAN {command} --json"))?;
+    printed.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
 fn by_command(stage: &Stage) -> Result<Usage> {
     let ended = stage.measure("$CAPSTAN backup $SMALL $TYPICAL --full -q")?;
     ensure!(ended.status.success(), "backup: {}: {}", ended.status, stage.stderr_end());
@@ -222,7 +250,7 @@ fn by_command(stage: &Stage) -> Result<Usage> {
 }
 
 /// A run of the server, from its beginning to its end, and what these processes needed for it.
-fn by_server(stage: &Stage, processes: &[Server]) -> Result<Usage> {
+fn by_server(stage: &Stage, processes: &[Peer]) -> Result<Usage> {
     let needed = || processes.iter().map(|process| Ok(process.account()?.processor)).sum::<Result<Duration>>();
     let before = needed()?;
     let entered: Value = serde_json::from_str(&stage.run("$CAPSTAN queue add all --json")?)?;
@@ -250,7 +278,7 @@ fn idle(stage: &Stage, program: &Path) -> Result<Usage> {
          done >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q"
     ))?;
-    let server = Server::start(stage, program, "served", false)?;
+    let server = Peer::server(stage, program, "served", false)?;
     thread::sleep(Duration::from_secs(3));
     let (before, began) = (server.account()?, Instant::now());
     thread::sleep(WATCHED);
