@@ -164,6 +164,10 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         println!("round {number} of {of}: {:.3}, by a client {:.3}", rates[round], client_rates[round]);
     }
     drop((server, remote));
+    // What they have written is not needed any more, and may be in memory.
+    for stage in [command, client] {
+        stage.run("rm -rf $FOLDER")?;
+    }
     let together = together(shared, &program, arguments.rounds)?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;

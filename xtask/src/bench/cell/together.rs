@@ -13,6 +13,8 @@ use crate::bench::measure::Stage;
 
 /// Runs at a time.
 const RUNS: usize = 8;
+/// What was written in earlier rounds is not kept.
+const KEEP: &str = "keep = { last = 1 }\\n";
 /// How long the slow client writes alone before the fast one begins.
 const SLOW_ALONE: Duration = Duration::from_secs(2);
 /// How long anything may take.
@@ -28,8 +30,10 @@ pub(super) struct Together {
 
 /// Measures, over a state directory of its own with one drive.
 pub(super) fn together(stage: &Stage, program: &Path, rounds: usize) -> Result<Together> {
+    // Small volumes: those of earlier rounds are used again.
     stage.run(&format!(
-        "cd $FOLDER; rm -rf parts; mkdir -p machine
+        "rm -rf $FOLDER; mkdir -p $FOLDER/machine; cd $FOLDER
+         $CAPSTAN init --volume-size 1G --drives 1 -q
          find $TYPICAL -type f | awk '{{print > \"list-\" (NR % {RUNS})}}'
          for n in $(seq 0 {last}); do
              mkdir -p parts/$n; xargs -d '\\n' cp -l --backup=numbered -t parts/$n <list-$n
@@ -65,6 +69,7 @@ pub(super) fn together(stage: &Stage, program: &Path, rounds: usize) -> Result<T
             (took(stage, &["fast"])?, beside)
         };
         together.beside_slow.push(alone.as_secs_f64() / beside.as_secs_f64());
+        stage.run("$CAPSTAN expire --yes -q")?;
         let (number, eight, beside) = (round + 1, together.eight[round], together.beside_slow[round]);
         println!("round {number} of {rounds}: eight at a time {eight:.3}, beside a slow client {beside:.3}");
     }
