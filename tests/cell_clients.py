@@ -7,9 +7,8 @@ First, what a cell does when nobody is killed: scripts, patterns and streams of 
 do not allow, a client that is stopped, revoked, slow, there twice, or has lost its identity. Then rounds: each client's
 tree changes, runs of all clients are entered, and while they are at work something happens to a client, the server, or
 the connections of data between them. Whatever was killed is started again. When the queue is empty, each run that was
-entered has one end, which is good; each policy has one complete object of each client (a run that had all but recorded
-its end when the server was killed is done again, and has two); and each complete object restores to what the client's
-tree was in that round, at the server and, for the last round, at the client.
+entered has one end, which is good; each policy has one complete object of each client; and each complete object
+restores to what the client's tree was in that round, at the server and, for the last round, at the client.
 """
 
 import argparse
@@ -175,8 +174,6 @@ class Sweep:
         for number, (began_ns, ended_ns, pictures, what) in enumerate(self.rounds):
             own = [row for row in objects if began_ns <= row["started_ns"] <= ended_ns]
             named = sorted((row["policy"], row["client"]) for row in own)
-            if what in ("kill server", "kill all"):
-                named = sorted(set(named))
             if named != wanted:
                 twice.append(f"round {number}, {what}: {named}")
             for of_pass in passes(own):

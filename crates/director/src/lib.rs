@@ -63,6 +63,7 @@ mod site;
 mod sources;
 mod verify;
 mod verify_object;
+mod whole_runs;
 
 pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};

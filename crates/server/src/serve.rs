@@ -152,6 +152,7 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         has_ended: AtomicBool::new(false),
         desk: TellDesk::default(),
     };
+    site.end_whole_runs(term)?;
     let returned = site.catalog().return_lost(term.number(), site.now_ns())?;
     if !returned.is_empty() {
         worker.say(Notice::Returned { runs: returned.len() });

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Resource, RunOutcome, Wish};
-use capstan_director::{DirectorError, Site};
+use capstan_director::{BackupRequest, BackupWatch, DirectorError, Site};
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
@@ -210,6 +210,34 @@ fn a_run_that_nobody_works_on_waits_again() {
         bench.until("it is done", |site| is_done(site, 1));
     });
     assert_eq!(hand.begun().len(), 1);
+}
+
+/// A server is killed between the last block of a run and the note of its end.
+#[test]
+fn what_was_all_written_is_not_done_again() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let settings = bench.path("state/capstan.toml");
+    let scripts = std::fs::read_to_string(&settings).unwrap() + "\n[scripts]\nthaw = [\"true\"]\n";
+    std::fs::write(&settings, scripts).unwrap();
+    for (after, runs_again) in [("", 0), ("after = [\"thaw\"]", 1)] {
+        bench.apply(&format!("{NIGHTLY}{after}"));
+        let site = bench.site();
+        let term = site.begin_term().unwrap();
+        let run = enter(&bench, "one");
+        site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
+        let journal = site.begin_run("backup", "one:").unwrap();
+        site.catalog().run_has_job([7; 16], journal.number()).unwrap();
+        let request = BackupRequest { policy: "one".into(), ..BackupRequest::of(vec![bench.path("one")]) };
+        let report = site.backup(&request, &BackupWatch::default()).unwrap();
+        report.sources.iter().for_each(|source| journal.writes(source.object));
+        drop((term, journal));
+        let hand = Hand::default();
+        bench.serve(&hand, || bench.until("it is done", |site| is_done(site, run as usize)));
+        assert_eq!(hand.begun().len(), runs_again, "{after}");
+        let done = bench.done().into_iter().find(|done| done.run.run == run).unwrap();
+        assert_eq!((done.outcome, done.run.attempt), (RunOutcome::Succeeded, 1));
+        assert_eq!(done.message.contains("the server was killed"), runs_again == 0, "{}", done.message);
+    }
 }
 
 #[test]

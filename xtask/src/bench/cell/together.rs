@@ -37,11 +37,11 @@ pub(super) fn together(stage: &Stage, program: &Path, rounds: usize) -> Result<T
          find $TYPICAL -type f | awk '{{print > \"list-\" (NR % {RUNS})}}'
          for n in $(seq 0 {last}); do
              mkdir -p parts/$n; xargs -d '\\n' cp -l --backup=numbered -t parts/$n <list-$n
-             printf '[policies.p%s]\\nsources = [\"%s\"]\\n' $n $FOLDER/parts/$n
+             printf '[policies.p%s]\\nsources = [\"%s\"]\\n{KEEP}' $n $FOLDER/parts/$n
          done >cell.toml
-         printf '[policies.one]\\nsources = [\"%s\"]\\n' $FOLDER/parts >>cell.toml
-         printf '[policies.fast]\\nclients = [\"bench\"]\\nsources = [\"%s\"]\\n' $TYPICAL >>cell.toml
-         printf '[policies.slow]\\nclients = [\"bench\"]\\nstdin = \"slow\"\\nstdin_command = [\"slow\"]\\n' >>cell.toml
+         printf '[policies.one]\\nsources = [\"%s\"]\\n{KEEP}' $FOLDER/parts >>cell.toml
+         printf '[policies.fast]\\nclients = [\"bench\"]\\nsources = [\"%s\"]\\n{KEEP}' $TYPICAL >>cell.toml
+         printf '[policies.slow]\\nclients = [\"bench\"]\\nstdin = \"slow\"\\nstdin_command = [\"slow\"]\\n{KEEP}' >>cell.toml
          echo 'until test -e '$FOLDER'/enough; do head -c 100000 /dev/urandom; sleep 0.1; done' >slow.sh
          printf '[scripts]\\nslow = [\"sh\", \"%s\"]\\n' $FOLDER/slow.sh >machine/client.toml
          $CAPSTAN policies apply cell.toml -q",

@@ -1,0 +1,72 @@
+//! Runs of a server that was killed when all was written, and before it noted that: they are done, and not to be done
+//! again.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome, Object, ObjectStatus};
+
+use crate::DirectorError;
+use crate::config::JobConfig;
+use crate::server_term::ServerTerm;
+use crate::site::{Site, locked};
+
+/// The exit code of a command that could not read everything.
+const EXIT_PROBLEMS: u8 = 3;
+/// What the history says of them.
+const MESSAGE: &str = "all of it was written; the server was killed before it noted the end";
+
+impl Site {
+    /// Ends such runs in the history, from which the queue learns of it. A run that has a program run afterwards is not
+    /// ended: nobody knows whether that has run, and it may be what lets a database write again.
+    ///
+    /// # Errors
+    /// The catalog cannot be read or written.
+    pub fn end_whole_runs(&self, term: &ServerTerm) -> Result<(), DirectorError> {
+        let policies = self.policies()?;
+        let mut catalog = locked(&self.catalog);
+        for run in catalog.active_runs()?.iter().filter(|run| run.term != term.number()) {
+            let policy = policies.iter().find(|policy| policy.name == run.run.policy);
+            let Some(policy) = policy.filter(|policy| policy.config.after.is_empty()) else { continue };
+            if let Some((job, end)) = whole(&catalog, run, &policy.config)? {
+                let log = catalog.log_of(job)?;
+                catalog.end_job(job, &end, &log)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entry of a run in the history, and how it ended, if it has written all that its policy names.
+fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Option<(i64, JobEnd)>, DirectorError> {
+    let Some(job) = run.job.map(|job| catalog.job(job)).transpose()?.flatten() else { return Ok(None) };
+    if job.end.is_some() {
+        return Ok(None);
+    }
+    let mut written = Vec::new();
+    for id in catalog.objects_of_job(job.id)? {
+        written.extend(catalog.object(id)?.filter(|object| object.client == run.run.client));
+    }
+    written.retain(|object| object.status == ObjectStatus::Complete);
+    let has = |source: &[u8]| {
+        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
+        written.iter().any(|object: &Object| path(&object.source) == path(source))
+    };
+    let paths = policy.sources.iter().map(|source| source.as_os_str().as_bytes());
+    if written.is_empty() || !paths.chain(policy.stdin.as_deref().map(str::as_bytes)).all(has) {
+        return Ok(None);
+    }
+    let counts = || written.iter().filter_map(|object| object.counts.as_ref());
+    let lacks = counts().any(|counts| counts.problems > 0);
+    let (outcome, exit_code) = if lacks { (JobOutcome::Warned, EXIT_PROBLEMS) } else { (JobOutcome::Succeeded, 0) };
+    let end = JobEnd {
+        ended_ns: written.iter().map(|object| object.ended_ns).max().unwrap_or(run.started_ns),
+        outcome,
+        exit_code,
+        files: counts().map(|counts| counts.files).sum(),
+        bytes: counts().map(|counts| counts.bytes).sum(),
+        stored: 0,
+        message: MESSAGE.to_owned(),
+    };
+    Ok(Some((job.id, end)))
+}
