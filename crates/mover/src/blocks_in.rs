@@ -8,6 +8,7 @@ use capstan_format::ObjectId;
 use crate::control::{Control, Controls};
 use crate::pack::{PackOptions, PackedTo};
 use crate::pool::BlockPool;
+use crate::throttle::Throttle;
 
 /// Where blocks go that were packed elsewhere.
 #[derive(Clone)]
@@ -20,8 +21,12 @@ pub(crate) struct BlocksIn {
     pub(crate) streams: Arc<AtomicU64>,
     /// Block connections that are open.
     pub(crate) receivers: Arc<AtomicUsize>,
+    /// Blocks that they have reserved.
+    pub(crate) reserved: Arc<AtomicUsize>,
     /// How blocks of the session are packed, wherever that is done.
     pub(crate) pack: PackOptions,
+    /// How fast they may come.
+    pub(crate) throttle: Option<Arc<Throttle>>,
 }
 
 impl BlocksIn {

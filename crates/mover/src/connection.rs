@@ -9,6 +9,7 @@ use crate::block::{Chunk, ChunkPlace};
 use crate::control::Controls;
 use crate::pack::Packer;
 use crate::pool::{BlockPool, Buffer};
+use crate::throttle::{SLEEPS_MAX, Throttle};
 use crate::{Stopped, StreamSink};
 
 /// The sink that a source writes one connection's stream to.
@@ -25,6 +26,7 @@ pub struct Connection {
     /// Who interleaves its blocks with others, if anybody does here.
     controls: Option<Controls>,
     stop: Arc<AtomicBool>,
+    throttle: Option<Arc<Throttle>>,
     is_finished: bool,
     buffer: Option<Buffer>,
     filled: usize,
@@ -63,6 +65,7 @@ impl Connection {
             packer,
             controls,
             stop,
+            throttle: None,
             is_finished: false,
             buffer: None,
             filled: 0,
@@ -78,6 +81,11 @@ impl Connection {
         self.first_sequence = sequence;
         self.sequence = sequence;
         self.offset = offset;
+        self
+    }
+
+    pub(crate) fn throttled(mut self, throttle: Option<Arc<Throttle>>) -> Self {
+        self.throttle = throttle;
         self
     }
 
@@ -126,16 +134,37 @@ impl Connection {
             last: edge == Edge::Connection,
             valid_len: self.valid_len,
         };
+        let taken = self.filled as u64;
         self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
         self.offset += self.filled as u64;
         self.filled = 0;
-        let handed = self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) });
+        let handed =
+            self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) }, &self.stop);
         match handed {
-            Ok(()) => self.is_finished = edge != Edge::None,
+            Ok(()) => {
+                self.is_finished = edge != Edge::None;
+                self.pay(taken)?;
+            }
             // It will not come.
             Err(_) => self.sequence -= 1,
         }
         handed
+    }
+}
+
+impl Connection {
+    /// Waits as long as the job's bound wants after so many bytes.
+    fn pay(&self, taken: u64) -> Result<(), Stopped> {
+        let Some(throttle) = &self.throttle else { return Ok(()) };
+        throttle.took(taken);
+        // The last one of a stream holds nobody up.
+        while let Some(wait) = throttle.wait().filter(|_| !self.is_finished) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+            std::thread::sleep(wait.min(SLEEPS_MAX));
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ use crate::control::{Control, Controls};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackedTo, Packer};
 use crate::pool::BlockPool;
+use crate::throttle::Throttle;
 use crate::{Connection, MoverError};
 
 /// What a job hands its objects to. Several jobs may have one of the same session each.
@@ -21,11 +22,14 @@ pub struct Intake {
     pub(crate) stop: Arc<AtomicBool>,
     /// Numbers of streams.
     pub(crate) streams: Arc<AtomicU64>,
-    /// Block connections of clients that are open.
+    /// Block connections of clients that are open, and blocks that they have reserved.
     pub(crate) receivers: Arc<AtomicUsize>,
+    pub(crate) reserved: Arc<AtomicUsize>,
     pub(crate) pack: PackOptions,
     /// What is counted for its job alone.
     pub(crate) job: Option<Arc<Meters>>,
+    /// How fast its sources may be read.
+    pub(crate) throttle: Option<Arc<Throttle>>,
 }
 
 impl Intake {
@@ -40,9 +44,17 @@ impl Intake {
             stop,
             streams: Arc::clone(&self.streams),
             receivers: Arc::clone(&self.receivers),
+            reserved: Arc::clone(&self.reserved),
             pack: self.pack,
             job: Some(job),
+            throttle: None,
         }
+    }
+
+    /// The same way in, through which no more comes than so much.
+    #[must_use]
+    pub fn throttled(self, throttle: Throttle) -> Self {
+        Self { throttle: Some(Arc::new(throttle)), ..self }
     }
 
     /// Announces an object; its connections come after.
@@ -64,6 +76,7 @@ impl Intake {
             Some(self.controls.clone()),
             Arc::clone(&self.stop),
         )
+        .throttled(self.throttle.clone())
     }
 
     /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that
@@ -81,7 +94,9 @@ impl Intake {
             stop: Arc::clone(&self.stop),
             streams: Arc::clone(&self.streams),
             receivers: Arc::clone(&self.receivers),
+            reserved: Arc::clone(&self.reserved),
             pack: self.pack,
+            throttle: self.throttle.clone(),
         }
     }
 

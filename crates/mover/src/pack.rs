@@ -8,7 +8,7 @@
 //! through, more of them each time, with a probe between.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -64,9 +64,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(level: i32, pool: &BlockPool) -> Result<Self, MoverError> {
+    fn new(level: i32, spare: Buffer) -> Result<Self, MoverError> {
         let compressor = zstd::bulk::Compressor::new(level).map_err(MoverError::Compression)?;
-        let spare = pool.take();
         Ok(Self { compressor, spare })
     }
 
@@ -120,7 +119,7 @@ impl Packer {
         if let PackOptions::Zstd(level) = options {
             let (sender, receiver): (Sender<Chunk>, Receiver<Chunk>) = bounded(0);
             for number in 0..workers {
-                let mut bench = Bench::new(level, pool)?;
+                let mut bench = Bench::new(level, pool.take())?;
                 let (receiver, out) = (receiver.clone(), Arc::clone(&out));
                 let (adaptive, busy_ns) = (Arc::clone(&adaptive), Arc::clone(&busy_ns));
                 let run = move || {
@@ -155,8 +154,8 @@ impl Packer {
         }
     }
 
-    /// Gives a chunk to a free worker, or packs it here.
-    pub(crate) fn hand_on(&mut self, mut chunk: Chunk) -> Result<(), Stopped> {
+    /// Gives a chunk to a free worker, or packs it here, unless it has to wait for a buffer and is to stop.
+    pub(crate) fn hand_on(&mut self, mut chunk: Chunk, stop: &AtomicBool) -> Result<(), Stopped> {
         let PackOptions::Zstd(level) = self.options else {
             let (place, buffer, entries) = (chunk.place, chunk.buffer, chunk.entries);
             let stored_len = place.plain_len;
@@ -172,7 +171,10 @@ impl Packer {
         }
         let bench = match &mut self.own {
             Some(bench) => bench,
-            none => none.insert(Bench::new(level, &self.pool).map_err(|_| Stopped)?),
+            none => {
+                let spare = self.pool.take_unless(stop).ok_or(Stopped)?;
+                none.insert(Bench::new(level, spare).map_err(|_| Stopped)?)
+            }
         };
         let since = Instant::now();
         let block = bench.pack(chunk, &self.adaptive);

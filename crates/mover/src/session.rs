@@ -137,8 +137,10 @@ impl Session {
             stop,
             streams: Arc::default(),
             receivers: Arc::default(),
+            reserved: Arc::default(),
             pack: options.pack,
             job: None,
+            throttle: None,
         };
         Ok(Self { intake, workers, interleaver, copies, meters })
     }

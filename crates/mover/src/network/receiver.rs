@@ -1,8 +1,10 @@
 //! The mover's end of a block connection: what comes in is checked, and put into the session.
 
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, ObjectId};
 
@@ -14,6 +16,8 @@ use crate::pool::Buffer;
 
 /// Bytes that a client may have under way on one connection.
 const WINDOW_BYTES: usize = 16 << 20;
+/// How often a client hears that it is waited for by the job's own bound.
+const THROTTLED_SPEAKS_EVERY: Duration = Duration::from_millis(500);
 /// Longest frame of packed entries.
 const ENTRIES_LEN_MAX: u32 = 4 << 20;
 /// Bytes of the entries that may end in one block, unpacked. All paths that are gone since the base of an incremental
@@ -49,8 +53,23 @@ struct Received {
     is_whole: bool,
     /// Whether the reading is over, however it ended.
     is_over: bool,
-    reserved: Vec<Buffer>,
+    reserved: Vec<Reserved>,
     granted: u32,
+}
+
+/// A free block that is kept for what is on its way.
+struct Reserved {
+    buffer: Buffer,
+    _counted: Counted,
+}
+
+/// One of the blocks that all connections of the session have reserved, until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Why a block connection ended.
@@ -94,12 +113,18 @@ impl BlockReceiver {
         }
     }
 
-    /// Free blocks that are reserved at a time. Half of the pool is for what is on its way, whatever others do, and
-    /// each connection has its share of that.
-    fn reserved_max(&self) -> usize {
-        let open = self.session.receivers.load(Ordering::Relaxed).max(1);
+    fn reserve(&self, buffer: Buffer) -> Reserved {
+        self.session.reserved.fetch_add(1, Ordering::Relaxed);
+        Reserved { buffer, _counted: Counted(Arc::clone(&self.session.reserved)) }
+    }
+
+    /// Whether one more free block is reserved. Half of the pool is for what is on its way, whatever others do, and
+    /// each connection has its share of that. Two blocks each may have in any case.
+    fn reserves_more(&self, own: usize) -> bool {
+        let (open, buffers) = (self.session.receivers.load(Ordering::Relaxed).max(1), self.session.pool.buffers());
         let window = (WINDOW_BYTES / self.session.pool.chunk_len()).max(2);
-        (self.session.pool.buffers() / (2 * open)).clamp(2, window)
+        let share = (buffers / (2 * open)).clamp(2, window);
+        own < 2 || own < share && self.session.reserved.load(Ordering::Relaxed) < buffers / 2
     }
 
     /// Whether the last block is here.
@@ -127,10 +152,15 @@ impl BlockReceiver {
                     if self.state().is_whole {
                         return Ok(LinkEnd::Whole);
                     }
+                    if let Some(wait) = self.session.throttle.as_ref().and_then(|throttle| throttle.wait()) {
+                        thread::sleep(wait.min(THROTTLED_SPEAKS_EVERY));
+                        continue;
+                    }
                     if !has_free {
                         // Nothing is read that there is no room for.
                         if let Some(buffer) = self.session.pool.take_within(SPEAKS_EVERY) {
-                            self.state().reserved.push(buffer);
+                            let reserved = self.reserve(buffer);
+                            self.state().reserved.push(reserved);
                         }
                         continue;
                     }
@@ -165,10 +195,9 @@ impl BlockReceiver {
         if state.link != link || state.is_over {
             return None;
         }
-        let reserved_max = self.reserved_max();
-        while !state.is_whole && state.reserved.len() < reserved_max {
+        while !state.is_whole && self.reserves_more(state.reserved.len()) {
             let Some(buffer) = self.session.pool.try_take() else { break };
-            state.reserved.push(buffer);
+            state.reserved.push(self.reserve(buffer));
         }
         let free = u32::try_from(state.reserved.len()).unwrap_or(u32::MAX);
         state.granted = state.granted.max(state.blocks.saturating_add(free));
@@ -220,7 +249,7 @@ impl BlockReceiver {
                 return Err(nonsense("a block came that does not follow the one before"));
             }
             match state.reserved.pop() {
-                Some(buffer) if state.link == number && !state.is_over => buffer,
+                Some(reserved) if state.link == number && !state.is_over => reserved.buffer,
                 Some(_) => return Ok(Taken::NotWanted),
                 None => return Err(nonsense("a block came that was not granted")),
             }
@@ -231,7 +260,7 @@ impl BlockReceiver {
             return Ok(Taken::NotWanted);
         }
         if let Err(error) = read {
-            state.reserved.push(buffer);
+            state.reserved.push(self.reserve(buffer));
             return Err(error);
         }
         let place = ChunkPlace {
@@ -253,6 +282,9 @@ impl BlockReceiver {
         state.is_whole = head.last;
         if state.is_whole {
             state.reserved.clear();
+        }
+        if let Some(throttle) = &self.session.throttle {
+            throttle.took(u64::from(stored_len));
         }
         // While the stream is locked: no block of another connection may pass it.
         let handed = (self.session.out)(Block { place, buffer, compression, stored_len, entries });
