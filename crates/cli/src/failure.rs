@@ -98,7 +98,7 @@ impl Failure {
                 DirectorError::Keys(_) | DirectorError::KeysLocked => WITHOUT_KEY,
                 // The command is for a key store, and there is none.
                 DirectorError::KeysInCluster { .. } => 2,
-                DirectorError::NoVolume { .. } => 5,
+                DirectorError::NoVolume { .. } | DirectorError::SessionFailed { lacks_volume: true, .. } => 5,
                 DirectorError::Busy { .. } | DirectorError::SourceInUse { .. } | DirectorError::InUse { .. } => BUSY,
                 DirectorError::Interrupted | DirectorError::RestoreInterrupted => STOPPED,
                 _ => FAILED,

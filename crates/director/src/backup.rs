@@ -6,7 +6,7 @@ mod reading;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
@@ -14,7 +14,7 @@ use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, So
 use joined::Joined;
 use reading::Reading;
 
-use crate::catch_up::{Known, catch_up_pool, must_look};
+use crate::catch_up::{Known, Looking, catch_up_pool, looking};
 use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
@@ -23,9 +23,12 @@ use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
 use crate::presence::Presence;
 use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
-use crate::sessions::{CopyFailure, LeftSession};
+use crate::sessions::{CopyFailure, LeftSession, ToldFailure};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
+
+/// How often it is looked whether a drive is free.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// What a display may look at while a backup runs, and the switch that stops it.
 #[derive(Default)]
@@ -117,7 +120,6 @@ struct Prepared {
     jobs: Vec<Job>,
     missing: Vec<MissingSource>,
     began: Instant,
-    claims: Claims,
 }
 
 /// What a backup has for itself until its objects are recorded.
@@ -136,14 +138,18 @@ impl Site {
     /// stopped it. What was recorded until then stays, and the next run goes on from there. A source that was not read
     /// to its end is in the report.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
-        let Prepared { mounter, joined, jobs, missing, began, claims } = self.prepare(request, watch)?;
+        let Prepared { mounter, joined, jobs, missing, began } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
         let meters = Arc::clone(&joined.meters);
         let sources = self.read_into_session(&joined, jobs, request, watch);
-        let left = joined.leave(Box::new(claims));
+        let left = joined.leave();
         let elapsed_ns = began.elapsed().as_nanos() as u64;
-        let LeftSession { copies, claims, mut passed_over } = left;
+        let LeftSession { copies, claims, is_settled, mut passed_over } = left;
         let failed_copies = self.failed_copies(copies)?;
+        if !is_settled {
+            // It was stopped while others go on: what it has read is on its way.
+            return Err(DirectorError::Interrupted);
+        }
         self.seal_complete()?;
         drop(claims);
         passed_over.extend(mounter.take_passed_over());
@@ -195,10 +201,8 @@ impl Site {
         }
         let interrupted = to_pool && self.any_interrupted(request)?;
         let shares = request.session.is_some();
-        // The drives of a session that is shared are not this job's to look with.
-        if interrupted && shares && must_look(&mounter, &request.pool)? {
-            let _seats = mounter.seats(1)?;
-            known = self.catch_up_alone(&mounter, request, watch)?;
+        if interrupted && shares {
+            known = self.catch_up_beside(&mounter, request, watch)?;
         }
         let joined = self.join_session(&pools, request, watch)?;
         // What was waited for is no part of how long it takes.
@@ -211,9 +215,9 @@ impl Site {
         if to_pool {
             self.promise(&jobs, &pools, request)?;
         }
-        joined.makes(jobs.iter().map(|job| job.record.object).collect());
         let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
-        Ok(Prepared { mounter, joined, jobs, missing, began, claims })
+        joined.makes(jobs.iter().map(|job| job.record.object).collect(), Box::new(claims));
+        Ok(Prepared { mounter, joined, jobs, missing, began })
     }
 
     /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a
@@ -230,6 +234,35 @@ impl Site {
             format!("{holder} looks for what an interrupted backup has left: this one goes on when that is done")
         })?;
         catch_up_pool(mounter, &request.pool)
+    }
+
+    /// The same for a job that shares its session: the drives of that are not this job's to look with. It looks with a
+    /// drive that is free, unless a job that writes has looked meanwhile.
+    fn catch_up_beside(
+        &self,
+        mounter: &Mounter,
+        request: &BackupRequest,
+        watch: &BackupWatch,
+    ) -> Result<Known, DirectorError> {
+        let mut said = false;
+        loop {
+            let looking = looking(mounter, &request.pool)?;
+            if looking == Looking::Needless {
+                return Ok(Known::All);
+            }
+            if let (Looking::Possible, Some(_seat)) = (looking, mounter.seat_if_free()?) {
+                return self.catch_up_alone(mounter, request, watch);
+            }
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            if !std::mem::replace(&mut said, true) {
+                let message = "a volume that an interrupted backup has written is to be looked at: this job goes on when a \
+                               drive is free for that";
+                (self.events)(Event::Waiting { message: message.to_owned() });
+            }
+            std::thread::sleep(LOOKS);
+        }
     }
 
     /// Notes which copies are wanted, before the first block: a copy that fails before its first checkpoint is made
@@ -284,7 +317,9 @@ impl Site {
         }
         match first_failure.filter(|_| failed.len() == count) {
             Some(CopyFailure::Known(error)) => Err(DirectorError::of_copy(error)),
-            Some(CopyFailure::Told(reason)) => Err(DirectorError::SessionFailed { reason }),
+            Some(CopyFailure::Told(ToldFailure { reason, lacks_volume })) => {
+                Err(DirectorError::SessionFailed { reason, lacks_volume })
+            }
             None => Ok(failed),
         }
     }

@@ -183,23 +183,33 @@ fn likely_volumes<'a>(
     })
 }
 
-/// Whether a volume has to be mounted to know what those of a pool hold: none that a job writes on now.
-pub(crate) fn must_look(mounter: &Mounter, pool: &str) -> Result<bool, DirectorError> {
+/// Whether volumes have to be mounted to know what those of a pool hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looking {
+    /// No: all that may hold more are written by jobs, which have looked.
+    Needless,
+    /// Yes, and nobody has them.
+    Possible,
+    /// Yes, and a job has one of them, which may be about to write on it.
+    Later,
+}
+
+/// Whether volumes have to be mounted to know what those of a pool hold.
+pub(crate) fn looking(mounter: &Mounter, pool: &str) -> Result<Looking, DirectorError> {
     let living = mounter.holds.living()?;
     let catalog = locked(&mounter.catalog);
     let (volumes, noted, held) = (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?);
+    let mut looking = Looking::Needless;
     for volume in likely_volumes(&volumes, pool, &noted, &held).0 {
         let hold = living.iter().find(|held| held.resource == Resource::Volume(volume.volser.clone()));
         let Some(life) = volume.id else { continue };
-        let is_written = match hold {
-            Some(hold) => catalog.opened_under(life)? == Some(hold.generation),
-            None => false,
-        };
-        if !is_written {
-            return Ok(true);
+        match hold {
+            Some(hold) if catalog.opened_under(life)? == Some(hold.generation) => {}
+            Some(_) => return Ok(Looking::Later),
+            None => looking = Looking::Possible,
         }
     }
-    Ok(false)
+    Ok(looking)
 }
 
 /// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it

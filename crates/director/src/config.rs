@@ -3,6 +3,7 @@
 //! Every setting has a default; the file that `init` writes names them all and says what each does, so that a person
 //! sees what can be changed. What is unknown, out of bounds or contradicts itself is named with its line.
 
+mod bandwidth;
 mod job;
 mod tell;
 mod text;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::DirectorError;
 use crate::limits::EARLY_WARNING_SHARE_MAX;
 
+pub use bandwidth::Bandwidth;
 pub(crate) use job::Wrong;
 pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
 pub use tell::{MailConfig, MailSecurity, TellEvent, TellRule};
@@ -133,6 +135,8 @@ const RUNS_PER_DRIVE_MAX: u8 = 64;
 pub struct ServerConfig {
     /// Runs of policies whose blocks take turns at one drive, at most.
     pub runs_per_drive: u8,
+    /// Runs of one client that are at work at the same time, at most; 0 for no bound.
+    pub runs_per_client: u8,
     /// For clients and movers that have a certificate.
     pub listen: String,
     /// For those that enrol; the next port if it is empty.
@@ -144,7 +148,7 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         let nowhere = String::new;
-        Self { runs_per_drive: 8, listen: nowhere(), enrolment: nowhere(), data: nowhere() }
+        Self { runs_per_drive: 8, runs_per_client: 0, listen: nowhere(), enrolment: nowhere(), data: nowhere() }
     }
 }
 

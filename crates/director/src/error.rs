@@ -417,6 +417,8 @@ pub enum DirectorError {
     SessionFailed {
         /// Why.
         reason: String,
+        /// Whether a pool had no volume.
+        lacks_volume: bool,
     },
     /// Operator: Ctrl-C.
     #[error("stopped; what was reported as protected is kept, and the next backup continues from there")]

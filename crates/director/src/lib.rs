@@ -20,6 +20,7 @@ mod copy;
 mod damage;
 mod drive_history;
 mod drive_keys;
+mod drive_waits;
 mod elsewhere;
 mod error;
 mod events;
@@ -68,8 +69,8 @@ mod whole_runs;
 pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
-    AttentionConfig, BY_HAND, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL, MailConfig,
-    MailSecurity, PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
+    AttentionConfig, BY_HAND, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL,
+    MailConfig, MailSecurity, PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;

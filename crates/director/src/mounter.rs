@@ -46,6 +46,8 @@ pub(crate) struct Mounter {
     drives: Arc<seats::JobDrives>,
     /// Whether the catalog stands in for one that cannot be written: what others reserve is not in it.
     is_stand_in: bool,
+    /// Whether its job has a place in a queue, which knows of its wait for a drive.
+    is_of_queue: bool,
     /// Who brings cartridges.
     loader: Loader,
     /// Set when whoever waits for a person is to stop.
@@ -67,6 +69,7 @@ impl Mounter {
             mounts: Arc::clone(&site.mounts),
             drives: Arc::default(),
             is_stand_in: site.is_read_only(),
+            is_of_queue: false,
             loader: site.config.library.loader(),
             stop: Arc::default(),
             passed_over: Arc::default(),
@@ -77,6 +80,12 @@ impl Mounter {
     #[must_use]
     pub(crate) fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
         Self { stop: Arc::clone(stop), ..self }
+    }
+
+    /// The same mounter for a run of a queue.
+    #[must_use]
+    pub(crate) fn of_queue(self) -> Self {
+        Self { is_of_queue: true, ..self }
     }
 
     /// Whether whoever waits is to stop.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use capstan_mover::{StreamInput, TreeOptions};
 
+use crate::config::Bandwidth;
 use crate::pools::DEFAULT_POOL;
 
 /// Everything, or what changed.
@@ -73,6 +74,8 @@ pub struct BackupRequest {
     /// The number of the session that it shares with other jobs of this process on the same terms; none for one of its
     /// own.
     pub session: Option<i64>,
+    /// How fast its sources may be read; none for as fast as can be.
+    pub bandwidth: Option<Bandwidth>,
 }
 
 impl BackupRequest {
@@ -95,6 +98,7 @@ impl BackupRequest {
             shortfall: Shortfall::Fail,
             waits_for_writer: false,
             session: None,
+            bandwidth: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 use capstan_catalog::{Cancelled, EnrolmentRow, Entered, NewRun, Reservation, Resource, Wish};
 
 use crate::DirectorError;
+use crate::drive_waits::waited_since_ns;
 use crate::hold::Hold;
 use crate::presence::Presence;
 use crate::process;
@@ -85,6 +86,14 @@ impl Site {
             |held: &&Reservation| matches!(held.resource, Resource::Seat(_)) && Some(held.owner.as_str()) != server;
         let by_others = u32::try_from(held.iter().filter(is_of_others).count()).unwrap_or(u32::MAX);
         Ok(all.map(|all| DriveUse { all, by_others }))
+    }
+
+    /// Since when somebody outside the queue waits for a drive, nanoseconds since 1970; none if nobody does.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn drives_waited_for_since_ns(&self) -> Result<Option<i64>, DirectorError> {
+        Ok(waited_since_ns(&locked(&self.catalog), self.now_ns())?)
     }
 
     /// Asks the library how many drives there are, for all that want to know.

@@ -107,6 +107,8 @@ struct PlaceRow {
     number: u64,
     events: Events,
     objects: Vec<ObjectId>,
+    /// What it has reserved for them.
+    claims: Option<Box<dyn Send>>,
     meters: Option<Arc<Meters>>,
 }
 
@@ -116,7 +118,15 @@ struct CopyStanding {
     /// Objects of jobs that are here or have left something to wait for, and of which all is recorded.
     settled: HashSet<ObjectId>,
     /// How it ended, if it has.
-    end: Option<Result<(), String>>,
+    end: Option<Result<(), ToldFailure>>,
+}
+
+/// Why a copy failed, for all jobs of the session.
+#[derive(Debug, Clone)]
+pub(crate) struct ToldFailure {
+    pub(crate) reason: String,
+    /// Whether its pool had no volume.
+    pub(crate) lacks_volume: bool,
 }
 
 impl CopyStanding {
@@ -159,14 +169,14 @@ pub(crate) enum CopyFailure {
     /// As the copy says it.
     Known(MoverError),
     /// As the others of the session were told.
-    Told(String),
+    Told(ToldFailure),
 }
 
 impl CopyFailure {
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Known(error) => with_causes(error),
-            Self::Told(reason) => reason.clone(),
+            Self::Told(failure) => failure.reason.clone(),
         }
     }
 }
@@ -177,6 +187,8 @@ pub(crate) struct LeftSession {
     pub(crate) copies: Vec<Result<(), CopyFailure>>,
     /// What it has reserved; none where that is kept for what is on its way.
     pub(crate) claims: Option<Box<dyn Send>>,
+    /// Whether each copy has recorded all, or has failed. Not so for a job that was stopped while others go on.
+    pub(crate) is_settled: bool,
     /// Volumes that were to be gone on with and were not.
     pub(crate) passed_over: Vec<(Volser, String)>,
 }
@@ -201,9 +213,11 @@ impl Sessions {
     ) -> (SessionPlace, bool) {
         let shared = request.session.map(|number| (number, SessionTerms::of_request(request)));
         let number = self.last_place.fetch_add(1, Ordering::Relaxed);
-        let row = PlaceRow { number, events: Arc::clone(events), objects: Vec::new(), meters: None };
+        let row = PlaceRow { number, events: Arc::clone(events), objects: Vec::new(), claims: None, meters: None };
         let mut open = locked(&self.open);
-        let there = open.iter().find(|running| shared.is_some() && running.shared == shared).map(Arc::clone);
+        let is_meant =
+            |running: &&Arc<RunningSession>| shared.is_some() && running.shared == shared && running.is_sound();
+        let there = open.iter().find(is_meant).map(Arc::clone);
         let is_first = there.is_none();
         let running = there.unwrap_or_else(|| {
             let stop = if shared.is_some() { Arc::default() } else { Arc::clone(stop) };
@@ -241,13 +255,13 @@ impl RunningSession {
         told.into_iter().for_each(|(events, event)| events(event));
     }
 
-    /// What was written of these objects is flushed.
-    pub(crate) fn flushed(&self, objects: impl Iterator<Item = ObjectId>) {
+    /// So many bytes of objects are flushed.
+    pub(crate) fn flushed(&self, bytes: impl Iterator<Item = (ObjectId, u64)>) {
         let state = locked(&self.state);
-        for object in objects {
+        for (object, bytes) in bytes {
             let place = state.places.iter().find(|place| place.objects.contains(&object));
             if let Some(meters) = place.and_then(|place| place.meters.as_ref()) {
-                meters.flushed_bytes.store(meters.stored_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+                meters.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }
@@ -257,9 +271,20 @@ impl RunningSession {
         self.note(copy, |copy| copy.settled.extend(objects));
     }
 
-    /// A copy has ended.
-    pub(crate) fn ended(&self, copy: usize, failure: Option<&str>) {
-        self.note(copy, |copy| copy.end = Some(failure.map_or(Ok(()), |reason| Err(reason.to_owned()))));
+    /// A copy has ended. Where all have, the drives are free, whoever is still here.
+    pub(crate) fn ended(&self, copy: usize, end: Result<(), ToldFailure>) {
+        self.note(copy, |copy| copy.end = Some(end));
+        let seats = {
+            let mut state = locked(&self.state);
+            let is_over = state.copies.iter().all(|copy| copy.end.is_some());
+            is_over.then(|| state.seats.take())
+        };
+        drop(seats);
+    }
+
+    /// Whether jobs may come to it: no copy has failed.
+    fn is_sound(&self) -> bool {
+        locked(&self.state).copies.iter().all(|copy| !matches!(copy.end, Some(Err(_))))
     }
 
     fn note(&self, copy: usize, change: impl FnOnce(&mut CopyStanding)) {
@@ -328,24 +353,24 @@ impl SessionPlace {
         Some((intake, meters))
     }
 
-    /// Notes what this job makes, before anything of it comes.
-    pub(crate) fn makes(&self, objects: Vec<ObjectId>) {
+    /// Notes what this job makes, before anything of it comes, and keeps what it has reserved for that.
+    pub(crate) fn makes(&self, objects: Vec<ObjectId>, claims: Box<dyn Send>) {
         let mut state = locked(&self.running.state);
         // One that was left here before may be gone on with.
         state.forget(&objects);
         if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
-            place.objects = objects;
+            (place.objects, place.claims) = (objects, Some(claims));
         }
     }
 
     /// Leaves the session when all that this job has made is recorded, or it is told to stop. The last one closes it.
     /// Its way in must be gone.
-    pub(crate) fn leave(mut self, claims: Box<dyn Send>) -> LeftSession {
+    pub(crate) fn leave(mut self) -> LeftSession {
         self.has_left = true;
-        self.end(claims, true)
+        self.end(true)
     }
 
-    fn end(&self, claims: Box<dyn Send>, waits: bool) -> LeftSession {
+    fn end(&self, waits: bool) -> LeftSession {
         let running = &self.running;
         loop {
             let mut open = locked(&self.sessions.open);
@@ -358,14 +383,14 @@ impl SessionPlace {
                 drop((state, open));
                 // Others that wait for it to be opened begin another one.
                 running.changed.notify_all();
-                return self.close(session, claims);
+                return self.close(session);
             }
             drop(open);
             let own = state.places.iter().find(|place| place.number == self.number);
             let objects = own.map(|own| own.objects.clone()).unwrap_or_default();
             let is_settled = state.is_settled(&objects);
             if is_settled || !waits || self.stop.load(Ordering::Relaxed) {
-                return self.go(&mut state, objects, is_settled, claims);
+                return self.go(&mut state, objects, is_settled);
             }
             let waited = running.changed.wait_timeout(state, LOOKS);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -373,24 +398,25 @@ impl SessionPlace {
     }
 
     /// Goes while others stay.
-    fn go(&self, state: &mut State, objects: Vec<ObjectId>, is_settled: bool, claims: Box<dyn Send>) -> LeftSession {
-        state.places.retain(|place| place.number != self.number);
+    fn go(&self, state: &mut State, objects: Vec<ObjectId>, is_settled: bool) -> LeftSession {
+        let own = state.places.extract_if(.., |place| place.number == self.number).next();
+        let claims = own.and_then(|own| own.claims);
         let of_copy = |copy: &CopyStanding| match &copy.end {
-            Some(Err(reason)) if !copy.has(&objects) => Err(CopyFailure::Told(reason.clone())),
+            Some(Err(failure)) if !copy.has(&objects) => Err(CopyFailure::Told(failure.clone())),
             _ => Ok(()),
         };
         let copies = state.copies.iter().map(of_copy).collect();
         let passed_over = locked(&state.passed_over).clone();
         if is_settled {
             state.forget(&objects);
-            return LeftSession { copies, claims: Some(claims), passed_over };
+            return LeftSession { copies, claims, is_settled, passed_over };
         }
-        state.kept.push(KeptFor { objects, _claims: claims });
-        LeftSession { copies, claims: None, passed_over }
+        state.kept.extend(claims.map(|claims| KeptFor { objects, _claims: claims }));
+        LeftSession { copies, claims: None, is_settled, passed_over }
     }
 
     /// Closes the session, and gives its drives back.
-    fn close(&self, session: Option<Session>, claims: Box<dyn Send>) -> LeftSession {
+    fn close(&self, session: Option<Session>) -> LeftSession {
         let running = &self.running;
         let mut copies = Vec::new();
         if let Some(session) = session {
@@ -407,19 +433,21 @@ impl SessionPlace {
             copies = closing.join().copies.into_iter().map(|copy| copy.map_err(CopyFailure::Known)).collect();
         }
         let mut state = locked(&running.state);
+        let own = state.places.iter_mut().find(|place| place.number == self.number);
+        let claims = own.and_then(|own| own.claims.take());
         state.places.clear();
         let (seats, kept) = (state.seats.take(), std::mem::take(&mut state.kept));
         let passed_over = std::mem::take(&mut *locked(&state.passed_over));
         drop(state);
         drop((seats, kept));
-        LeftSession { copies, claims: Some(claims), passed_over }
+        LeftSession { copies, claims, is_settled: true, passed_over }
     }
 }
 
 impl Drop for SessionPlace {
     fn drop(&mut self) {
         if !self.has_left {
-            drop(self.end(Box::new(()), false));
+            drop(self.end(false));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome, Object, ObjectStatus};
+use capstan_catalog::{ActiveRun, Catalog, CopyState, JobEnd, JobOutcome, Object, ObjectStatus};
 
 use crate::DirectorError;
 use crate::config::JobConfig;
@@ -24,6 +24,8 @@ impl Site {
     /// The catalog cannot be read or written.
     pub fn end_whole_runs(&self, term: &ServerTerm) -> Result<(), DirectorError> {
         let policies = self.policies()?;
+        // What an object lacks is known once its list of files is made.
+        self.seal_complete()?;
         let mut catalog = locked(&self.catalog);
         for run in catalog.active_runs()?.iter().filter(|run| run.term != term.number()) {
             let policy = policies.iter().find(|policy| policy.name == run.run.policy);
@@ -57,7 +59,15 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
         return Ok(None);
     }
     let counts = || written.iter().filter_map(|object| object.counts.as_ref());
-    let lacks = counts().any(|counts| counts.problems > 0);
+    let lacks_files = counts().any(|counts| counts.problems > 0);
+    let mut message = MESSAGE.to_owned();
+    for object in &written {
+        for wanted in catalog.wanted_copies(object.id)?.iter().filter(|wanted| wanted.state != CopyState::Whole) {
+            message +=
+                &format!("; copy {} of object {} is not whole: `capstan repair` mends it", wanted.copy, object.id);
+        }
+    }
+    let lacks = lacks_files || message != MESSAGE;
     let (outcome, exit_code) = if lacks { (JobOutcome::Warned, EXIT_PROBLEMS) } else { (JobOutcome::Succeeded, 0) };
     let end = JobEnd {
         ended_ns: written.iter().map(|object| object.ended_ns).max().unwrap_or(run.started_ns),
@@ -66,7 +76,7 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
         files: counts().map(|counts| counts.files).sum(),
         bytes: counts().map(|counts| counts.bytes).sum(),
         stored: 0,
-        message: MESSAGE.to_owned(),
+        message,
     };
     Ok(Some((job.id, end)))
 }

@@ -4,15 +4,20 @@ use std::sync::Arc;
 
 use capstan_catalog::Pool;
 use capstan_format::{ObjectId, SessionRecord, Volser};
-use capstan_mover::{Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, Session, VolumeEnd};
+use capstan_mover::{
+    Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, Session, Throttle, VolumeEnd,
+};
+
+use jiff::Timestamp;
 
 use super::BackupWatch;
 use crate::DirectorError;
 use crate::append::AppendHost;
+use crate::config::Bandwidth;
 use crate::mounter::Mounter;
 use crate::null::NullHost;
 use crate::request::{BackupRequest, Shortfall, Target};
-use crate::sessions::{LeftSession, RunningSession, SessionPlace};
+use crate::sessions::{LeftSession, RunningSession, SessionPlace, ToldFailure};
 use crate::site::Site;
 
 /// A backup's place in its session. Its way in goes before the place does.
@@ -23,16 +28,16 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Notes what the backup makes, before anything of it is read.
-    pub(super) fn makes(&self, objects: Vec<ObjectId>) {
-        self.place.makes(objects);
+    /// Notes what the backup makes, before anything of it is read, and keeps what it has reserved for that.
+    pub(super) fn makes(&self, objects: Vec<ObjectId>, claims: Box<dyn Send>) {
+        self.place.makes(objects, claims);
     }
 
     /// Leaves when all that was made is recorded.
-    pub(super) fn leave(self, claims: Box<dyn Send>) -> LeftSession {
+    pub(super) fn leave(self) -> LeftSession {
         let Self { intake, place, .. } = self;
         drop(intake);
-        place.leave(claims)
+        place.leave()
     }
 }
 
@@ -51,10 +56,19 @@ impl Site {
             } else if !place.wait_until_open()? {
                 continue;
             }
-            if let Some((intake, meters)) = place.intake() {
-                return Ok(Joined { intake, meters, place });
-            }
+            let Some((intake, meters)) = place.intake() else { continue };
+            let intake = match request.bandwidth.clone() {
+                Some(bandwidth) => intake.throttled(self.throttle(bandwidth)),
+                None => intake,
+            };
+            return Ok(Joined { intake, meters, place });
         }
+    }
+
+    /// What holds a job to its bandwidth, by the clock of this process.
+    fn throttle(&self, bandwidth: Bandwidth) -> Throttle {
+        let clock = self.clock;
+        Throttle::new(move || bandwidth.at(Timestamp::from_nanosecond(clock().into()).unwrap_or(Timestamp::UNIX_EPOCH)))
     }
 
     fn open_session(
@@ -65,6 +79,7 @@ impl Site {
         watch: &BackupWatch,
     ) -> Result<(), DirectorError> {
         let mounter = Mounter::new(self).telling(place.events());
+        let mounter = if request.session.is_some() { mounter.of_queue() } else { mounter };
         let seats = match request.target {
             // Whoever waits for them is the job that begins the session.
             Target::Pool => Some(mounter.clone().stopped_by(&watch.stop).seats(u32::from(request.copies))?),
@@ -97,8 +112,9 @@ impl Site {
                 (1..).zip(pools.iter().cloned()).map(host).collect()
             }
         };
-        let heard =
-            |(copy, host)| -> Box<dyn CopyHost> { Box::new(HeardHost { host, copy, running: Arc::clone(running) }) };
+        let heard = |(copy, host)| -> Box<dyn CopyHost> {
+            Box::new(HeardHost { host, copy, running: Arc::clone(running), lacks_volume: false, is_over: false })
+        };
         hosts.into_iter().enumerate().map(|(copy, host)| heard((copy, host))).collect()
     }
 
@@ -121,17 +137,32 @@ struct HeardHost {
     /// From 0.
     copy: usize,
     running: Arc<RunningSession>,
+    /// Whether no volume was found.
+    lacks_volume: bool,
+    /// Whether the session has heard how the copy ended.
+    is_over: bool,
+}
+
+impl Drop for HeardHost {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.ended(Some("the copy has ended without a word"));
+        }
+    }
 }
 
 impl CopyHost for HeardHost {
     fn mount(&mut self) -> Result<Mounted, HostError> {
-        self.host.mount()
+        let mounted = self.host.mount();
+        self.lacks_volume =
+            matches!(mounted.as_ref().map_err(|error| error.downcast_ref()), Err(Some(DirectorError::NoVolume { .. })));
+        mounted
     }
 
     fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
         self.host.committed(commit)?;
         if self.copy == 0 {
-            self.running.flushed(commit.part.objects.iter().map(|record| record.object));
+            self.running.flushed(commit.part.extents.iter().map(|extent| (extent.object, extent.stored_len)));
         }
         Ok(())
     }
@@ -149,7 +180,9 @@ impl CopyHost for HeardHost {
     }
 
     fn ended(&mut self, failure: Option<&str>) {
-        self.running.ended(self.copy, failure);
+        self.is_over = true;
+        let told = |reason: &str| ToldFailure { reason: reason.to_owned(), lacks_volume: self.lacks_volume };
+        self.running.ended(self.copy, failure.map_or(Ok(()), |reason| Err(told(reason))));
     }
 
     fn now_ns(&self) -> i64 {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use capstan_format::ObjectId;
 use capstan_mover::{Intake, ListedBaseline, SourceReading, SourceReport, SourceSpec};
 use capstan_tape::with_causes;
 
@@ -57,12 +58,12 @@ impl Reading<'_> {
     fn read(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
         let object = job.record.object;
         self.intake.begin_object(job.record.clone()).map_err(|error| with_causes(&error))?;
-        let read = self.read_begun(job, connections);
-        match &read {
-            Ok(_) => self.intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?,
-            Err(_) => self.intake.leave_object(object),
-        }
-        read
+        // Whatever comes, a panic too: nobody waits for more of it.
+        let mut leaves = LeavesObject(self.intake, Some(object));
+        let report = self.read_begun(job, connections)?;
+        leaves.1 = None;
+        self.intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?;
+        Ok(report)
     }
 
     fn read_begun(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
@@ -98,5 +99,14 @@ impl Reading<'_> {
         let message = format!("the library {} lies in a source, and is left out", library.display());
         (self.site.events)(Event::Notice { message });
         Some(pattern)
+    }
+}
+
+/// Leaves an object as it is, unless it has ended.
+struct LeavesObject<'a>(&'a Intake, Option<ObjectId>);
+
+impl Drop for LeavesObject<'_> {
+    fn drop(&mut self) {
+        self.1.into_iter().for_each(|object| self.0.leave_object(object));
     }
 }

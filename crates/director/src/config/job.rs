@@ -77,6 +77,12 @@ pub struct JobConfig {
     /// The place of a policy in the queue, from 0 to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// How many runs of a policy are at work at the same time, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_at_once: Option<u8>,
+    /// Bytes a second that a run takes, at most, and when: the first whose window is open.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bandwidth: Vec<String>,
     /// How often a run that failed is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u8>,
@@ -195,6 +201,7 @@ impl JobConfig {
                 return Err((Some(key), reason));
             }
         }
+        self.bandwidth()?;
         if self.stdin.is_some() && (self.level == Some(JobLevel::Incremental) || self.full_every.is_some()) {
             let key = if self.full_every.is_some() { "full_every" } else { "level" };
             return wrong(key, "the output of a program is always backed up in full");

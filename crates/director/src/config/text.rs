@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 30] = [
+const COMMENTS: [(&str, &str); 32] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -51,7 +51,12 @@ const COMMENTS: [(&str, &str); 30] = [
     ),
     ("identity", "Who this machine is for the cluster: the file that `capstan keys enrol` made."),
     ("site", "The site whose nodes are asked first; empty for none."),
-    ("[server]", "Where the server of a cell listens, as address and port; empty for nowhere. docs/CELL.md has more."),
+    (
+        "[server]",
+        "How the server of a cell works, and where it listens, as address and port; empty for nowhere. docs/CELL.md has more.",
+    ),
+    ("runs_per_drive", "Most runs of policies whose blocks take turns at one drive."),
+    ("runs_per_client", "Most runs of one client at the same time; 0 for no bound."),
     ("listen", "For clients that have a certificate, such as \"0.0.0.0:5701\"."),
     ("enrolment", "For machines that join the cell; empty for the next port."),
     ("data", "For the data of clients; empty for the port after that."),

@@ -4,6 +4,7 @@ use capstan_schedule::{CatchUp, Schedule, Window};
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 
+use super::bandwidth::Bandwidth;
 use super::job::{JobConfig, Wrong, parse_age};
 
 /// The priority of a policy that names none.
@@ -30,6 +31,8 @@ pub struct PolicyTiming {
     pub zone: TimeZone,
     /// Its place in the queue: the higher, the sooner.
     pub priority: i64,
+    /// How many of its runs are at work at the same time, at most.
+    pub runs_at_once: Option<usize>,
     /// How often a run that failed is tried again.
     pub retries: u32,
     retry_after: SignedDuration,
@@ -50,6 +53,15 @@ impl PolicyTiming {
 }
 
 impl JobConfig {
+    /// How fast its sources may be read; none for as fast as can be.
+    ///
+    /// # Errors
+    /// The setting that is wrong, and why.
+    pub fn bandwidth(&self) -> Result<Option<Bandwidth>, (Option<&'static str>, String)> {
+        let zone = self.zone.as_ref().and_then(|name| TimeZone::get(name).ok());
+        Bandwidth::parse(&self.bandwidth, &zone.unwrap_or_else(TimeZone::system))
+    }
+
     /// When the policy runs.
     ///
     /// # Errors
@@ -79,12 +91,16 @@ impl JobConfig {
             false => Err((Some(key), format!("must be between 0 and {max}"))),
         };
         let priority = bounded("priority", self.priority.unwrap_or(PRIORITY), PRIORITY_MAX)?;
+        if self.runs_at_once == Some(0) {
+            return Err((Some("runs_at_once"), "must be at least 1; leave it out for no bound".to_owned()));
+        }
         let retries = bounded("retries", self.retries.unwrap_or(RETRIES), RETRIES_MAX)?;
         Ok(PolicyTiming {
             schedule,
             window: window.transpose()?,
             zone,
             priority: priority.into(),
+            runs_at_once: self.runs_at_once.map(usize::from),
             retries: retries.into(),
             retry_after: match age("retry_after", self.retry_after.as_deref())? {
                 Some(wait) if wait < RETRY_AFTER_MIN => {
@@ -105,6 +121,7 @@ impl JobConfig {
             ("catch_up", self.catch_up.is_some()),
             ("window", self.window.is_some()),
             ("priority", self.priority.is_some()),
+            ("runs_at_once", self.runs_at_once.is_some()),
             ("retries", self.retries.is_some()),
             ("retry_after", self.retry_after.is_some()),
         ]
@@ -162,6 +179,7 @@ mod tests {
             ("catch_up = \"once\"", "catch_up", "set schedule"),
             ("schedule = \"daily\"\ncatch_up = \"twice\"", "catch_up", "neither"),
             ("window = \"nights\"", "window", "nights"),
+            ("runs_at_once = 0", "runs_at_once", "at least 1"),
             ("priority = 101", "priority", "between 0 and 100"),
             ("retries = 11", "retries", "between 0 and 10"),
             ("retry_after = \"soon\"", "retry_after", "not a duration"),

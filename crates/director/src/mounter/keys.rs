@@ -96,7 +96,7 @@ impl Mounter {
         Ok(())
     }
 
-    /// The volumes that were passed over since this was asked last, and why.
+    /// The volumes that were passed over, and why.
     pub(crate) fn passed_over(&self) -> Arc<Mutex<Vec<(Volser, String)>>> {
         Arc::clone(&self.passed_over)
     }

@@ -14,6 +14,7 @@ use capstan_format::Volser;
 use capstan_tape::ChangerError;
 
 use super::{Mounter, locked};
+use crate::drive_waits::note_wait;
 use crate::hold::{Hold, holder, what};
 use crate::{DirectorError, Event};
 
@@ -39,6 +40,13 @@ impl Mounter {
     /// Takes as many seats as drives are needed at the same time, or as there are; waits for them, and says so.
     pub(crate) fn seats(&self, wanted: u32) -> Result<Hold, DirectorError> {
         self.wait_for(&self.wish(Vec::new(), wanted)?)
+    }
+
+    /// One seat, if a drive is free.
+    pub(crate) fn seat_if_free(&self) -> Result<Option<Hold>, DirectorError> {
+        let hold = self.holds.reserve(&self.wish(Vec::new(), 1)?)?.ok();
+        hold.iter().for_each(|hold| self.mounts_under(hold));
+        Ok(hold)
     }
 
     /// Reserves volumes that are read, and seats for them: all at once, so that nobody has one thing and waits for
@@ -68,6 +76,9 @@ impl Mounter {
 
     fn wait_for(&self, wish: &Wish) -> Result<Hold, DirectorError> {
         let hold = self.holds.wait_for(wish, (&self.stop, &self.events), |held| {
+            if matches!(held.resource, Resource::Seat(_)) && !self.is_of_queue {
+                note_wait(&self.catalog, self.now_ns());
+            }
             let (what, holder) = match &held.resource {
                 Resource::Seat(_) if wish.seats_of == 1 => ("the drive".to_owned(), holder(held)),
                 Resource::Seat(_) if wish.seats == 1 => {

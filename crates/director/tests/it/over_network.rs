@@ -123,6 +123,15 @@ fn backup_by(
     level: Level,
     rules: &dyn ClientRules,
 ) -> Result<BackupReport, DirectorError> {
+    backup_of(site, network, &bench.request(level), rules)
+}
+
+fn backup_of(
+    site: Site,
+    network: &Network,
+    request: &BackupRequest,
+    rules: &dyn ClientRules,
+) -> Result<BackupReport, DirectorError> {
     let job = network.jobs.open("web1", PATIENCE).unwrap();
     network.dialled.store(0, Ordering::Relaxed);
     let token = job.token().clone();
@@ -132,7 +141,7 @@ fn backup_by(
             serve_job(&end)
         });
         let site = site.for_client("web1").with_sources(Arc::new(job));
-        let report = site.backup(&bench.request(level), &BackupWatch::default());
+        let report = site.backup(request, &BackupWatch::default());
         drop(site);
         let _ = client.join().unwrap();
         report
@@ -643,4 +652,21 @@ fn many_sources_over_one_link_are_all_read() {
         site.backup(&request, &BackupWatch::default()).unwrap()
     });
     assert!(report.sources.iter().all(|source| source.report.is_ok()), "{report:?}");
+}
+
+#[test]
+fn a_run_keeps_to_its_bandwidth_here_and_over_the_network() {
+    let bench = Bench::new(small());
+    bench.fill("a", 10, 300_000);
+    let job = capstan_director::JobConfig { bandwidth: vec!["2M".to_owned()], ..Default::default() };
+    let request = BackupRequest { bandwidth: job.bandwidth().unwrap(), ..bench.request(Level::Full) };
+    let here = bench.backup(&request).unwrap();
+    let network = unbroken();
+    let over = backup_of(bench.site(), &network, &request, &Anything).unwrap();
+    // Each connection may have one block that is not paid yet.
+    let least_ns = (3_000_000 - 4 * 65_536) * 1_000_000_000 / 2_000_000;
+    for report in [here, over] {
+        assert!(report.elapsed_ns >= least_ns, "{report:?}");
+    }
+    bench.assert_restores(bench.objects().last().unwrap(), "restored");
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -179,6 +179,34 @@ fn both_copies_of_a_job_are_whole_when_it_leaves() {
     });
 }
 
+#[test]
+fn a_job_that_is_stopped_before_each_copy_is_recorded_is_not_done() {
+    let shared = Shared::new(2, |_| {});
+    let held = HeldStream::new(&shared.bench, "held", 2);
+    let source = shared.source("s", 2, 1_000);
+    thread::scope(|scope| {
+        scope.spawn(|| shared.backup(&held.request, &BackupWatch::default()));
+        let _lets_go = LetsGo(&held);
+        shared.wait_until_begun();
+        let (watch, goes_on) = (BackupWatch::default(), Arc::new(AtomicBool::new(false)));
+        let (stop, second) = (Arc::clone(&watch.stop), Arc::clone(&goes_on));
+        let ended =
+            shared.backup_told(&BackupRequest { copies: 2, ..into_session(1, &source) }, &watch, move |event| {
+                match event {
+                    Event::Checkpoint { copy: 1, .. } => stop.store(true, Ordering::Relaxed),
+                    Event::Checkpoint { .. } => {
+                        while !second.load(Ordering::Relaxed) {
+                            thread::sleep(Duration::from_millis(5));
+                        }
+                    }
+                    _ => {}
+                }
+            });
+        goes_on.store(true, Ordering::Relaxed);
+        assert!(matches!(ended, Err(DirectorError::Interrupted)), "{ended:?}");
+    });
+}
+
 /// It leaves blocks on their way; the next attempt must not use the numbers of its streams again.
 #[test]
 fn a_job_that_is_stopped_is_gone_on_with_in_the_same_session() {
@@ -227,6 +255,10 @@ fn what_ends_all_copies_ends_all_jobs_and_each_is_told_why() {
         let failed = shared.backup(&into_session(1, &source), &BackupWatch::default()).unwrap_err();
         assert!(matches!(failed, DirectorError::SessionFailed { .. }), "{failed:?}");
         assert!(failed.to_string().contains("pool default"), "{failed}");
+        // Who comes then does not join what has failed, though the slow job is there yet.
+        let failed = shared.backup(&into_session(1, &source), &BackupWatch::default()).unwrap_err();
+        assert!(matches!(failed, DirectorError::NoVolume { .. }), "{failed:?}");
+        assert!(!slow.is_finished());
         drop(lets_go);
         let failed = slow.join().unwrap().unwrap_err();
         assert!(matches!(failed, DirectorError::NoVolume { .. }), "{failed:?}");

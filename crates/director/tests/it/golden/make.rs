@@ -140,6 +140,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         shortfall: Shortfall::Fail,
         waits_for_writer: false,
         session: None,
+        bandwidth: None,
     };
     let report = site.backup(&request, &BackupWatch::default()).unwrap();
     assert!(report.sources.iter().all(|source| source.report.as_ref().is_ok_and(|read| read.problems.is_empty())));
