@@ -17,6 +17,12 @@ const PASSED_FOR: SignedDuration = SignedDuration::from_mins(30);
 pub struct WaitingRun {
     /// Its number.
     pub run: i64,
+    /// Its policy.
+    pub policy: String,
+    /// How many runs of that are at work at the same time, at most.
+    pub runs_at_once: Option<usize>,
+    /// Its client.
+    pub client: String,
     /// The higher, the sooner.
     pub priority: i64,
     /// Since when it waits.
@@ -53,6 +59,10 @@ pub enum ClientAway {
 pub struct WorkingRun {
     /// Its number.
     pub run: i64,
+    /// Its policy.
+    pub policy: String,
+    /// Its client.
+    pub client: String,
     /// The session that it writes into.
     pub session: i64,
     /// What all runs of that have in common.
@@ -72,6 +82,10 @@ pub struct Situation {
     pub working: Vec<WorkingRun>,
     /// Most runs of one session.
     pub runs_per_drive: usize,
+    /// Most runs of one client; none for no bound.
+    pub runs_per_client: Option<usize>,
+    /// Since when somebody outside the queue waits for a drive, if somebody does.
+    pub waited_for: Option<Timestamp>,
     /// Drives there are, and those of them that are used by jobs outside the queue; `None` where the library does not
     /// say how many there are.
     pub drives: Option<(u32, u32)>,
@@ -104,6 +118,13 @@ pub enum WaitsFor {
     Source(String),
     /// Its client to wait for orders.
     Client(ClientAway),
+    /// Another run to end: so many of its policy or its client are at work.
+    Limit {
+        /// What the bound is of.
+        of: LimitOf,
+        /// How many may be at work.
+        at_most: usize,
+    },
     /// The library to say how many drives it has.
     Library,
     /// Drives.
@@ -122,6 +143,30 @@ pub enum WaitsFor {
         /// When that one will probably begin, if that can be told.
         until: Option<Timestamp>,
     },
+}
+
+/// What has a bound of runs at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitOf {
+    /// The policy.
+    Policy,
+    /// The client.
+    Client,
+}
+
+/// Who is at work.
+struct AtWork<'a>(Vec<(&'a str, &'a str)>);
+
+impl AtWork<'_> {
+    /// The bound that a run meets, if it meets one.
+    fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>) -> Option<WaitsFor> {
+        let of_policy = self.0.iter().filter(|(policy, _)| *policy == waiting.policy).count();
+        let of_client = self.0.iter().filter(|(_, client)| *client == waiting.client).count();
+        let met = |of, count: usize, most: Option<usize>| {
+            most.filter(|most| count >= *most).map(|at_most| WaitsFor::Limit { of, at_most })
+        };
+        met(LimitOf::Policy, of_policy, waiting.runs_at_once).or_else(|| met(LimitOf::Client, of_client, per_client))
+    }
 }
 
 /// The runs of a session, and its drives.
@@ -167,20 +212,26 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
+    let working = situation.working.iter().map(|working| (working.policy.as_str(), working.client.as_str()));
+    let mut at_work = AtWork(working.collect());
     let mut sessions = sessions_of(&situation.working);
     let used: u32 = sessions.iter().map(|session| drives_of(&session.terms)).sum();
     let (drives, of_others) = situation.drives.unwrap_or_default();
     let mut free = drives.saturating_sub(used).saturating_sub(of_others);
+    // A session that runs join keeps its drive for longer: for a while, none does if somebody waits for one.
+    let is_waited_for = situation.waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR);
+    let most_runs = if is_waited_for { 0 } else { situation.runs_per_drive };
     // The run that drives are kept for, and when it will probably have them.
     let mut kept: Option<(i64, Option<Timestamp>)> = None;
     let mut decisions = Vec::with_capacity(order.len());
     for waiting in order {
         // One that wants more than there are begins, and says so.
         let needed = drives_of(&waiting.terms).min(drives);
-        let decision = match not_ready(waiting, now) {
+        let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client));
+        let decision = match not_yet {
             Some(waits_for) => RunDecision::Waits(waits_for),
             None if situation.drives.is_none() => RunDecision::Waits(WaitsFor::Library),
-            None => match (kept, with_room(&mut sessions, waiting, situation.runs_per_drive)) {
+            None => match (kept, with_room(&mut sessions, waiting, most_runs)) {
                 (Some((behind, until)), _) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
                 (None, _) if needed <= free => {
                     free -= needed;
@@ -204,6 +255,9 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
                 }
             },
         };
+        if let RunDecision::Begins { .. } = decision {
+            at_work.0.push((&waiting.policy, &waiting.client));
+        }
         decisions.push((waiting.run, decision));
     }
     decisions
@@ -213,10 +267,9 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
 fn with_room<'a>(
     sessions: &'a mut [OpenSession],
     waiting: &WaitingRun,
-    runs_per_drive: usize,
+    most_runs: usize,
 ) -> Option<&'a mut OpenSession> {
-    let joinable =
-        sessions.iter_mut().filter(|session| session.terms == waiting.terms && session.runs < runs_per_drive);
+    let joinable = sessions.iter_mut().filter(|session| session.terms == waiting.terms && session.runs < most_runs);
     joinable.min_by_key(|session| session.runs)
 }
 
@@ -298,6 +351,9 @@ mod tests {
     fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         WaitingRun {
             run,
+            policy: format!("policy {run}"),
+            runs_at_once: None,
+            client: "tern".into(),
             priority,
             entered: at(entered),
             not_before: Timestamp::UNIX_EPOCH,
@@ -311,11 +367,20 @@ mod tests {
     }
 
     fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
-        WorkingRun { run, session: run, terms: terms(drives), ends: ends.map(at) }
+        let (policy, client) = (format!("policy {run}"), "tern".to_owned());
+        WorkingRun { run, policy, client, session: run, terms: terms(drives), ends: ends.map(at) }
     }
 
     fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
-        Situation { now: at(0), waiting, working, runs_per_drive: 1, drives: Some((drives, 0)) }
+        Situation {
+            now: at(0),
+            waiting,
+            working,
+            runs_per_drive: 1,
+            runs_per_client: None,
+            waited_for: None,
+            drives: Some((drives, 0)),
+        }
     }
 
     fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
@@ -341,6 +406,10 @@ mod tests {
         let two = Situation { runs_per_drive: 3, ..situation(queue.clone(), vec![at_work(1, 1), at_work(2, 1)], 2) };
         // One is free, then the session with fewer runs has room for two, and the other one for one.
         assert_eq!(decide(&two), [(4, begins(4)), (5, begins(4)), (6, drives(1, 0, Some(300))), (7, begins(1))]);
+        // While somebody outside the queue waits, for half an hour, nobody joins.
+        let of_restore = |since| decide(&Situation { waited_for: Some(at(since)), ..two.clone() });
+        assert_eq!(of_restore(-60)[1], (5, drives(1, 0, Some(300))));
+        assert_eq!(of_restore(-1800)[1], (5, begins(4)));
         // Who waited long for a drive is passed by nobody, though there is room for others.
         let early = WaitingRun { entered: at(-7200), ..of_pool(6, "other", 0) };
         let full = Situation { waiting: vec![early, of_pool(7, "p", -30)], ..two.clone() };
@@ -352,6 +421,25 @@ mod tests {
         let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
         let last = Situation { working: vec![at_work(1, 1), longer], ..full };
         assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+    }
+
+    #[test]
+    fn bounds_of_policies_and_clients_are_kept() {
+        let of = |run: i64, policy: &str, client: &str, runs_at_once| {
+            let (policy, client) = (policy.to_owned(), client.to_owned());
+            WaitingRun { policy, client, runs_at_once, ..waiting(run, 50, -100 + run) }
+        };
+        let queue = vec![
+            of(1, "web", "a", Some(2)),
+            of(2, "web", "b", Some(2)),
+            of(3, "db", "b", None),
+            of(4, "db", "c", None),
+        ];
+        let busy = WorkingRun { policy: "web".into(), client: "c".into(), ..working(9, 1, None) };
+        let bounded = Situation { runs_per_client: Some(1), ..situation(queue, vec![busy], 9) };
+        let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most });
+        let (of_policy, of_client) = (limit(LimitOf::Policy, 2), limit(LimitOf::Client, 1));
+        assert_eq!(decide(&bounded), [(1, begins(1)), (2, of_policy), (3, begins(3)), (4, of_client)]);
     }
 
     #[test]
@@ -458,7 +546,7 @@ mod tests {
                 if let RunDecision::Begins { session } = decision {
                     let terms = queue.iter().find(|waiting| waiting.run == run).unwrap().terms.clone();
                     queue.retain(|waiting| waiting.run != run);
-                    at_work.push(WorkingRun { run, session, terms, ends: Some(at(now + 500)) });
+                    at_work.push(WorkingRun { session, terms, ..working(run, 1, Some(now + 500)) });
                 }
             }
             if queue.iter().all(|waiting| waiting.run != 1) {

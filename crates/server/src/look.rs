@@ -84,6 +84,9 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let timing = timing.and_then(|timing| timing.as_ref().ok());
         WaitingRun {
             run: pending.run.run,
+            policy: pending.run.policy.clone(),
+            runs_at_once: timing.and_then(|timing| timing.runs_at_once),
+            client: client.to_owned(),
             priority: pending.run.priority,
             // A clock that was ahead for years keeps nobody waiting until it comes to there again.
             entered: moment(pending.run.entered_ns).min(now),
@@ -99,13 +102,17 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let working = |active: &ActiveRun| {
         let usual = usual_length(&done, active);
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
-        WorkingRun { run: active.run.run, session: active.session, terms: terms_of(&active.run.policy), ends }
+        let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
+        let terms = terms_of(&policy);
+        WorkingRun { run: active.run.run, policy, client, session: active.session, terms, ends }
     };
     let situation = Situation {
         now,
         waiting: pending.iter().map(waiting).collect(),
         working: active.iter().map(working).collect(),
         runs_per_drive: site.config().server.runs_per_drive.into(),
+        runs_per_client: Some(site.config().server.runs_per_client.into()).filter(|most| *most > 0),
+        waited_for: site.drives_waited_for_since_ns()?.map(moment),
         drives: site.drive_use()?.map(|drives| (drives.all, drives.by_others)),
     };
     Ok(Look { policies, scheduled, pending, active, situation })

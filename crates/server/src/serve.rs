@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome};
-use capstan_director::{DirectorError, ServerTerm, Site};
+use capstan_director::{DirectorError, ServerTerm, SessionTerms, Site};
 use uuid::Uuid;
 
 use crate::decide::{ClientAway, RunDecision, WaitsFor, decide};
@@ -191,14 +191,22 @@ struct Server<'a> {
     term: &'a ServerTerm,
     worker: &'a dyn Worker,
     stop: &'a AtomicBool,
-    /// What stops the work under each claim.
-    working: Mutex<HashMap<[u8; 16], Arc<AtomicBool>>>,
+    /// The work under each claim.
+    working: Mutex<HashMap<[u8; 16], Working>>,
     /// Whether somebody waits for what the library says of its drives.
     wants_drives: AtomicBool,
     /// Whether the loop has ended, however it did.
     has_ended: AtomicBool,
     /// Who tells people hears here what is said.
     desk: TellDesk,
+}
+
+/// Work of this server.
+#[derive(Clone)]
+struct Working {
+    stop: Arc<AtomicBool>,
+    /// The terms of its session: its policy may say others by now.
+    terms: SessionTerms,
 }
 
 /// What keeps the server from its work, said once for as long as it does.
@@ -220,8 +228,8 @@ struct StopsAll<'s, 'a>(&'s Server<'a>);
 impl Drop for StopsAll<'_, '_> {
     fn drop(&mut self) {
         self.0.has_ended.store(true, Ordering::Relaxed);
-        for stop in locked(&self.0.working).values() {
-            stop.store(true, Ordering::Relaxed);
+        for working in locked(&self.0.working).values() {
+            working.stop.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -289,10 +297,16 @@ impl Server<'_> {
         // What has just been entered may begin at once.
         let mut look = if self.enter_due(&before)? { look(self.site)? } else { before };
         self.mind_clients(&mut look);
+        self.mind_terms(&mut look);
         self.mind_active(&look)?;
         for (run, decision) in decide(&look.situation) {
             match decision {
-                RunDecision::Begins { session } => self.begin(run, session, begin)?,
+                RunDecision::Begins { session } => {
+                    let waiting = look.situation.waiting.iter().find(|waiting| waiting.run == run);
+                    if let Some(terms) = waiting.map(|waiting| waiting.terms.clone()) {
+                        self.begin(run, session, terms, begin)?;
+                    }
+                }
                 RunDecision::Waits(WaitsFor::Library | WaitsFor::Drives { .. }) => {
                     self.wants_drives.store(true, Ordering::Relaxed);
                 }
@@ -315,11 +329,22 @@ impl Server<'_> {
         }
     }
 
+    /// A run at work keeps the terms that it began with.
+    fn mind_terms(&self, look: &mut Look) {
+        let working = locked(&self.working);
+        for run in &mut look.situation.working {
+            let active = look.active.iter().find(|active| active.run.run == run.run);
+            if let Some(working) = active.and_then(|active| working.get(&active.claim)) {
+                run.terms = working.terms.clone();
+            }
+        }
+    }
+
     /// Stops runs that are cancelled. One of this server that nobody works on waits again: its work panicked, or the
     /// answer to its claim was lost.
     fn mind_active(&self, look: &Look) -> Result<(), DirectorError> {
         for active in &look.active {
-            let stop = locked(&self.working).get(&active.claim).map(Arc::clone);
+            let stop = locked(&self.working).get(&active.claim).map(|working| Arc::clone(&working.stop));
             match stop {
                 Some(stop) if active.is_cancelled => stop.store(true, Ordering::Relaxed),
                 Some(_) => {}
@@ -335,13 +360,13 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn begin(&self, run: i64, session: i64, begin: &Begin<'_>) -> Result<(), DirectorError> {
+    fn begin(&self, run: i64, session: i64, terms: SessionTerms, begin: &Begin<'_>) -> Result<(), DirectorError> {
         let claim = Uuid::new_v4().into_bytes();
         let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, session, self.site.now_ns())?;
         let Some(active) = claimed else { return Ok(()) };
         let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
         let stop: Arc<AtomicBool> = Arc::default();
-        locked(&self.working).insert(claim, Arc::clone(&stop));
+        locked(&self.working).insert(claim, Working { stop: Arc::clone(&stop), terms });
         self.say(Notice::Begun { run, policy, attempt });
         if let Err(error) = begin(active, stop) {
             // The next look has it wait again.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, QueuedRun, RunOutcome};
 use capstan_director::{DirectorError, Site};
-use capstan_server::{ClientAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{ClientAway, LimitOf, RunDecision, WaitsFor, decide, look};
 
 use super::ns;
 use super::policies::print_change;
@@ -158,6 +158,14 @@ fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
         WaitsFor::Source(held) => ("source", None, format!("its {held}")),
         WaitsFor::Client(away) => ("client", None, format!("client {}", client_away(*away, &run.client))),
+        WaitsFor::Limit { of, at_most } => {
+            let (name, of, setting) = match of {
+                LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
+                LimitOf::Client => (&run.client, "client", "runs_per_client"),
+            };
+            let runs = units::counted(*at_most as u64, "run");
+            ("limit", None, format!("another run of {of} {name} to end: at most {runs} at a time ({setting})"))
+        }
         WaitsFor::Library => {
             ("library", None, "the library to answer: `capstan drives` shows whether it does".to_owned())
         }

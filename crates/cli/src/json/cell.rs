@@ -93,8 +93,8 @@ pub(crate) struct QueueRow {
     pub(crate) attempt: u32,
     /// Its priority.
     pub(crate) priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `client`, `library`,
-    /// `drives` or `turn`; null if it does not wait.
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `client`, `limit`,
+    /// `library`, `drives` or `turn`; null if it does not wait.
     pub(crate) waits_for: Option<&'static str>,
     /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
     pub(crate) until_ns: Option<i64>,

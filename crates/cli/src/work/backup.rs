@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
-    KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
+    BY_HAND, BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events,
+    InitOptions, KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
 use capstan_mover::{
@@ -129,6 +129,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         shortfall: if args.wait == Some(WaitFor::All) { Shortfall::Wait } else { Shortfall::Fail },
         waits_for_writer: args.wait.is_some(),
         session: None,
+        bandwidth: None,
     })
 }
 
@@ -176,6 +177,8 @@ pub(super) struct Frame<'a> {
     pub(super) after: &'a dyn Fn(&Result<Ended, Failure>) -> Option<String>,
     /// The session that it shares with other runs of a server.
     pub(super) session: Option<i64>,
+    /// How fast its sources may be read.
+    pub(super) bandwidth: Option<Bandwidth>,
 }
 
 impl Ending for Ended {
@@ -193,7 +196,11 @@ pub(super) fn run(
     watch: &BackupWatch,
     frame: &Frame<'_>,
 ) -> Result<Ended, Failure> {
-    let request = BackupRequest { session: frame.session, ..request(args, retention, display)? };
+    let request = BackupRequest {
+        session: frame.session,
+        bandwidth: frame.bandwidth.clone(),
+        ..request(args, retention, display)?
+    };
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };
     let site = (frame.open)(need, display.events())?;
     let site = match &args.client {

@@ -52,7 +52,7 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     }
     stop_on_interrupt(&watch.stop);
     let open = |need, events| open(cli, need, events);
-    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None };
+    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None, bandwidth: None };
     let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
@@ -247,7 +247,8 @@ fn run(
         }
         Some(line)
     };
-    let frame = Frame { open, begun, after: &after, session };
+    let bandwidth = job.bandwidth().ok().flatten();
+    let frame = Frame { open, begun, after: &after, session, bandwidth };
     let outcome = before(cli, client, name, job, &watch.stop)
         .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {
