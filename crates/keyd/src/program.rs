@@ -9,6 +9,7 @@ mod custodians;
 mod founding;
 mod log;
 mod node;
+mod pages;
 mod recovery;
 mod root;
 mod status;
@@ -55,6 +56,11 @@ fn run(command: Command, cost: Argon2Cost) -> anyhow::Result<Completeness> {
         Command::CoreBackup(backup) => custodians::core_backup(&backup),
         Command::Root(asked) => root::root(asked, cost),
         Command::Audit(audit) => audit::audit(audit),
+        Command::Man { dir } => pages::man(&dir),
+        Command::Completions { shell } => {
+            pages::completions(shell);
+            Ok(())
+        }
     }
     .map(|()| Completeness::Whole)
 }

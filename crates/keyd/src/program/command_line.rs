@@ -1,7 +1,10 @@
 //! The command line: what can be asked for.
 
+use std::path::PathBuf;
+
 use capstan_officer::{Asking, People};
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use super::arguments::{Enrol, Init, Join, Reenrol, Renew, Run, Status, Unlock};
 use super::audit::Audit;
@@ -60,4 +63,17 @@ pub(crate) enum Command {
     Prove(super::recovery::Prove),
     /// Certify that a key is destroyed everywhere, or say what is missing until then
     Certify(super::recovery::Certify),
+    /// Write the man pages of all commands into a folder
+    #[command(after_help = "Example:\n  keyd man --dir /usr/local/share/man/man1")]
+    Man {
+        /// The folder
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Print shell completions
+    #[command(after_help = "Example:\n  keyd completions bash > /etc/bash_completion.d/keyd")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
