@@ -45,8 +45,8 @@ check 'it unlocks itself' until_so prints unlocked env KEYD_IDENTITY="$scratch/s
 # What systemd does not know it leaves out, and says so.
 if command -v systemd-analyze >/dev/null 2>&1; then
     mkdir -p "$scratch/units/keyd.service.d"
-    sed "s|/usr/bin/keyd|$KEYD_BIN|" "$here/../crates/keyd/keyd.service" >"$scratch/units/keyd.service"
-    cp "$here/../crates/keyd/keyd-token.conf" "$scratch/units/keyd.service.d/token.conf"
+    sed "s|/usr/bin/keyd|$KEYD_BIN|" "$here/../packaging/keyd.service" >"$scratch/units/keyd.service"
+    cp "$here/../packaging/keyd-token.conf" "$scratch/units/keyd.service.d/token.conf"
     verified() { systemd-analyze verify "$scratch/units/keyd.service" >"$scratch/verified" 2>&1 && ! grep . "$scratch/verified"; }
     check 'systemd takes the unit, and what a token needs' verified
 fi

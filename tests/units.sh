@@ -26,16 +26,14 @@ hidden() { grep -E '^(PrivateTmp|PrivateDevices|DevicePolicy|DeviceAllow|Protect
 unseen() { ! hidden; }
 check 'and sees all files and all drives' unseen
 
-# The services of a server and of a client, as the page for operators has them, in this order.
-unit_of_page() { awk -v wanted="$1" '/^```/ { on = /^```ini/; blocks += on; next } on && blocks == wanted' "$(dirname "$0")/../docs/CELL.md" | sed "s|/usr/local/bin/capstan|$CAPSTAN_BIN|"; }
-nth=0
-for role in $(sed -n 's|^Save this as `/etc/systemd/system/capstan-\(.*\)\.service`.*|\1|p' "$(dirname "$0")/../docs/CELL.md"); do
-    nth=$((nth + 1))
-    unit_of_page "$nth" >"$units/capstan-$role.service"
-    check "the service of a $role starts one" grep -q "^ExecStart=.* $role run$" "$units/capstan-$role.service"
-    check "systemd takes the service of a $role" verified "capstan-$role.service"
+# The services of the package, with the program to test in place of the one that it installs.
+for role in server client; do
+    unit=capstan-$role.service
+    sed "s|/usr/bin/capstan|$CAPSTAN_BIN|" "$here/../packaging/$unit" >"$units/$unit"
+    check "the service of a $role starts one" grep -q "^ExecStart=.* $role run$" "$units/$unit"
+    check "systemd takes the service of a $role" verified "$unit"
+    check "and the page of the cell names it" grep -qF "](../packaging/$unit)" "$here/../docs/CELL.md"
 done
-check 'the page has both' test "$nth" = 2
 
 # What ExecStart says, said by hand.
 command=$(sed -n 's/^ExecStart=//p' "$units/$service" | sed 's/%i/nightly/')

@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json;
 
-const SERVICE: (&str, &str) = ("capstan-backup@.service", include_str!("../capstan-backup@.service"));
-const TIMER: (&str, &str) = ("capstan-backup@.timer", include_str!("../capstan-backup@.timer"));
+const SERVICE: (&str, &str) = ("capstan-backup@.service", include_str!("../../../packaging/capstan-backup@.service"));
+const TIMER: (&str, &str) = ("capstan-backup@.timer", include_str!("../../../packaging/capstan-backup@.timer"));
 
 /// Writes both units into a directory, and says how they are started.
 pub(crate) fn write(cli: &Globals, site: &Site, dir: &Path) -> Result<ExitCode, Failure> {
@@ -53,7 +53,7 @@ fn service(cli: &Globals, site: &Site) -> Result<String, Failure> {
     if site.config().library.is_virtual() && !Path::new(&library).starts_with(&state) {
         paths = format!("{state} {library}");
     }
-    let mut text = SERVICE.1.replace("/usr/local/bin/capstan", &word(&program)?);
+    let mut text = SERVICE.1.replace("/usr/bin/capstan", &word(&program)?);
     if let Some(key_file) = &cli.key_file {
         text = text.replace("/etc/capstan/capstan.key", &absolute(key_file)?);
     }

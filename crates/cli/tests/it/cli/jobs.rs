@@ -304,7 +304,7 @@ fn the_program_writes_the_units_of_systemd_for_this_machine() {
         assert!(service.lines().any(|other| other == line), "{line} is not in\n{service}");
     }
     assert!(service.contains(" backup --wait=writer %i\n"), "{service}");
-    assert!(!service.contains("/usr/local/bin/capstan") && !service.contains("/var/lib/capstan"), "{service}");
+    assert!(!service.contains("/usr/bin/capstan") && !service.contains("/var/lib/capstan"), "{service}");
     assert!(bench.dir.path().join("capstan-backup@.timer").exists());
     let odd = bench.dir.path().join("with blank.key");
     fs::copy(bench.dir.path().join("the.key"), &odd).unwrap();
