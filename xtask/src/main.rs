@@ -1,4 +1,4 @@
-//! Work on the project itself: `cargo xtask tidy`, `test`, `demo`, `bench`.
+//! Work on the project itself: `cargo xtask tidy`, `test`, `package`, `demo`, `bench`.
 //!
 //! `./x` is the door for people: it installs what is missing and calls this. No room of the product depends on this
 //! crate, and it depends on none of them: whatever it drives, it drives by its command line.
@@ -6,6 +6,7 @@
 mod amount;
 mod bench;
 mod demo;
+mod package;
 mod postgres;
 mod suite;
 mod tidy;
@@ -43,6 +44,8 @@ enum Task {
         #[arg(value_name = "WORD")]
         words: Vec<String>,
     },
+    /// Makes the Debian packages of the product
+    Package(package::Arguments),
     /// Does the main job on real trees, and shows it
     Demo(demo::Arguments),
     /// Shows a server that backs up two machines, all on loopback, while one of them is killed
@@ -79,6 +82,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Tidy => tidy::run(&root()?),
         Task::Lint => suite::lint(&root()?),
         Task::Test { full, build, words } => suite::test(&root()?, full, Duration::from_secs(build), &words),
+        Task::Package(arguments) => package::run(&root()?, &arguments),
         Task::Demo(arguments) => demo::run(&root()?, &arguments),
         Task::DemoCell(arguments) => demo::cell::run(&arguments),
         Task::Bench(arguments) => bench::run(&root()?, &arguments),
