@@ -1,0 +1,277 @@
+#!/bin/sh
+# The packages: made, installed, used, upgraded, removed and purged, in a root that is thrown away; and the recipe of the image.
+#
+# usage: [CAPSTAN_BEFORE=FILE] tests/package.sh
+#
+# The root is an overlay over that of this machine, in memory, with dpkg's real database in it. Mounts, processes and network are in
+# namespaces of our own: nothing here can reach this machine's services, and not even a kill leaves more behind than an empty folder.
+# CAPSTAN_BEFORE names the capstan program of the version before, which is then a client of this version's server.
+set -u
+skip() {
+    echo "ok 1 - packages # SKIP $1"
+    echo 1..1
+    exit 0
+}
+PATH="$PATH:/usr/sbin:/sbin"
+if [ "${1:-}" != inside ]; then
+    [ "$(id -u)" -eq 0 ] || skip 'only root can install packages'
+    for tool in dpkg-deb dpkg-shlibdeps strip readelf ip systemd-analyze systemd-sysusers; do
+        command -v $tool >/dev/null || skip "there is no $tool"
+    done
+    unshare --mount --pid --net --fork true 2>/dev/null || skip 'namespaces are forbidden here'
+    exec unshare --mount --pid --net --fork --kill-child --mount-proc "$0" inside
+fi
+. "$(dirname "$0")/checks.sh"
+unset CAPSTAN_STATE CAPSTAN_KEY_FILE
+# First what is mounted goes, of which nothing is removed: an overlay shows this machine's files.
+trap 'umount --lazy --recursive "$scratch"; rmdir "$scratch"' EXIT
+mount -t tmpfs tmpfs "$scratch" && ip link set lo up || exit 1
+programs=$(dirname "$CAPSTAN_BIN")
+path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# new_root NAME: a root as this machine's, with a systemd that only notes what it is asked.
+new_root() {
+    root=$scratch/$1
+    mkdir -p "$root" "$root.upper" "$root.work"
+    mount -t overlay -o "lowerdir=/,upperdir=$root.upper,workdir=$root.work" overlay "$root" 2>/dev/null || return
+    mount -t proc proc "$root/proc" && mount -t tmpfs tmpfs "$root/run" && mount -t tmpfs tmpfs "$root/tmp" &&
+        mount -t tmpfs tmpfs "$root/dev" || exit 1
+    for device in null:3 zero:5 full:7 random:8 urandom:9; do
+        mknod -m 666 "$root/dev/${device%:*}" c 1 "${device#*:}"
+    done
+    mkdir -p "$root/run/systemd/system" "$root/run/lock"
+    asked=$root/run/asked
+    cat >"$root/usr/local/sbin/systemctl" <<'SYSTEMCTL'
+#!/bin/sh
+echo "$*" >>/run/asked
+SYSTEMCTL
+    chmod 755 "$root/usr/local/sbin/systemctl"
+    # Images of Debian leave out manuals, and start no service; and whatever this machine has of ours is not ours to see.
+    in_root sh -c 'rm -rf /etc/dpkg/dpkg.cfg.d/* /usr/sbin/policy-rc.d /var/lib/man-db/auto-update /etc/capstan /var/lib/capstan* /var/lib/keyd
+        dpkg --purge --force-all capstan capstan-keyd' >/dev/null 2>&1
+}
+
+in_root() { chroot "$root" env -i PATH=$path LC_ALL=C.UTF-8 "$@"; }
+installed() { : >"$asked" && in_root dpkg --force-unsafe-io --install "$@"; }
+is_asked() { grep -x -- "$1" "$asked"; }
+is_not_asked() { ! grep -E -- "$1" "$asked"; }
+# silent COMMAND...: succeeds when the command succeeds and complains of nothing.
+silent() {
+    "$@" >"$scratch/printed" 2>&1 || { cat "$scratch/printed" && return 1; }
+    ! grep . "$scratch/printed"
+}
+made() { "$programs/xtask" package --profile debug --programs "$programs" "$@"; }
+copied() { mkdir "$root/packages" && cp "$scratch"/*.deb "$root/packages"; }
+
+check 'packages are made' made --out "$scratch" --as 1.0.0
+check 'packages of a later version' made --out "$scratch" --as 1.0.1
+[ "$failed" -eq 0 ] || exit 1
+file_of() { echo "$1_$2_$(dpkg --print-architecture).deb"; }
+bytes_of() { dpkg-deb --fsys-tarfile "$scratch/$(file_of "$1" "$2")" | sha256sum; }
+same() { [ "$(bytes_of "$1" 1.0.0)" = "$(bytes_of "$1" 1.0.1)" ]; }
+check 'the same programs give the same bytes' same capstan
+check 'also for a key node' same capstan-keyd
+field() { dpkg-deb --field "$scratch/$(file_of "$1" 1.0.0)" "$2"; }
+check 'what capstan needs is what it was linked with' prints 'libc6 (>= 2.' field capstan Depends
+check 'and what keyd needs' prints 'libc6 (>= 2.' field capstan-keyd Depends
+new_root a || skip 'an overlay file system cannot be mounted here'
+copied
+deb() { echo "/packages/$(file_of "$1" "$2")"; }
+
+# Installed.
+check 'both are installed' installed "$(deb capstan 1.0.0)" "$(deb capstan-keyd 1.0.0)"
+check 'no service is started, enabled or stopped' is_not_asked '(start|stop|enable)'
+check 'dpkg finds every file as it was packed' nothing in_root dpkg --verify capstan capstan-keyd
+for program in capstan keyd; do
+    check "$program says its version" prints "$program $(sed -n 's/^version = "\(.*\)"/\1/p' "$here/../Cargo.toml")" in_root $program --version
+    without_lines() { ! readelf --sections --wide "$root/usr/bin/$program" | grep -E '\.(symtab|debug_(info|line))'; }
+    check "$program is stripped" without_lines
+    completes() { in_root bash -c ". /usr/share/bash-completion/completions/$program && complete -p $program"; }
+    check "bash completes $program" completes
+    check "zsh can" grep -q "^#compdef $program" "$root/usr/share/zsh/vendor-completions/_$program"
+    check "fish can" grep -q "^complete -c $program" "$root/usr/share/fish/vendor_completions.d/$program.fish"
+done
+for page in capstan capstan-client-join keyd keyd-keys-list; do
+    if command -v man >/dev/null; then
+        check "the manual has $page" in_root man --where 1 "$page"
+    else
+        check "the manual has $page" in_root gzip --test "/usr/share/man/man1/$page.1.gz"
+    fi
+done
+units=$root/usr/lib/systemd/system
+in_root ln -s 'capstan-backup@.service' /usr/lib/systemd/system/capstan-backup@nightly.service
+for unit in capstan-server capstan-client capstan-backup@nightly keyd; do
+    check "systemd takes $unit" silent in_root systemd-analyze verify "/usr/lib/systemd/system/$unit.service"
+    program_is_there() { in_root test -x "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$units/$unit.service")"; }
+    check "and its program is there" program_is_there
+done
+rm "$units/capstan-backup@nightly.service"
+owned() { [ "$(in_root stat --format '%a %U:%G' "$2")" = "$1" ] || in_root stat "$2"; }
+check 'only root reads keys' owned '700 root:root' /etc/capstan
+check 'only root reads the catalog' owned '700 root:root' /var/lib/capstan
+check "only keyd reads a node's state" owned '700 keyd:keyd' /var/lib/keyd
+check 'a key node may write there' in_root runuser -u keyd -- sh -c '[ -w /var/lib/keyd ]'
+
+# Used: a server and a client, started as their units start them.
+setting() { sed -n "s/^$2=//p" "$units/$1.service"; }
+can_start() { in_root test -e "$(setting "$1" ConditionPathExists)"; }
+cannot_start() { ! can_start "$1"; }
+# shellcheck disable=SC2046 # a list of words
+as_unit() { unit=$1 && shift && in_root env $(setting "$unit" Environment) "$@"; }
+server() { as_unit capstan-server capstan "$@"; }
+client() { as_unit capstan-client "${client_program:-capstan}" "$@"; }
+# runs UNIT WORDS COMMAND...: starts what runs until it is stopped, and waits for words of it.
+runs() {
+    # shellcheck disable=SC2046 # a list of words
+    { unit=$1 && shift 2 && exec chroot "$root" env -i PATH=$path $(setting "$unit" Environment) "$@"; } >"$scratch/$1.log" 2>&1 &
+    pids="$! ${pids:-}"
+    until_so grep -q "$2" "$scratch/$1.log" || { cat "$scratch/$1.log" && return 1; }
+}
+# until_so COMMAND...: waits for it to succeed, half a minute at most.
+until_so() {
+    for _ in $(seq 150); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.2
+    done
+    "$@"
+}
+stopped() {
+    # shellcheck disable=SC2086 # a list of numbers
+    kill $pids && wait $pids
+    pids=''
+}
+joined() {
+    server client enrol "$1" >"$scratch/enrolled" &&
+        grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' "$scratch/enrolled" >"$root/run/once" && chmod 600 "$root/run/once" &&
+        client client join 127.0.0.1:5702 --name "$1" --passphrase-file /run/once
+}
+is_done() { server queue 'done' | grep -E "letters +$1 .*done"; }
+backed_up() { server queue add letters --client "$1" && until_so is_done "$1"; }
+comes_back() {
+    in_root rm -rf /srv/back && "$@" --to /srv/back && in_root diff -r /srv/letters /srv/back/srv/letters
+}
+for unit in capstan-server capstan-client keyd; do
+    check "$unit does not start without its state" cannot_start $unit
+done
+in_root sh -c 'mkdir -p /srv/letters && echo "dear Ada" >/srv/letters/ada'
+check 'a state directory is made' server init --quiet --volume-size 64M --drives 2
+check 'now a server can start' can_start capstan-server
+check 'nobody else reads the key' owned '600 root:root' /etc/capstan/capstan.key
+sed -i 's/^listen = .*/listen = "127.0.0.1:5701"/' "$root/var/lib/capstan/capstan.toml"
+printf '[policies.letters]\nclients = ["tern", "plover"]\nsources = ["/srv/letters"]\n' >"$root/run/letters.toml"
+check 'a policy is applied' server policies apply /run/letters.toml
+# shellcheck disable=SC2046 # a list of words
+check 'a server starts as its unit says' runs capstan-server serving $(setting capstan-server ExecStart)
+check 'a machine joins' joined tern
+check 'now a client can start' can_start capstan-client
+# shellcheck disable=SC2046 # a list of words
+check 'a client starts as its unit says' runs capstan-client 'connected to' $(setting capstan-client ExecStart)
+check 'it is backed up' backed_up tern
+check 'and restored at the client' comes_back client client restore /srv/letters
+check 'and at the server' comes_back server restore /srv/letters
+if [ -n "${CAPSTAN_BEFORE:-}" ]; then
+    cp "$CAPSTAN_BEFORE" "$root/usr/local/bin/capstan-before"
+    in_root mv /var/lib/capstan-client /var/lib/capstan-client-tern
+    client_program=capstan-before
+    check 'a client of the version before joins' joined plover
+    check 'and runs' runs capstan-client 'connected to' capstan-before client run
+    check 'and is backed up' backed_up plover
+    check 'and restored' comes_back client client restore /srv/letters
+fi
+check 'they stop when they are told to' stopped
+in_root runuser -u keyd -- sh -c 'echo "# of a node" >/var/lib/keyd/keyd.toml'
+check 'a key node can start once it has its state' can_start keyd
+
+# Upgraded.
+needrestart=/etc/needrestart/conf.d/capstan-keyd.conf
+drop_in=/etc/systemd/system/capstan-server.service.d/override.conf
+in_root sh -c "echo '# mine' >>$needrestart && mkdir -p ${drop_in%/*} && echo '# mine' >$drop_in
+    ln -s /usr/lib/systemd/system/capstan-server.service /usr/lib/systemd/system/keyd.service \$(mkdir -p /etc/systemd/system/multi-user.target.wants &&
+    echo /etc/systemd/system/multi-user.target.wants)"
+# What operators have: data, settings and keys.
+pictured() { in_root sh -c 'find /var/lib/capstan* /etc/capstan /var/lib/keyd -type f -exec sha256sum {} + | sort; stat --format "%n %a %U" /var/lib/capstan* /etc/capstan'; }
+pictured >"$scratch/before"
+unchanged() { pictured >"$scratch/after" && cmp "$scratch/before" "$scratch/after"; }
+kept_edits() { in_root grep -qx '# mine' $needrestart && in_root grep -qx '# mine' $drop_in; }
+check 'both are upgraded' installed "$(deb capstan 1.0.1)" "$(deb capstan-keyd 1.0.1)"
+cp "$scratch/output" "$scratch/upgraded"
+check 'the new version is there' prints 1.0.1 in_root dpkg-query --show capstan
+check 'systemd reads the units again' is_asked '--system daemon-reload'
+check 'a server and a client that run are restarted' is_asked 'try-restart capstan-server.service capstan-client.service'
+check 'a key node is not, which would be locked' is_not_asked 'start.* keyd'
+check 'and its operator is told' grep -qF 'restart one node after the other' "$scratch/upgraded"
+check 'what was edited stays' kept_edits
+check 'state and keys stay as they were' unchanged
+check 'and are of use' comes_back server restore /srv/letters
+check 'the version before can be installed again' installed "$(deb capstan 1.0.0)"
+pictured >"$scratch/before"
+
+# Removed, and purged.
+: >"$asked"
+check 'both are removed' in_root dpkg --remove capstan capstan-keyd
+check 'services are stopped, and jobs' is_asked 'stop capstan-backup@\*.timer capstan-backup@\*.service capstan-server.service capstan-client.service'
+check 'a key node is stopped' is_asked 'stop keyd.service'
+gone() { ! in_root sh -c 'ls -d /usr/bin/capstan /usr/bin/keyd /usr/lib/systemd/system/capstan* /usr/share/doc/capstan* /usr/share/man/man1/keyd*' 2>/dev/null; }
+check 'the programs are gone, and what belongs to them' gone
+check 'what was edited is still there' kept_edits
+check 'state and keys stay' unchanged
+check 'both are purged' in_root dpkg --purge capstan capstan-keyd
+cp "$scratch/output" "$scratch/purged"
+check 'settings of packages are gone' exits 1 in_root test -e $needrestart
+check 'state and keys stay even then' unchanged
+check 'and the operator is told where' grep -qF 'volumes: /etc/capstan /var/lib/capstan /var/lib/capstan-client' "$scratch/purged"
+dangling() { in_root find /etc/systemd/system -xtype l -name 'capstan*' -o -xtype l -name 'keyd*'; }
+check 'no link to a service that is gone' nothing dangling
+check 'and of the node' grep -qF 'cluster: /var/lib/keyd' "$scratch/purged"
+check 'they are installed again' installed "$(deb capstan 1.0.1)" "$(deb capstan-keyd 1.0.1)"
+check 'and find their state' comes_back server restore /srv/letters
+in_root sh -c "rm -rf /var/lib/capstan /var/lib/capstan-client* /etc/capstan /var/lib/keyd/* ${drop_in%/*}"
+in_root dpkg-query --listfiles capstan capstan-keyd | sort -u >"$scratch/files"
+check 'both are purged where nothing was ever kept' in_root dpkg --purge capstan capstan-keyd
+quiet() { ! grep -F kept "$scratch/output"; }
+check 'and say nothing' quiet
+left() { while read -r file; do case $file in *capstan* | *keyd*) [ ! -e "$root$file" ] || echo "$file" ;; esac done <"$scratch/files"; }
+check 'and leave nothing' nothing left
+
+# The recipe of the images: each step in a root of its own, with an apt-get that has no network.
+recipe=$here/../packaging/Containerfile
+# of_stage STAGE: its instructions, one a line.
+of_stage() {
+    sed -e ':a' -e '/\\$/N; s/\\\n//; ta' "$recipe" | awk -v stage="$1" '/^FROM / { on = $NF == stage; next } on && /^[A-Z]/'
+}
+words() { printf '%s' "$1" | tr -d '[]",'; }
+# step INSTRUCTION WORDS: does what one instruction says.
+step() {
+    case $1 in
+    COPY) (cd "$scratch" && export VERSION=1.0.1 && eval "cp ${2% *} $root${2##* }") ;;
+    RUN) in_root sh -ec "$2" ;;
+    USER) user=$2 && in_root id "$2" ;;
+    ENV) variables=$2 ;;
+    VOLUME) for folder in $2; do in_root runuser -u "$user" -- test -w "$folder" || return; done ;;
+    ENTRYPOINT) entry=$(words "$2") ;;
+    CMD) arguments=$(words "$2") ;;
+    ARG | EXPOSE) ;;
+    *) return 1 ;;
+    esac
+}
+# shellcheck disable=SC2086 # lists of words
+as_image() { in_root env $variables runuser -u "$user" -- $entry "$@"; }
+for stage in keyd capstan; do
+    new_root "image-$stage"
+    cat >"$root/usr/local/sbin/apt-get" <<'APT'
+#!/bin/sh
+[ "$1" = install ] || exit 0
+for word; do case $word in /*) dpkg --force-unsafe-io --install "$word" || exit ;; esac done
+APT
+    chmod 755 "$root/usr/local/sbin/apt-get"
+    variables=''
+    of_stage $stage >"$scratch/steps"
+    while read -r instruction words; do
+        check "image of $stage: $instruction $(printf '%s' "$words" | cut -c 1-60)" step "$instruction" "$words" </dev/null
+    done <"$scratch/steps"
+    # shellcheck disable=SC2086 # a list of words
+    check "what the image of $stage starts takes its arguments" as_image $arguments --help
+done
+check 'in the image of capstan a state directory is made' as_image init --quiet --volume-size 64M
+check 'and holds a backup' as_image backup --quiet /etc/hostname
+finish
