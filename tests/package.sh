@@ -3,70 +3,23 @@
 #
 # usage: [CAPSTAN_BEFORE=FILE] tests/package.sh
 #
-# The root is an overlay over that of this machine, in memory, with dpkg's real database in it. Mounts, processes and network are in
-# namespaces of our own: nothing here can reach this machine's services, and not even a kill leaves more behind than an empty folder.
+# No systemd runs here: package_services.sh has one.
 # CAPSTAN_BEFORE names the capstan program of the version before, which is then a client of this version's server.
 set -u
-skip() {
-    echo "ok 1 - packages # SKIP $1"
-    echo 1..1
-    exit 0
-}
-PATH="$PATH:/usr/sbin:/sbin"
-if [ "${1:-}" != inside ]; then
-    [ "$(id -u)" -eq 0 ] || skip 'only root can install packages'
-    for tool in dpkg-deb dpkg-shlibdeps strip readelf ip systemd-analyze systemd-sysusers; do
-        command -v $tool >/dev/null || skip "there is no $tool"
-    done
-    unshare --mount --pid --net --fork true 2>/dev/null || skip 'namespaces are forbidden here'
-    exec unshare --mount --pid --net --fork --kill-child --mount-proc "$0" inside
-fi
-. "$(dirname "$0")/checks.sh"
-unset CAPSTAN_STATE CAPSTAN_KEY_FILE
-# First what is mounted goes, of which nothing is removed: an overlay shows this machine's files.
-trap 'umount --lazy --recursive "$scratch"; rmdir "$scratch"' EXIT
-mount -t tmpfs tmpfs "$scratch" && ip link set lo up || exit 1
-programs=$(dirname "$CAPSTAN_BIN")
-path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+. "$(dirname "$0")/package_root.sh"
 
-# new_root NAME: a root as this machine's, with a systemd that only notes what it is asked.
-new_root() {
-    root=$scratch/$1
-    mkdir -p "$root" "$root.upper" "$root.work"
-    mount -t overlay -o "lowerdir=/,upperdir=$root.upper,workdir=$root.work" overlay "$root" 2>/dev/null || return
-    mount -t proc proc "$root/proc" && mount -t tmpfs tmpfs "$root/run" && mount -t tmpfs tmpfs "$root/tmp" &&
-        mount -t tmpfs tmpfs "$root/dev" || exit 1
-    for device in null:3 zero:5 full:7 random:8 urandom:9; do
-        mknod -m 666 "$root/dev/${device%:*}" c 1 "${device#*:}"
-    done
-    mkdir -p "$root/run/systemd/system" "$root/run/lock"
+# root_with_notes NAME: a root with a systemd that only notes what it is asked.
+root_with_notes() {
+    new_root "$1" || return
+    mkdir -p "$root/run/systemd/system"
     asked=$root/run/asked
-    cat >"$root/usr/local/sbin/systemctl" <<'SYSTEMCTL'
-#!/bin/sh
-echo "$*" >>/run/asked
-SYSTEMCTL
+    printf '#!/bin/sh\necho "$*" >>/run/asked\n' >"$root/usr/local/sbin/systemctl"
     chmod 755 "$root/usr/local/sbin/systemctl"
-    # Images of Debian leave out manuals, and start no service; and whatever this machine has of ours is not ours to see.
-    in_root sh -c 'rm -rf /etc/dpkg/dpkg.cfg.d/* /usr/sbin/policy-rc.d /var/lib/man-db/auto-update /etc/capstan /var/lib/capstan* /var/lib/keyd
-        dpkg --purge --force-all capstan capstan-keyd' >/dev/null 2>&1
 }
-
-in_root() { chroot "$root" env -i PATH=$path LC_ALL=C.UTF-8 "$@"; }
 installed() { : >"$asked" && in_root dpkg --force-unsafe-io --install "$@"; }
 is_asked() { grep -x -- "$1" "$asked"; }
 is_not_asked() { ! grep -E -- "$1" "$asked"; }
-# silent COMMAND...: succeeds when the command succeeds and complains of nothing.
-silent() {
-    "$@" >"$scratch/printed" 2>&1 || { cat "$scratch/printed" && return 1; }
-    ! grep . "$scratch/printed"
-}
-made() { "$programs/xtask" package --profile debug --programs "$programs" "$@"; }
-copied() { mkdir "$root/packages" && cp "$scratch"/*.deb "$root/packages"; }
 
-check 'packages are made' made --out "$scratch" --as 1.0.0
-check 'packages of a later version' made --out "$scratch" --as 1.0.1
-[ "$failed" -eq 0 ] || exit 1
-file_of() { echo "$1_$2_$(dpkg --print-architecture).deb"; }
 bytes_of() { dpkg-deb --fsys-tarfile "$scratch/$(file_of "$1" "$2")" | sha256sum; }
 same() { [ "$(bytes_of "$1" 1.0.0)" = "$(bytes_of "$1" 1.0.1)" ]; }
 check 'the same programs give the same bytes' same capstan
@@ -74,9 +27,7 @@ check 'also for a key node' same capstan-keyd
 field() { dpkg-deb --field "$scratch/$(file_of "$1" 1.0.0)" "$2"; }
 check 'what capstan needs is what it was linked with' prints 'libc6 (>= 2.' field capstan Depends
 check 'and what keyd needs' prints 'libc6 (>= 2.' field capstan-keyd Depends
-new_root a || skip 'an overlay file system cannot be mounted here'
-copied
-deb() { echo "/packages/$(file_of "$1" "$2")"; }
+root_with_notes a || skip 'an overlay file system cannot be mounted here'
 
 # Installed.
 check 'both are installed' installed "$(deb capstan 1.0.0)" "$(deb capstan-keyd 1.0.0)"
@@ -126,14 +77,6 @@ runs() {
     { unit=$1 && shift 2 && exec chroot "$root" env -i PATH=$path $(setting "$unit" Environment) "$@"; } >"$scratch/$1.log" 2>&1 &
     pids="$! ${pids:-}"
     until_so grep -q "$2" "$scratch/$1.log" || { cat "$scratch/$1.log" && return 1; }
-}
-# until_so COMMAND...: waits for it to succeed, half a minute at most.
-until_so() {
-    for _ in $(seq 150); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.2
-    done
-    "$@"
 }
 stopped() {
     # shellcheck disable=SC2086 # a list of numbers
@@ -257,7 +200,7 @@ step() {
 # shellcheck disable=SC2086 # lists of words
 as_image() { in_root env $variables runuser -u "$user" -- $entry "$@"; }
 for stage in keyd capstan; do
-    new_root "image-$stage"
+    root_with_notes "image-$stage"
     cat >"$root/usr/local/sbin/apt-get" <<'APT'
 #!/bin/sh
 [ "$1" = install ] || exit 0

@@ -1,0 +1,107 @@
+#!/bin/sh
+# The services of the packages under a systemd that runs: started, upgraded in the middle of a backup, and removed.
+#
+# systemd is the first process of a root that is thrown away (package_root.sh), in namespaces of its own. It starts nothing of this
+# machine's: its generators and all that units want are gone there. It can set nothing of this machine's kernel: /proc/sys and /sys cannot
+# be written, and it lacks the rights to load modules, to set clocks and to reboot. A kill may leave an empty control group behind.
+set -u
+. "$(dirname "$0")/package_root.sh"
+new_root a || skip 'an overlay file system cannot be mounted here'
+
+# systemd wants a control group, which is below ours.
+groups=$scratch/groups
+mkdir "$groups"
+mount -t cgroup2 cgroup2 "$groups" 2>/dev/null || skip 'control groups of version 2 cannot be mounted here'
+group=$groups$(sed -n 's/^0:://p' /proc/self/cgroup)/capstan-services-$$-$number
+mkdir "$group" 2>/dev/null || skip 'no control group can be made here'
+clean() {
+    # With the first process of a namespace all others in it have ended.
+    [ -z "${first:-}" ] || kill -9 "$first"
+    wait
+    find "$group" -depth -type d -exec rmdir {} +
+    umount --lazy --recursive "$scratch"
+    rmdir "$scratch"
+}
+trap clean EXIT
+in_root sh -c 'rm -rf /etc/fstab /etc/crypttab /usr/lib/systemd/system-generators /etc/systemd/system/* /usr/lib/systemd/system/*.wants
+    mkdir /run/sys && printf "[Unit]\nDefaultDependencies=no\n" >/etc/systemd/system/nothing.target'
+# The first process of a root, and what it sees of the kernel.
+cat >"$scratch/first" <<'FIRST'
+set -e
+echo 0 >"$2/cgroup.procs"
+exec unshare --pid --mount --cgroup --uts --ipc --fork --kill-child sh -ec '
+    mount -t proc proc "$1/proc"
+    mount --bind "$1/proc/sys" "$1/proc/sys"
+    mount -o remount,ro,bind "$1/proc/sys"
+    mount -t sysfs -o ro sysfs "$1/sys"
+    mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup"
+    exec setpriv --bounding-set -sys_module,-sys_time,-sys_boot,-sys_rawio,-syslog,-mknod chroot "$1" \
+        env -i container=test /lib/systemd/systemd --system --unit=nothing.target --log-target=console' sh "$1"
+FIRST
+sh "$scratch/first" "$root" "$group" >/tmp/systemd.log 2>&1 &
+systemd=$!
+until_so test -S "$root/run/systemd/private" || { cat "$scratch/systemd.log" && skip 'systemd does not start here'; }
+first=$(pgrep -P "$systemd")
+inside() { nsenter --target "$first" --mount --pid --ipc --uts --cgroup --root --wdns=/ env -i PATH=$path LC_ALL=C.UTF-8 \
+    CAPSTAN_STATE=/var/lib/capstan CAPSTAN_KEY_FILE=/etc/capstan/capstan.key "$@"; }
+is() { [ "$(inside systemctl is-active "$2")" = "$1" ] || { inside systemctl status --no-pager "$2" && return 1; }; }
+pid_of() { inside systemctl show --property MainPID --value "$1"; }
+installed() { inside dpkg --force-unsafe-io --install "$(deb "$1" "$2")"; }
+check 'capstan is installed' installed capstan 1.0.0
+check 'and keyd' installed capstan-keyd 1.0.0
+check 'services are enabled and started' inside systemctl enable --now capstan-server capstan-client keyd
+for unit in capstan-server capstan-client keyd; do
+    check "$unit without its state is not started, and has not failed" is inactive $unit
+done
+inside sh -c 'mkdir -p /srv/letters && head -c 80000000 /dev/urandom >/srv/letters/ada'
+check 'a state directory is made' inside capstan init --quiet --volume-size 256M
+inside sed -i -e 's/^listen = .*/listen = "127.0.0.1:5701"/' -e 's/^checkpoint_mib = .*/checkpoint_mib = 8/' \
+    -e 's/^compression_level = .*/compression_level = 19/' /var/lib/capstan/capstan.toml
+inside sh -c 'printf "[policies.letters]\nclients = [\"tern\"]\nsources = [\"/srv/letters\"]\nretry_after = \"1s\"\n" >/run/letters.toml
+    printf "\n[jobs.hosts]\nsources = [\"/etc/hosts\"]\n" >>/var/lib/capstan/capstan.toml'
+check 'a policy is applied' inside capstan policies apply /run/letters.toml
+check 'the server is started' inside systemctl start capstan-server
+once() { inside capstan client enrol tern | grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' >"$root/run/once" && chmod 600 "$root/run/once"; }
+until_so once
+check 'a client joins' inside capstan --state /var/lib/capstan-client client join 127.0.0.1:5702 --name tern --passphrase-file /run/once
+check 'and is started' inside systemctl start capstan-client
+check 'a job runs as a service' inside systemctl start capstan-backup@hosts
+check 'and has a timer' inside systemctl enable --now capstan-backup@hosts.timer
+# One processor and the highest level: the backup takes some seconds, and the upgrade usually stops it before its end.
+processor=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+inside sh -c "mkdir /etc/systemd/system/capstan-server.service.d &&
+    printf '[Service]\nCPUAffinity=$processor\n' >/etc/systemd/system/capstan-server.service.d/slow.conf"
+inside systemctl daemon-reload
+check 'a drop-in counts' inside systemctl restart capstan-server
+# A node as far as systemd sees it: one that works needs etcd.
+inside sh -c 'touch /var/lib/keyd/keyd.toml && mkdir /etc/systemd/system/keyd.service.d &&
+    printf "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n" >/etc/systemd/system/keyd.service.d/sleeps.conf && systemctl daemon-reload'
+check 'a key node is started, as its user' inside systemctl start keyd
+
+# Upgraded while a backup runs.
+server=$(pid_of capstan-server) client=$(pid_of capstan-client) node=$(pid_of keyd)
+inside capstan queue add letters
+at_work() { inside capstan queue | grep -E 'letters.* (running|at work)'; }
+check 'a backup is at work' until_so at_work
+check 'capstan is upgraded' installed capstan 1.0.1
+check 'and keyd' installed capstan-keyd 1.0.1
+cp "$scratch/output" "$scratch/upgraded"
+for unit in capstan-server capstan-client keyd; do check "$unit runs" is active $unit; done
+other() { [ "$(pid_of "$1")" != "$2" ] && inside sh -c "readlink /proc/$(pid_of "$1")/exe" | grep -x "/usr/bin/capstan"; }
+check 'the server is that of the new package' other capstan-server "$server"
+check 'and the client' other capstan-client "$client"
+check 'the key node is the one before' test "$(pid_of keyd)" = "$node"
+check 'and its operator is told' grep -qF 'restart one node after the other' "$scratch/upgraded"
+ended() { inside capstan queue 'done' | grep -E 'letters +tern .*done'; }
+check 'the backup goes on to its end' until_so ended
+comes_back() { inside capstan restore --quiet /srv/letters --to /srv/back && inside cmp /srv/letters/ada /srv/back/srv/letters/ada; }
+check 'and comes back' comes_back
+check 'the timer still waits' is active capstan-backup@hosts.timer
+
+# Removed.
+check 'both are removed' inside dpkg --remove capstan capstan-keyd
+for unit in capstan-server capstan-client keyd capstan-backup@hosts.timer; do check "$unit has ended" is inactive $unit; done
+gone() { ! inside ps -C capstan,sleep -o args=; }
+check 'nothing of them runs' gone
+check 'nothing has failed' nothing inside systemctl list-units --failed --plain --no-legend
+finish
