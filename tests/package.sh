@@ -20,6 +20,7 @@ installed() { : >"$asked" && in_root dpkg --force-unsafe-io --install "$@"; }
 is_asked() { grep -x -- "$1" "$asked"; }
 is_not_asked() { ! grep -E -- "$1" "$asked"; }
 
+check 'packages of a later version' made --as 1.0.1
 bytes_of() { dpkg-deb --fsys-tarfile "$scratch/$(file_of "$1" "$2")" | sha256sum; }
 same() { [ "$(bytes_of "$1" 1.0.0)" = "$(bytes_of "$1" 1.0.1)" ]; }
 check 'the same programs give the same bytes' same capstan

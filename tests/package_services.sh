@@ -6,6 +6,13 @@
 # be written, and it lacks the rights to load modules, to set clocks and to reboot. A kill may leave an empty control group behind.
 set -u
 . "$(dirname "$0")/package_root.sh"
+# later NAME: the same package with a later version, packed again. (package.sh builds one.)
+later() {
+    dpkg-deb --raw-extract "$scratch/$(file_of "$1" 1.0.0)" "$scratch/later" && sed -i 's/^Version: .*/Version: 1.0.1/' "$scratch/later/DEBIAN/control" &&
+        dpkg-deb --root-owner-group -Zzstd -z1 --build "$scratch/later" "$scratch/$(file_of "$1" 1.0.1)" && rm -r "$scratch/later"
+}
+check 'capstan of a later version' later capstan
+check 'and keyd' later capstan-keyd
 new_root a || skip 'an overlay file system cannot be mounted here'
 
 # systemd wants a control group, which is below ours.
