@@ -3,7 +3,7 @@
 #
 # systemd is the first process of a root that is thrown away (package_root.sh), in namespaces of its own. It starts nothing of this
 # machine's: its generators and all that units want are gone there. It can set nothing of this machine's kernel: /proc/sys and /sys cannot
-# be written, and it lacks the rights to load modules, to set clocks and to reboot. A kill may leave an empty control group behind.
+# be written, and it lacks the rights to load modules, to set clocks and to reboot. A kill may leave empty control groups behind.
 set -u
 . "$(dirname "$0")/package_root.sh"
 # later NAME: the same package with a later version, packed again. (package.sh builds one.)
@@ -19,8 +19,7 @@ new_root a || skip 'an overlay file system cannot be mounted here'
 groups=$scratch/groups
 mkdir "$groups"
 mount -t cgroup2 cgroup2 "$groups" 2>/dev/null || skip 'control groups of version 2 cannot be mounted here'
-group=$groups$(sed -n 's/^0:://p' /proc/self/cgroup)/capstan-services-$$-$number
-mkdir "$group" 2>/dev/null || skip 'no control group can be made here'
+group=$(mktemp -d "$groups$(sed -n 's/^0:://p' /proc/self/cgroup)/capstan-services.XXXXXX" 2>/dev/null) || skip 'no control group can be made here'
 clean() {
     # With the first process of a namespace all others in it have ended.
     [ -z "${first:-}" ] || kill -9 "$first"
