@@ -8,7 +8,7 @@
 //!
 //! The same programs give the same bytes: owners are root, modes are set, and no time is later than the last commit.
 //!
-//! Budget: 600 lines with modules and tests.
+//! Budget: 620 lines with modules and tests, of which the licences of others are a fifth.
 
 mod contents;
 mod deb;
