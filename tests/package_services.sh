@@ -44,7 +44,7 @@ exec unshare --pid --mount --cgroup --uts --ipc --fork --kill-child sh -ec '
     exec setpriv --bounding-set -sys_module,-sys_time,-sys_boot,-sys_rawio,-syslog,-mknod chroot "$1" \
         env -i container=test /lib/systemd/systemd --system --unit=nothing.target --log-target=console' sh "$1"
 FIRST
-sh "$scratch/first" "$root" "$group" >/tmp/systemd.log 2>&1 &
+sh "$scratch/first" "$root" "$group" >"$scratch/systemd.log" 2>&1 &
 systemd=$!
 until_so test -S "$root/run/systemd/private" || { cat "$scratch/systemd.log" && skip 'systemd does not start here'; }
 first=$(pgrep -P "$systemd")
