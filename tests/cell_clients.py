@@ -366,22 +366,34 @@ class Sweep:
         took = (row["ended_ns"] - row["started_ns"]) / 1e9
         is_first = row["state"] == "done" and row["attempt"] == 1
         self.checks.check("a slow client takes its time, and does not fail", is_first and took > 3, row)
-        self.trees["web2"].add(8_000_000)
-        [slow] = self.cell.add("own-web2")
-        self.cell.until("the slow run is at work", lambda: (self.cell.queue(slow) or {}).get("started_ns"))
-        # The other drive is for one of these; the slow one shares its drive with others.
-        others, shared = self.cell.add("own-web1", "common"), set()
+        self.together()
 
-        def share():
-            at_work = [row for row in self.cell.capstan.rows("queue") if row["session"] is not None]
-            own = next((row["session"] for row in at_work if row["run"] == slow), None)
-            shared.update(row["run"] for row in at_work if row["session"] == own and row["run"] != slow)
-            return not any(row["run"] in others for row in self.cell.capstan.rows("queue"))
+    def together(self):
+        """Two clients hold both drives and send nothing; a third one is backed up beside one of them."""
+        web1, *stalled = self.clients
+        self.trees["web2"].add(4_000_000)
+        self.trees["common"].add(4_000_000)
+        runs = []
+        for client, entered in zip(stalled, (["own-web2"], ["common", "--client", "web3"])):
+            client.data.rate, sent = 1_000_000, client.data.passed_bytes
+            runs += self.cell.add(*entered)
+            self.cell.until(f"{client.name} sends", lambda: client.data.passed_bytes > sent + 500_000)
+            client.data.goes_on.clear()
+        [run] = self.cell.add("own-web1")
+        sessions = set()
 
-        self.cell.until("the others have ended", share)
-        is_last = self.cell.queue(slow) is not None
-        self.checks.check("others end before it, beside it on its drive", is_last and shared, f"{is_last} {shared}")
-        rows = [self.cell.outcome(run) for run in (slow, *others)]
+        def ends():
+            rows = self.cell.capstan.rows("queue")
+            held = {row["session"] for row in rows if row["run"] in runs}
+            sessions.update(held & {row["session"] for row in rows if row["run"] == run})
+            return not any(row["run"] == run for row in rows)
+
+        self.cell.until("the third one has ended", ends)
+        is_beside = sessions and all(self.cell.queue(other) for other in runs)
+        self.checks.check("a client is backed up beside one that holds the drive", is_beside, sessions)
+        for client in stalled:
+            client.data.goes_on.set()
+        rows = [self.cell.outcome(each) for each in (run, *runs)]
         is_first = all(row["state"] == "done" and row["attempt"] == 1 for row in rows)
         self.checks.check("and all of them are done", is_first, rows)
 
