@@ -110,6 +110,7 @@ pub(crate) struct CopyTask {
     pub(crate) record: SessionRecord,
     pub(crate) bounds: CheckpointBounds,
     pub(crate) ended_within: Option<Duration>,
+    pub(crate) mounts_for_blocks: bool,
     pub(crate) chunk_len: usize,
     pub(crate) queue_blocks: usize,
     pub(crate) meters: Arc<Meters>,
@@ -268,9 +269,8 @@ impl Copy {
                 record.copy = self.task.number;
                 let object = record.object;
                 self.objects.insert(object, record);
-                // No volume is mounted before there is something to write.
-                if let Some(writer) = &mut self.writer {
-                    writer.touch(object);
+                if self.writer.is_some() || !self.task.mounts_for_blocks {
+                    self.writer()?.touch(object);
                 }
             }
             Command::ObjectEnd { object, ended_ns } => self.end_object(object, ended_ns)?,

@@ -52,6 +52,8 @@ pub struct SessionOptions {
     /// How long an object that has ended may wait for a checkpoint while blocks of others come; where none come, it
     /// waits for nothing. Without it, for the next checkpoint that is due.
     pub ended_within: Option<Duration>,
+    /// Whether a volume is mounted only when there is a block to write, and not for an object that begins.
+    pub mounts_for_blocks: bool,
 }
 
 /// A running session.
@@ -76,9 +78,9 @@ pub struct SessionOutcome {
 }
 
 impl Session {
-    /// Starts the threads. Nothing is mounted before there is a block to write. Once `stop` is set, sources are told so
-    /// at their next chunk; what they have handed on is still written and flushed by [`Session::finish`]. `drives` are
-    /// those that the hosts mount volumes in.
+    /// Starts the threads. Nothing is mounted before an object begins, or has a block to write. Once `stop` is set,
+    /// sources are told so at their next chunk; what they have handed on is still written and flushed by
+    /// [`Session::finish`]. `drives` are those that the hosts mount volumes in.
     ///
     /// # Errors
     /// A thread cannot be started, or the compressor cannot be set up.
@@ -104,6 +106,7 @@ impl Session {
                 record: record.clone(),
                 bounds: options.checkpoints,
                 ended_within: options.ended_within,
+                mounts_for_blocks: options.mounts_for_blocks,
                 chunk_len: options.chunk_len,
                 queue_blocks,
                 meters: Arc::clone(&meters),

@@ -43,6 +43,8 @@ impl Site {
             let jobs = usize::from(self.config.server.runs_per_drive.max(1));
             options.connections = jobs * usize::from(CONNECTIONS_SHARED_MAX);
             options.ended_within = Some(ENDED_WITHIN);
+            // A slow source is to hold no drive that it does not write to yet.
+            options.mounts_for_blocks = true;
         }
         options
     }
@@ -67,6 +69,7 @@ impl Site {
                 entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
             },
             ended_within: None,
+            mounts_for_blocks: false,
         }
     }
 }

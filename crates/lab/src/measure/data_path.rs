@@ -56,6 +56,7 @@ pub(crate) fn session_options(run: &DataPath) -> SessionOptions {
             entry_bytes: 16 << 20,
         },
         ended_within: None,
+        mounts_for_blocks: false,
     }
 }
 

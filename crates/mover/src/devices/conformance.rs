@@ -251,6 +251,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         extents: ExtentBounds { worthwhile: 1 << 20, longest: 8 << 20 },
         checkpoints,
         ended_within: None,
+        mounts_for_blocks: false,
     };
     let session = Session::start(&options, &record(), &ends.mounted, vec![host], Arc::default()).expect("a session");
     let object = ObjectRecord {
