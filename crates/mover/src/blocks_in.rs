@@ -1,4 +1,4 @@
-//! The way into a session for blocks that were packed elsewhere.
+//! The way into a session for blocks, packed here or elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::pack::{PackOptions, PackedTo};
 use crate::pool::BlockPool;
 use crate::throttle::Throttle;
 
-/// Where blocks go that were packed elsewhere.
+/// Where blocks go, and what those who bring them share.
 #[derive(Clone)]
 pub(crate) struct BlocksIn {
     pub(crate) pool: BlockPool,
@@ -34,12 +34,17 @@ impl BlocksIn {
     pub(crate) fn open_stream(&self, object: ObjectId) -> u64 {
         // Where nobody hears it, the first block is told so.
         let _ = self.controls.send(Control::Opened { object });
-        self.receivers.fetch_add(1, Ordering::Relaxed);
         self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes that a stream has ended: as a whole, or in front of this block.
-    pub(crate) fn close_stream(&self, stream: u64, object: ObjectId, cut_at: Option<u32>) {
+    /// Begins a stream that a block connection brings; its number.
+    pub(crate) fn open_received(&self, object: ObjectId) -> u64 {
+        self.receivers.fetch_add(1, Ordering::Relaxed);
+        self.open_stream(object)
+    }
+
+    /// Notes that such a stream has ended: as a whole, or in front of this block.
+    pub(crate) fn close_received(&self, stream: u64, object: ObjectId, cut_at: Option<u32>) {
         self.receivers.fetch_sub(1, Ordering::Relaxed);
         if let Some(sequence) = cut_at {
             self.controls.cut(stream, object, 0, sequence);

@@ -17,6 +17,7 @@ use std::time::Duration;
 use capstan_format::{ObjectId, SessionRecord};
 
 use crate::block::Block;
+use crate::blocks_in::BlocksIn;
 use crate::control::{Control, Controls};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::intake::Intake;
@@ -132,9 +133,8 @@ impl Session {
         let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
         let loop_ = InterleaveLoop { interleave, pool: watched, queues, objects: HashMap::new() };
         let interleaver = spawn("interleave", move || loop_.run(controls))?;
-        let intake = Intake {
+        let blocks = BlocksIn {
             pool,
-            packer,
             out: packed_to,
             controls: control,
             stop,
@@ -142,9 +142,9 @@ impl Session {
             receivers: Arc::default(),
             reserved: Arc::default(),
             pack: options.pack,
-            job: None,
             throttle: None,
         };
+        let intake = Intake { blocks, packer, job: None };
         Ok(Self { intake, workers, interleaver, copies, meters })
     }
 
@@ -173,7 +173,7 @@ impl Session {
     /// Takes nothing more. All connections, and all that [`Session::intake_of`] has given, must be finished or dropped.
     pub fn close(self) -> ClosingSession {
         let Self { intake, workers, interleaver, copies, meters } = self;
-        let (control, pool) = (intake.controls.clone(), intake.pool.clone());
+        let (control, pool) = (intake.blocks.controls.clone(), intake.blocks.pool.clone());
         drop(intake);
         workers.join();
         // The interleaver may be gone already because every copy has failed.

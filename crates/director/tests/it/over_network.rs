@@ -227,18 +227,7 @@ fn a_stream_is_what_a_script_of_the_client_prints() {
         let stream = capstan_mover::StreamInput { name: "db".to_owned(), command: vec![command.into()] };
         BackupRequest { stream: Some(stream), ..BackupRequest::of(Vec::new()) }
     };
-    let run = |request: &BackupRequest| {
-        let network = unbroken();
-        let job = network.jobs.open("web1", PATIENCE).unwrap();
-        let token = job.token().clone();
-        std::thread::scope(|scope| {
-            let end =
-                ClientEnd { dial: &network, token, links: 1, rules: &Anything, restores: None, stop: Arc::default() };
-            scope.spawn(move || serve_job(&end));
-            let site = bench.site().for_client("web1").with_sources(Arc::new(job));
-            site.backup(request, &BackupWatch::default()).unwrap()
-        })
-    };
+    let run = |request: &BackupRequest| backup_of(bench.site(), &unbroken(), request, &Anything).unwrap();
     let dumped = run(&stream("dump"));
     assert_eq!(dumped.sources[0].report.as_ref().unwrap().bytes, 21);
     let refused = run(&stream("/bin/cat"));
@@ -398,25 +387,9 @@ fn a_small_pool_and_many_connections_come_to_an_end() {
     config.data.buffer_mib = 1;
     let bench = Bench::new(config);
     bench.fill("a", 60, 120_000);
-    let network = unbroken();
-    let job = network.jobs.open("web1", PATIENCE).unwrap();
-    let token = job.token().clone();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            serve_job(&ClientEnd {
-                dial: &network,
-                token,
-                links: 1,
-                rules: &Anything,
-                restores: None,
-                stop: Arc::default(),
-            })
-        });
-        let site = bench.site().for_client("web1").with_sources(Arc::new(job));
-        let request = BackupRequest { connections: 8, ..bench.request(Level::Full) };
-        let report = site.backup(&request, &BackupWatch::default()).unwrap();
-        assert_eq!(report.sources[0].report.as_ref().unwrap().files, 60);
-    });
+    let request = BackupRequest { connections: 8, ..bench.request(Level::Full) };
+    let report = backup_of(bench.site(), &unbroken(), &request, &Anything).unwrap();
+    assert_eq!(report.sources[0].report.as_ref().unwrap().files, 60);
     bench.assert_restores(&bench.objects()[0], "small");
 }
 

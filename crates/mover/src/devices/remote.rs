@@ -428,7 +428,7 @@ impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
     }
 
     fn ended(&mut self, failure: Option<&str>) {
-        // The end of the connection says it, too.
+        // Where nobody hears it, whoever serves the host ends it with the connection.
         let _ = call(&self.0, &CopyCall::Ended(failure.map(str::to_owned)), &[]);
     }
 

@@ -85,7 +85,7 @@ pub(super) enum LinkEnd {
 
 impl BlockReceiver {
     pub(super) fn new(session: BlocksIn, object: ObjectId, connection: u16) -> Self {
-        let stream = session.open_stream(object);
+        let stream = session.open_received(object);
         let state = Mutex::new(Received {
             link: 0,
             blocks: 0,
@@ -109,7 +109,7 @@ impl BlockReceiver {
         state.reserved.clear();
         if !std::mem::replace(&mut state.is_over, true) {
             let cut_at = (!state.is_whole).then_some(state.blocks);
-            self.session.close_stream(self.stream, self.object, cut_at);
+            self.session.close_received(self.stream, self.object, cut_at);
         }
     }
 
