@@ -9,7 +9,9 @@ mod restore;
 mod status;
 
 pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
-pub(crate) use cell::{BackupPolicyAction, Client, Policies, Queue, QueueAction, Schedule, Server};
+pub(crate) use cell::{
+    BackupPolicyAction, Client, MemberEnrol, MemberJoin, Mover, Policies, Queue, QueueAction, Schedule, Server,
+};
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };

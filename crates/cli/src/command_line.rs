@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Objects,
+    Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Mover, Objects,
     Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, Verify, Versions, Volumes,
 };
 use crate::globals::Globals;
@@ -91,6 +91,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan client enrol tern\n  capstan client list\n  capstan client revoke tern\n\nAt the machine tern:\n  capstan client join backup.example.org:5702 --name tern\n  capstan client run"
     )]
     Client(Client),
+    /// Let hosts with drives join this cell, and list or revoke them; or, at such a host, join and serve the cell
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan mover enrol heron\n  capstan mover list\n  capstan mover revoke heron\n\nAt the host heron:\n  capstan mover join backup.example.org:5702 --name heron\n  capstan mover run"
+    )]
+    Mover(Mover),
     /// List objects (backup images)
     #[command(
         after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"

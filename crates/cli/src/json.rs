@@ -33,9 +33,9 @@ use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use cell::{
-    BackupPolicyRow, ChangedSetting, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
-    ClientObjectRow, ClientRestoreEvent, ClientRow, ComingRunRow, PolicyChangeRow, QueueChangeRow, QueueRow,
-    ServerEvent, TellRow, TellTrialRow,
+    BackupPolicyRow, ChangedSetting, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComingRunRow,
+    MemberChangeRow, MemberEnrolmentRow, MemberEvent, MemberName, MemberRow, MoverJoinedRow, PolicyChangeRow,
+    QueueChangeRow, QueueRow, ServerEvent, TellRow, TellTrialRow,
 };
 pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};

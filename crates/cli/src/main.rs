@@ -104,6 +104,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Queue(args) => cell::queue(globals, args),
         Command::Server(action) => cell::server(globals, action),
         Command::Client(action) => cell::client(globals, action),
+        Command::Mover(action) => cell::mover(globals, action),
         Command::Restore(restore) => work::restore(globals, restore),
         Command::Cat(cat) => work::cat(globals, cat),
         Command::Verify(verify) => work::verify(globals, verify),

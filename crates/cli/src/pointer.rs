@@ -37,6 +37,9 @@ fn ours(word: &str) -> Option<&'static str> {
         "agent" | "agents" | "host" | "hosts" | "machines" | "nodes" => {
             "`capstan client enrol` lets a machine join the cell, `capstan client list` lists those that have"
         }
+        "movers" | "media-server" | "media-servers" => {
+            "`capstan mover enrol` lets a host with drives join the cell, `capstan mover list` lists those that have"
+        }
         "config" | "settings" => "the settings are in capstan.toml of the state directory, with a comment for each",
         "info" | "stat" | "stats" | "describe" => "`capstan show` says everything about a backup or a volume",
         "tapes" | "media" | "cartridges" => "`capstan volumes` lists them, `capstan library` moves them",

@@ -1,22 +1,27 @@
-//! What can go wrong at a client.
+//! What can go wrong at a client or a mover.
 
 use std::io;
 use std::path::PathBuf;
 
 use capstan_keys::KeyError;
+use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::IdentityError;
 use thiserror::Error;
 
-/// Why a client cannot do what it was asked.
+/// Why a client or a mover cannot do what it was asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Caller: the state directory is a server's.
+    /// Caller: the state directory is that of a machine of another kind.
     #[error(
-        "{} is the state directory of a server: give the client another one with --state", path.display()
+        "{} is the state directory of a {other}: give the {kind} another one with --state", path.display()
     )]
-    ServerState {
+    OtherRole {
         /// The directory.
         path: PathBuf,
+        /// Whose it is.
+        other: PeerKind,
+        /// Who was to use it.
+        kind: PeerKind,
     },
     /// Caller: the machine has joined a cell already.
     #[error(
@@ -28,23 +33,26 @@ pub enum ClientError {
     },
     /// Caller: the machine has not joined a cell.
     #[error(
-        "{}: this machine has not joined a cell. Run `capstan client enrol NAME` at the server, then the command that it prints here",
+        "{}: this machine has not joined a cell. Run `capstan {kind} enrol NAME` at the server, then the command that it prints here",
         path.display()
     )]
     NotJoined {
         /// The state directory.
         path: PathBuf,
+        /// What it was to be in a cell.
+        kind: PeerKind,
     },
     /// Operator: the passphrase is not that of the enrolment, or somebody stands between.
     #[error(
-        "the enrolment came to nothing: the passphrase is not the one of {name} (or somebody stands between this machine and the server). \
-         Compare name and passphrase with what `capstan client enrol {name}` printed; the newest passphrase counts"
+        "the enrolment came to nothing: the passphrase is not the one of {1} (or somebody stands between this machine and the server). \
+         Compare name and passphrase with what `capstan {0} enrol {1}` printed; the newest passphrase counts",
+        peer.kind, peer.name
     )]
     WrongPassphrase {
-        /// The name that was asked for.
-        name: String,
+        /// Who the machine was to be.
+        peer: PeerId,
     },
-    /// Operator: a file of the client is not as it must be.
+    /// Operator: a file of the machine is not as it must be.
     #[error("{}: {reason}", path.display())]
     Settings {
         /// The file.
@@ -80,32 +88,35 @@ pub enum ClientError {
         /// Why, in the server's words.
         reason: String,
     },
-    /// Operator: somebody revoked this client.
+    /// Operator: somebody revoked this client or mover.
     #[error(
-        "the certificate of this client was revoked. If that was a mistake, run `capstan client enrol {name}` at the server and \
-         `capstan client join --replace` here"
+        "the certificate of this {0} was revoked. If that was a mistake, run `capstan {0} enrol {1}` at the server and \
+         `capstan {0} join --replace` here",
+        peer.kind, peer.name
     )]
     Revoked {
-        /// The client.
-        name: String,
+        /// Who.
+        peer: PeerId,
     },
     /// Operator: the certificate has ended, as it was not renewed in time.
     #[error(
-        "the certificate of this client has ended, or its clock is wrong: compare the clock with the server's. If the clock is right, run \
-         `capstan client enrol {name}` at the server and `capstan client join --replace` here"
+        "the certificate of this {0} has ended, or its clock is wrong: compare the clock with the server's. If the clock is right, run \
+         `capstan {0} enrol {1}` at the server and `capstan {0} join --replace` here",
+        peer.kind, peer.name
     )]
     CertificateEnded {
-        /// The client.
-        name: String,
+        /// Whose it is.
+        peer: PeerId,
     },
     /// Host, this one or the server: a clock is wrong.
     #[error(
         "the certificate that the server made out does not hold at the time of this machine: set the clock of whichever machine is wrong, \
-         run `capstan client revoke {name}` and `capstan client enrol {name}` at the server, and join again"
+         run `capstan {0} revoke {1}` and `capstan {0} enrol {1}` at the server, and join again",
+        peer.kind, peer.name
     )]
     OtherTime {
-        /// The client.
-        name: String,
+        /// Whose it is.
+        peer: PeerId,
     },
     /// Host, operator or peer: the identity of this machine cannot be used.
     #[error(transparent)]

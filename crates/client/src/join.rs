@@ -1,36 +1,36 @@
 //! A machine joins a cell.
 
 use capstan_keys::Name;
-use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::api::PeerId;
 use capstan_keys::cluster::{EnrolmentPassphrase, Identity};
 
 use crate::orders::ListenersAnswer;
 use crate::server_link::{ServerLink, explained};
-use crate::{ClientError, ClientSettings, ClientState};
+use crate::{ClientError, MemberState, settings};
 
-/// Joins the cell whose server takes enrolments at `address` (host and port), as client `name`, and keeps the identity
-/// and where the server is. [`ClientState::prepare`] comes first.
+/// Joins the cell whose server takes enrolments at `address` (host and port), as the client or mover `name`, and keeps
+/// the identity and where the server is. [`MemberState::prepare`] comes first.
 ///
 /// # Errors
 /// [`ClientError::Away`], [`ClientError::Refused`] or [`ClientError::WrongPassphrase`] says why there is no
 /// certificate; [`ClientError::OtherTime`] that it does not hold at `now_ns`. Otherwise the state directory cannot be
 /// written.
 pub fn join(
-    state: &ClientState,
+    state: &MemberState,
     address: &str,
     name: &Name,
     passphrase: &EnrolmentPassphrase,
     now_ns: i64,
 ) -> Result<Identity, ClientError> {
-    let peer = PeerId { kind: PeerKind::Client, name: name.clone() };
-    let enrolled = capstan_keys::cluster::enrol(address, peer, passphrase);
-    let identity = enrolled.map_err(|error| explained(error, address, name.as_str()))?;
+    let peer = PeerId { kind: state.kind(), name: name.clone() };
+    let enrolled = capstan_keys::cluster::enrol(address, peer.clone(), passphrase);
+    let identity = enrolled.map_err(|error| explained(error, address, &peer))?;
     if !identity.certificate().holds(now_ns) {
-        return Err(ClientError::OtherTime { name: name.to_string() });
+        return Err(ClientError::OtherTime { peer });
     }
     // The enrolment is used up by now: what it gave is kept before anything else can fail.
     identity.save(&state.identity_file())?;
-    ClientSettings::write_default(state.dir())?;
+    settings::write_default(state)?;
     state.keep_addresses(&[members_address(&identity, address)])?;
     Ok(identity)
 }

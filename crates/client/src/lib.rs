@@ -1,13 +1,15 @@
-//! A client of a cell: a machine whose data is backed up, and which has neither catalog nor drives.
+//! The members of a cell: clients, whose data is backed up and which have neither catalog nor drives, and how movers,
+//! which have drives, join and wait at their server.
 //!
 //! ```text
 //!  join   one-time passphrase --> STATE/cell/identity.pem, STATE/cell/server      once
 //!  run    hello, then one request after the other that waits for orders           until it is stopped
 //!                                   '--> each order to the handler, on a thread of its own
 //! ```
-//! The client dials out, and only out, so firewalls and address translation do not matter: nothing listens here. What
+//! A client dials out, and only out, so firewalls and address translation do not matter: nothing listens here. What
 //! the server may ask for is bounded here and not there: `STATE/client.toml` names the paths and the programs
-//! ([`ClientSettings`]), and the handler is held to it.
+//! ([`ClientSettings`]), and the handler is held to it. A mover joins and waits in the same way
+//! ([`run_mover`]), and says where clients bring their data ([`MoverSettings`]).
 //!
 //! Orders are words ([`CellOrder`]). [`ClientWork`] carries them out: it dials the mover over TLS ([`data`]), and reads
 //! there what it is asked for (`capstan_mover::serve_job`).
@@ -29,6 +31,7 @@
 pub mod data;
 mod error;
 mod join;
+mod mover;
 pub mod orders;
 mod questions;
 pub mod restores;
@@ -40,9 +43,10 @@ mod work;
 
 pub use error::ClientError;
 pub use join::join;
+pub use mover::run_mover;
 pub use orders::{CellOrder, JobId, OrderToken};
 pub use questions::ServerQuestions;
-pub use run::{ClientNotice, ORDERS_AT_WORK_MAX, run};
-pub use settings::ClientSettings;
-pub use state::ClientState;
+pub use run::{MemberNotice, ORDERS_AT_WORK_MAX, run};
+pub use settings::{ClientSettings, MoverSettings, is_host_and_port};
+pub use state::MemberState;
 pub use work::{ClientWork, OrderEnd};

@@ -1,4 +1,4 @@
-//! What the server and its clients say to each other: orders, and the words around them.
+//! What the server and the members of its cell say to each other: orders, and the words around them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,11 +143,8 @@ pub enum CellOrder {
 impl CellOrder {
     /// The same, with the host that orders come from where it names none.
     pub(crate) fn at(mut self, address: &str) -> Self {
-        if let Self::Serve { data, .. } = &mut self
-            && data.starts_with(':')
-        {
-            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-            data.insert_str(0, host);
+        if let Self::Serve { data, .. } = &mut self {
+            *data = with_host_of(data, address);
         }
         self
     }
@@ -158,6 +155,15 @@ impl CellOrder {
             Self::Serve { job, .. } | Self::Stop { job } => *job,
         }
     }
+}
+
+/// Host and port: those that `place` says or, where it is `:port`, the host of `address` (host and port).
+pub fn with_host_of(place: &str, address: &str) -> String {
+    if !place.starts_with(':') {
+        return place.to_owned();
+    }
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    format!("{host}{place}")
 }
 
 /// An order and its number: higher than that of every order before to the same peer.
@@ -202,6 +208,10 @@ pub struct PeerHello {
     /// The names of the programs that it may be asked to run.
     #[serde(default)]
     pub scripts: Vec<String>,
+    /// Where clients bring a mover their data: `host:port`, or `:port` at the host that it comes from; none of a
+    /// client.
+    #[serde(default)]
+    pub data: Option<String>,
 }
 
 /// The answer to [`PeerHello`].
@@ -213,6 +223,9 @@ pub struct HelloAnswer {
     pub epoch: String,
     /// Who the server takes the peer for.
     pub peer: String,
+    /// The port for data, at the same host; 0 from a server that does not say it.
+    #[serde(default)]
+    pub data_port: u16,
 }
 
 /// `GET /v1/listeners`, at the port for enrolments: where the server listens for its peers.
@@ -256,6 +269,14 @@ mod tests {
         assert_eq!(at(":5703", "server:5701"), "server:5703");
         assert_eq!(at(":5703", "[::1]:5701"), "[::1]:5703");
         assert_eq!(at("mover:5703", "server:5701"), "mover:5703");
+    }
+
+    #[test]
+    fn words_of_an_older_program_are_read() {
+        let hello: PeerHello = serde_json::from_str(r#"{"version":"0.1.0","host":"tern"}"#).unwrap();
+        assert_eq!(hello.data, None);
+        let answer = r#"{"version":"0.1.0","epoch":"e","peer":"client/tern"}"#;
+        assert_eq!(serde_json::from_str::<HelloAnswer>(answer).unwrap().data_port, 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestorePlanned, RestoreSeen};
 use crate::server_link::ServerLink;
-use crate::{ClientError, ClientState, JobId};
+use crate::{ClientError, JobId, MemberState};
 
 /// Asks the server of the cell on behalf of this machine.
 pub struct ServerQuestions {
@@ -15,7 +15,7 @@ impl ServerQuestions {
     ///
     /// # Errors
     /// [`ClientError::NotJoined`], or the state directory cannot be read.
-    pub fn new(state: &ClientState) -> Result<Self, ClientError> {
+    pub fn new(state: &MemberState) -> Result<Self, ClientError> {
         let (identity, addresses) = (state.identity()?, state.addresses()?);
         let links = addresses.iter().map(|address| ServerLink::new(&identity, address)).collect::<Result<_, _>>()?;
         Ok(Self { links, addresses })

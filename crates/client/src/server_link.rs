@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capstan_keys::api::{ENROLMENT_NOT_PROVED, Problem};
+use capstan_keys::api::{ENROLMENT_NOT_PROVED, PeerId, Problem};
 use capstan_keys::cluster::{ClusterError, Gone, Identity, NodeClient, Silence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,37 +21,37 @@ const TURNED_AWAY: &str = "turned-away";
 pub(crate) struct ServerLink {
     client: NodeClient,
     address: String,
-    name: String,
+    peer: PeerId,
 }
 
 impl ServerLink {
     /// Nothing is asked yet.
     pub(crate) fn new(identity: &Identity, address: &str) -> Result<Self, ClientError> {
-        let name = identity.certificate().peer.name.to_string();
+        let peer = identity.certificate().peer.clone();
         let client = NodeClient::new(identity, address, PATIENCE).map_err(|error| ClientError::Tls(Box::new(error)))?;
-        Ok(Self { client, address: address.to_owned(), name })
+        Ok(Self { client, address: address.to_owned(), peer })
     }
 
     pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
-        self.client.get(path).map_err(|error| explained(error, &self.address, &self.name))
+        self.client.get(path).map_err(|error| explained(error, &self.address, &self.peer))
     }
 
     pub(crate) fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
-        self.client.post(path, question).map_err(|error| explained(error, &self.address, &self.name))
+        self.client.post(path, question).map_err(|error| explained(error, &self.address, &self.peer))
     }
 }
 
-/// What the failure of a request means for the client of this name, and what to do.
-pub(crate) fn explained(error: ClusterError, address: &str, name: &str) -> ClientError {
+/// What the failure of a request means for this client or mover, and what to do.
+pub(crate) fn explained(error: ClusterError, address: &str, peer: &PeerId) -> ClientError {
     let away = |reason| ClientError::Away { address: address.to_owned(), reason };
     match error {
         ClusterError::AllGone(gone) => match gone.into_iter().next() {
-            Some(gone) => of_silence(gone, address, name),
+            Some(gone) => of_silence(gone, address, peer),
             None => away("nobody answers".to_owned()),
         },
-        ClusterError::Unanswered(gone) => of_silence(*gone, address, name),
-        ClusterError::Refused(problem) => of_problem(&problem, address, name),
-        ClusterError::Enrolment(_) => ClientError::WrongPassphrase { name: name.to_owned() },
+        ClusterError::Unanswered(gone) => of_silence(*gone, address, peer),
+        ClusterError::Refused(problem) => of_problem(&problem, address, peer),
+        ClusterError::Enrolment(_) => ClientError::WrongPassphrase { peer: peer.clone() },
         ClusterError::Identity(error) => ClientError::Identity(error),
         ClusterError::Host(error) => ClientError::Host(error),
         error @ ClusterError::Tls(_) => ClientError::Tls(Box::new(error)),
@@ -62,7 +62,7 @@ pub(crate) fn explained(error: ClusterError, address: &str, name: &str) -> Clien
     }
 }
 
-fn of_silence(Gone { silence, .. }: Gone, address: &str, name: &str) -> ClientError {
+fn of_silence(Gone { silence, .. }: Gone, address: &str, peer: &PeerId) -> ClientError {
     let reason = match silence {
         Silence::Unreachable(why) if why.contains("host not found") => {
             format!("the host is not known here ({why}): check the name, or give an IP address")
@@ -72,7 +72,7 @@ fn of_silence(Gone { silence, .. }: Gone, address: &str, name: &str) -> ClientEr
         }
         Silence::TimedOut => "it does not answer: see that the server runs and can be reached from here".to_owned(),
         Silence::Broken(why) => broken(&why),
-        Silence::Unready(problem) | Silence::Failed(problem) => return of_problem(&problem, address, name),
+        Silence::Unready(problem) | Silence::Failed(problem) => return of_problem(&problem, address, peer),
     };
     ClientError::Away { address: address.to_owned(), reason }
 }
@@ -90,12 +90,12 @@ fn broken(why: &str) -> String {
     format!("the connection broke ({why}): {advice}")
 }
 
-fn of_problem(problem: &Problem, address: &str, name: &str) -> ClientError {
-    let name = name.to_owned();
+fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
+    let peer = peer.clone();
     match problem.status {
-        _ if problem.is(REVOKED) => ClientError::Revoked { name },
-        _ if problem.is(TURNED_AWAY) => ClientError::CertificateEnded { name },
-        _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { name },
+        _ if problem.is(REVOKED) => ClientError::Revoked { peer },
+        _ if problem.is(TURNED_AWAY) => ClientError::CertificateEnded { peer },
+        _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { peer },
         500.. => ClientError::Away { address: address.to_owned(), reason: format!("it cannot serve now: {problem}") },
         _ => ClientError::Refused { reason: problem.to_string() },
     }

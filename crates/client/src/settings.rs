@@ -1,14 +1,17 @@
-//! What the server may ask of this machine: `STATE/client.toml`.
+//! What the server may ask of a client, `STATE/client.toml`, and how a mover takes part, `STATE/mover.toml`.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use capstan_keys::api::PeerKind;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::ClientError;
+use crate::{ClientError, MemberState};
 
-/// What a new file says.
-const DEFAULT_TEXT: &str = "\
+/// What a new `client.toml` says.
+const CLIENT_TEXT: &str = "\
 # What the server of the cell may ask this machine to do. A change takes effect when `capstan client run` starts again.
 
 # Folders that may be backed up, as in [\"/home\", \"/srv\"]; none for no bound.
@@ -19,7 +22,22 @@ paths = []
 # quiesce = [\"/usr/local/bin/quiesce\", \"--all\"]
 ";
 
-/// What the server may ask of this machine.
+/// What a new `mover.toml` says.
+const MOVER_TEXT: &str = "\
+# How this mover takes part in its cell. A change takes effect when `capstan mover run` starts again.
+
+# Clients bring their data here: address and port.
+listen = \"0.0.0.0:5703\"
+
+# Host and port that clients are told; empty for the address that this mover comes from at the server, with the port of
+# listen.
+announce = \"\"
+
+# The library of this mover:
+# [library]
+";
+
+/// What the server may ask of this machine: `STATE/client.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {
@@ -35,14 +53,9 @@ impl ClientSettings {
     /// # Errors
     /// [`ClientError::Settings`] says what is wrong with the file.
     pub fn read(state: &Path) -> Result<Self, ClientError> {
-        let path = file(state);
+        let path = file(state, PeerKind::Client);
+        let settings: Self = read(&path)?;
         let wrong = |reason: String| ClientError::Settings { path: path.clone(), reason };
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(wrong(error.to_string())),
-        };
-        let settings: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         for path in &settings.paths {
             if !is_plain(path) {
                 let shown = path.display();
@@ -55,21 +68,85 @@ impl ClientSettings {
         Ok(settings)
     }
 
-    /// Writes a file with the defaults, where there is none.
-    ///
-    /// # Errors
-    /// [`ClientError::Io`] if it cannot be written.
-    pub(crate) fn write_default(state: &Path) -> Result<(), ClientError> {
-        let path = file(state);
-        if path.exists() {
-            return Ok(());
-        }
-        std::fs::write(&path, DEFAULT_TEXT).map_err(ClientError::io("write", &path))
-    }
-
     /// Whether this path may be backed up. It is looked at as it is written: whoever opens it sees to links.
     pub fn permits(&self, path: &Path) -> bool {
         is_plain(path) && (self.paths.is_empty() || self.paths.iter().any(|root| path.starts_with(root)))
+    }
+}
+
+/// How a mover takes part in its cell: `STATE/mover.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoverSettings {
+    /// Where clients bring their data.
+    #[serde(deserialize_with = "address_and_port")]
+    pub listen: SocketAddr,
+    /// Host and port that clients are told; empty for the address that the mover comes from, with the port of `listen`.
+    pub announce: String,
+}
+
+impl Default for MoverSettings {
+    fn default() -> Self {
+        Self { listen: (Ipv4Addr::UNSPECIFIED, 5703).into(), announce: String::new() }
+    }
+}
+
+impl MoverSettings {
+    /// Reads the settings of a state directory; without a file, they are the defaults.
+    ///
+    /// # Errors
+    /// [`ClientError::Settings`] says what is wrong with the file.
+    pub fn read(state: &Path) -> Result<Self, ClientError> {
+        let path = file(state, PeerKind::Mover);
+        let settings: Self = read(&path)?;
+        if !settings.announce.is_empty() && !is_host_and_port(&settings.announce) {
+            let announce = settings.announce;
+            let reason = format!("announce: {announce:?} is no host and port: write it as in tape1.example.org:5703");
+            return Err(ClientError::Settings { path, reason });
+        }
+        Ok(settings)
+    }
+
+    /// Where clients reach a mover that listens at this port, as the server is told it: what is announced, or `:port`.
+    pub fn data(&self, port: u16) -> String {
+        if self.announce.is_empty() { format!(":{port}") } else { self.announce.clone() }
+    }
+}
+
+fn address_and_port<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(from)?;
+    let invalid = |_| D::Error::custom(format!("{text:?} is no address and port: write it as in 0.0.0.0:5703"));
+    text.parse().map_err(invalid)
+}
+
+/// Whether a text is a host and a port that can be dialled, as in `tape1:5703` or `[::1]:5703`.
+pub fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+        !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port != 0)
+    })
+}
+
+/// Writes the settings of a client or mover with their defaults, where there are none.
+///
+/// # Errors
+/// [`ClientError::Io`] if the file cannot be written.
+pub(crate) fn write_default(state: &MemberState) -> Result<(), ClientError> {
+    let path = file(state.dir(), state.kind());
+    if path.exists() {
+        return Ok(());
+    }
+    let text = if state.kind() == PeerKind::Mover { MOVER_TEXT } else { CLIENT_TEXT };
+    std::fs::write(&path, text).map_err(ClientError::io("write", &path))
+}
+
+/// Reads a file of settings; without one, they are the defaults.
+fn read<T: DeserializeOwned + Default>(path: &Path) -> Result<T, ClientError> {
+    let wrong = |reason: String| ClientError::Settings { path: path.to_owned(), reason };
+    match std::fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).map_err(|error| wrong(error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
+        Err(error) => Err(wrong(error.to_string())),
     }
 }
 
@@ -77,8 +154,8 @@ fn is_plain(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
 }
 
-fn file(state: &Path) -> PathBuf {
-    state.join("client.toml")
+fn file(state: &Path, kind: PeerKind) -> PathBuf {
+    state.join(format!("{kind}.toml"))
 }
 
 #[cfg(test)]
@@ -102,9 +179,34 @@ mod tests {
     #[test]
     fn the_file_that_is_written_first_bounds_nothing() {
         let state = tempfile::tempdir().unwrap();
-        ClientSettings::write_default(state.path()).unwrap();
+        let client = MemberState::new(state.path(), PeerKind::Client);
+        write_default(&client).unwrap();
         assert_eq!(ClientSettings::read(state.path()).unwrap(), ClientSettings::default());
-        std::fs::write(file(state.path()), "paths = [\"home\"]").unwrap();
+        std::fs::write(file(state.path(), PeerKind::Client), "paths = [\"home\"]").unwrap();
         assert!(ClientSettings::read(state.path()).unwrap_err().to_string().contains("absolute"));
+    }
+
+    #[test]
+    fn the_file_of_a_mover_says_where_clients_bring_their_data() {
+        let state = tempfile::tempdir().unwrap();
+        let mover = MemberState::new(state.path(), PeerKind::Mover);
+        assert_eq!(MoverSettings::read(state.path()).unwrap(), MoverSettings::default());
+        write_default(&mover).unwrap();
+        let settings = MoverSettings::read(state.path()).unwrap();
+        assert_eq!((&settings, settings.data(5703).as_str()), (&MoverSettings::default(), ":5703"));
+        let write = |text: &str| std::fs::write(file(state.path(), PeerKind::Mover), text).unwrap();
+        write("announce = \"tape1:7003\"");
+        write_default(&mover).unwrap();
+        assert_eq!(MoverSettings::read(state.path()).unwrap().data(5703), "tape1:7003", "a file that is there is kept");
+        for (text, answer) in [
+            ("listen = \"5703\"", "\"5703\" is no address and port: write it as in 0.0.0.0:5703"),
+            ("announce = \"tape1\"", "announce: \"tape1\" is no host and port"),
+            ("announce = \":5703\"", "is no host and port"),
+            ("paths = []", "unknown field `paths`"),
+        ] {
+            write(text);
+            let said = MoverSettings::read(state.path()).unwrap_err().to_string();
+            assert!(said.contains(answer) && said.contains("mover.toml"), "{text}: {said}");
+        }
     }
 }

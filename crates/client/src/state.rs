@@ -1,9 +1,10 @@
-//! What a client keeps: who it is, and where its server is.
+//! What a client or a mover keeps: who it is, and where its server is.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 
 use crate::ClientError;
@@ -11,22 +12,28 @@ use crate::ClientError;
 /// Addresses that are kept of the server, at most.
 const ADDRESSES_MAX: usize = 16;
 
-/// The state directory of a client.
+/// The state directory of a member of a cell: a client or a mover.
 ///
 /// ```text
-/// client.toml          what the server may ask of this machine
+/// client.toml          what the server may ask of this machine; of a mover, mover.toml
 /// cell/identity.pem    key, certificate and authority; only its owner may read it
 /// cell/server          addresses of the server, one a line
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientState {
+pub struct MemberState {
     dir: PathBuf,
+    kind: PeerKind,
 }
 
-impl ClientState {
-    /// The one in this directory, whether it is there or not.
-    pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned() }
+impl MemberState {
+    /// That of a client or a mover in this directory, whether it is there or not.
+    pub fn new(dir: &Path, kind: PeerKind) -> Self {
+        Self { dir: dir.to_owned(), kind }
+    }
+
+    /// Whether it is a client's or a mover's.
+    pub fn kind(&self) -> PeerKind {
+        self.kind
     }
 
     /// The directory.
@@ -43,14 +50,26 @@ impl ClientState {
         self.dir.join("cell/server")
     }
 
-    /// Makes the directory, and checks that a client may have its state there: a server may not, and an identity that
-    /// is there is kept unless it is to be replaced. It is asked before an enrolment, which can be used once.
+    fn of_other(&self, other: PeerKind) -> ClientError {
+        ClientError::OtherRole { path: self.dir.clone(), other, kind: self.kind }
+    }
+
+    /// Makes the directory, and checks that a machine may have its state there: a server, or a member of the other
+    /// kind, has its own, and an identity that is there is kept unless it is to be replaced. It is asked before an
+    /// enrolment, which can be used once.
     ///
     /// # Errors
-    /// [`ClientError::ServerState`], [`ClientError::HasIdentity`], or the directory cannot be written.
+    /// [`ClientError::OtherRole`], [`ClientError::HasIdentity`], or the directory cannot be written.
     pub fn prepare(&self, replace: bool) -> Result<(), ClientError> {
-        if self.dir.join("capstan.toml").exists() || self.dir.join("cell/authority.pem").exists() {
-            return Err(ClientError::ServerState { path: self.dir.clone() });
+        let signs = [
+            ("capstan.toml", PeerKind::Server),
+            ("cell/authority.pem", PeerKind::Server),
+            ("client.toml", PeerKind::Client),
+            ("mover.toml", PeerKind::Mover),
+        ];
+        let is_other = |(file, kind): &(&str, PeerKind)| *kind != self.kind && self.dir.join(file).exists();
+        if let Some((_, other)) = signs.into_iter().find(is_other) {
+            return Err(self.of_other(other));
         }
         let identity = self.identity_file();
         if identity.exists() && !replace {
@@ -65,14 +84,18 @@ impl ClientState {
     /// Who this machine is.
     ///
     /// # Errors
-    /// [`ClientError::NotJoined`] if it has not joined a cell; otherwise the file cannot be read, or others can read
-    /// it.
+    /// [`ClientError::NotJoined`] if it has not joined a cell, [`ClientError::OtherRole`] if it is another kind of
+    /// member; otherwise the file cannot be read, or others can read it.
     pub fn identity(&self) -> Result<Identity, ClientError> {
         let path = self.identity_file();
         if !path.exists() {
-            return Err(ClientError::NotJoined { path: self.dir.clone() });
+            return Err(ClientError::NotJoined { path: self.dir.clone(), kind: self.kind });
         }
-        Ok(Identity::load(&path)?)
+        let identity = Identity::load(&path)?;
+        match identity.certificate().peer.kind {
+            kind if kind == self.kind => Ok(identity),
+            other => Err(self.of_other(other)),
+        }
     }
 
     /// Where the server is looked for.

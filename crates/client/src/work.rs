@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_mover::{ClientEnd, ClientRules, JobToken, RestoreInto, serve_job};
 
 use crate::data::DataDialer;
-use crate::{CellOrder, ClientError, ClientSettings, ClientState, JobId};
+use crate::{CellOrder, ClientError, ClientSettings, JobId, MemberState};
 
 /// Carries out the orders of the server.
 pub struct ClientWork<'a> {
-    state: &'a ClientState,
+    state: &'a MemberState,
     settings: ClientSettings,
     /// What stops each job that is at work.
     jobs: Mutex<HashMap<JobId, Arc<AtomicBool>>>,
@@ -35,7 +35,7 @@ impl<'a> ClientWork<'a> {
     ///
     /// # Errors
     /// The settings cannot be read.
-    pub fn new(state: &'a ClientState) -> Result<Self, ClientError> {
+    pub fn new(state: &'a MemberState) -> Result<Self, ClientError> {
         let settings = ClientSettings::read(state.dir())?;
         Ok(Self { state, settings, jobs: Mutex::default(), is_stopped: AtomicBool::new(false) })
     }

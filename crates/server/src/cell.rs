@@ -1,7 +1,7 @@
 //! The control plane of a cell: machines enrol at the server, dial it over mutual TLS, and wait for orders.
 //!
 //! ```text
-//!  capstan client enrol --> enrolments (catalog) --.
+//!  client, mover enrol  --> enrolments (catalog) --.
 //!                                                   v
 //!  machine -- passphrase --> enrolment listener --> CellRegistrar --> certificate, a row of peers (catalog)
 //!  machine == mutual TLS ==> members' listener --> Gate: does its row stand, not revoked? --> hello, orders, renewal
@@ -39,7 +39,7 @@ mod served;
 pub use addresses::CellAddresses;
 pub use data::DataListener;
 pub use enrolments::{
-    CellPeer, CellPeerState, OpenedEnrolment, cell_clients, enrol_client, enrolment_address, revoke_client,
+    CellPeer, CellPeerState, OpenedEnrolment, cell_members, enrol_member, enrolment_address, revoke_member,
 };
 pub use error::CellError;
 pub use hub::{ConnectedPeer, Hub, NotConnected, ORDERS_MAX};

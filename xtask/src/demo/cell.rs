@@ -106,7 +106,7 @@ impl Cell {
         let made = self.command("server", &init).output().context("cannot start capstan")?;
         ensure!(made.status.success(), "capstan init: {}", String::from_utf8_lossy(&made.stderr));
         self.configure("checkpoint_mib", "1")?;
-        self.start("server", &["server", "run", "--listen", "127.0.0.1:0"], "clients are listened for at")?;
+        self.start("server", &["server", "run", "--listen", "127.0.0.1:0"], "are listened for at")?;
         for client in CLIENTS {
             title(&format!("Machine {client} joins, by a passphrase that can be used once"));
             let said = self.step("server", &["client", "enrol", client])?;

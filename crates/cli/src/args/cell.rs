@@ -1,4 +1,4 @@
-//! Arguments of `policies`, `schedule`, `queue`, `server` and `client`.
+//! Arguments of `policies`, `schedule`, `queue`, `server`, `client` and `mover`.
 
 use std::path::PathBuf;
 
@@ -124,7 +124,7 @@ pub(crate) enum Server {
         after_help = "Examples:\n  capstan server run --state /var/lib/capstan --key-file /etc/capstan/capstan.key\n  capstan server run --listen 0.0.0.0:5701\n\nCtrl-C or SIGTERM stops it: runs at work flush what they have read, and continue when a server runs again."
     )]
     Run {
-        /// Listen here for clients of the cell [default: what capstan.toml says; nowhere]
+        /// Listen here for clients and movers of the cell [default: what capstan.toml says; nowhere]
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<String>,
         /// Listen here for machines that join the cell [default: what capstan.toml says; the next port]
@@ -145,36 +145,72 @@ pub(crate) enum Server {
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct MemberEnrol {
+    /// The machine's name, as the settings and lists of the server will have it
+    pub(crate) name: Name,
+    /// How long the passphrase is valid: 30m, 12h, 2d
+    #[arg(long, default_value = "1h", value_name = "DURATION")]
+    pub(crate) valid: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MemberJoin {
+    /// Where the server listens for machines that join: host and port
+    pub(crate) address: String,
+    /// The name that the machine was enrolled under
+    #[arg(long)]
+    pub(crate) name: Name,
+    /// The passphrase is in a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+    /// Join anew although this machine has joined a cell
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mover {
+    /// At the server: let a host with drives join the cell once
+    #[command(
+        after_help = "Example:\n  capstan mover enrol heron --valid 2h\n\nIt prints a one-time passphrase. The newest one of a name counts."
+    )]
+    Enrol(MemberEnrol),
+    /// At the host with drives: join a cell with the one-time passphrase that `mover enrol` printed
+    #[command(
+        after_help = "Example:\n  capstan mover join backup.example.org:5702 --name heron\n\nThe passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE."
+    )]
+    Join(MemberJoin),
+    /// At the host with drives: serve the cell as a mover, until it is stopped
+    #[command(
+        after_help = "Example:\n  capstan mover run --state /var/lib/capstan-mover\n\nCtrl-C or SIGTERM stops it."
+    )]
+    Run,
+    /// At the server: list the movers of the cell
+    #[command(after_help = "Example:\n  capstan mover list")]
+    List,
+    /// At the server: let a mover in no more
+    #[command(
+        after_help = "Example:\n  capstan mover revoke heron\n\nIt takes effect within seconds, on connections that are open too."
+    )]
+    Revoke {
+        /// The mover
+        name: Name,
+    },
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Client {
     /// At the server: let a machine join the cell once
     #[command(
         after_help = "Example:\n  capstan client enrol tern --valid 2h\n\nIt prints a one-time passphrase. The newest one of a name counts."
     )]
-    Enrol {
-        /// The client's name: that of the machine, as policies and lists will have it
-        name: Name,
-        /// How long the passphrase is valid: 30m, 12h, 2d
-        #[arg(long, default_value = "1h", value_name = "DURATION")]
-        valid: String,
-    },
+    Enrol(MemberEnrol),
     /// At the machine: join a cell with the one-time passphrase that `client enrol` printed
     #[command(
         after_help = "Example:\n  capstan client join backup.example.org:5702 --name tern\n\nThe passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE."
     )]
-    Join {
-        /// Where the server listens for machines that join: host and port
-        address: String,
-        /// The name that the machine was enrolled under
-        #[arg(long)]
-        name: Name,
-        /// The passphrase is in a file
-        #[arg(long, value_name = "FILE")]
-        passphrase_file: Option<PathBuf>,
-        /// Join anew although this machine has joined a cell
-        #[arg(long)]
-        replace: bool,
-    },
+    Join(MemberJoin),
     /// At the machine: wait for the server's orders, until it is stopped
     #[command(
         after_help = "Example:\n  capstan client run --state /var/lib/capstan-client\n\nCtrl-C or SIGTERM stops it."

@@ -1,4 +1,4 @@
-//! `client`: at the server, who may be a client of the cell; at a machine, to join one and wait for orders.
+//! `client`: at a machine, to wait for orders, and to get back what was backed up of it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,29 +7,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded, RestorePlanned};
-use capstan_client::{
-    CellOrder, ClientError, ClientNotice, ClientSettings, ClientState, ClientWork, OrderEnd, ServerQuestions, join, run,
-};
-use capstan_keys::Name;
-use capstan_keys::cluster::EnrolmentPassphrase;
+use capstan_client::{CellOrder, ClientSettings, ClientWork, MemberState, OrderEnd, ServerQuestions, run};
+use capstan_keys::api::PeerKind;
+use capstan_keys::cluster::Identity;
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
-use capstan_server::cell::{CellPeerState, cell_clients, enrol_client, enrolment_address, revoke_client};
 
-use super::serve::of_cell;
+use super::member::{enrol, event_of, join_cell, list, of_member, revoke, show};
 use crate::args::Client;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{
-    self, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent,
-    ClientRow,
-};
+use crate::json::{self, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, MemberEvent, MemberName};
 use crate::output::{print, print_rows};
-use crate::progress::{stop_all_on_interrupt, tell};
-use crate::secrets::{enrolment_passphrase_from, now_ns, site, state_dir};
+use crate::progress::stop_all_on_interrupt;
+use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
+/// What the machine is in the cell.
+const KIND: PeerKind = PeerKind::Client;
 /// Files that are listed one by one.
 const FILES_SHOWN: usize = 50;
 /// How often it is looked whether the client is to stop.
@@ -37,93 +33,27 @@ const LOOKS: Duration = Duration::from_millis(100);
 
 pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     match action {
-        Client::Enrol { name, valid } => enrol(cli, name, valid),
-        Client::Join { address, name, passphrase_file, replace } => {
-            join_cell(cli, address, name, passphrase_file.as_deref(), *replace)
-        }
+        Client::Enrol(args) => enrol(cli, KIND, args),
+        Client::Join(args) => join_cell(cli, KIND, args, joined),
         Client::Run => wait_for_orders(cli),
         Client::Objects => objects(cli),
         Client::Restore { .. } => restore(cli, action),
-        Client::List => list(cli),
-        Client::Revoke { name } => revoke(cli, name),
+        Client::List => list(cli, KIND),
+        Client::Revoke { name } => revoke(cli, KIND, name),
     }
 }
 
-fn enrol(cli: &Globals, name: &Name, valid: &str) -> Result<ExitCode, Failure> {
-    let valid_ns = units::parse_age(valid).map_err(Failure::Usage)?;
-    let valid = Duration::from_nanos(valid_ns.cast_unsigned());
-    let site = site(cli)?;
-    let opened = enrol_client(&site, name, valid).map_err(of_cell)?;
-    let address = enrolment_address(&site).map_err(of_cell)?;
-    let command = format!("capstan client join {} --name {name}", address.as_deref().unwrap_or("SERVER:5702"));
-    let passphrase = opened.passphrase.expose();
-    if cli.json {
-        json::print(&ClientEnrolmentRow {
-            client: name.to_string(),
-            passphrase: passphrase.to_string(),
-            expires_ns: opened.expires_ns,
-            address,
-            command,
-        })?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let until = units::time(opened.expires_ns);
-    println!("{name} can join once, until {until}, with this passphrase, which is shown only here:");
-    println!("  {}", passphrase.as_str());
-    println!("Type this at the machine:");
-    println!("  {command}");
-    if address.is_none() && !cli.quiet {
-        eprintln!(
-            "capstan: no server listens, and capstan.toml does not say where one would: `capstan server run --listen \
-             0.0.0.0:5701` prints where machines join; put that in the place of SERVER:5702"
-        );
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn join_cell(
-    cli: &Globals,
-    address: &str,
-    name: &Name,
-    passphrase_file: Option<&Path>,
-    replace: bool,
-) -> Result<ExitCode, Failure> {
-    let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        !host.is_empty() && is_plain && port.parse::<u16>().is_ok_and(|port| port != 0)
-    });
-    if !is_address {
-        let text = format!(
-            "{address:?} is no host and port: write it as `capstan client enrol` printed it, as in server:5702"
-        );
-        return Err(Failure::Usage(text));
-    }
-    let state = ClientState::new(&state_dir(cli)?);
-    state.prepare(replace).map_err(of_client)?;
-    let passphrase: EnrolmentPassphrase = enrolment_passphrase_from(passphrase_file)?
-        .parse()
-        .map_err(|error: capstan_keys::cluster::InvalidPassphrase| Failure::Passphrase(error.to_string()))?;
-    let identity = join(&state, address, name, &passphrase, now_ns()).map_err(of_client)?;
-    let certificate = identity.certificate();
-    let settings = ClientSettings::read(state.dir()).map_err(of_client)?;
-    let servers = state.addresses().map_err(of_client)?;
+/// Says what the machine is now, and what the server may ask of it.
+fn joined(cli: &Globals, state: &MemberState, identity: &Identity, servers: Vec<String>) -> Result<(), Failure> {
+    let settings = ClientSettings::read(state.dir()).map_err(of_member)?;
     let paths: Vec<_> = settings.paths.iter().map(|path| path.display().to_string()).collect();
-    let scripts: Vec<_> = settings.scripts.keys().cloned().collect();
+    let scripts: Vec<_> = settings.scripts.into_keys().collect();
     if cli.json {
-        json::print(&ClientJoinedRow {
-            client: certificate.peer.name.to_string(),
-            cell: certificate.cluster.to_string(),
-            servers,
-            until_ns: certificate.not_after_ns,
-            paths,
-            scripts,
-        })?;
-        return Ok(ExitCode::SUCCESS);
+        let certificate = identity.certificate();
+        let (client, cell) = (certificate.peer.name.to_string(), certificate.cluster.to_string());
+        let until_ns = certificate.not_after_ns;
+        return json::print(&ClientJoinedRow { client, cell, servers, until_ns, paths, scripts });
     }
-    if cli.quiet {
-        return Ok(ExitCode::SUCCESS);
-    }
-    println!("this machine is client {} of the cell whose server is at {}", certificate.peer.name, servers.join(", "));
     let settings_file = state.dir().join("client.toml");
     match paths.is_empty() {
         true => println!("the server may back up every path here: {} can bound that", settings_file.display()),
@@ -134,38 +64,28 @@ fn join_cell(
         false => println!("it may have these programs run here: {}", scripts.join(", ")),
     }
     println!("`capstan client run` waits for its orders, and renews the certificate in time");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
-    let state = ClientState::new(&state_dir(cli)?);
-    let client = state.identity().map_err(of_client)?.certificate().peer.name.to_string();
+    let state = MemberState::new(&state_dir(cli)?, KIND);
+    let client = state.identity().map_err(of_member)?.certificate().peer.name.to_string();
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     // Nor is a reader of its messages that is gone a reason to stop.
     crate::rustix_sigpipe::ignore();
-    show(cli, ClientEvent::Started { client });
-    let work = ClientWork::new(&state).map_err(of_client)?;
+    show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
+    let work = ClientWork::new(&state).map_err(of_member)?;
     let handler = |order: CellOrder| {
         let job = order.job().to_string();
-        show(cli, ClientEvent::JobBegun { job: job.clone() });
+        show(cli, KIND, MemberEvent::JobBegun { job: job.clone() });
         match work.carry_out(order) {
-            Ok(OrderEnd::Served) => show(cli, ClientEvent::JobServed { job }),
-            Ok(OrderEnd::Stopped) => show(cli, ClientEvent::JobStopped { job }),
-            Err(error) => show(cli, ClientEvent::Trouble { reason: error.to_string() }),
+            Ok(OrderEnd::Served) => show(cli, KIND, MemberEvent::JobServed { job }),
+            Ok(OrderEnd::Stopped) => show(cli, KIND, MemberEvent::JobStopped { job }),
+            Err(error) => show(cli, KIND, MemberEvent::Trouble { reason: error.to_string() }),
         }
     };
-    let say = |notice| {
-        show(
-            cli,
-            match notice {
-                ClientNotice::Connected { address } => ClientEvent::Connected { address },
-                ClientNotice::Lost { reason } => ClientEvent::Lost { reason },
-                ClientNotice::Renewed { until_ns } => ClientEvent::Renewed { until_ns },
-                ClientNotice::Trouble { reason } => ClientEvent::Trouble { reason },
-            },
-        );
-    };
+    let say = |notice| show(cli, KIND, event_of(notice));
     let is_over = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
         let (is_over, work, stop) = (&is_over, &work, &stop);
@@ -180,84 +100,14 @@ fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
         is_over.store(true, Ordering::Relaxed);
         ended
     });
-    ended.map_err(of_client)?;
-    show(cli, ClientEvent::Stopped);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn show(cli: &Globals, event: ClientEvent) {
-    if cli.json {
-        // A reader that is gone is no reason to stop.
-        let _ = json::print(&event);
-        return;
-    }
-    match event {
-        ClientEvent::Lost { reason } => {
-            tell(&format!("capstan: the server does not answer: {reason}; the client tries again"));
-        }
-        ClientEvent::Trouble { reason } => tell(&format!("capstan: {reason}")),
-        ClientEvent::Connected { address } => tell(&format!("connected to the server at {address}")),
-        _ if cli.quiet => {}
-        ClientEvent::JobBegun { job } => tell(&format!("job {job} begins")),
-        ClientEvent::JobServed { job } => tell(&format!("job {job} is done here")),
-        ClientEvent::JobStopped { job } => tell(&format!("job {job} was stopped")),
-        ClientEvent::Started { client } => tell(&format!("client {client} waits for orders; Ctrl-C stops")),
-        ClientEvent::Renewed { until_ns } => {
-            tell(&format!("the certificate was renewed, until {}", units::time(until_ns)));
-        }
-        ClientEvent::Stopped => tell("the client has stopped"),
-    }
-}
-
-fn list(cli: &Globals) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let clients = cell_clients(&site).map_err(of_cell)?;
-    if cli.json {
-        return print_rows(clients.into_iter().map(|client| {
-            let state = state_word(client.state);
-            let (seen_ns, address, until_ns) = (client.seen_ns, client.address, client.until_ns);
-            Ok(ClientRow { client: client.name, state, seen_ns, address, until_ns })
-        }));
-    }
-    if clients.is_empty() {
-        eprintln!("there is no client: `capstan client enrol NAME` lets a machine join (docs/CELL.md)");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut table = Table::new(&["client", "state", "last seen", "from", "until"]);
-    for client in clients {
-        table.row(vec![
-            client.name,
-            state_word(client.state).to_owned(),
-            client.seen_ns.map_or_else(|| "never".to_owned(), units::time),
-            client.address.unwrap_or_default(),
-            client.until_ns.map_or_else(String::new, units::time),
-        ]);
-    }
-    print(&table)
-}
-
-fn state_word(state: CellPeerState) -> &'static str {
-    match state {
-        CellPeerState::Enrolled => "enrolled",
-        CellPeerState::Waiting => "waiting",
-        CellPeerState::Revoked => "revoked",
-        CellPeerState::Expired => "expired",
-    }
-}
-
-fn revoke(cli: &Globals, name: &Name) -> Result<ExitCode, Failure> {
-    revoke_client(&site(cli)?, name).map_err(of_cell)?;
-    if cli.json {
-        json::print(&ClientChangeRow { client: name.to_string(), change: "revoked" })?;
-    } else if !cli.quiet {
-        println!("client {name} is revoked: a server that runs refuses it within seconds");
-    }
+    ended.map_err(of_member)?;
+    show(cli, KIND, MemberEvent::Stopped);
     Ok(ExitCode::SUCCESS)
 }
 
 fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
-    let state = ClientState::new(&state_dir(cli)?);
-    let answer = ServerQuestions::new(&state).and_then(|server| server.objects()).map_err(of_client)?;
+    let state = MemberState::new(&state_dir(cli)?, KIND);
+    let answer = ServerQuestions::new(&state).and_then(|server| server.objects()).map_err(of_member)?;
     let row = |own: OwnObject| ClientObjectRow {
         object: own.object,
         source: own.source,
@@ -296,10 +146,10 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, devices } = action else {
         return Ok(ExitCode::SUCCESS);
     };
-    let state = ClientState::new(&state_dir(cli)?);
+    let state = MemberState::new(&state_dir(cli)?, KIND);
     let at_ns = at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
-    let server = ServerQuestions::new(&state).map_err(of_client)?;
-    let work = ClientWork::new(&state).map_err(of_client)?;
+    let server = ServerQuestions::new(&state).map_err(of_member)?;
+    let work = ClientWork::new(&state).map_err(of_member)?;
     let asked = AskRestore {
         places: places.clone(),
         at_ns,
@@ -308,7 +158,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         strip: *strip,
         plan_only: *dry_run,
     };
-    let planned = server.begin_restore(&asked).map_err(of_client)?;
+    let planned = server.begin_restore(&asked).map_err(of_member)?;
     show_planned(cli, &planned)?;
     let (Some(directory), Some(order)) = (to, planned.order) else { return Ok(ExitCode::SUCCESS) };
     let stop = Arc::new(AtomicBool::new(false));
@@ -344,7 +194,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         match server.restore_ended(job) {
             Ok(Some(ended)) => break ended,
             Ok(None) => {}
-            Err(error) => return Err(served.map_or_else(of_client, |_| of_client(error))),
+            Err(error) => return Err(served.map_or_else(of_member, |_| of_member(error))),
         }
     };
     show_restored(cli, directory, ended, written.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -408,14 +258,5 @@ fn show_restored(
         Some(reason) => Err(Failure::Other(reason)),
         None if is_whole => Ok(ExitCode::SUCCESS),
         None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
-    }
-}
-
-/// What stands in the way of a client.
-#[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
-fn of_client(error: ClientError) -> Failure {
-    match &error {
-        ClientError::WrongPassphrase { .. } => Failure::Passphrase(error.to_string()),
-        _ => Failure::because(&error),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
+use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
 use capstan_server::cell::{CellAddresses, CellError, CellNotice, ServedCell};
 use capstan_server::tell::TellFinding;
@@ -17,7 +18,7 @@ use super::tell::tell_people;
 use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED};
 use crate::globals::Globals;
-use crate::json::{self, ServerEvent};
+use crate::json::{self, MemberName, ServerEvent};
 use crate::list::findings;
 use crate::progress::{Display, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
@@ -72,17 +73,19 @@ fn serve_cell(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Opt
     let (cli, dir) = (cli.clone(), site.dir().to_owned());
     let say = move |notice| {
         let event = match notice {
-            CellNotice::Enrolled { peer, from } => {
-                ServerEvent::ClientJoined { client: peer.name.to_string(), from: from.to_string() }
-            }
+            CellNotice::Enrolled { peer, from } => ServerEvent::Joined { member: named(&peer), from: from.to_string() },
             CellNotice::NotProved { peer, from } => {
-                ServerEvent::JoinRefused { client: peer.name.to_string(), from: from.to_string() }
+                ServerEvent::JoinRefused { member: named(&peer), from: from.to_string() }
             }
             CellNotice::Trouble { reason } => ServerEvent::Trouble { reason },
         };
         show(&cli, &dir, event);
     };
     ServedCell::start(site, &addresses, Arc::new(say)).map(Some).map_err(of_cell)
+}
+
+fn named(peer: &PeerId) -> MemberName {
+    MemberName::new(peer.kind, peer.name.to_string())
 }
 
 /// What stands in the way of the cell.
@@ -113,8 +116,8 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
         ServerEvent::RunEnded { run, policy, outcome, message } if matches!(outcome, "failed" | "problems") => {
             tell(&format!("capstan: {policy}: run {run} ended ({outcome}): {message}"));
         }
-        ServerEvent::JoinRefused { client, from } => {
-            tell(&format!("capstan: somebody at {from} tried to join as {client} with a wrong passphrase"));
+        ServerEvent::JoinRefused { member, from } => {
+            tell(&format!("capstan: somebody at {from} tried to join as {member} with a wrong passphrase"));
         }
         _ if cli.quiet => {}
         ServerEvent::Serving { policies, .. } => {
@@ -122,9 +125,11 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
             tell(&format!("serving {}, with {policies}; Ctrl-C stops", dir.display()));
         }
         ServerEvent::Listening { members, enrolment, .. } => {
-            tell(&format!("clients are listened for at {members}, machines that join the cell at {enrolment}"));
+            tell(&format!(
+                "clients and movers are listened for at {members}, machines that join the cell at {enrolment}"
+            ));
         }
-        ServerEvent::ClientJoined { client, from } => tell(&format!("client {client} has joined, from {from}")),
+        ServerEvent::Joined { member, from } => tell(&format!("{member} has joined, from {from}")),
         ServerEvent::Returned { runs } => {
             tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));
         }

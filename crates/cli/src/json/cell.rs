@@ -1,5 +1,8 @@
 //! Policies, the queue, and what a server does.
 
+use std::fmt;
+
+use capstan_keys::api::PeerKind;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -129,9 +132,9 @@ pub(crate) enum ServerEvent {
         /// Policies it knows.
         policies: usize,
     },
-    /// The server listens for the clients of its cell.
+    /// The server listens for the clients and movers of its cell.
     Listening {
-        /// Where for clients that have joined: address and port.
+        /// Where for machines that have joined: address and port.
         members: String,
         /// Where for machines that join: address and port.
         enrolment: String,
@@ -139,16 +142,16 @@ pub(crate) enum ServerEvent {
         data: String,
     },
     /// A machine has joined the cell.
-    ClientJoined {
-        /// Its name.
-        client: String,
+    Joined {
+        #[serde(flatten)]
+        member: MemberName,
         /// The address that it came from.
         from: String,
     },
-    /// Somebody tried to join the cell and did not know the passphrase.
+    /// Somebody tried to join the cell under a name and did not know the passphrase.
     JoinRefused {
-        /// The name that they gave.
-        client: String,
+        #[serde(flatten)]
+        member: MemberName,
         /// The address that they came from.
         from: String,
     },
@@ -251,12 +254,42 @@ pub(crate) struct TellTrialRow {
     pub(crate) problem: Option<String>,
 }
 
-/// What `client enrol` opens.
+/// A client or a mover by its name.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ClientEnrolmentRow {
-    /// The client.
-    pub(crate) client: String,
+pub(crate) struct MemberName {
+    /// The name of a client; left out of a mover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<String>,
+    /// The name of a mover; left out of a client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mover: Option<String>,
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { mover: Some(name), .. } => write!(f, "mover {name}"),
+            Self { client, .. } => write!(f, "client {}", client.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl MemberName {
+    pub(crate) fn new(kind: PeerKind, name: String) -> Self {
+        match kind {
+            PeerKind::Mover => Self { client: None, mover: Some(name) },
+            _ => Self { client: Some(name), mover: None },
+        }
+    }
+}
+
+/// What `client enrol` and `mover enrol` open.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct MemberEnrolmentRow {
+    #[serde(flatten)]
+    pub(crate) member: MemberName,
     /// The one-time passphrase; it is shown only here.
     pub(crate) passphrase: String,
     /// When it ends, nanoseconds since 1970.
@@ -285,12 +318,30 @@ pub(crate) struct ClientJoinedRow {
     pub(crate) scripts: Vec<String>,
 }
 
-/// A client of the cell: a line of `client list`.
+/// What `mover join` came to.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ClientRow {
-    /// Its name.
-    pub(crate) client: String,
+pub(crate) struct MoverJoinedRow {
+    /// Who the machine is for the cell.
+    pub(crate) mover: String,
+    /// The cell, by its id.
+    pub(crate) cell: String,
+    /// Where the server is.
+    pub(crate) servers: Vec<String>,
+    /// Until when the certificate holds, nanoseconds since 1970; `mover run` renews it before.
+    pub(crate) until_ns: i64,
+    /// Where clients will bring their data: address and port.
+    pub(crate) listen: String,
+    /// Host and port that clients are told; empty for the address that the mover comes from, with the port of `listen`.
+    pub(crate) announce: String,
+}
+
+/// A client or mover of the cell: a line of `client list` or `mover list`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct MemberRow {
+    #[serde(flatten)]
+    pub(crate) member: MemberName,
     /// `enrolled`, `waiting` (for a machine that joins), `revoked`, or `expired` (its certificate or its enrolment).
     pub(crate) state: &'static str,
     /// When it was last seen, nanoseconds since 1970, as written at most once a minute; null if it never was.
@@ -301,32 +352,32 @@ pub(crate) struct ClientRow {
     pub(crate) until_ns: Option<i64>,
 }
 
-/// What `client revoke` did.
+/// What `client revoke` and `mover revoke` did.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ClientChangeRow {
-    /// The client.
-    pub(crate) client: String,
+pub(crate) struct MemberChangeRow {
+    #[serde(flatten)]
+    pub(crate) member: MemberName,
     /// `revoked`.
     pub(crate) change: &'static str,
 }
 
-/// What happens while `client run` runs.
+/// What happens while `client run` or `mover run` runs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) enum ClientEvent {
-    /// The client looks for its server.
+pub(crate) enum MemberEvent {
+    /// The machine looks for its server.
     Started {
-        /// Who the machine is for the cell.
-        client: String,
+        #[serde(flatten)]
+        member: MemberName,
     },
     /// The server answers.
     Connected {
         /// Where.
         address: String,
     },
-    /// The server does not answer any more; the client goes on looking for it.
+    /// The server does not answer any more; it is looked for again and again.
     Lost {
         /// Why.
         reason: String,
@@ -336,7 +387,7 @@ pub(crate) enum ClientEvent {
         /// Until when it holds, nanoseconds since 1970.
         until_ns: i64,
     },
-    /// The server has a job for this machine.
+    /// The server has a job for this client.
     JobBegun {
         /// Its number, of 32 hexadecimal digits.
         job: String,
@@ -356,7 +407,7 @@ pub(crate) enum ClientEvent {
         /// What.
         reason: String,
     },
-    /// The client has stopped.
+    /// The client or mover has stopped.
     Stopped,
 }
 

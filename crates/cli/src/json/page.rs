@@ -8,12 +8,13 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, BackupPolicyRow, ClientChangeRow, ClientEnrolmentRow, ClientEvent, ClientJoinedRow,
-    ClientObjectRow, ClientRestoreEvent, ClientRow, ComingRunRow, ComparisonRow, DataSetRow, DriveLine, DriveReportRow,
-    EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
-    KeysStatusRow, LibraryEvent, ModelRow, NetworkLine, ObjectRow, PolicyChangeRow, PolicyRow, PoolRow, QueueChangeRow,
-    QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
-    SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, VolumeKeysRow, VolumeRow, VtlEvent,
+    AdviceRow, BackupEnd, BackupPolicyRow, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComingRunRow,
+    ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GridRow, GroupRow,
+    InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, MemberChangeRow,
+    MemberEnrolmentRow, MemberEvent, MemberRow, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyChangeRow,
+    PolicyRow, PoolRow, QueueChangeRow, QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock,
+    ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, VolumeKeysRow,
+    VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -68,13 +69,14 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ServerEvent>(&mut generator, "What happens while `server run` serves"),
         part::<TellRow>(&mut generator, "Rows of `server tell`"),
         part::<TellTrialRow>(&mut generator, "Rows of `server tell --test`"),
-        part::<ClientEnrolmentRow>(&mut generator, "`client enrol`"),
+        part::<MemberEnrolmentRow>(&mut generator, "`client enrol`, `mover enrol`"),
         part::<ClientJoinedRow>(&mut generator, "`client join`"),
-        part::<ClientEvent>(&mut generator, "What happens while `client run` runs"),
+        part::<MoverJoinedRow>(&mut generator, "`mover join`"),
+        part::<MemberEvent>(&mut generator, "What happens while `client run` or `mover run` runs"),
         part::<ClientObjectRow>(&mut generator, "Rows of `client objects`"),
         part::<ClientRestoreEvent>(&mut generator, "`client restore`"),
-        part::<ClientRow>(&mut generator, "Rows of `client list`"),
-        part::<ClientChangeRow>(&mut generator, "`client revoke`"),
+        part::<MemberRow>(&mut generator, "Rows of `client list`, `mover list`"),
+        part::<MemberChangeRow>(&mut generator, "`client revoke`, `mover revoke`"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),

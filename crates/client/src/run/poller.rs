@@ -10,25 +10,25 @@ use capstan_keys::api::{Base64, IssuedCertificate, RenewCertificate};
 use capstan_keys::cluster::{CertificateKey, Identity, IdentityError};
 use capstan_keys::random;
 
-use super::ClientNotice;
-use crate::orders::{HelloAnswer, OrdersAnswer, PeerHello};
+use super::MemberNotice;
+use crate::orders::{HelloAnswer, OrdersAnswer, PeerHello, with_host_of};
 use crate::server_link::ServerLink;
-use crate::{CellOrder, ClientError, ClientSettings, ClientState};
+use crate::{CellOrder, ClientError, MemberState};
 
-/// How long the client waits before it looks for a server that is away, at first and at most.
+/// How long a client or mover waits before it looks for a server that is away, at first and at most.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often a certificate that cannot be renewed is tried again: a third of its time is left.
 const RENEWS_AGAIN: Duration = Duration::from_secs(60);
 /// An answer without orders that comes sooner than this is none that was waited for.
 const ANSWER_SOON: Duration = Duration::from_millis(500);
-/// How often it is looked whether the client has stopped.
+/// How often it is looked whether the process has stopped.
 const LOOKS: Duration = Duration::from_millis(200);
 
 /// What the poller hears.
 pub(super) enum Heard {
     Order(CellOrder),
-    Notice(ClientNotice),
+    Notice(MemberNotice),
     Ended(ClientError),
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Heard {
 struct Over;
 
 pub(super) struct Poller {
-    state: ClientState,
+    state: MemberState,
     identity: Identity,
     addresses: Vec<String>,
     hello: PeerHello,
@@ -54,19 +54,15 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new(
-        state: &ClientState,
-        settings: &ClientSettings,
+        state: &MemberState,
+        hello: PeerHello,
         now_ns: fn() -> i64,
         hears: SyncSender<Heard>,
         is_over: Arc<AtomicBool>,
     ) -> Result<Self, ClientError> {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let hello = PeerHello {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: host.trim().to_owned(),
-            paths: settings.paths.iter().map(|path| path.display().to_string()).collect(),
-            scripts: settings.scripts.keys().cloned().collect(),
-        };
+        let (version, host) = (env!("CARGO_PKG_VERSION").to_owned(), host.trim().to_owned());
+        let hello = PeerHello { version, host, ..hello };
         let (identity, addresses, state) = (state.identity()?, state.addresses()?, state.clone());
         Ok(Self {
             state,
@@ -85,7 +81,7 @@ impl Poller {
         })
     }
 
-    /// Asks until the client has stopped, or may ask no more.
+    /// Asks until the process has stopped, or may ask no more.
     pub(super) fn poll(mut self) {
         let mut pause = PAUSE_FIRST;
         loop {
@@ -124,7 +120,7 @@ impl Poller {
         self.hears.send(heard).map_err(|_| Over)
     }
 
-    fn notice(&self, notice: ClientNotice) -> Result<(), Over> {
+    fn notice(&self, notice: MemberNotice) -> Result<(), Over> {
         self.tell(Heard::Notice(notice))
     }
 
@@ -133,7 +129,7 @@ impl Poller {
         if std::mem::replace(&mut self.is_lost, true) {
             return Ok(());
         }
-        self.notice(ClientNotice::Lost { reason })
+        self.notice(MemberNotice::Lost { reason })
     }
 
     fn wait(&self, pause: Duration) -> Result<(), Over> {
@@ -151,7 +147,7 @@ impl Poller {
     fn turn(&mut self) -> Result<Vec<CellOrder>, ClientError> {
         let certificate = self.identity.certificate();
         if (self.now_ns)() >= certificate.not_after_ns {
-            return Err(ClientError::CertificateEnded { name: certificate.peer.name.to_string() });
+            return Err(ClientError::CertificateEnded { peer: certificate.peer.clone() });
         }
         let link = match self.link.take() {
             Some(link) => link,
@@ -180,10 +176,11 @@ impl Poller {
     fn connect(&mut self) -> Result<ServerLink, ClientError> {
         let address = self.addresses[self.at].clone();
         let link = ServerLink::new(&self.identity, &address)?;
-        let _: HelloAnswer = link.post("/v1/hello", &self.hello)?;
+        let answer: HelloAnswer = link.post("/v1/hello", &self.hello)?;
         self.is_lost = false;
+        let data = (answer.data_port != 0).then(|| with_host_of(&format!(":{}", answer.data_port), &address));
         // Whoever is gone hears nothing; the next turn finds that out.
-        let _ = self.notice(ClientNotice::Connected { address });
+        let _ = self.notice(MemberNotice::Connected { address, data });
         Ok(link)
     }
 
@@ -198,13 +195,13 @@ impl Poller {
             Ok(identity) => {
                 let until_ns = identity.certificate().not_after_ns;
                 self.identity = identity;
-                let _ = self.notice(ClientNotice::Renewed { until_ns });
+                let _ = self.notice(MemberNotice::Renewed { until_ns });
                 ServerLink::new(&self.identity, &self.addresses[self.at])
             }
             Err(error @ (ClientError::Revoked { .. } | ClientError::Away { .. })) => Err(error),
             Err(error) => {
                 let reason = format!("the certificate cannot be renewed yet: {error}");
-                let _ = self.notice(ClientNotice::Trouble { reason });
+                let _ = self.notice(MemberNotice::Trouble { reason });
                 Ok(link)
             }
         }
@@ -215,7 +212,7 @@ impl Poller {
         let question = RenewCertificate { request: Base64(key.request().to_vec()) };
         let issued: IssuedCertificate = link.post("/v1/certificates/renew", &question)?;
         let identity = key.certified(&issued)?;
-        // With one of another time this client would be let in nowhere, and could not even ask for the next.
+        // With one of another time this machine would be let in nowhere, and could not even ask for the next.
         if !identity.certificate().holds((self.now_ns)()) {
             return Err(IdentityError::OtherTime.into());
         }
@@ -224,7 +221,7 @@ impl Poller {
     }
 }
 
-/// Between three quarters and five quarters of a pause, so that clients that lost a server do not all come back at
+/// Between three quarters and five quarters of a pause, so that all that lost a server do not all come back at
 /// once.
 fn with_jitter(pause: Duration) -> Duration {
     let mut byte = [128];

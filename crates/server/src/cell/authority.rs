@@ -21,7 +21,7 @@ pub(super) fn open_or_create(state: &Path, now_ns: i64) -> Result<Authority, Cel
     let host = |what| move |source| CellError::Host { what, source };
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(&cell).map_err(host("make the folder `cell` of the state directory"))?;
-    // The server and `client enrol` may come at the same time.
+    // The server and `client enrol` or `mover enrol` may come at the same time.
     let lock = file_lock::lock(&cell.join("authority.lock")).map_err(host("lock the authority of the cell"))?;
     let busy = || CellError::AuthorityFile {
         path: cell.join("authority.lock"),

@@ -1,12 +1,11 @@
-//! What people do about the clients of a cell: open an enrolment, list them, revoke one.
+//! What people do about the members of a cell, its clients and movers: open an enrolment, list them, revoke one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use capstan_catalog::EnrolmentRow;
+use capstan_catalog::{EnrolmentRow, PeerRow};
 use capstan_director::Site;
-use capstan_keys::Name;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::EnrolmentPassphrase;
 use capstan_service::enrolment::{Enrolment, EnrolmentState};
@@ -17,7 +16,7 @@ use super::{CellAddresses, CellError};
 /// The catalog's fact that says where the server that runs listens for machines that join.
 const ENROLMENT_FACT: &str = "enrolment listener of the server";
 
-/// An enrolment that waits for its client.
+/// An enrolment that waits for its client or mover.
 pub struct OpenedEnrolment {
     /// Whom it is for.
     pub peer: PeerId,
@@ -27,7 +26,7 @@ pub struct OpenedEnrolment {
     pub expires_ns: i64,
 }
 
-/// What is known of a client of the cell.
+/// What is known of a client or mover of the cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellPeer {
     /// Its name.
@@ -42,7 +41,7 @@ pub struct CellPeer {
     pub until_ns: Option<i64>,
 }
 
-/// Whether a client is let in.
+/// Whether a client or mover is let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellPeerState {
     /// It has a certificate that holds.
@@ -55,33 +54,32 @@ pub enum CellPeerState {
     Expired,
 }
 
-/// Opens the enrolment of a client, in place of one that is open.
+/// Opens the enrolment of a client or mover, in place of one that is open.
 ///
 /// # Errors
-/// [`CellError::NameTaken`] if a client of that name has a certificate. Otherwise the state directory cannot be
-/// written.
-pub fn enrol_client(site: &Site, name: &Name, valid: Duration) -> Result<OpenedEnrolment, CellError> {
+/// [`CellError::NameTaken`] if one of that kind and name has a certificate; [`CellError::ServersName`] if a client is
+/// to have the name of the server's machine. Otherwise the state directory cannot be written.
+pub fn enrol_member(site: &Site, peer: &PeerId, valid: Duration) -> Result<OpenedEnrolment, CellError> {
     let now_ns = site.now_ns();
-    // Objects are told apart by the names of machines: one of that name would get back the server's own.
-    if name.as_str() == site.client() {
-        return Err(CellError::ServersName { name: name.to_string() });
+    // Objects are told apart by the names of clients: one of that name would get back the server's own.
+    if peer.kind == PeerKind::Client && peer.name.as_str() == site.client() {
+        return Err(CellError::ServersName { name: peer.name.to_string() });
     }
     drop(authority::open_or_create(site.dir(), now_ns)?);
-    let peer = PeerId { kind: PeerKind::Client, name: name.clone() };
-    let is_taken = |row: &capstan_catalog::PeerRow| {
-        (row.kind.as_str(), row.name.as_str()) == (peer.kind.as_str(), name.as_str())
+    let is_taken = |row: &PeerRow| {
+        (row.kind.as_str(), row.name.as_str()) == (peer.kind.as_str(), peer.name.as_str())
             && row.revoked_ns.is_none()
             && row.expires_ns > now_ns
     };
     if site.catalog().peers()?.iter().any(is_taken) {
-        return Err(CellError::NameTaken { name: name.to_string() });
+        return Err(CellError::NameTaken { peer: peer.clone() });
     }
     let passphrase = EnrolmentPassphrase::random()?;
     let valid_ns = i64::try_from(valid.as_nanos()).unwrap_or(i64::MAX);
     let expires_ns = now_ns.saturating_add(valid_ns);
     let enrolment = Enrolment::open(peer.clone(), Vec::new(), &passphrase, expires_ns)?;
     site.put_enrolment(&EnrolmentRow { peer: peer.to_string(), record: enrolment.encode().to_vec() })?;
-    Ok(OpenedEnrolment { peer, passphrase, expires_ns })
+    Ok(OpenedEnrolment { peer: peer.clone(), passphrase, expires_ns })
 }
 
 /// Where machines join, as another machine can type it: where the server that runs listens, or else what the settings
@@ -110,26 +108,25 @@ pub(super) fn note_enrolment_address(site: &Site, address: SocketAddr) -> Result
     Ok(())
 }
 
-/// The clients of the cell, by name.
+/// The clients or the movers of the cell, by name.
 ///
 /// # Errors
 /// The catalog cannot be read.
-pub fn cell_clients(site: &Site) -> Result<Vec<CellPeer>, CellError> {
+pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellError> {
     let now_ns = site.now_ns();
     let (peers, enrolments) = {
         let catalog = site.catalog();
         (catalog.peers()?, catalog.enrolments()?)
     };
-    let mut clients: BTreeMap<String, CellPeer> = BTreeMap::new();
-    let of_kind = PeerKind::Client.as_str();
+    let mut members: BTreeMap<String, CellPeer> = BTreeMap::new();
     // The newest certificate of each comes last.
-    for row in peers.into_iter().filter(|row| row.kind == of_kind) {
+    for row in peers.into_iter().filter(|row| row.kind == kind.as_str()) {
         let state = match row.revoked_ns {
             Some(_) => CellPeerState::Revoked,
             None if row.expires_ns <= now_ns => CellPeerState::Expired,
             None => CellPeerState::Enrolled,
         };
-        let known = clients.get(&row.name);
+        let known = members.get(&row.name);
         // A renewed certificate may not have been used yet, and an address is there from the enrolment on.
         let seen = known.and_then(|known| Some((known.seen_ns?, known.address.clone())));
         let (seen_ns, address) = match (row.seen_ns, seen) {
@@ -138,11 +135,11 @@ pub fn cell_clients(site: &Site) -> Result<Vec<CellPeer>, CellError> {
             (at, _) => (at, Some(row.address)),
         };
         let name = row.name.clone();
-        clients.insert(row.name, CellPeer { name, state, seen_ns, address, until_ns: Some(row.expires_ns) });
+        members.insert(row.name, CellPeer { name, state, seen_ns, address, until_ns: Some(row.expires_ns) });
     }
     for row in enrolments {
         let Ok(enrolment) = Enrolment::decode(&row.record) else { continue };
-        if enrolment.peer.kind != PeerKind::Client || enrolment.state == EnrolmentState::Used {
+        if enrolment.peer.kind != kind || enrolment.state == EnrolmentState::Used {
             continue;
         }
         let is_open = now_ns < enrolment.expires_ns;
@@ -150,21 +147,21 @@ pub fn cell_clients(site: &Site) -> Result<Vec<CellPeer>, CellError> {
         let name = enrolment.peer.name.to_string();
         let waiting =
             CellPeer { name: name.clone(), state, seen_ns: None, address: None, until_ns: Some(enrolment.expires_ns) };
-        let client = clients.entry(name).or_insert(waiting);
-        if is_open && client.state != CellPeerState::Enrolled {
-            (client.state, client.until_ns) = (CellPeerState::Waiting, Some(enrolment.expires_ns));
+        let member = members.entry(name).or_insert(waiting);
+        if is_open && member.state != CellPeerState::Enrolled {
+            (member.state, member.until_ns) = (CellPeerState::Waiting, Some(enrolment.expires_ns));
         }
     }
-    Ok(clients.into_values().collect())
+    Ok(members.into_values().collect())
 }
 
-/// Revokes a client: its certificates let nobody in any more, and its enrolment is void.
+/// Revokes a client or mover: its certificates let nobody in any more, and its enrolment is void.
 ///
 /// # Errors
-/// [`CellError::UnknownClient`] if there is nothing to revoke. Otherwise the state directory cannot be written.
-pub fn revoke_client(site: &Site, name: &Name) -> Result<(), CellError> {
-    match site.revoke_peer(PeerKind::Client.as_str(), name.as_str())? {
-        0 => Err(CellError::UnknownClient { name: name.to_string() }),
+/// [`CellError::UnknownMember`] if there is nothing to revoke. Otherwise the state directory cannot be written.
+pub fn revoke_member(site: &Site, peer: &PeerId) -> Result<(), CellError> {
+    match site.revoke_peer(peer.kind.as_str(), peer.name.as_str())? {
+        0 => Err(CellError::UnknownMember { peer: peer.clone() }),
         _ => Ok(()),
     }
 }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use capstan_catalog::CatalogError;
 use capstan_director::DirectorError;
 use capstan_keys::KeyError;
+use capstan_keys::api::PeerId;
 use capstan_keys::cluster::IdentityError;
 use capstan_service::identity::AuthorityError;
 use thiserror::Error;
 
 use super::NotConnected;
 
-/// Why a cell cannot be served, or a client not be enrolled, listed or revoked.
+/// Why a cell cannot be served, or a client or mover not be enrolled, listed or revoked.
 #[derive(Debug, Error)]
 pub enum CellError {
     /// Operator: a setting is no address.
@@ -60,19 +61,20 @@ pub enum CellError {
         /// The name.
         name: String,
     },
-    /// Operator: there is a client of that name.
+    /// Operator: there is a client or mover of that name.
     #[error(
-        "there is a client {name} already, whose certificate holds: choose another name, or run `capstan client revoke {name}` first"
+        "there is a {0} {1} already, whose certificate holds: choose another name, or run `capstan {0} revoke {1}` first",
+        peer.kind, peer.name
     )]
     NameTaken {
-        /// The name.
-        name: String,
+        /// Who has it.
+        peer: PeerId,
     },
-    /// Operator: there is no client of that name.
-    #[error("there is no client {name} that could be revoked: `capstan client list` lists them")]
-    UnknownClient {
-        /// The name.
-        name: String,
+    /// Operator: there is no client or mover of that name.
+    #[error("there is no {0} {1} that could be revoked: `capstan {0} list` lists them", peer.kind, peer.name)]
+    UnknownMember {
+        /// Who is not there.
+        peer: PeerId,
     },
     /// Operator: the authority's files are not as they must be.
     #[error("the authority of the cell: {}: {reason}", path.display())]

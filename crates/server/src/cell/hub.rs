@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_client::CellOrder;
-use capstan_client::orders::{NumberedOrder, OrdersAnswer, OrdersQuery, PeerHello};
+use capstan_client::orders::{NumberedOrder, OrdersAnswer, OrdersQuery, PeerHello, with_host_of};
 use capstan_keys::KeyError;
 use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use thiserror::Error;
@@ -84,7 +84,18 @@ impl Hub {
 
     /// Whether a client waits for orders, or was answered less than 40 s ago.
     pub fn is_connected(&self, client: &str) -> bool {
-        client_id(client).is_some_and(|id| self.mailboxes().get(&id).is_some_and(Mailbox::is_connected))
+        peer_id(PeerKind::Client, client).is_some_and(|id| self.mailboxes().get(&id).is_some_and(Mailbox::is_connected))
+    }
+
+    /// Where clients reach a mover, host and port: what it announced, or the address that it comes from with the port
+    /// that it named. None if it is not connected.
+    pub fn mover_data(&self, name: &str) -> Option<String> {
+        let mailboxes = self.mailboxes();
+        let mailbox = mailboxes.get(&peer_id(PeerKind::Mover, name)?).filter(|mailbox| mailbox.is_connected())?;
+        let place = mailbox.hello.as_ref()?.data.as_deref()?;
+        // A listener of both families shows a mover of IPv4 as ::ffff:192.0.2.1.
+        let from = SocketAddr::new(mailbox.from.ip().to_canonical(), mailbox.from.port());
+        Some(with_host_of(place, &from.to_string()))
     }
 
     /// The peers that are connected, by kind and name.
@@ -107,7 +118,7 @@ impl Hub {
     /// [`NotConnected`] if the client is not connected, or does not fetch its orders.
     pub fn send(&self, client: &str, order: CellOrder) -> Result<u64, NotConnected> {
         let not_connected = || NotConnected { client: client.to_owned() };
-        let id = client_id(client).ok_or_else(not_connected)?;
+        let id = peer_id(PeerKind::Client, client).ok_or_else(not_connected)?;
         let mut mailboxes = self.mailboxes();
         let connected = mailboxes.get_mut(&id).filter(|mailbox| mailbox.is_connected());
         let mailbox = connected.filter(|mailbox| mailbox.orders.len() < ORDERS_MAX).ok_or_else(not_connected)?;
@@ -120,7 +131,7 @@ impl Hub {
     /// Takes an order back by its number. Whether it was still here: then the client may have got it all the same, but
     /// has not asked for others since.
     pub fn take_back(&self, client: &str, order: u64) -> bool {
-        let Some(id) = client_id(client) else { return false };
+        let Some(id) = peer_id(PeerKind::Client, client) else { return false };
         let mut mailboxes = self.mailboxes();
         let Some(mailbox) = mailboxes.get_mut(&id) else { return false };
         let before = mailbox.orders.len();
@@ -174,8 +185,8 @@ impl Hub {
     }
 }
 
-fn client_id(name: &str) -> Option<PeerId> {
-    Some(PeerId { kind: PeerKind::Client, name: name.parse().ok()? })
+fn peer_id(kind: PeerKind, name: &str) -> Option<PeerId> {
+    Some(PeerId { kind, name: name.parse().ok()? })
 }
 
 /// A question for orders, while it is open.
@@ -252,6 +263,30 @@ mod tests {
         let mover = hub.ask(&"mover/tern".parse().unwrap(), from, &OrdersQuery::default());
         hub.send("tern", stop(3)).unwrap();
         assert!(jobs(&mover.answer()).is_empty());
+    }
+
+    #[test]
+    fn a_mover_is_reached_where_it_announced_or_comes_from() {
+        let (hub, heron) = (Hub::new().unwrap(), "mover/heron".parse().unwrap());
+        let hello = |data: Option<&str>| PeerHello { data: data.map(str::to_owned), ..PeerHello::default() };
+        hub.hear(&heron, "192.0.2.1:40000".parse().unwrap(), hello(Some(":5703")));
+        assert_eq!(hub.mover_data("heron"), None, "it does not wait for orders");
+        for (from, data, reached) in [
+            ("192.0.2.1:40000", Some(":5703"), Some("192.0.2.1:5703")),
+            ("[::ffff:192.0.2.1]:40000", Some(":5703"), Some("192.0.2.1:5703")),
+            ("[2001:db8::1]:40000", Some(":5703"), Some("[2001:db8::1]:5703")),
+            ("192.0.2.1:40000", Some("tape1:7003"), Some("tape1:7003")),
+            ("192.0.2.1:40000", None, None),
+        ] {
+            let from = from.parse().unwrap();
+            let _question = hub.ask(&heron, from, &OrdersQuery::default());
+            hub.hear(&heron, from, hello(data));
+            assert_eq!(hub.mover_data("heron").as_deref(), reached, "{from} {data:?}");
+            assert_eq!(hub.mover_data("tern"), None);
+        }
+        let _question = hub.ask(&heron, "192.0.2.1:40000".parse().unwrap(), &OrdersQuery::default());
+        hub.turn_away(&heron);
+        assert_eq!(hub.mover_data("heron"), None, "it was revoked");
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Shared {
 
     /// What happened is said here, and not to the peer.
     fn failed(&self, error: &dyn std::error::Error) -> Stopped {
-        (self.say)(CellNotice::Trouble { reason: format!("a request of a client failed: {error}") });
+        (self.say)(CellNotice::Trouble { reason: format!("a request of a client or mover failed: {error}") });
         Refusal::failed().0
     }
 }
@@ -224,8 +224,9 @@ impl Shared {
 /// Whoever was never announced, was mistyped, is too late or comes a second time is told the same.
 fn no_enrolment(peer: &PeerId) -> Stopped {
     let PeerId { kind, name } = peer;
+    let group = if *kind == PeerKind::Mover { "mover" } else { "client" };
     let detail = format!(
-        "No enrolment of {kind} {name} is open: it was never opened, has expired or was used. Run `capstan client \
+        "No enrolment of {kind} {name} is open: it was never opened, has expired or was used. Run `capstan {group} \
          enrol {name}` at the server, and join with the passphrase that it prints."
     );
     Refusal::forbidden(detail).0

@@ -93,7 +93,7 @@ const INFO: ApiInfo = ApiInfo {
         ("clients", "For clients: what was backed up of them"),
         ("strangers", "For whoever has a one-time passphrase: at a port of its own"),
     ],
-    certificate: "A certificate that the cell's own authority made out at enrolment (`capstan client join`)",
+    certificate: "A certificate that the cell's own authority made out at enrolment (`capstan client join`, `capstan mover join`)",
 };
 
 /// What members are served, but for renewal.
@@ -148,7 +148,8 @@ async fn hello(
     service.known.saw(peer.serial, service.site.now_ns(), from);
     service.hub.hear(&peer.id, from, hello);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Json(HelloAnswer { version, epoch: service.hub.epoch(), peer: peer.id.to_string() }))
+    let (epoch, data_port) = (service.hub.epoch(), service.data_port);
+    Ok(Json(HelloAnswer { version, epoch, peer: peer.id.to_string(), data_port }))
 }
 
 /// Asks what may block, on a thread for that.

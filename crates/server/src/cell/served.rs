@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_director::Site;
-use capstan_keys::api::PeerKind;
+use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::Identity;
 use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::clock::WallClock;
@@ -26,7 +26,7 @@ use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_clients_away;
 
-/// How often it is looked who is let in: a client that is revoked by another process is refused within this time.
+/// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
 /// A request may take as long as a question for orders waits, and some time to be answered.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
@@ -36,7 +36,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const GRACE: Duration = Duration::from_secs(3);
 /// Clients that are noted as away, at most: the note is written anew at each change.
 const AWAY_NOTED_MAX: usize = 1_000;
-/// How long certificates that have ended are kept for whoever lists clients.
+/// How long certificates that have ended are kept for whoever lists clients or movers.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
 
 /// A cell that is served, until this is dropped.
@@ -228,13 +228,18 @@ impl Shared {
                 self.hub.wake(&peer);
                 continue;
             }
-            self.hub.turn_away(&peer);
-            if peer.kind == PeerKind::Client {
-                self.jobs.shut_out(peer.name.as_str());
-                self.restores.stop_of(peer.name.as_str());
-            }
+            self.turn_away(&peer);
         }
         Ok(())
+    }
+
+    /// Ends what is open of a peer that is not let in any more.
+    fn turn_away(&self, peer: &PeerId) {
+        self.hub.turn_away(peer);
+        if peer.kind == PeerKind::Client {
+            self.jobs.shut_out(peer.name.as_str());
+            self.restores.stop_of(peer.name.as_str());
+        }
     }
 
     fn write_seen(&self, is_end: bool) -> Result<(), CellError> {

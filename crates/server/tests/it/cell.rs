@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use capstan_client::orders::{OrdersAnswer, PeerHello};
-use capstan_client::{CellOrder, ClientError, ClientNotice, ClientState, JobId, OrderToken, join, run};
+use capstan_client::{
+    CellOrder, ClientError, JobId, MemberNotice, MemberState, MoverSettings, OrderToken, join, run, run_mover,
+};
 use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, rebuild};
-use capstan_keys::api::{PeerId, RequestId};
+use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
 use capstan_server::cell::{
-    CellAddresses, CellError, CellNotice, CellPeerState, NotConnected, ServedCell, cell_clients, enrol_client,
-    revoke_client,
+    CellAddresses, CellError, CellNotice, CellPeer, CellPeerState, NotConnected, ServedCell, cell_members,
+    enrol_member, revoke_member,
 };
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
@@ -80,13 +82,18 @@ impl CellBench {
     }
 
     fn enrol(&self, client: &str) -> EnrolmentPassphrase {
-        enrol_client(&self.site(), &name(client), HOUR).unwrap().passphrase
+        enrol_member(&self.site(), &client_id(client), HOUR).unwrap().passphrase
     }
 
     /// A client that has joined.
     pub(crate) fn joined(&self, cell: &ServedCell, client: &str) -> Machine {
-        let machine = Machine::new();
-        machine.join(cell, client, &self.enrol(client)).unwrap();
+        self.joined_as(cell, &client_id(client))
+    }
+
+    fn joined_as(&self, cell: &ServedCell, peer: &PeerId) -> Machine {
+        let machine = Machine::of(peer.kind);
+        let passphrase = enrol_member(&self.site(), peer, HOUR).unwrap().passphrase;
+        machine.join(cell, peer.name.as_str(), &passphrase).unwrap();
         machine
     }
 }
@@ -94,13 +101,17 @@ impl CellBench {
 /// A machine that may join a cell.
 pub(crate) struct Machine {
     _dir: TempDir,
-    pub(crate) state: ClientState,
+    pub(crate) state: MemberState,
 }
 
 impl Machine {
     fn new() -> Self {
+        Self::of(PeerKind::Client)
+    }
+
+    fn of(kind: PeerKind) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let state = ClientState::new(&dir.path().join("state"));
+        let state = MemberState::new(&dir.path().join("state"), kind);
         state.prepare(false).unwrap();
         Self { _dir: dir, state }
     }
@@ -115,7 +126,7 @@ impl Machine {
         std::fs::write(&server, format!("{}\n", cell.members_address())).unwrap();
     }
 
-    /// Runs as a client while `meanwhile` does.
+    /// Runs as a client or a mover while `meanwhile` does.
     fn run(&self, clock: fn() -> i64, meanwhile: impl FnOnce(&Running)) -> Result<(), ClientError> {
         let ((gets, orders), (says, notices)) = (channel(), channel());
         let (stop, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -125,7 +136,13 @@ impl Machine {
             let handler = move |order| gets.send(order).unwrap();
             let say = move |notice| says.send(notice).unwrap();
             let client = scope.spawn(move || {
-                let ended = run(state, clock, &handler, &say, stop);
+                let ended = match state.kind() {
+                    PeerKind::Mover => {
+                        let data = MoverSettings::read(state.dir()).unwrap().data(5703);
+                        run_mover(state, data, clock, &say, stop)
+                    }
+                    _ => run(state, clock, &handler, &say, stop),
+                };
                 has_ended.store(true, Ordering::SeqCst);
                 ended
             });
@@ -148,7 +165,7 @@ impl Drop for StopsAtTheEnd<'_> {
 
 struct Running {
     orders: Receiver<CellOrder>,
-    notices: Receiver<ClientNotice>,
+    notices: Receiver<MemberNotice>,
     has_ended: AtomicBool,
 }
 
@@ -157,13 +174,21 @@ impl Running {
         self.orders.recv_timeout(WAITED_MAX).unwrap()
     }
 
-    fn notice(&self) -> ClientNotice {
+    fn notice(&self) -> MemberNotice {
         self.notices.recv_timeout(WAITED_MAX).unwrap()
     }
 }
 
 pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
+}
+
+pub(crate) fn client_id(text: &str) -> PeerId {
+    PeerId { kind: PeerKind::Client, name: name(text) }
+}
+
+fn clients(bench: &CellBench) -> Vec<CellPeer> {
+    cell_members(&bench.site(), PeerKind::Client).unwrap()
 }
 
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -210,14 +235,12 @@ fn a_client_joins_and_gets_its_orders_and_no_others() {
                 cell.hub().send("plover", serve_order(2, "mover:1")).unwrap();
                 assert_eq!(of_plover.order(), serve_order(2, "mover:1"));
                 assert!(of_plover.orders.try_recv().is_err() && of_tern.orders.try_recv().is_err());
-                until("it is written who was seen", || {
-                    cell_clients(&bench.site()).unwrap().iter().all(|client| client.seen_ns.is_some())
-                });
+                until("it is written who was seen", || clients(&bench).iter().all(|client| client.seen_ns.is_some()));
             })
             .unwrap();
     })
     .unwrap();
-    let clients = cell_clients(&bench.site()).unwrap();
+    let clients = clients(&bench);
     let states: Vec<_> = clients.iter().map(|client| (client.name.as_str(), client.state)).collect();
     assert_eq!(states, [("plover", CellPeerState::Enrolled), ("tern", CellPeerState::Enrolled)]);
 }
@@ -238,23 +261,23 @@ fn a_wrong_passphrase_is_refused_and_counted_and_a_used_one_leads_nowhere() {
     assert_eq!(identity.certificate().peer.to_string(), "client/tern");
     let used = Machine::new().join(&cell, "tern", &passphrase).map(drop).unwrap_err().to_string();
     assert!(used.contains("has expired or was used"), "{used}");
-    let taken = enrol_client(&bench.site(), &name("tern"), HOUR).map(drop).unwrap_err();
+    let taken = enrol_member(&bench.site(), &client_id("tern"), HOUR).map(drop).unwrap_err();
     assert!(matches!(taken, CellError::NameTaken { .. }), "{taken}");
     assert!(matches!(machine.state.prepare(false), Err(ClientError::HasIdentity { .. })));
     machine.state.prepare(true).unwrap();
-    let server = ClientState::new(&bench.dir.path().join("state"));
-    assert!(matches!(server.prepare(true), Err(ClientError::ServerState { .. })));
+    let server = MemberState::new(&bench.dir.path().join("state"), PeerKind::Client);
+    assert!(matches!(server.prepare(true), Err(ClientError::OtherRole { other: PeerKind::Server, .. })));
 }
 
 #[test]
 fn an_enrolment_whose_time_is_over_leads_nowhere() {
     let bench = CellBench::new();
     let cell = bench.serve();
-    let passphrase = enrol_client(&bench.site(), &name("tern"), Duration::from_millis(1)).unwrap().passphrase;
+    let passphrase = enrol_member(&bench.site(), &client_id("tern"), Duration::from_millis(1)).unwrap().passphrase;
     std::thread::sleep(Duration::from_millis(5));
     let late = Machine::new().join(&cell, "tern", &passphrase).map(drop).unwrap_err().to_string();
     assert!(late.contains("has expired or was used"), "{late}");
-    assert_eq!(cell_clients(&bench.site()).unwrap()[0].state, CellPeerState::Expired);
+    assert_eq!(clients(&bench)[0].state, CellPeerState::Expired);
 }
 
 #[test]
@@ -265,18 +288,61 @@ fn a_revoked_client_is_refused_on_its_open_connection() {
     let ended = tern.run(now_ns, |running| {
         until("the client", || cell.hub().is_connected("tern"));
         // As another process does it.
-        revoke_client(&bench.site(), &name("tern")).unwrap();
+        revoke_member(&bench.site(), &client_id("tern")).unwrap();
         until("it is refused", || running.has_ended.load(Ordering::SeqCst));
     });
     assert!(matches!(ended, Err(ClientError::Revoked { .. })), "{ended:?}");
     assert!(!cell.hub().is_connected("tern"));
-    assert_eq!(cell_clients(&bench.site()).unwrap()[0].state, CellPeerState::Revoked);
-    assert!(matches!(revoke_client(&bench.site(), &name("tern")), Err(CellError::UnknownClient { .. })));
+    assert_eq!(clients(&bench)[0].state, CellPeerState::Revoked);
+    assert!(matches!(revoke_member(&bench.site(), &client_id("tern")), Err(CellError::UnknownMember { .. })));
     // The name can be used again, and the old certificate still lets nobody in.
     let again = bench.joined(&cell, "tern");
     let old = tern.run(now_ns, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));
     assert!(matches!(old, Err(ClientError::Revoked { .. })), "{old:?}");
     again.run(now_ns, |_| until("the new one", || cell.hub().is_connected("tern"))).unwrap();
+}
+
+#[test]
+fn a_mover_says_where_clients_reach_it_until_it_is_revoked() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let peer: PeerId = "mover/heron".parse().unwrap();
+    let machine = bench.joined_as(&cell, &peer);
+    let taken = enrol_member(&bench.site(), &peer, HOUR).map(drop).unwrap_err().to_string();
+    assert!(
+        taken.contains("there is a mover heron already") && taken.contains("`capstan mover revoke heron`"),
+        "{taken}"
+    );
+    // A client of the same name is another machine, and a mover may have the name of the server's machine.
+    let _client = bench.joined(&cell, "heron");
+    let site = bench.site();
+    let of_server = PeerId { kind: PeerKind::Mover, name: name(site.client()) };
+    enrol_member(&site, &of_server, HOUR).unwrap();
+    let refused = enrol_member(&site, &client_id(site.client()), HOUR).map(drop);
+    assert!(matches!(refused, Err(CellError::ServersName { .. })));
+    let data = cell.data_address().to_string();
+    let connects = |running: &Running, reached: &str| {
+        let MemberNotice::Connected { data: of_server, .. } = running.notice() else { panic!("it connects") };
+        assert_eq!(of_server.as_ref(), Some(&data));
+        until("it is connected", || cell.hub().mover_data("heron").is_some());
+        assert_eq!(cell.hub().mover_data("heron").as_deref(), Some(reached));
+    };
+    machine.run(now_ns, |running| connects(running, "127.0.0.1:5703")).unwrap();
+    std::fs::write(machine.state.dir().join("mover.toml"), "announce = \"tape1.example.org:7003\"").unwrap();
+    let ended = machine.run(now_ns, |running| {
+        connects(running, "tape1.example.org:7003");
+        assert!(!cell.hub().is_connected("heron"), "the client of that name is not");
+        revoke_member(&bench.site(), &peer).unwrap();
+        until("it is refused", || running.has_ended.load(Ordering::SeqCst));
+    });
+    assert!(matches!(&ended, Err(ClientError::Revoked { peer: who }) if *who == peer), "{ended:?}");
+    assert_eq!(cell.hub().mover_data("heron"), None);
+    let states = |kind| -> Vec<_> {
+        let members = cell_members(&bench.site(), kind).unwrap();
+        members.into_iter().map(|member| (member.name, member.state)).collect()
+    };
+    assert_eq!(states(PeerKind::Client), [("heron".to_owned(), CellPeerState::Enrolled)]);
+    assert!(states(PeerKind::Mover).contains(&("heron".to_owned(), CellPeerState::Revoked)));
 }
 
 #[test]
@@ -286,7 +352,7 @@ fn neither_a_client_of_another_cell_nor_a_stranger_is_let_in() {
     let tern = bench.joined(&cell, "tern");
     tern.looks_for(&elsewhere);
     tern.run(now_ns, |running| {
-        let ClientNotice::Lost { reason } = running.notice() else { panic!("it is of another cell") };
+        let MemberNotice::Lost { reason } = running.notice() else { panic!("it is of another cell") };
         assert!(reason.contains("another cell answers there"), "{reason}");
     })
     .unwrap();
@@ -325,7 +391,7 @@ fn a_server_that_starts_again_is_found_and_its_orders_begin_anew() {
     let tern = bench.joined(&cell, "tern");
     let (members, enrolment) = (cell.members_address().to_string(), cell.enrolment_address().to_string());
     tern.run(now_ns, |running| {
-        assert!(matches!(running.notice(), ClientNotice::Connected { .. }));
+        assert!(matches!(running.notice(), MemberNotice::Connected { .. }));
         until("the client", || cell.hub().is_connected("tern"));
         for job in 1..=3 {
             cell.hub().send("tern", stop_order(job)).unwrap();
@@ -335,11 +401,11 @@ fn a_server_that_starts_again_is_found_and_its_orders_begin_anew() {
         assert_eq!(jobs, [1, 2, 3]);
         let epoch = cell.hub().epoch();
         drop(cell);
-        let ClientNotice::Lost { reason } = running.notice() else { panic!("the server has ended") };
+        let MemberNotice::Lost { reason } = running.notice() else { panic!("the server has ended") };
         assert!(reason.contains(&members), "{reason}");
         let again = bench.serve_at(&members, &enrolment).unwrap();
         assert_ne!(again.hub().epoch(), epoch);
-        assert!(matches!(running.notice(), ClientNotice::Connected { .. }), "it is told once that it was lost");
+        assert!(matches!(running.notice(), MemberNotice::Connected { .. }), "it is told once that it was lost");
         until("the client again", || again.hub().is_connected("tern"));
         assert_eq!(again.hub().send("tern", stop_order(4)), Ok(1));
         assert_eq!(running.order(), stop_order(4));
@@ -360,18 +426,18 @@ fn a_port_that_is_taken_is_named() {
 static AHEAD_NS: AtomicI64 = AtomicI64::new(0);
 
 #[test]
-fn a_client_renews_its_certificate_from_two_thirds_of_its_time_on() {
+fn clients_and_movers_renew_their_certificates_from_two_thirds_of_their_time_on() {
     let bench = CellBench::with_clock(|| now_ns() + AHEAD_NS.load(Ordering::SeqCst));
     let cell = bench.serve();
-    let tern = bench.joined(&cell, "tern");
+    let (tern, heron) = (bench.joined(&cell, "tern"), bench.joined_as(&cell, &"mover/heron".parse().unwrap()));
     let first = tern.state.identity().unwrap().certificate().clone();
     // By its own clock two thirds are over; by the server's, more than half.
     AHEAD_NS.store(50 * DAY_NS, Ordering::SeqCst);
     tern.run(
         || now_ns() + 61 * DAY_NS,
         |running| {
-            assert!(matches!(running.notice(), ClientNotice::Connected { .. }));
-            let ClientNotice::Renewed { until_ns } = running.notice() else { panic!("it is due") };
+            assert!(matches!(running.notice(), MemberNotice::Connected { .. }));
+            let MemberNotice::Renewed { until_ns } = running.notice() else { panic!("it is due") };
             assert!(until_ns > first.not_after_ns + 40 * DAY_NS);
             until("the client under its new certificate", || cell.hub().is_connected("tern"));
             cell.hub().send("tern", stop_order(1)).unwrap();
@@ -380,7 +446,18 @@ fn a_client_renews_its_certificate_from_two_thirds_of_its_time_on() {
     )
     .unwrap();
     assert_ne!(tern.state.identity().unwrap().certificate().serial, first.serial);
-    assert_eq!(bench.site().catalog().peers().unwrap().len(), 2);
+    heron
+        .run(
+            || now_ns() + 61 * DAY_NS,
+            |running| {
+                assert!(matches!(running.notice(), MemberNotice::Connected { .. }));
+                assert!(matches!(running.notice(), MemberNotice::Renewed { .. }));
+                until("the mover under its new certificate", || cell.hub().mover_data("heron").is_some());
+            },
+        )
+        .unwrap();
+    assert_eq!(heron.state.identity().unwrap().certificate().peer.to_string(), "mover/heron");
+    assert_eq!(bench.site().catalog().peers().unwrap().len(), 4);
     // A client that was away until its certificate ended says so.
     let ended =
         tern.run(|| now_ns() + 500 * DAY_NS, |running| until("it ends", || running.has_ended.load(Ordering::SeqCst)));

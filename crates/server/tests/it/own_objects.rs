@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_client::restores::{AskRestore, RestoreEnded};
-use capstan_client::{ClientError, ClientNotice, ClientWork, OrderEnd, ServerQuestions, run};
+use capstan_client::{ClientError, ClientWork, MemberNotice, OrderEnd, ServerQuestions, run};
 use capstan_director::{BackupRequest, BackupWatch, Site};
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
-use capstan_server::cell::{ServedCell, revoke_client};
+use capstan_server::cell::{ServedCell, revoke_member};
 
-use crate::cell::{CellBench, Machine, name, now_ns, until};
+use crate::cell::{CellBench, Machine, client_id, now_ns, until};
 
 /// Backs a folder of a client up, as a run of the server does.
 fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, client: &str, source: &Path) {
@@ -20,7 +20,7 @@ fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, client: &str
     std::thread::scope(|scope| {
         let (work, stop, state) = (&work, &stop, &machine.state);
         let handler = move |order| assert_eq!(work.carry_out(order).unwrap(), OrderEnd::Served);
-        scope.spawn(move || run(state, now_ns, &handler, &|_: ClientNotice| {}, stop).unwrap());
+        scope.spawn(move || run(state, now_ns, &handler, &|_: MemberNotice| {}, stop).unwrap());
         until("the client waits for orders", || cell.hub().is_connected(client));
         let job = cell.open_job(client, 1).unwrap();
         let site: Site = bench.keyed_site().for_client(client).with_sources(Arc::new(job));
@@ -91,7 +91,7 @@ fn a_client_gets_back_its_own_and_nothing_of_another() {
     assert!(refused.contains("no such restore of this machine"), "{refused}");
     assert!(matches!(others.begin_restore(&ask(&[])), Err(ClientError::Refused { .. })));
 
-    revoke_client(&bench.site(), &name("tern")).unwrap();
+    revoke_member(&bench.site(), &client_id("tern")).unwrap();
     cell.look().unwrap();
     let revoked = ServerQuestions::new(&tern.state).unwrap().objects().unwrap_err();
     assert!(matches!(revoked, ClientError::Revoked { .. }), "{revoked}");

@@ -13,20 +13,20 @@ use super::json::{assert_described, events, schemas};
 use super::{Bench, capstan, ended};
 
 /// A program that prints an event a line; it ends with the test.
-struct Printing {
-    child: Child,
+pub(super) struct Printing {
+    pub(super) child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Printing {
-    fn start(mut command: Command) -> Self {
+    pub(super) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
 
     /// The next event of this kind.
-    fn event(&mut self, kind: &str) -> Value {
+    pub(super) fn event(&mut self, kind: &str) -> Value {
         for line in &mut self.lines {
             let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
             if event["event"] == kind {
@@ -36,7 +36,7 @@ impl Printing {
         panic!("it ended without {kind}");
     }
 
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         let _ =
             rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
         assert_eq!(self.event("stopped")["event"], "stopped");
@@ -52,32 +52,32 @@ impl Drop for Printing {
 }
 
 /// A machine without a state directory.
-struct Machine(TempDir);
+pub(super) struct Machine(pub(super) TempDir);
 
 impl Machine {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
-    fn command(&self, args: &[&str], passphrase: &str) -> Command {
+    pub(super) fn command(&self, args: &[&str], passphrase: &str) -> Command {
         let mut command = capstan(args);
         command.env("CAPSTAN_STATE", self.0.path().join("state")).env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase);
         command
     }
 
-    fn run(&self, args: &[&str], passphrase: &str, code: i32) -> Output {
+    pub(super) fn run(&self, args: &[&str], passphrase: &str, code: i32) -> Output {
         let output = self.command(args, passphrase).output().unwrap();
         ended(&output, args, code);
         output
     }
 
-    fn said(&self, args: &[&str], passphrase: &str, code: i32) -> String {
+    pub(super) fn said(&self, args: &[&str], passphrase: &str, code: i32) -> String {
         String::from_utf8(self.run(args, passphrase, code).stderr).unwrap()
     }
 }
 
 /// A server that listens, and where machines join it.
-fn serve(bench: &Bench) -> (Printing, String) {
+pub(super) fn serve(bench: &Bench) -> (Printing, String) {
     let mut server = Printing::start(bench.command(&["server", "run", "--listen", "127.0.0.1:0", "--json"]));
     let listening = server.event("listening");
     assert_described(&schemas_of("ServerEvent", "listening"), "ServerEvent", std::slice::from_ref(&listening));
@@ -93,9 +93,9 @@ fn schemas_of(events: &str, kind: &str) -> Value {
     schemas
 }
 
-fn enrol(bench: &Bench, name: &str, address: &str) -> String {
-    let opened = events(bench, &["client", "enrol", name], 0);
-    assert_described(&schemas(), "ClientEnrolmentRow", &opened);
+pub(super) fn enrol(bench: &Bench, kind: &str, name: &str, address: &str) -> String {
+    let opened = events(bench, &[kind, "enrol", name], 0);
+    assert_described(&schemas(), "MemberEnrolmentRow", &opened);
     assert_eq!(opened[0]["address"], address, "that of the server that runs");
     opened[0]["passphrase"].as_str().unwrap().to_owned()
 }
@@ -104,9 +104,9 @@ fn enrol(bench: &Bench, name: &str, address: &str) -> String {
 fn a_machine_joins_waits_for_orders_and_is_revoked() {
     let bench = Bench::new(&[]);
     let (server, address) = serve(&bench);
-    let passphrase = enrol(&bench, "tern", &address);
+    let passphrase = enrol(&bench, "client", "tern", &address);
     let waiting = events(&bench, &["client", "list"], 0);
-    assert_described(&schemas(), "ClientRow", &waiting);
+    assert_described(&schemas(), "MemberRow", &waiting);
     assert_eq!((&waiting[0]["state"], &waiting[0]["seen_ns"]), (&"waiting".into(), &Value::Null));
     let machine = Machine::new();
     let joined = machine.run(&["client", "join", &address, "--name", "tern", "--json"], &passphrase, 0);
@@ -124,7 +124,7 @@ fn a_machine_joins_waits_for_orders_and_is_revoked() {
     }
     let list = bench.done(&["client", "list"], 0);
     assert!(list.contains("tern") && list.contains("enrolled") && list.contains("127.0.0.1"), "{list}");
-    assert_described(&schemas(), "ClientChangeRow", &events(&bench, &["client", "revoke", "tern"], 0));
+    assert_described(&schemas(), "MemberChangeRow", &events(&bench, &["client", "revoke", "tern"], 0));
     let error = client.event("error");
     assert!(error["message"].as_str().unwrap().contains("was revoked"), "{error}");
     assert_eq!(client.child.wait().unwrap().code(), Some(1));
@@ -156,7 +156,7 @@ fn mistakes_on_the_way_into_a_cell_are_answered_with_what_to_do() {
         assert!(said.contains(answer), "{args:?}: {said}");
     }
     let (server, address) = serve(&bench);
-    let passphrase = enrol(&bench, "tern", &address);
+    let passphrase = enrol(&bench, "client", "tern", &address);
     let machine = Machine::new();
     let join = ["client", "join", &address, "--name", "tern"];
     for (args, passphrase, code, answer) in [

@@ -15,6 +15,7 @@ mod json;
 mod key_cluster;
 mod labels;
 mod lists;
+mod mover;
 mod outside;
 mod paths;
 mod policies;
@@ -24,7 +25,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 38] = [
     "init",
     "backup",
     "jobs",
@@ -33,6 +34,7 @@ const COMMANDS: [&str; 37] = [
     "queue",
     "server",
     "client",
+    "mover",
     "objects",
     "ls",
     "find",
