@@ -155,15 +155,20 @@ impl Poller {
         };
         let link = self.renewed(link)?;
         let answered: OrdersAnswer = link.get(&self.question())?;
-        self.link = Some(link);
-        if self.epoch.as_ref() != Some(&answered.epoch) {
-            self.epoch = Some(answered.epoch);
-            self.after = 0;
-        }
+        // A server that has started anew has not heard the hello, even if its connection never seemed to break.
+        self.link = (self.epoch.as_ref() == Some(&answered.epoch)).then_some(link);
+        self.is_of(answered.epoch);
         let new: Vec<_> = answered.orders.into_iter().filter(|order| order.number > self.after).collect();
         self.after = new.iter().map(|order| order.number).fold(self.after, u64::max);
         let address = &self.addresses[self.at];
         Ok(new.into_iter().map(|order| order.order.at(address)).collect())
+    }
+
+    /// Knows which start of the server it is: numbers of orders begin anew with each.
+    fn is_of(&mut self, epoch: String) {
+        if self.epoch.as_ref() != Some(&epoch) {
+            (self.epoch, self.after) = (Some(epoch), 0);
+        }
     }
 
     fn question(&self) -> String {
@@ -177,6 +182,7 @@ impl Poller {
         let address = self.addresses[self.at].clone();
         let link = ServerLink::new(&self.identity, &address)?;
         let answer: HelloAnswer = link.post("/v1/hello", &self.hello)?;
+        self.is_of(answer.epoch);
         self.is_lost = false;
         let data = (answer.data_port != 0).then(|| with_host_of(&format!(":{}", answer.data_port), &address));
         // Whoever is gone hears nothing; the next turn finds that out.

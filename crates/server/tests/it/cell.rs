@@ -345,6 +345,23 @@ fn a_mover_says_where_clients_reach_it_until_it_is_revoked() {
     assert!(states(PeerKind::Mover).contains(&("heron".to_owned(), CellPeerState::Revoked)));
 }
 
+/// A server that starts anew between two questions knew nothing of a peer whose connection never seemed to break.
+#[test]
+fn a_server_that_starts_again_hears_where_a_mover_is_reached() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let machine = bench.joined_as(&cell, &"mover/heron".parse().unwrap());
+    let (members, enrolment) = (cell.members_address().to_string(), cell.enrolment_address().to_string());
+    machine
+        .run(now_ns, |_| {
+            until("the mover", || cell.hub().mover_data("heron").is_some());
+            drop(cell);
+            let again = bench.serve_at(&members, &enrolment).unwrap();
+            until("the mover again", || again.hub().mover_data("heron").is_some());
+        })
+        .unwrap();
+}
+
 #[test]
 fn neither_a_client_of_another_cell_nor_a_stranger_is_let_in() {
     let (bench, other) = (CellBench::new(), CellBench::new());
