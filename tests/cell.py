@@ -1,4 +1,4 @@
-"""A cell on loopback, for tests: a server, and clients that have joined it, each behind a proxy.
+"""A cell on loopback, for tests: a server, and clients and a mover that have joined it, each behind proxies.
 
 Client N reaches the server at 127.0.0.(N + 1), where a proxy listens that is the client's alone. (Data goes to the host
 that orders come from.) The ports stay the same when the server starts anew, and lie below those that the system gives
@@ -22,11 +22,11 @@ SECONDS_MAX = 180
 
 
 def free_ports(hosts):
-    """Ports in a row that are free at each of the hosts: listen, enrolment and data."""
+    """Ports in a row that are free at each of the hosts: listen, enrolment, data, and the data of a mover."""
     for _ in range(200):
         first = random.SystemRandom().randrange(20_000, 32_000)
         try:
-            for port in range(first, first + 3):
+            for port in range(first, first + 4):
                 for host in hosts:
                     socket.create_server((host, port)).close()
         except OSError:
@@ -43,7 +43,8 @@ class Client:
         self.capstan = Capstan(scratch / f"state-{name}", scratch / "key")
         self.capstan.environment.pop("CAPSTAN_KEY_FILE")
         self.orders = Proxy((host, cell.port), ("127.0.0.1", cell.port))
-        self.data = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
+        # Of jobs, their links to the server; and what carries the data, which is the same unless a mover has the drives.
+        self.links = self.data = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
         self.service = None
 
     def start(self):
@@ -63,16 +64,49 @@ class Client:
         (self.capstan.state / "client.toml").write_text("\n".join(lines) + "\n")
 
 
-class Cell:
-    """The server and its clients."""
+class Mover:
+    """The machine of the cell that has the drives, behind proxies of its own: one to the server for orders and one for
+    data, and one in front of the port where clients bring theirs."""
 
-    def __init__(self, scratch, names):
+    def __init__(self, name, scratch, host, cell):
+        self.name, self.host, self.port = name, host, cell.port + 3
+        self.capstan = Capstan(scratch / f"state-{name}", scratch / "key")
+        self.capstan.environment.pop("CAPSTAN_KEY_FILE")
+        self.orders = Proxy((host, cell.port), ("127.0.0.1", cell.port))
+        self.data = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
+        self.of_clients = Proxy((host, self.port), ("127.0.0.1", self.port))
+        self.service = None
+
+    def settings(self, drives):
+        place = f'listen = "127.0.0.1:{self.port}"\nannounce = "{self.host}:{self.port}"\n'
+        (self.capstan.state / "mover.toml").write_text(f"{place}[library]\ndrives = {drives}\n")
+
+    def start(self):
+        self.service = Service(self.capstan, "mover", "run")
+
+    def started(self):
+        self.start()
+        self.service.until("connected")
+
+    def end(self, how):
+        self.service.end(how)
+        self.service = None
+
+    def proxies(self):
+        return [self.orders, self.data, self.of_clients]
+
+
+class Cell:
+    """The server and its clients; and a mover that has the drives, if it is named."""
+
+    def __init__(self, scratch, names, mover=None):
         self.scratch = scratch
         self.capstan = Capstan(scratch / "server", scratch / "key")
-        hosts = ["127.0.0.1", *(f"127.0.0.{number}" for number in range(2, len(names) + 2))]
+        hosts = ["127.0.0.1", *(f"127.0.0.{number}" for number in range(2, len(names) + 3))]
         self.port = free_ports(hosts)
         self.server = None
         self.clients = {name: Client(name, scratch, host, self) for name, host in zip(names, hosts[1:])}
+        self.mover = Mover(mover, scratch, hosts[-1], self) if mover else None
 
     def start_server(self):
         self.server = Service(self.capstan, "server", "run", "--listen", f"127.0.0.1:{self.port}")
@@ -82,14 +116,15 @@ class Cell:
         self.server.end(how)
         self.server = None
 
-    def join(self, client, *arguments):
-        """Enrols a client and has it join."""
-        passphrase = self.capstan.json("client", "enrol", client.name)["passphrase"]
-        client.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = passphrase
+    def join(self, member, *arguments):
+        """Enrols a client or the mover and has it join."""
+        kind = "mover" if member is self.mover else "client"
+        passphrase = self.capstan.json(kind, "enrol", member.name)["passphrase"]
+        member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = passphrase
         address = f"127.0.0.1:{self.port + 1}"
-        client.capstan.must("--quiet", "client", "join", address, "--name", client.name, *arguments)
-        del client.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
-        (client.capstan.state / "cell" / "server").write_text(f"{client.host}:{self.port}\n")
+        member.capstan.must("--quiet", kind, "join", address, "--name", member.name, *arguments)
+        del member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
+        (member.capstan.state / "cell" / "server").write_text(f"{member.host}:{self.port}\n")
 
     def apply(self, policies):
         """Applies policies, which are given as settings by name."""
@@ -124,10 +159,13 @@ class Cell:
             self.look_after()
             time.sleep(0.1)
 
+    def services(self):
+        members = [*self.clients.values(), *filter(None, [self.mover])]
+        return filter(None, [self.server, *(member.service for member in members)])
+
     def look_after(self):
         """Nobody may have ended without being told to."""
-        services = [self.server, *(client.service for client in self.clients.values())]
-        for service in filter(None, services):
+        for service in self.services():
             if service.process.poll() is not None:
                 code = service.wait()
                 raise Failed(f"{service.name} ended by itself with {code}: {service.events[-3:]} {service.said}")
@@ -141,15 +179,16 @@ class Cell:
 
     def close(self):
         """Ends all that is still there; what it says then does not matter."""
-        services = [self.server, *(client.service for client in self.clients.values())]
-        for service in filter(None, services):
+        for service in self.services():
             if service.process.poll() is None:
                 # One that is stopped takes no other signal.
                 service.process.send_signal(signal.SIGKILL)
                 service.process.wait()
         for client in self.clients.values():
             client.orders.close()
-            client.data.close()
+            client.links.close()
+        for proxy in self.mover.proxies() if self.mover else []:
+            proxy.close()
 
 
 def quoted(text):

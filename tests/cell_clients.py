@@ -41,10 +41,12 @@ EVENTS = (
 class Sweep:
     """A cell whose clients have trees that change."""
 
-    def __init__(self, scratch, seed, checks):
+    events = EVENTS
+
+    def __init__(self, scratch, seed, checks, mover=None):
         self.random = random.Random(seed)
         self.scratch, self.checks = scratch, checks
-        self.cell = Cell(scratch, NAMES)
+        self.cell = Cell(scratch, NAMES, mover)
         self.clients = list(self.cell.clients.values())
         self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in (*NAMES, "common")}
         # Runs that were entered in rounds, and what the trees were in each round, with its times.
@@ -71,7 +73,7 @@ class Sweep:
 
     def happen(self):
         """Something happens, and what was killed by it is started again; gives what."""
-        self.bag = self.bag or self.random.sample(EVENTS, len(EVENTS))
+        self.bag = self.bag or self.random.sample(self.events, len(self.events))
         what = self.bag.pop()
         client = self.random.choice(self.clients)
         pause = self.random.uniform(0, 1)
@@ -115,7 +117,12 @@ class Sweep:
             client.data.corrupts = "up"
         elif what == "cancel":
             self.cancel()
+        else:
+            self.happen_elsewhere(what, pause, length)
         return what
+
+    def happen_elsewhere(self, what, *_):
+        raise Failed(f"nobody knows how {what} happens")
 
     def cancel(self):
         """A run is cancelled, and run again if that came in time."""
@@ -403,6 +410,27 @@ def passes(objects):
     return found
 
 
+def all_rounds(sweep, count, chapters):
+    """Shows what a cell does, chapter by chapter; then rounds, and what is there after them."""
+    for chapter in chapters:
+        began = time.monotonic()
+        chapter()
+        print(f"# {chapter.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+    for client in sweep.clients:
+        client.data.rate = BYTES_PER_SECOND
+    for number in range(count):
+        sweep.round(number)
+    sweep.checks.check(f"after {count} rounds the queue is empty", True)
+    began = time.monotonic()
+    sweep.account()
+    sweep.restore()
+    sweep.restore_at_clients()
+    print(f"# proof: {time.monotonic() - began:.1f} s", flush=True)
+    for client in sweep.clients:
+        client.end(signal.SIGTERM)
+    sweep.cell.end_server(signal.SIGTERM)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     rounds = ROUNDS_FULL if FULL else ROUNDS_ON_POSTGRES if ON_POSTGRES else ROUNDS
@@ -420,23 +448,7 @@ def main():
             if not ON_POSTGRES or FULL:
                 # Of the data path, whatever the catalog stands on.
                 chapters += [sweep.torture, sweep.slow]
-            for chapter in chapters:
-                began = time.monotonic()
-                chapter()
-                print(f"# {chapter.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-            for client in sweep.clients:
-                client.data.rate = BYTES_PER_SECOND
-            for number in range(arguments.rounds):
-                sweep.round(number)
-            checks.check(f"after {arguments.rounds} rounds the queue is empty", True)
-            began = time.monotonic()
-            sweep.account()
-            sweep.restore()
-            sweep.restore_at_clients()
-            print(f"# proof: {time.monotonic() - began:.1f} s", flush=True)
-            for client in sweep.clients:
-                client.end(signal.SIGTERM)
-            sweep.cell.end_server(signal.SIGTERM)
+            all_rounds(sweep, arguments.rounds, chapters)
         finally:
             sweep.cell.close()
     checks.finish()

@@ -52,7 +52,7 @@ for page in capstan capstan-client-join keyd keyd-keys-list; do
 done
 units=$root/usr/lib/systemd/system
 in_root ln -s 'capstan-backup@.service' /usr/lib/systemd/system/capstan-backup@nightly.service
-for unit in capstan-server capstan-client capstan-backup@nightly keyd; do
+for unit in capstan-server capstan-client capstan-mover capstan-backup@nightly keyd; do
     check "systemd takes $unit" silent in_root systemd-analyze verify "/usr/lib/systemd/system/$unit.service"
     program_is_there() { in_root test -x "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$units/$unit.service")"; }
     check "and its program is there" program_is_there
@@ -141,7 +141,7 @@ check 'both are upgraded' installed "$(deb capstan 1.0.1)" "$(deb capstan-keyd 1
 cp "$scratch/output" "$scratch/upgraded"
 check 'the new version is there' prints 1.0.1 in_root dpkg-query --show capstan
 check 'systemd reads the units again' is_asked '--system daemon-reload'
-check 'a server and a client that run are restarted' is_asked 'try-restart capstan-server.service capstan-client.service'
+check 'a server and a client that run are restarted' is_asked 'try-restart capstan-server.service capstan-client.service capstan-mover.service'
 check 'a key node is not, which would be locked' is_not_asked 'start.* keyd'
 check 'and its operator is told' grep -qF 'restart one node after the other' "$scratch/upgraded"
 check 'what was edited stays' kept_edits
@@ -153,7 +153,7 @@ pictured >"$scratch/before"
 # Removed, and purged.
 : >"$asked"
 check 'both are removed' in_root dpkg --remove capstan capstan-keyd
-check 'services are stopped, and jobs' is_asked 'stop capstan-backup@\*.timer capstan-backup@\*.service capstan-server.service capstan-client.service'
+check 'services are stopped, and jobs' is_asked 'stop capstan-backup@\*.timer capstan-backup@\*.service capstan-server.service capstan-client.service capstan-mover.service'
 check 'a key node is stopped' is_asked 'stop keyd.service'
 gone() { ! in_root sh -c 'ls -d /usr/bin/capstan /usr/bin/keyd /usr/lib/systemd/system/capstan* /usr/share/doc/capstan* /usr/share/man/man1/keyd*' 2>/dev/null; }
 check 'the programs are gone, and what belongs to them' gone

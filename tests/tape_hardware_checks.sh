@@ -115,7 +115,10 @@ wait $other 2>/dev/null
 "$CAPSTAN_BIN" drives exercise /dev/vtl/drive1-sg --yes --overwrite --bytes 128M >$scratch/meanwhile 2>&1 &
 exercise=$!
 check 'sg: a drive in use has the node of the tape driver, too' within 20 has_node $exercise
+# On a busy machine it would be done before the other one comes.
+kill -STOP $exercise
 check 'so that nobody comes that way' refused 'busy' mt -f "$tape_node" rewind
+kill -CONT $exercise
 # Each stop meets whatever command is under way; SG_IO sent it again behind it, and the tape stood a block further than was counted.
 # A fast machine is done before the tenth stop.
 stopped() {

@@ -50,7 +50,7 @@ fn service(cli: &Globals, site: &Site) -> Result<String, Failure> {
         std::env::current_exe().map_err(|error| Failure::Other(format!("cannot tell where capstan is: {error}")))?;
     let (state, library) = (absolute(site.dir())?, absolute(&site.library_dir())?);
     let mut paths = state.clone();
-    if site.config().library.is_virtual() && !Path::new(&library).starts_with(&state) {
+    if site.config().library.is_folder_here() && !Path::new(&library).starts_with(&state) {
         paths = format!("{state} {library}");
     }
     let mut text = SERVICE.1.replace("/usr/bin/capstan", &word(&program)?);

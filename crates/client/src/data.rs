@@ -111,4 +111,8 @@ impl Dial for DataDialer {
         }
         Ok(Box::new(DataStream(StreamOwned::new(tls, socket))))
     }
+
+    fn at(&self, address: &str) -> io::Result<Box<dyn Dial + '_>> {
+        Ok(Box::new(Self { address: address.to_owned(), tls: Arc::clone(&self.tls) }))
+    }
 }

@@ -9,7 +9,8 @@
 //! A client dials out, and only out, so firewalls and address translation do not matter: nothing listens here. What
 //! the server may ask for is bounded here and not there: `STATE/client.toml` names the paths and the programs
 //! ([`ClientSettings`]), and the handler is held to it. A mover joins and waits in the same way
-//! ([`run_mover`]), and says where clients bring their data ([`MoverSettings`]).
+//! ([`run_mover`]), says where clients bring their data ([`MoverSettings`]), and keeps connections open at the server,
+//! for whoever needs its drives ([`KeptConnections`]).
 //!
 //! Orders are words ([`CellOrder`]). [`ClientWork`] carries them out: it dials the mover over TLS ([`data`]), and reads
 //! there what it is asked for (`capstan_mover::serve_job`).
@@ -31,6 +32,7 @@
 pub mod data;
 mod error;
 mod join;
+mod kept;
 mod mover;
 pub mod orders;
 mod questions;
@@ -43,6 +45,7 @@ mod work;
 
 pub use error::ClientError;
 pub use join::join;
+pub use kept::KeptConnections;
 pub use mover::run_mover;
 pub use orders::{CellOrder, JobId, OrderToken};
 pub use questions::ServerQuestions;

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
 use capstan_keys::api::PeerKind;
+use capstan_mover::devices::LibraryConfig;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -33,8 +34,17 @@ listen = \"0.0.0.0:5703\"
 # listen.
 announce = \"\"
 
-# The library of this mover:
-# [library]
+# The drives of this mover, and who brings cartridges to them.
+[library]
+# Device of a library's changer (`capstan drives scan`); \"by hand\" for drives without one; empty for virtual cartridges.
+changer = \"\"
+# Drives of a real library to use; none for all that this host finds.
+devices = []
+# Blocks have checksums on their way to a real drive and back, where it offers that.
+protect_blocks = false
+# Where virtual cartridges lie, relative to the state directory, and how many virtual drives there are.
+path = \"library\"
+drives = 4
 ";
 
 /// What the server may ask of this machine: `STATE/client.toml`.
@@ -83,11 +93,14 @@ pub struct MoverSettings {
     pub listen: SocketAddr,
     /// Host and port that clients are told; empty for the address that the mover comes from, with the port of `listen`.
     pub announce: String,
+    /// Its drives.
+    pub library: LibraryConfig,
 }
 
 impl Default for MoverSettings {
     fn default() -> Self {
-        Self { listen: (Ipv4Addr::UNSPECIFIED, 5703).into(), announce: String::new() }
+        let library = LibraryConfig::default();
+        Self { listen: (Ipv4Addr::UNSPECIFIED, 5703).into(), announce: String::new(), library }
     }
 }
 
@@ -99,10 +112,16 @@ impl MoverSettings {
     pub fn read(state: &Path) -> Result<Self, ClientError> {
         let path = file(state, PeerKind::Mover);
         let settings: Self = read(&path)?;
-        if !settings.announce.is_empty() && !is_host_and_port(&settings.announce) {
-            let announce = settings.announce;
-            let reason = format!("announce: {announce:?} is no host and port: write it as in tape1.example.org:5703");
-            return Err(ClientError::Settings { path, reason });
+        let wrong = |reason| Err(ClientError::Settings { path: path.clone(), reason });
+        let MoverSettings { announce, library, .. } = &settings;
+        if !announce.is_empty() && !is_host_and_port(announce) {
+            return wrong(format!("announce: {announce:?} is no host and port: write it as in tape1.example.org:5703"));
+        }
+        if let Err(reason) = library.check() {
+            return wrong(reason);
+        }
+        if !library.mover.is_empty() {
+            return wrong("library.mover is for the server's capstan.toml: here are the drives".to_owned());
         }
         Ok(settings)
     }

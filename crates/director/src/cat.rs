@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
 
 use capstan_format::{EntryKind, FileEntry, ObjectId, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
@@ -123,8 +122,8 @@ fn copy_range(
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let drives = Arc::clone(&host.mounter().mounted);
-    let access = VolumeAccess { host, drives: &drives, between: None };
+    let path = host.mounter().data_path.clone();
+    let access = VolumeAccess { host, drives: path.drives(), between: None };
     let read = read_streams(wanted, &reads, access, (&stop, &ReadMeters::default()), &|_, reader| {
         for member in reader.members() {
             let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));

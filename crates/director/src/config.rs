@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_keys::cluster::ClusterPlace;
-use capstan_mover::devices::Loader;
-use capstan_tape::hardware::BlockProtection;
-use capstan_tape::model::{DriveModel, ModelError, built_in};
+use capstan_mover::devices::LibraryConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
@@ -169,30 +167,6 @@ impl ServerConfig {
     }
 }
 
-/// The library: a folder of virtual cartridges, or a real one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LibraryConfig {
-    /// Device node of a real library's changer (`capstan drives scan`); [`BY_HAND`] for drives without one; empty for
-    /// virtual cartridges.
-    pub changer: PathBuf,
-    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds.
-    /// Without a changer they are all there are.
-    pub devices: Vec<PathBuf>,
-    /// Where the cartridges lie; relative to the state directory.
-    pub path: PathBuf,
-    /// How many drives it has: two copies at once need two.
-    pub drives: u32,
-    /// Capacity of a new cartridge, in MiB.
-    pub volume_mib: u64,
-    /// Most cartridges it makes by itself when a pool needs one; 0 makes none.
-    pub volumes_max: u32,
-    /// Drives take the time of this one, by its model; empty for as fast as the disk is.
-    pub pace: String,
-    /// Blocks have checksums on their way to a real drive and back, where it offers that.
-    pub protect_blocks: bool,
-}
-
 /// The data path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -211,39 +185,6 @@ pub struct DataConfig {
     pub checkpoint_mib: u64,
     /// ... or this many seconds.
     pub checkpoint_seconds: u64,
-}
-
-impl Default for LibraryConfig {
-    fn default() -> Self {
-        Self {
-            changer: PathBuf::new(),
-            devices: Vec::new(),
-            path: PathBuf::from("library"),
-            drives: 4,
-            volume_mib: 100 * 1024,
-            volumes_max: 1000,
-            pace: String::new(),
-            protect_blocks: false,
-        }
-    }
-}
-
-/// `library.changer` of drives that a person brings cartridges to.
-pub const BY_HAND: &str = "by hand";
-
-impl LibraryConfig {
-    pub(crate) fn protection(&self) -> BlockProtection {
-        if self.protect_blocks { BlockProtection::WhereOffered } else { BlockProtection::Off }
-    }
-
-    pub(crate) fn loader(&self) -> Loader {
-        if self.changer.as_os_str() == BY_HAND { Loader::Person } else { Loader::Robot }
-    }
-
-    /// Whether cartridges are files of ours.
-    pub fn is_virtual(&self) -> bool {
-        self.changer.as_os_str().is_empty()
-    }
 }
 
 impl Default for DataConfig {
@@ -286,6 +227,7 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.library.check()?;
         self.check_data()?;
         self.keys.check()?;
         self.server.check()?;
@@ -296,7 +238,7 @@ impl Config {
         if let Some((name, _)) = self.scripts.iter().find(|(_, command)| command.first().is_none_or(String::is_empty)) {
             return Err(format!("scripts.{name}: its first word is the program, and it is empty"));
         }
-        let Some(model) = self.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
+        let Some(model) = self.library.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
         let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
         if block_len > max as usize {
             let most = (max as usize - BLOCK_HEADER_LEN) / 1024;
@@ -306,11 +248,6 @@ impl Config {
             ));
         }
         Ok(())
-    }
-
-    /// The drive whose time the library's drives take.
-    pub(crate) fn pace(&self) -> Result<Option<DriveModel>, ModelError> {
-        if self.library.pace.is_empty() { Ok(None) } else { built_in(&self.library.pace).map(Some) }
     }
 
     fn check_data(&self) -> Result<(), &'static str> {
@@ -326,12 +263,6 @@ impl Config {
         }
         if !(-7..=19).contains(&compression_level) {
             return Err("data.compression_level must be between -7 and 19");
-        }
-        if self.library.loader() == Loader::Person && self.library.devices.is_empty() {
-            return Err("library.changer is \"by hand\", so library.devices must name the drives");
-        }
-        if self.library.drives == 0 || self.library.volume_mib == 0 {
-            return Err("library.drives and library.volume_mib must be above 0");
         }
         Ok(())
     }

@@ -250,7 +250,7 @@ impl Site {
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));
             let stop = AtomicBool::new(false);
-            let access = VolumeAccess { host, drives: &self.mounted, between: None };
+            let access = VolumeAccess { host, drives: self.data_path.drives(), between: None };
             let read = read_streams(&located.wanted, &reads, access, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;

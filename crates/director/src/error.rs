@@ -667,6 +667,7 @@ impl DirectorError {
                 | MoverError::Thread(_)
                 | MoverError::Stopped
                 | MoverError::NotMounted { .. }
+                | MoverError::Elsewhere { .. }
                 | MoverError::Host(_) => false,
             },
             _ => false,

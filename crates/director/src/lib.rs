@@ -38,6 +38,7 @@ mod limits;
 mod missing_path;
 mod mounter;
 mod mounts;
+mod mover_socket;
 mod names;
 mod null;
 mod path_choice;
@@ -69,8 +70,8 @@ mod whole_runs;
 pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
-    AttentionConfig, BY_HAND, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, LibraryConfig, MANUAL,
-    MailConfig, MailSecurity, PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
+    AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
+    PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;
@@ -84,6 +85,7 @@ pub use keep::{KeepRule, KeptBy};
 pub use keys::{DestroyedKey, create_key_store};
 pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts};
 pub use limits::reserved_at_the_end;
+pub use mover_socket::{MOVER_SOCKET, MoverSocketHello};
 pub use path_filter::{PathFilter, check_patterns};
 pub use paths::{index_path, path_pattern};
 pub use plan::{OlderVersion, PassRow, RestorePlan};

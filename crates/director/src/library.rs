@@ -167,7 +167,7 @@ impl Site {
             Err(_) => return None,
             Ok(found) => found.elements,
         };
-        if !self.config.library.is_virtual() {
+        if !self.config.library.is_folder_here() {
             return None;
         }
         let volumes = locked(&self.catalog).volumes().ok()?;
@@ -190,7 +190,7 @@ impl Site {
     /// # Errors
     /// The robot did not do it; or, of a virtual library, its directory cannot be marked or is that of another catalog.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
-        if self.config.library.is_virtual() {
+        if self.config.library.is_folder_here() {
             let _presence = self.presence()?;
             return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::{Catalog, DamagedBlocks, Moment, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_keys::KeyError;
-use capstan_mover::MountedDrives;
+use capstan_mover::MoverAt;
 use capstan_mover::devices::{
     Devices, DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
@@ -38,7 +38,7 @@ pub(crate) struct Mounter {
     pub(crate) keys: Option<SharedKeys>,
     pub(crate) devices: Arc<dyn Devices>,
     /// The drives that this process's own sessions and reads take, by their mounts.
-    pub(crate) mounted: Arc<MountedDrives>,
+    pub(crate) data_path: MoverAt,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     pub(crate) holds: Arc<Holds>,
@@ -62,7 +62,7 @@ impl Mounter {
             catalog: Arc::clone(&site.catalog),
             keys: site.keys.clone(),
             devices: Arc::clone(&site.devices),
-            mounted: Arc::clone(&site.mounted),
+            data_path: site.data_path.clone(),
             clock: site.clock,
             events: Arc::clone(&site.events),
             holds: Arc::clone(&site.holds),

@@ -15,8 +15,8 @@ pub(crate) struct NullHost {
 }
 
 impl NullHost {
-    pub(crate) fn new(clock: Clock, drives: &Arc<MountedDrives>) -> Self {
-        Self { clock, drives: Arc::clone(drives) }
+    pub(crate) fn new(clock: Clock, drives: Arc<MountedDrives>) -> Self {
+        Self { clock, drives }
     }
 }
 

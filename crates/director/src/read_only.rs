@@ -69,7 +69,7 @@ fn fill(dir: &Path, config: &Config, scratch: &Path) -> io::Result<()> {
         config.keys.identity = absolute.join(&config.keys.identity);
     }
     let there = absolute.join(&config.library.path);
-    if config.library.is_virtual() && there.exists() {
+    if config.library.is_folder_here() && there.exists() {
         config.library.path = library(there, scratch)?;
     }
     std::fs::write(scratch.join("capstan.toml"), config.to_text())

@@ -178,7 +178,7 @@ fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<
         Some(Ok(volumes)) => Ok(volumes.into_iter().map(|volume| volume.volser).collect()),
         Some(Err(_)) | None => {
             let reason = "nobody knows which volumes there are: without the old catalog a rebuild needs a library with a changer";
-            let library = crate::config::BY_HAND.to_owned();
+            let library = capstan_mover::devices::BY_HAND.to_owned();
             Err(DirectorError::Changer(ChangerError::Unusable { library, reason: reason.to_owned() }))
         }
     }

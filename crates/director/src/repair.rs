@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -388,7 +387,7 @@ impl Site {
         };
         let mut options = self.session_options_for_copy(like.chunk_len as usize);
         options.first_copy = copy;
-        Ok(Session::start(&options, &record, &self.mounted, vec![append], watch.stop.clone())?)
+        Ok(self.data_path.start_session(&options, &record, vec![append], watch.stop.clone())?)
     }
 
     /// The ranges that are copied, and the entries that go with them, by connection and offset.
@@ -451,8 +450,7 @@ impl Site {
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, entries));
-            let drives = Arc::clone(&self.mounted);
-            let access = VolumeAccess { host, drives: &drives, between: None };
+            let access = VolumeAccess { host, drives: self.data_path.drives(), between: None };
             let read = read_streams(&located.wanted, &reads, access, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;

@@ -342,15 +342,18 @@ impl SessionPlace {
     }
 
     /// The way in, and what is counted of this job; none where the session is over.
-    pub(crate) fn intake(&self) -> Option<(Intake, Arc<Meters>)> {
+    ///
+    /// # Errors
+    /// The mover of the session is gone.
+    pub(crate) fn intake(&self) -> Result<Option<(Intake, Arc<Meters>)>, DirectorError> {
         let mut state = locked(&self.running.state);
-        let session = state.session.as_ref()?;
-        let (intake, own) = session.intake_of(Arc::clone(&self.stop));
+        let Some(session) = state.session.as_ref() else { return Ok(None) };
+        let (intake, own) = session.intake_of(Arc::clone(&self.stop))?;
         let meters = if self.running.shared.is_some() { own } else { session.meters() };
         if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
             place.meters = self.running.shared.is_some().then(|| Arc::clone(&meters));
         }
-        Some((intake, meters))
+        Ok(Some((intake, meters)))
     }
 
     /// Notes what this job makes, before anything of it comes, and keeps what it has reserved for that.
@@ -399,6 +402,7 @@ impl SessionPlace {
 
     /// Goes while others stay.
     fn go(&self, state: &mut State, objects: Vec<ObjectId>, is_settled: bool) -> LeftSession {
+        state.session.iter().for_each(Session::look);
         let own = state.places.extract_if(.., |place| place.number == self.number).next();
         let claims = own.and_then(|own| own.claims);
         let of_copy = |copy: &CopyStanding| match &copy.end {

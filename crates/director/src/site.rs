@@ -19,17 +19,17 @@ use capstan_catalog::{Catalog, Database, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
-use capstan_mover::devices::{Devices, Loader, LocalDevices};
-use capstan_mover::{LocalSources, MountedDrives, SourceFound, SourceHost};
-use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
-use capstan_tape::{Library, VirtualLibrary};
+use capstan_mover::devices::{Devices, LibraryConfig};
+use capstan_mover::{Connect, LocalSources, MountedDrives, MoverAt, RemoteMover, SourceFound, SourceHost};
+use capstan_tape::Library;
 use tempfile::TempDir;
 
-use crate::config::{Config, LibraryConfig, find_settings};
+use crate::config::{Config, find_settings};
 use crate::drive_keys::BlockKeys;
 use crate::hold::Holds;
 use crate::library_marker::{self, AbsentLibrary};
 use crate::mounts::Mounts;
+use crate::mover_socket::MoverSocket;
 use crate::pools::DEFAULT_POOL;
 use crate::read_only;
 use crate::sessions::Sessions;
@@ -56,8 +56,8 @@ pub struct Site {
     library: SharedLibrary,
     /// What mounts volumes.
     pub(crate) devices: Arc<dyn Devices>,
-    /// The drives that this process's own sessions and reads take, by their mounts.
-    pub(crate) mounted: Arc<MountedDrives>,
+    /// Where blocks are written and read.
+    pub(crate) data_path: MoverAt,
     /// What drives said of volumes, whichever job of this process mounted them.
     pub(crate) mounts: Arc<Mounts>,
     /// What jobs of this process have reserved.
@@ -125,7 +125,7 @@ impl Site {
             feed: ScratchFeed::Allowed,
         };
         catalog.put_pool(&pool)?;
-        if options.config.library.is_virtual() {
+        if options.config.library.is_folder_here() {
             library_marker::adopt(&dir.join(&options.config.library.path), &mut catalog)?;
         }
         open_library(dir, &options.config.library, &mut catalog, &(Arc::new(|_| {}) as Events))?;
@@ -153,6 +153,10 @@ impl Site {
         let catalog_inode = inode(&dir.join("catalog"));
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
         let mut site = Self { catalog_inode, ..Self::assemble(dir, catalog, unlock, clock, events)? };
+        let mover = site.config.library.mover.clone();
+        if !mover.is_empty() {
+            site = site.with_mover(Arc::new(MoverSocket::new(named, &mover)))?;
+        }
         site.fold_policies_in()?;
         Ok(Self { dir: named.to_owned(), stand_in, ..site })
     }
@@ -214,33 +218,43 @@ impl Site {
         self.with_local_devices()
     }
 
-    /// The same site with other devices than its settings name: `mounted` has the drives that its own sessions and
-    /// reads take.
+    /// The same site with other devices than its settings name, and the data path that takes their drives.
     #[must_use]
-    pub fn with_devices(mut self, devices: Arc<dyn Devices>, mounted: Arc<MountedDrives>) -> Self {
-        (self.devices, self.mounted) = (devices, mounted);
+    pub fn with_devices(mut self, devices: Arc<dyn Devices>, data_path: MoverAt) -> Self {
+        (self.devices, self.data_path) = (devices, data_path);
         self
     }
 
-    /// What mounts this site's volumes, and the drives that its own sessions and reads take: to be served to another
-    /// process, or put behind something.
-    pub fn devices(&self) -> (Arc<dyn Devices>, Arc<MountedDrives>) {
-        (Arc::clone(&self.devices), Arc::clone(&self.mounted))
+    /// The same site, whose drives are those of a mover elsewhere.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn with_mover(self, connect: Arc<dyn Connect>) -> Result<Self, DirectorError> {
+        let keys = Arc::new(self.block_keys());
+        let mover =
+            RemoteMover::new(connect, keys).map_err(DirectorError::host("draw random numbers for", &self.dir))?;
+        Ok(self.with_devices(Arc::new(mover.clone()), MoverAt::Elsewhere(mover)))
+    }
+
+    /// What mounts this site's volumes, and the data path that takes their drives: to be served to another process, or
+    /// put behind something.
+    pub fn devices(&self) -> (Arc<dyn Devices>, MoverAt) {
+        (Arc::clone(&self.devices), self.data_path.clone())
+    }
+
+    fn block_keys(&self) -> BlockKeys {
+        BlockKeys {
+            catalog: Arc::clone(&self.catalog),
+            keys: self.keys.clone(),
+            clock: self.clock,
+            mounts: Arc::clone(&self.mounts),
+        }
     }
 
     /// The same site with the devices of this process, over its library and keys as they are now.
     fn with_local_devices(self) -> Self {
-        let (devices, mounted) = local_devices(
-            &self.library,
-            &self.config,
-            BlockKeys {
-                catalog: Arc::clone(&self.catalog),
-                keys: self.keys.clone(),
-                clock: self.clock,
-                mounts: Arc::clone(&self.mounts),
-            },
-        );
-        self.with_devices(devices, mounted)
+        let (devices, data_path) = local_devices(&self.library, &self.config, self.block_keys());
+        self.with_devices(devices, data_path)
     }
 
     pub(crate) fn assemble(
@@ -269,7 +283,7 @@ impl Site {
         let mounts: Arc<Mounts> = Arc::default();
         let block_keys =
             BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
-        let (devices, mounted) = local_devices(&library, &config, block_keys);
+        let (devices, data_path) = local_devices(&library, &config, block_keys);
         Ok(Self {
             dir: dir.to_owned(),
             work_dir: dir.to_owned(),
@@ -280,7 +294,7 @@ impl Site {
             store,
             library,
             devices,
-            mounted,
+            data_path,
             mounts,
             holds,
             sessions: Arc::default(),
@@ -394,38 +408,34 @@ pub fn check_writable(dir: &Path) -> Result<(), DirectorError> {
     }
 }
 
-/// The library that the settings name.
+/// The library that the settings name. That of a mover is nowhere here.
 fn open_library(
     dir: &Path,
     config: &LibraryConfig,
     catalog: &mut Catalog,
     events: &Events,
 ) -> Result<SharedLibrary, DirectorError> {
+    let absent = |library, reason| -> SharedLibrary { Arc::new(Mutex::new(AbsentLibrary { library, reason })) };
+    if !config.mover.is_empty() {
+        let reason = "its mover is asked, and not this host".to_owned();
+        return Ok(absent(format!("of mover {}", config.mover), reason));
+    }
     if config.is_virtual() {
         let path = dir.join(&config.path);
         if let Err(reason) = library_marker::check(&path, catalog)? {
-            return Ok(Arc::new(Mutex::new(AbsentLibrary { library: path.display().to_string(), reason })));
+            return Ok(absent(path.display().to_string(), reason));
         }
-        let library = VirtualLibrary::open(dir.join(&config.path), config.drives).map_err(DirectorError::Changer)?;
-        return Ok(Arc::new(Mutex::new(library)));
     }
     let events = Arc::clone(events);
     let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
-    let (changer, devices) = (config.changer.clone(), config.devices.clone());
-    if config.loader() == Loader::Person {
-        return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, config.protection(), on_wait))));
-    }
-    Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, config.protection(), on_wait))))
+    config.open(dir, on_wait).map_err(DirectorError::Changer)
 }
 
-/// The devices of this process, and where its own sessions and reads take mounted drives from.
-fn local_devices(library: &SharedLibrary, config: &Config, keys: BlockKeys) -> (Arc<dyn Devices>, Arc<MountedDrives>) {
-    let mounted = Arc::new(MountedDrives::new());
-    // A setting that names no model was refused when it was read.
-    let pace = config.pace().unwrap_or_default();
-    let (library, loader) = (Arc::clone(library), config.library.loader());
-    let devices = LocalDevices::new(library, loader, pace, Arc::new(keys), Arc::clone(&mounted));
-    (Arc::new(devices), mounted)
+/// The devices of this process, and its data path.
+fn local_devices(library: &SharedLibrary, config: &Config, keys: BlockKeys) -> (Arc<dyn Devices>, MoverAt) {
+    let drives: Arc<MountedDrives> = Arc::default();
+    let devices = config.library.devices(library, Arc::new(keys), &drives);
+    (Arc::new(devices), MoverAt::Here(drives))
 }
 
 /// Keys from a cluster, whose notices go where this site's go.

@@ -135,7 +135,7 @@ pub enum ObjectKind {
 }
 
 /// How far an object has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ObjectState {
     /// It goes on, on this volume or another.
     Open,
@@ -144,7 +144,7 @@ pub enum ObjectState {
 }
 
 /// An object as a checkpoint describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRecord {
     /// Its id.
     pub object: ObjectId,

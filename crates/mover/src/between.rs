@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{BlockKind, ObjectId, Volser};
 use capstan_tape::with_causes;
+use serde::{Deserialize, Serialize};
 
 use crate::{BadBlocks, Damage, FoundBlock, VolumePlace, VolumeReader, add_bad_block};
 
@@ -26,7 +27,46 @@ pub struct BetweenBlocks {
     pub bad: Vec<BadBlocks>,
 }
 
+/// The same as it crosses to the mover that reads, and back.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct BetweenForm {
+    place: VolumePlace,
+    left: VecDeque<Range<u64>>,
+    checkpoint_at: Option<u64>,
+    blocks: u64,
+    lost: Vec<Damage>,
+    bad: Vec<BadBlocks>,
+}
+
+impl BetweenForm {
+    /// As it is where it is read.
+    pub(crate) fn into_blocks(self, stop: &Arc<AtomicBool>) -> BetweenBlocks {
+        let Self { place, left, checkpoint_at, blocks, lost, bad } = self;
+        BetweenBlocks { place, left, stop: Arc::clone(stop), checkpoint_at, blocks, lost, bad }
+    }
+}
+
 impl BetweenBlocks {
+    pub(crate) fn to_form(&self) -> BetweenForm {
+        BetweenForm {
+            place: self.place.clone(),
+            left: self.left.clone(),
+            checkpoint_at: self.checkpoint_at,
+            blocks: self.blocks,
+            lost: self.lost.clone(),
+            bad: self.bad.clone(),
+        }
+    }
+
+    pub(crate) fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
+    /// Takes over how far another process has come with it.
+    pub(crate) fn follow(&mut self, form: BetweenForm) {
+        *self = form.into_blocks(&self.stop);
+    }
+
     /// These blocks of a volume, in the order of the tape.
     pub fn new(place: VolumePlace, blocks: impl IntoIterator<Item = Range<u64>>, stop: &Arc<AtomicBool>) -> Self {
         let (stop, left) = (Arc::clone(stop), blocks.into_iter().collect());

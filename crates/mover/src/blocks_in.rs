@@ -44,10 +44,10 @@ impl BlocksIn {
     }
 
     /// Notes that such a stream has ended: as a whole, or in front of this block.
-    pub(crate) fn close_received(&self, stream: u64, object: ObjectId, cut_at: Option<u32>) {
+    pub(crate) fn close_received(&self, stream: u64, object: ObjectId, first_sequence: u32, cut_at: Option<u32>) {
         self.receivers.fetch_sub(1, Ordering::Relaxed);
         if let Some(sequence) = cut_at {
-            self.controls.cut(stream, object, 0, sequence);
+            self.controls.cut(stream, object, first_sequence, sequence);
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Connection {
     controls: Option<Controls>,
     stop: Arc<AtomicBool>,
     throttle: Option<Arc<Throttle>>,
+    /// Whoever sends its blocks to a mover elsewhere.
+    sending: Option<Box<dyn StreamSending>>,
     is_finished: bool,
     buffer: Option<Buffer>,
     filled: usize,
@@ -35,6 +37,12 @@ pub struct Connection {
     offset: u64,
     valid_len: u64,
     entries: Vec<FileEntry>,
+}
+
+/// Sends the blocks of a connection to a mover elsewhere. Where it is dropped, what was not sent will not be.
+pub(crate) trait StreamSending: Send {
+    /// Waits until the mover has all of them.
+    fn wait(self: Box<Self>) -> Result<(), Stopped>;
 }
 
 /// What ends with a chunk.
@@ -66,6 +74,7 @@ impl Connection {
             controls,
             stop,
             throttle: None,
+            sending: None,
             is_finished: false,
             buffer: None,
             filled: 0,
@@ -89,12 +98,18 @@ impl Connection {
         self
     }
 
+    pub(crate) fn sent_by(mut self, sending: Box<dyn StreamSending>) -> Self {
+        self.sending = Some(sending);
+        self
+    }
+
     /// Hands on what is left; more of the stream may stand on the volumes already.
     ///
     /// # Errors
     /// The session was stopped, or no copy is left that writes.
     pub fn finish_range(mut self) -> Result<(), Stopped> {
-        self.hand_on(Edge::Run)
+        self.hand_on(Edge::Run)?;
+        self.wait_until_sent()
     }
 
     /// Hands on what is left as the connection's last block. A connection always has one, even if it is empty.
@@ -102,7 +117,12 @@ impl Connection {
     /// # Errors
     /// The session was stopped, or no copy is left that writes.
     pub fn finish(mut self) -> Result<(), Stopped> {
-        self.hand_on(Edge::Connection)
+        self.hand_on(Edge::Connection)?;
+        self.wait_until_sent()
+    }
+
+    fn wait_until_sent(&mut self) -> Result<(), Stopped> {
+        self.sending.take().map_or(Ok(()), StreamSending::wait)
     }
 
     /// Hands on a chunk that is not full, so that a slow source's data does not wait for a checkpoint.

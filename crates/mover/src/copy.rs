@@ -29,7 +29,7 @@ const COMMANDS_UNASKED: u32 = 8;
 const HEALTH_EVERY_NS: i64 = 60 * 1_000_000_000;
 
 /// When a checkpoint is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointBounds {
     /// After this many bytes on the volume.
     pub bytes: u64,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
+use serde::{Deserialize, Serialize};
 
 use crate::read::VolumePlace;
 
@@ -10,7 +11,7 @@ use crate::read::VolumePlace;
 const BAD_RANGES_MAX: usize = 10_000;
 
 /// A block, or a run of blocks, that could not be read from one copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
     /// The volume.
     pub volser: Volser,
@@ -30,7 +31,7 @@ pub struct Damage {
 }
 
 /// Consecutive blocks of a volume that are written badly, or not at all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadBlocks {
     /// The volume.
     pub volser: Volser,
@@ -41,6 +42,17 @@ pub struct BadBlocks {
     /// How many.
     pub blocks: u64,
     /// What is wrong with the first.
+    pub reason: String,
+}
+
+/// A member that could not be given back as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedMember {
+    /// Index of its stream.
+    pub stream: usize,
+    /// Where it begins in the stream.
+    pub offset: u64,
+    /// What is wrong.
     pub reason: String,
 }
 

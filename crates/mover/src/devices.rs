@@ -21,6 +21,7 @@
 
 mod by_hand;
 pub mod conformance;
+mod library;
 mod local;
 pub mod remote;
 mod wire;
@@ -35,6 +36,7 @@ use thiserror::Error;
 
 use crate::{DriveHealth, FoundCheckpoint, HostError, MountId, MoverError};
 
+pub use library::{BY_HAND, LibraryConfig};
 pub use local::{Loader, LocalDevices};
 
 /// A mover's library and drives, as whoever decides orders them.

@@ -72,6 +72,12 @@ pub enum MoverError {
         /// Which mount.
         mount: MountId,
     },
+    /// Network: a mover elsewhere is gone, or a copy of its session has failed.
+    #[error("{reason}")]
+    Elsewhere {
+        /// Why.
+        reason: String,
+    },
     /// Whoever runs the mover: it could not mount a volume or record a commit.
     #[error(transparent)]
     Host(Box<dyn std::error::Error + Send + Sync>),
@@ -83,7 +89,12 @@ impl MoverError {
         match self {
             Self::Drive { source, .. } => source.blames_medium(),
             Self::Format { .. } | Self::Misplaced { .. } | Self::OtherVolume { .. } | Self::NotLabelled { .. } => true,
-            Self::Compression(_) | Self::Thread(_) | Self::Stopped | Self::NotMounted { .. } | Self::Host(_) => false,
+            Self::Compression(_)
+            | Self::Thread(_)
+            | Self::Stopped
+            | Self::NotMounted { .. }
+            | Self::Elsewhere { .. }
+            | Self::Host(_) => false,
         }
     }
 

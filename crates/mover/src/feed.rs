@@ -3,13 +3,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use capstan_format::BlockKind;
 use capstan_tape::{Drive, with_causes};
+use serde::{Deserialize, Serialize};
 
 use crate::crew::{Crew, queue_len};
-use crate::damage::{BadBlocks, Damage, add_bad_block};
+use crate::damage::{BadBlocks, Damage, FailedMember, add_bad_block};
+use crate::intake::ExpectedStreams;
 use crate::meters::{AtDrive, ReadMeters};
 use crate::order::{Chosen, choose};
 use crate::pool::{BlockPool, Buffer};
@@ -54,9 +56,84 @@ pub struct VolumeAccess<'a> {
     /// Who mounts them.
     pub host: &'a mut dyn ReadHost,
     /// The drives that they are mounted in.
-    pub drives: &'a MountedDrives,
+    pub drives: DrivesAt<'a>,
     /// Blocks besides what is wanted, which are read on the way past them; then everything is read from front to back.
     pub between: Option<&'a mut BetweenBlocks>,
+}
+
+/// Where drives are.
+#[derive(Clone, Copy)]
+pub struct DrivesAt<'a>(pub(crate) DrivesWay<'a>);
+
+#[derive(Clone, Copy)]
+pub(crate) enum DrivesWay<'a> {
+    Here(&'a MountedDrives),
+    Elsewhere(&'a dyn ReadsElsewhere),
+}
+
+impl<'a> From<&'a MountedDrives> for DrivesAt<'a> {
+    fn from(drives: &'a MountedDrives) -> Self {
+        Self(DrivesWay::Here(drives))
+    }
+}
+
+/// What is to be read, and whoever is told meanwhile.
+#[derive(Clone, Copy)]
+pub(crate) struct ToRead<'a> {
+    pub(crate) wanted: &'a Wanted,
+    pub(crate) plan: &'a ReadPlan,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) meters: &'a ReadMeters,
+}
+
+/// Calls what it is given with where pieces go, in the thread that it is called in.
+pub(crate) type WithFeeds<'a> = dyn Fn(&mut dyn FnMut(&mut dyn Feeds)) + Sync + 'a;
+
+/// A read that was begun, to be gone on with until all is read. What it met; `None` where it went nowhere.
+pub(crate) type RunRead<'a> = Box<dyn FnOnce(&mut dyn ReadHost) -> Option<ReadReport> + 'a>;
+
+/// Counters of a verification.
+#[derive(Clone, Copy)]
+pub(crate) struct VerifyCounters<'a> {
+    pub(crate) members: &'a AtomicU64,
+    pub(crate) bytes: &'a AtomicU64,
+    pub(crate) taken: &'a AtomicU64,
+}
+
+/// What a verification elsewhere gave.
+#[derive(Debug, Default)]
+pub(crate) struct VerifiedElsewhere {
+    pub(crate) read: ReadReport,
+    pub(crate) failed: Vec<FailedMember>,
+    /// Why it was not gone on with.
+    pub(crate) broken: Option<String>,
+}
+
+/// A mover elsewhere, as whoever reads sees it.
+pub(crate) trait ReadsElsewhere: Send + Sync {
+    /// Reads, and hands on in this process what is read.
+    fn read(&self, what: ToRead<'_>, host: &mut dyn ReadHost, with_feeds: &WithFeeds<'_>) -> ReadReport;
+
+    /// Has checksums compared there.
+    fn verify(
+        &self,
+        what: ToRead<'_>,
+        host: &mut dyn ReadHost,
+        between: Option<&mut BetweenBlocks>,
+        counters: VerifyCounters<'_>,
+    ) -> VerifiedElsewhere;
+
+    /// Has what is read sent to a client; with what that client comes for it.
+    fn send<'a>(&'a self, what: ToRead<'a>, client: &str) -> Result<(ExpectedStreams, RunRead<'a>), MoverError>;
+
+    /// Has blocks of a mounted volume read that stand in front of `end_lbn`.
+    fn read_between(
+        &self,
+        mount: MountId,
+        place: &VolumePlace,
+        between: &mut BetweenBlocks,
+        end_lbn: u64,
+    ) -> Result<(), MoverError>;
 }
 
 /// A mounted volume, and its drive.
@@ -65,7 +142,14 @@ struct OpenVolume {
     drive: Box<dyn Drive>,
 }
 
-impl VolumeAccess<'_> {
+/// What a read of this process mounts its volumes with.
+pub(crate) struct AccessHere<'a> {
+    pub(crate) host: &'a mut dyn ReadHost,
+    pub(crate) drives: &'a MountedDrives,
+    pub(crate) between: Option<&'a mut BetweenBlocks>,
+}
+
+impl AccessHere<'_> {
     fn open(&mut self, place: &VolumePlace) -> Result<OpenVolume, String> {
         let mount = self.host.mount(place).map_err(|error| with_causes(error.as_ref()))?;
         match self.drives.take(mount) {
@@ -96,7 +180,7 @@ impl VolumeAccess<'_> {
 }
 
 /// What reading met.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ReadReport {
     /// Blocks read.
     pub blocks: u64,
@@ -123,18 +207,54 @@ pub fn read_streams(
     (stop, meters): (&AtomicBool, &ReadMeters),
     consume: &(dyn Fn(usize, &mut StreamReader<'_>) + Sync),
 ) -> ReadReport {
-    std::thread::scope(|scope| {
-        let queue_len = queue_len(open_at_once(plan).max(1));
-        let crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
-        read_into(wanted, plan, access, (stop, meters), &mut CrewFeeds { crew, feeds: HashMap::new() })
-    })
+    let VolumeAccess { host, drives, between } = access;
+    let queue_len = queue_len(open_at_once(plan).max(1));
+    match drives.0 {
+        DrivesWay::Here(drives) => std::thread::scope(|scope| {
+            let crew = Crew::new(scope, wanted, consume, queue_len, gaps_of(wanted, plan));
+            let access = AccessHere { host, drives, between };
+            read_into(wanted, plan, access, (stop, meters), &mut CrewFeeds { crew, feeds: HashMap::new() })
+        }),
+        DrivesWay::Elsewhere(far) => {
+            // What no copy holds is said by whoever reads.
+            let with_feeds = |work: &mut dyn FnMut(&mut dyn Feeds)| {
+                std::thread::scope(|scope| {
+                    let crew = Crew::new(scope, wanted, consume, queue_len, HashMap::new());
+                    work(&mut CrewFeeds { crew, feeds: HashMap::new() });
+                });
+            };
+            far.read(ToRead { wanted, plan, stop, meters }, host, &with_feeds)
+        }
+    }
+}
+
+/// Reads what is left of some blocks of a mounted volume in front of `end_lbn`, with nothing else.
+///
+/// # Errors
+/// [`MoverError::NotMounted`]; or the mover is gone.
+pub fn read_between(
+    drives: DrivesAt<'_>,
+    mount: MountId,
+    place: &VolumePlace,
+    between: &mut BetweenBlocks,
+    end_lbn: u64,
+) -> Result<(), MoverError> {
+    match drives.0 {
+        DrivesWay::Here(drives) => {
+            let mut drive = drives.take(mount)?;
+            between.read_up_to(&mut VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume), end_lbn);
+            drives.give_back(mount, drive);
+            Ok(())
+        }
+        DrivesWay::Elsewhere(far) => far.read_between(mount, place, between, end_lbn),
+    }
 }
 
 /// Executes a plan, and hands on what is read as it is read.
 pub(crate) fn read_into(
     wanted: &Wanted,
     plan: &ReadPlan,
-    access: VolumeAccess<'_>,
+    access: AccessHere<'_>,
     (stop, meters): (&AtomicBool, &ReadMeters),
     feeds: &mut dyn Feeds,
 ) -> ReadReport {
@@ -234,7 +354,7 @@ type Source = (usize, Result<OpenVolume, String>);
 /// is not the drive's.
 struct Reading<'a, 'v> {
     wanted: &'a Wanted,
-    access: VolumeAccess<'v>,
+    access: AccessHere<'v>,
     stop: &'a AtomicBool,
     pool: BlockPool,
     at_drive: AtDrive<'a>,

@@ -4,81 +4,179 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use capstan_format::{ObjectId, ObjectRecord};
+use serde::{Deserialize, Serialize};
 
 use crate::blocks_in::BlocksIn;
 use crate::control::Control;
 use crate::meters::Meters;
-use crate::pack::Packer;
+use crate::pack::{PackOptions, Packer};
 use crate::throttle::Throttle;
-use crate::{Connection, MoverError};
+use crate::{Connection, JobToken, MoverError};
 
 /// What a job hands its objects to. Several jobs may have one of the same session each.
-pub struct Intake {
+pub struct Intake(pub(crate) IntakeWay);
+
+/// Where the session is.
+pub(crate) enum IntakeWay {
+    Here(Arc<IntakeHere>),
+    Elsewhere(Arc<dyn IntakeElsewhere>),
+}
+
+/// The way into a session of this process.
+pub(crate) struct IntakeHere {
     pub(crate) blocks: BlocksIn,
-    pub(crate) packer: Packer,
+    packer: Packer,
     /// What is counted for its job alone.
-    pub(crate) job: Option<Arc<Meters>>,
+    job: Option<Arc<Meters>>,
+}
+
+/// The way into a session of a mover elsewhere.
+pub(crate) trait IntakeElsewhere: Send + Sync {
+    fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError>;
+
+    /// Says that no further stream of an object comes; and when it was whole, if it is.
+    fn end_object(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError>;
+
+    /// A connection whose blocks this process sends to the mover.
+    fn connection(&self, object: ObjectId, start: StreamStart) -> Connection;
+
+    /// Has the mover expect these streams of an object from a client.
+    fn expect(&self, client: &str, object: ObjectId, streams: &[StreamStart]) -> Result<ExpectedStreams, MoverError>;
+
+    /// Ends that; whether all of each stream has come.
+    fn have_come(&self, expected: &ExpectedStreams) -> bool;
+
+    fn chunk_len(&self) -> usize;
+
+    fn pack(&self) -> PackOptions;
+
+    /// Set where nothing more is wanted.
+    fn stop(&self) -> &AtomicBool;
+
+    fn throttle(&self, throttle: Throttle);
+}
+
+/// Where a stream of an object begins in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StreamStart {
+    /// The number of the connection in its object.
+    pub(crate) connection: u16,
+    /// The number of its first block, and where that begins.
+    pub(crate) sequence: u32,
+    pub(crate) offset: u64,
+}
+
+impl StreamStart {
+    /// From its beginning.
+    pub(crate) fn whole(connection: u16) -> Self {
+        Self { connection, sequence: 0, offset: 0 }
+    }
+}
+
+/// Streams that a mover elsewhere expects, or sends.
+#[derive(Debug, Clone)]
+pub(crate) struct ExpectedStreams {
+    /// Where clients reach it: host and port.
+    pub(crate) address: String,
+    /// What whoever brings them comes with.
+    pub(crate) token: JobToken,
+    /// What they are called there, by whoever brings them or takes them.
+    pub(crate) reading: u64,
+    /// What they are called there, by whoever decides.
+    pub(crate) number: u64,
 }
 
 impl Intake {
-    /// Another way into the same session. Once `stop` is set, the sources of this job are told so at their next chunk;
-    /// those of others go on. `job` counts what is written of its objects.
-    pub(crate) fn another(&self, stop: Arc<AtomicBool>, job: Arc<Meters>) -> Self {
-        let blocks = BlocksIn { stop, throttle: None, ..self.blocks.clone() };
-        Self { blocks, packer: self.packer.share(), job: Some(job) }
-    }
-
     /// The same way in, through which no more comes than so much.
     #[must_use]
-    pub fn throttled(mut self, throttle: Throttle) -> Self {
-        self.blocks.throttle = Some(Arc::new(throttle));
-        self
+    pub fn throttled(self, throttle: Throttle) -> Self {
+        match &self.0 {
+            IntakeWay::Here(here) => {
+                let blocks = BlocksIn { throttle: Some(Arc::new(throttle)), ..here.blocks.clone() };
+                let (packer, job) = (here.packer.share(), here.job.clone());
+                Self(IntakeWay::Here(Arc::new(IntakeHere { blocks, packer, job })))
+            }
+            IntakeWay::Elsewhere(far) => {
+                far.throttle(throttle);
+                self
+            }
+        }
     }
 
     /// Announces an object; its connections come after.
     ///
     /// # Errors
-    /// [`MoverError::Stopped`] if no copy is left that writes.
+    /// [`MoverError::Stopped`] if no copy is left that writes; [`MoverError::Elsewhere`] if the mover is gone.
     pub fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
-        self.blocks.controls.send(Control::Object { record, job: self.job.clone() })
+        match &self.0 {
+            IntakeWay::Here(here) => here.blocks.controls.send(Control::Object { record, job: here.job.clone() }),
+            IntakeWay::Elsewhere(far) => far.begin_object(record),
+        }
     }
 
     /// One connection of an announced object.
     pub fn connection(&self, object: ObjectId, number: u16) -> Connection {
-        let blocks = &self.blocks;
-        Connection::new(
-            (blocks.open_stream(object), object, number),
-            blocks.pool.clone(),
-            self.packer.share(),
-            Some(blocks.controls.clone()),
-            Arc::clone(&blocks.stop),
-        )
-        .throttled(blocks.throttle.clone())
+        self.connection_from(object, StreamStart::whole(number))
     }
 
     /// A connection that goes on at a block's edge: `sequence` is the number of its next block, `offset` where that
     /// begins.
     pub fn connection_at(&self, object: ObjectId, number: u16, sequence: u32, offset: u64) -> Connection {
-        self.connection(object, number).starting_at(sequence, offset)
+        self.connection_from(object, StreamStart { connection: number, sequence, offset })
     }
 
-    /// The way in for blocks that were packed elsewhere.
-    pub(crate) fn blocks_in(&self) -> BlocksIn {
-        self.blocks.clone()
+    fn connection_from(&self, object: ObjectId, start: StreamStart) -> Connection {
+        match &self.0 {
+            IntakeWay::Here(here) => here.connection(object, start),
+            IntakeWay::Elsewhere(far) => far.connection(object, start),
+        }
     }
 
     /// Announces that an object is whole once the last blocks of its connections are written. All of them were begun.
     ///
     /// # Errors
-    /// [`MoverError::Stopped`] if no copy is left that writes.
+    /// As [`Intake::begin_object`].
     pub fn end_object(&self, object: ObjectId, ended_ns: i64) -> Result<(), MoverError> {
-        self.blocks.controls.send(Control::ObjectEnd { object, ended_ns: Some(ended_ns) })
+        self.end(object, Some(ended_ns))
     }
 
     /// Announces that nothing more of an object comes, and that it stays open. All its connections are finished or
     /// dropped.
     pub fn leave_object(&self, object: ObjectId) {
         // Where nobody hears it, nothing more is written.
-        let _ = self.blocks.controls.send(Control::ObjectEnd { object, ended_ns: None });
+        let _ = self.end(object, None);
+    }
+
+    pub(crate) fn end(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {
+        match &self.0 {
+            IntakeWay::Here(here) => here.blocks.controls.send(Control::ObjectEnd { object, ended_ns }),
+            IntakeWay::Elsewhere(far) => far.end_object(object, ended_ns),
+        }
+    }
+}
+
+impl IntakeHere {
+    pub(crate) fn new(blocks: BlocksIn, packer: Packer) -> Self {
+        Self { blocks, packer, job: None }
+    }
+
+    /// Another way into the same session. Once `stop` is set, the sources of this job are told so at their next chunk;
+    /// those of others go on. `job` counts what is written of its objects.
+    pub(crate) fn another(&self, stop: Arc<AtomicBool>, job: Arc<Meters>) -> Intake {
+        let blocks = BlocksIn { stop, throttle: None, ..self.blocks.clone() };
+        Intake(IntakeWay::Here(Arc::new(Self { blocks, packer: self.packer.share(), job: Some(job) })))
+    }
+
+    fn connection(&self, object: ObjectId, start: StreamStart) -> Connection {
+        let blocks = &self.blocks;
+        Connection::new(
+            (blocks.open_stream(object), object, start.connection),
+            blocks.pool.clone(),
+            self.packer.share(),
+            Some(blocks.controls.clone()),
+            Arc::clone(&blocks.stop),
+        )
+        .starting_at(start.sequence, start.offset)
+        .throttled(blocks.throttle.clone())
     }
 }

@@ -11,10 +11,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::block::Block;
 
 /// Bounds of extents, in bytes as stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentBounds {
     /// A stream that was interrupted is taken up again once it has this much.
     pub worthwhile: u64,

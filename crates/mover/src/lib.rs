@@ -13,11 +13,13 @@ mod crew;
 mod damage;
 pub mod devices;
 mod drive_health;
+mod elsewhere;
 mod error;
 pub mod extract;
 mod feed;
 mod intake;
 mod interleave;
+mod job_token;
 mod link;
 mod meters;
 mod mount_id;
@@ -43,22 +45,24 @@ pub use baseline::{BaselineBuilder, BaselineTable, SeenRows};
 pub use between::BetweenBlocks;
 pub use connection::Connection;
 pub use copy::{CheckpointBounds, CopyHost, HostError, VolumeEnd};
-pub use damage::{BadBlocks, Damage, add_bad_block};
+pub use damage::{BadBlocks, Damage, FailedMember, add_bad_block};
 pub use drive_health::DriveHealth;
+pub use elsewhere::{Connect, MoverAt, OwnersKeys, RemoteMover, ServedMover};
 pub use error::MoverError;
-pub use feed::{ReadHost, ReadReport, VolumeAccess, read_streams};
+pub use feed::{DrivesAt, ReadHost, ReadReport, VolumeAccess, read_between, read_streams};
 pub use intake::Intake;
 pub use interleave::ExtentBounds;
+pub use job_token::JobToken;
 pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
-    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, serve_job,
+    ClientEnd, ClientRules, Dial, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
 pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
-pub use restore::{FailedMember, RestoreWatch, StreamsReport, restore_streams, verify_streams};
+pub use restore::{RestoreWatch, StreamsReport, restore_streams, verify_streams};
 pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{

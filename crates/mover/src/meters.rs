@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 /// What moments are counted from.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -28,6 +30,11 @@ impl Busy {
         self.done_ns.fetch_add((now - began).as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// As it was counted elsewhere.
+    fn follow(&self, done_ns: u64) {
+        self.done_ns.store(done_ns, Ordering::Relaxed);
+    }
+
     /// So far.
     fn ns(&self) -> u64 {
         let under_way = match self.since_ns.load(Ordering::Relaxed) {
@@ -39,7 +46,7 @@ impl Busy {
 }
 
 /// How long the parts of a session or of a restore were at work, up to a moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// The drive of the slowest copy; of a restore the drive that is read, mounts included.
     pub drive_ns: u64,
@@ -91,6 +98,12 @@ pub struct ReadMeters {
 }
 
 impl ReadMeters {
+    /// As a mover elsewhere counts.
+    pub(crate) fn follow(&self, load: Load) {
+        self.drive.follow(load.drive_ns);
+        self.target.follow(load.target_ns);
+    }
+
     /// How long each was waited for so far.
     pub fn load(&self) -> Load {
         Load { drive_ns: self.drive.ns(), pack_ns: 0, target_ns: self.target.ns() }
@@ -153,6 +166,17 @@ pub struct Meters {
     session: Option<(Arc<Self>, Load)>,
 }
 
+/// The counters of a session or a job, as they cross to whoever decides.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct MeterCounts {
+    plain_bytes: u64,
+    stored_bytes: u64,
+    flushed_bytes: u64,
+    source_wait_ns: u64,
+    drive_busy_ns: u64,
+    drive_idle_ns: u64,
+}
+
 /// The part that everything else waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bottleneck {
@@ -182,6 +206,32 @@ impl Meters {
     /// The counters of one of several jobs of a session.
     pub(crate) fn of_job(session: &Arc<Self>) -> Self {
         Self { session: Some((Arc::clone(session), session.load())), ..Self::default() }
+    }
+
+    pub(crate) fn counts(&self) -> MeterCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        MeterCounts {
+            plain_bytes: load(&self.plain_bytes),
+            stored_bytes: load(&self.stored_bytes),
+            flushed_bytes: load(&self.flushed_bytes),
+            source_wait_ns: load(&self.source_wait_ns),
+            drive_busy_ns: load(&self.drive_busy_ns).max(self.at_drive.ns()),
+            drive_idle_ns: load(&self.drive_idle_ns),
+        }
+    }
+
+    /// As a mover elsewhere counts. What is packed is packed here.
+    pub(crate) fn follow(&self, counts: &MeterCounts) {
+        let store = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        store(&self.plain_bytes, counts.plain_bytes);
+        store(&self.stored_bytes, counts.stored_bytes);
+        if self.session.is_none() {
+            // What is flushed of one of several jobs is counted where it is recorded.
+            store(&self.flushed_bytes, counts.flushed_bytes);
+        }
+        store(&self.source_wait_ns, counts.source_wait_ns);
+        store(&self.drive_busy_ns, counts.drive_busy_ns);
+        store(&self.drive_idle_ns, counts.drive_idle_ns);
     }
 
     /// How long the parts were at work so far; of a job, since it came to its session.

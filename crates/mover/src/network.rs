@@ -40,11 +40,18 @@ mod script;
 mod sender;
 
 pub use client::{ClientEnd, RestoreInto, serve_job};
-pub use hello::{Dial, JobToken, NetworkStream, Purpose};
+pub use hello::{Dial, NetworkStream, Purpose};
 pub use job::{NetworkJob, NetworkJobs};
 pub use rules::ClientRules;
 
+pub(crate) use hello::connect;
+pub(crate) use job::Expected;
+pub(crate) use pieces::receive as receive_pieces;
+pub(crate) use sender::BlockSender;
+
 use std::time::Duration;
+
+use crate::JobToken;
 
 /// How often each end says that it is there.
 const SPEAKS_EVERY: Duration = Duration::from_secs(15);

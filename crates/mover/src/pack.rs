@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression, ObjectId};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use serde::{Deserialize, Serialize};
 
 use crate::block::{Block, Chunk};
 use crate::pool::{BlockPool, Buffer};
@@ -26,7 +27,7 @@ const WORTH_IT_PERCENT: usize = 95;
 const PASS_MAX: u8 = 16;
 
 /// How blocks are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PackOptions {
     /// Stored as read.
     Store,
@@ -139,6 +140,12 @@ impl Packer {
         }
         let packer = Self { options, work, out, own: None, pool: pool.clone(), adaptive, busy_ns };
         Ok((packer, PackWorkers(handles)))
+    }
+
+    /// A packer that compresses nothing.
+    pub(crate) fn storing(pool: &BlockPool, out: PackedTo) -> Self {
+        let (adaptive, busy_ns) = Default::default();
+        Self { options: PackOptions::Store, work: None, out, own: None, pool: pool.clone(), adaptive, busy_ns }
     }
 
     /// A packer for one more connection.

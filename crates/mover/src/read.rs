@@ -26,7 +26,7 @@ pub struct VolumePlace {
 }
 
 /// An extent of one stream on one volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentPlace {
     /// Index of the volume in [`Wanted::volumes`].
     pub volume: usize,
@@ -48,7 +48,7 @@ pub struct ExtentPlace {
 }
 
 /// One whole member that is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedMember {
     /// Where it begins in the stream.
     pub offset: u64,
@@ -59,7 +59,7 @@ pub struct WantedMember {
 }
 
 /// One stream of which something is wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedStream {
     /// The object.
     pub object: ObjectId,
@@ -74,7 +74,7 @@ pub struct WantedStream {
 }
 
 /// What is wanted and where it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Wanted {
     /// Volumes that can be mounted.
     pub volumes: Vec<VolumePlace>,
@@ -83,7 +83,7 @@ pub struct Wanted {
 }
 
 /// Consecutive blocks of one stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Index of the stream.
     pub stream: usize,
@@ -102,7 +102,7 @@ pub struct Run {
 }
 
 /// One mount of one volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pass {
     /// Index of the volume.
     pub volume: usize,
@@ -111,7 +111,7 @@ pub struct Pass {
 }
 
 /// What will be read, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReadPlan {
     /// Volumes in mount order.
     pub passes: Vec<Pass>,

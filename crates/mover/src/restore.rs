@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::{crc32c_append, crc32c_append_zeros};
-use serde::{Deserialize, Serialize};
 
+use crate::damage::FailedMember;
 use crate::extract::{
     ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
 };
-use crate::feed::{ReadReport, VolumeAccess, read_streams};
+use crate::feed::{DrivesWay, ReadReport, ToRead, VerifiedElsewhere, VerifyCounters, VolumeAccess, read_streams};
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
@@ -85,17 +85,6 @@ impl<R: BufRead> Read for Counted<'_, R> {
         self.count(len);
         Ok(len)
     }
-}
-
-/// A member that could not be given back as it was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedMember {
-    /// Index of its stream.
-    pub stream: usize,
-    /// Where it begins in the stream.
-    pub offset: u64,
-    /// What is wrong.
-    pub reason: String,
 }
 
 /// How streams were given back.
@@ -195,6 +184,14 @@ pub fn verify_streams(
     access: VolumeAccess<'_>,
     watch: &RestoreWatch,
 ) -> StreamsReport {
+    let VolumeAccess { host, drives, between } = access;
+    if let DrivesWay::Elsewhere(far) = drives.0 {
+        let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
+        let counters = VerifyCounters { members: &watch.members, bytes: &watch.bytes, taken: &watch.taken };
+        let VerifiedElsewhere { read, failed, broken } = far.verify(what, host, between, counters);
+        return StreamsReport { read, failed, fatal: broken.map(|reason| ExtractError::Mover { reason }) };
+    }
+    let access = VolumeAccess { host, drives, between };
     let verdicts = Verdicts::default();
     let consume = |stream: usize, reader: &mut StreamReader<'_>| {
         each_range(reader, watch, |reader, range, members| {

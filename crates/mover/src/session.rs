@@ -15,12 +15,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use capstan_format::{ObjectId, SessionRecord};
+use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 use crate::blocks_in::BlocksIn;
 use crate::control::{Control, Controls};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
-use crate::intake::Intake;
+use crate::intake::{Intake, IntakeHere, IntakeWay};
 use crate::interleave::{ExtentBounds, Interleave, Pressure, Turn};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
@@ -32,7 +33,7 @@ use crate::{MountedDrives, MoverError};
 const STARVING: Duration = Duration::from_millis(20);
 
 /// How a session runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct SessionOptions {
     /// Payload bytes of a block.
     pub chunk_len: usize,
@@ -57,8 +58,17 @@ pub struct SessionOptions {
     pub mounts_for_blocks: bool,
 }
 
-/// A running session.
-pub struct Session {
+/// A running session, of this process or of a mover elsewhere.
+pub struct Session(SessionWay);
+
+enum SessionWay {
+    Here(SessionHere),
+    Elsewhere(Box<dyn SessionElsewhere>),
+}
+
+struct SessionHere {
+    way_in: Arc<IntakeHere>,
+    /// The same, for the only job.
     intake: Intake,
     workers: PackWorkers,
     interleaver: JoinHandle<()>,
@@ -66,10 +76,33 @@ pub struct Session {
     meters: Arc<Meters>,
 }
 
+/// A session of a mover elsewhere.
+pub(crate) trait SessionElsewhere: Send {
+    fn intake(&self) -> &Intake;
+
+    fn intake_of(&self, stop: Arc<AtomicBool>) -> Result<(Intake, Arc<Meters>), MoverError>;
+
+    fn meters(&self) -> Arc<Meters>;
+
+    /// Brings all counters up to date.
+    fn look(&self);
+
+    fn close(self: Box<Self>) -> Box<dyn ClosingElsewhere>;
+}
+
+/// The same while it writes what is left.
+pub(crate) trait ClosingElsewhere: Send {
+    fn is_over(&self) -> bool;
+
+    fn join(self: Box<Self>) -> SessionOutcome;
+}
+
 /// A session that takes nothing more, and writes what is left.
-pub struct ClosingSession {
-    interleaver: JoinHandle<()>,
-    copies: Vec<CopyThread>,
+pub struct ClosingSession(ClosingWay);
+
+enum ClosingWay {
+    Here { interleaver: JoinHandle<()>, copies: Vec<CopyThread> },
+    Elsewhere(Box<dyn ClosingElsewhere>),
 }
 
 /// How each copy ended, in order.
@@ -144,24 +177,50 @@ impl Session {
             pack: options.pack,
             throttle: None,
         };
-        let intake = Intake { blocks, packer, job: None };
-        Ok(Self { intake, workers, interleaver, copies, meters })
+        let way_in = Arc::new(IntakeHere::new(blocks, packer));
+        let intake = Intake(IntakeWay::Here(Arc::clone(&way_in)));
+        Ok(Self(SessionWay::Here(SessionHere { way_in, intake, workers, interleaver, copies, meters })))
+    }
+
+    pub(crate) fn elsewhere(session: Box<dyn SessionElsewhere>) -> Self {
+        Self(SessionWay::Elsewhere(session))
     }
 
     /// The way in, for the only job of the session.
     pub fn intake(&self) -> &Intake {
-        &self.intake
+        match &self.0 {
+            SessionWay::Here(here) => &here.intake,
+            SessionWay::Elsewhere(far) => far.intake(),
+        }
     }
 
     /// The way in for one of several jobs, and what is counted for that alone.
-    pub fn intake_of(&self, stop: Arc<AtomicBool>) -> (Intake, Arc<Meters>) {
-        let job = Arc::new(Meters::of_job(&self.meters));
-        (self.intake.another(stop, Arc::clone(&job)), job)
+    ///
+    /// # Errors
+    /// [`MoverError::Elsewhere`] if the mover of the session is gone.
+    pub fn intake_of(&self, stop: Arc<AtomicBool>) -> Result<(Intake, Arc<Meters>), MoverError> {
+        match &self.0 {
+            SessionWay::Here(here) => {
+                let job = Arc::new(Meters::of_job(&here.meters));
+                Ok((here.way_in.another(stop, Arc::clone(&job)), job))
+            }
+            SessionWay::Elsewhere(far) => far.intake_of(stop),
+        }
     }
 
     /// The live counters.
     pub fn meters(&self) -> Arc<Meters> {
-        Arc::clone(&self.meters)
+        match &self.0 {
+            SessionWay::Here(here) => Arc::clone(&here.meters),
+            SessionWay::Elsewhere(far) => far.meters(),
+        }
+    }
+
+    /// Brings the counters up to date, where they are counted elsewhere.
+    pub fn look(&self) {
+        if let SessionWay::Elsewhere(far) = &self.0 {
+            far.look();
+        }
     }
 
     /// Writes what is left, closes the session on every volume and says how each copy ended. All connections must be
@@ -172,27 +231,40 @@ impl Session {
 
     /// Takes nothing more. All connections, and all that [`Session::intake_of`] has given, must be finished or dropped.
     pub fn close(self) -> ClosingSession {
-        let Self { intake, workers, interleaver, copies, meters } = self;
-        let (control, pool) = (intake.blocks.controls.clone(), intake.blocks.pool.clone());
-        drop(intake);
+        let SessionHere { way_in, intake, workers, interleaver, copies, meters } = match self.0 {
+            SessionWay::Here(here) => here,
+            SessionWay::Elsewhere(far) => return ClosingSession(ClosingWay::Elsewhere(far.close())),
+        };
+        let (control, pool) = (way_in.blocks.controls.clone(), way_in.blocks.pool.clone());
+        drop((way_in, intake));
         workers.join();
         // The interleaver may be gone already because every copy has failed.
         let _ = control.send(Control::Close);
         meters.source_wait_ns.store(pool.waited_ns(), Ordering::Relaxed);
-        ClosingSession { interleaver, copies }
+        ClosingSession(ClosingWay::Here { interleaver, copies })
     }
 }
 
 impl ClosingSession {
     /// Whether all copies have ended.
     pub fn is_over(&self) -> bool {
-        self.interleaver.is_finished() && self.copies.iter().all(CopyThread::is_over)
+        match &self.0 {
+            ClosingWay::Here { interleaver, copies } => {
+                interleaver.is_finished() && copies.iter().all(CopyThread::is_over)
+            }
+            ClosingWay::Elsewhere(far) => far.is_over(),
+        }
     }
 
     /// Waits until all is written and every volume is released.
     pub fn join(self) -> SessionOutcome {
-        join(self.interleaver);
-        SessionOutcome { copies: self.copies.into_iter().map(CopyThread::join).collect() }
+        match self.0 {
+            ClosingWay::Here { interleaver, copies } => {
+                join(interleaver);
+                SessionOutcome { copies: copies.into_iter().map(CopyThread::join).collect() }
+            }
+            ClosingWay::Elsewhere(far) => far.join(),
+        }
     }
 }
 

@@ -74,6 +74,12 @@ pub enum SourceError {
         /// What it says.
         reason: String,
     },
+    /// The mover that was to take it is gone.
+    #[error("{reason}")]
+    Mover {
+        /// What is known of it.
+        reason: String,
+    },
     /// No path was given.
     #[error("nothing to back up: name at least one file or directory")]
     Nothing,

@@ -28,6 +28,11 @@ impl Throttle {
         Self { rate: Box::new(rate), state: Mutex::new(State { at: Instant::now(), owed: 0.0 }) }
     }
 
+    /// Bytes a second now; none for no bound.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        (self.rate)()
+    }
+
     /// Counts bytes that were taken.
     pub(crate) fn took(&self, bytes: u64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).owed += bytes as f64;
@@ -39,7 +44,7 @@ impl Throttle {
     }
 
     fn wait_at(&self, now: Instant) -> Option<Duration> {
-        let rate = (self.rate)();
+        let rate = self.rate();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(state.at);
         state.at = now;

@@ -31,18 +31,23 @@ mod enrolments;
 mod error;
 mod hub;
 mod known;
+mod mover_listener;
+mod movers;
 mod registrar;
+mod relay;
 mod restores;
 mod routes;
 mod served;
 
 pub use addresses::CellAddresses;
-pub use data::DataListener;
+pub use data::{DataDoor, DataListener, PeerStream};
 pub use enrolments::{
     CellPeer, CellPeerState, OpenedEnrolment, cell_members, enrol_member, enrolment_address, revoke_member,
 };
 pub use error::CellError;
 pub use hub::{ConnectedPeer, Hub, NotConnected, ORDERS_MAX};
+pub use mover_listener::MoverListener;
+pub use movers::MoverConnections;
 pub use registrar::CellNotice;
 pub use routes::openapi;
 pub use served::ServedCell;

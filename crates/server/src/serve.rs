@@ -271,12 +271,13 @@ impl Server<'_> {
                 continue;
             }
             let found = self.site.find_drives();
+            let pause = if found.is_ok() { DRIVES_ASKED_EVERY } else { LOOKS_AFTER_FAILURE };
             if found.is_err() {
                 // What cannot be noted is asked for again.
                 let _ = self.site.forget_drives();
             }
             trouble.tell(self, found.err().map(|error| tries_again(&error)));
-            self.pause(DRIVES_ASKED_EVERY);
+            self.pause(pause);
         }
     }
 

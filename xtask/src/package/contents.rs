@@ -35,6 +35,7 @@ pub(super) const PACKAGES: &[Package] = &[
         files: &[
             ("packaging/capstan-server.service", UNITS),
             ("packaging/capstan-client.service", UNITS),
+            ("packaging/capstan-mover.service", UNITS),
             ("packaging/capstan-backup@.service", UNITS),
             ("packaging/capstan-backup@.timer", UNITS),
         ],

@@ -16,9 +16,21 @@ use super::programs::{Program, by_module};
 const ON_POSTGRES_TOO: &[&str] =
     &["cell_clients.py", "crash_sweep.py", "jobs_sweep.py", "roundtrip.sh", "server_sweep.py"];
 
-/// Integration tests of the director that do not: they are about volumes, keys or drives, whatever the catalog stands
-/// on.
-const NOT_ON_POSTGRES: &[&str] = &["damage", "golden", "hostile_volume", "key_cluster"];
+/// Integration tests of the director that do not: they are about volumes, keys, drives or networks, whatever the
+/// catalog stands on.
+const NOT_ON_POSTGRES: &[&str] = &[
+    "by_hand",
+    "damage",
+    "golden",
+    "hostile_volume",
+    "key_cluster",
+    "mover_elsewhere",
+    "order",
+    "over_network",
+    "over_sockets",
+    "progress",
+    "several_keys",
+];
 
 /// Crates whose integration tests take minutes: each module of them is a unit.
 const BY_MODULE: &[&str] = &["catalog", "cli", "director", "keyd", "vtl"];

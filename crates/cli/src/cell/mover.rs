@@ -4,16 +4,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use capstan_client::{MemberState, MoverSettings, run_mover};
+use capstan_client::{KeptConnections, MemberNotice, MemberState, MoverSettings, run_mover};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
+use capstan_mover::devices::KeySource;
+use capstan_mover::{OwnersKeys, ServedMover};
+use capstan_server::cell::MoverListener;
 
 use super::member::{enrol, event_of, join_cell, list, of_member, revoke, show};
+use super::serve::of_cell;
 use crate::args::Mover;
 use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json::{self, MemberEvent, MemberName, MoverJoinedRow};
-use crate::progress::stop_all_on_interrupt;
+use crate::progress::{stop_all_on_interrupt, tell};
 use crate::secrets::{now_ns, state_dir};
 
 /// What the machine is in the cell.
@@ -47,15 +51,46 @@ fn joined(cli: &Globals, state: &MemberState, identity: &Identity, servers: Vec<
 
 fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     let state = MemberState::new(&state_dir(cli)?, KIND);
-    let mover = state.identity().map_err(of_member)?.certificate().peer.name.to_string();
+    let identity = state.identity().map_err(of_member)?;
+    let mover = identity.certificate().peer.name.to_string();
     let settings = MoverSettings::read(state.dir()).map_err(of_member)?;
+    let served = served(&state, &settings)?;
+    let listener = MoverListener::start(&identity, settings.listen, now_ns, &served).map_err(of_cell)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     // Nor is a reader of its messages that is gone a reason to stop.
     crate::rustix_sigpipe::ignore();
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, mover) });
-    let data = settings.data(settings.listen.port());
-    run_mover(&state, data, now_ns, &|notice| show(cli, KIND, event_of(notice)), &stop).map_err(of_member)?;
+    let (data, kept) = (settings.data(listener.address().port()), KeptConnections::new(&state, served));
+    let trouble = |reason| show(cli, KIND, MemberEvent::Trouble { reason });
+    let say = |notice| {
+        match &notice {
+            MemberNotice::Connected { data: Some(server), .. } => kept.at(server),
+            MemberNotice::Renewed { .. } => {
+                let renewed = state.identity().map_err(of_member);
+                let shown = renewed.and_then(|identity| listener.present(&identity).map_err(of_cell));
+                shown.err().into_iter().for_each(|failure| trouble(failure.to_string()));
+            }
+            _ => {}
+        }
+        show(cli, KIND, event_of(notice));
+    };
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| kept.keep(&trouble));
+        let ended = run_mover(&state, data, now_ns, &say, &stop);
+        kept.stop();
+        ended
+    });
+    ended.map_err(of_member)?;
     show(cli, KIND, MemberEvent::Stopped);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The drives of this machine, for whoever decides.
+fn served(state: &MemberState, settings: &MoverSettings) -> Result<ServedMover, Failure> {
+    let on_wait = Arc::new(|message: String| tell(&message));
+    let library = settings.library.open(state.dir(), on_wait).map_err(|error| Failure::because(&error))?;
+    let (keys, drives) = (Arc::<OwnersKeys>::default(), Arc::default());
+    let devices = settings.library.devices(&library, Arc::clone(&keys) as Arc<dyn KeySource>, &drives);
+    Ok(ServedMover::new(Arc::new(devices), drives, keys))
 }

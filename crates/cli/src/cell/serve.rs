@@ -9,7 +9,7 @@ use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
 use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
-use capstan_server::cell::{CellAddresses, CellError, CellNotice, ServedCell};
+use capstan_server::cell::{CellAddresses, CellError, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
@@ -51,7 +51,14 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
         data: data.clone().unwrap_or_else(|| site.config().server.data.clone()),
         ..site.config().server.clone()
     };
-    let cell = serve_cell(cli, &site, &settings)?;
+    let mover = site.config().library.mover.clone();
+    let movers = MoverConnections::default();
+    let site = match mover.is_empty() {
+        true => site,
+        false if settings.listen.is_empty() => return Err(Failure::Usage(listens_for_no_mover(&mover))),
+        false => site.with_mover(movers.way_to(&mover))?,
+    };
+    let cell = serve_cell(cli, &site, &settings, movers)?;
     let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
     if let Some(cell) = &cell {
@@ -68,7 +75,12 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
 }
 
 /// Opens the listeners of the cell, if any are named.
-fn serve_cell(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Option<ServedCell>, Failure> {
+fn serve_cell(
+    cli: &Globals,
+    site: &Site,
+    settings: &ServerConfig,
+    movers: MoverConnections,
+) -> Result<Option<ServedCell>, Failure> {
     let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
     let (cli, dir) = (cli.clone(), site.dir().to_owned());
     let say = move |notice| {
@@ -81,11 +93,18 @@ fn serve_cell(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Opt
         };
         show(&cli, &dir, event);
     };
-    ServedCell::start(site, &addresses, Arc::new(say)).map(Some).map_err(of_cell)
+    ServedCell::start(site, &addresses, movers, Arc::new(say)).map(Some).map_err(of_cell)
 }
 
 fn named(peer: &PeerId) -> MemberName {
     MemberName::new(peer.kind, peer.name.to_string())
+}
+
+fn listens_for_no_mover(mover: &str) -> String {
+    format!(
+        "the drives are those of mover {mover} (library.mover in capstan.toml), and this server does not listen for it: \
+         start it with --listen, or set listen under [server]"
+    )
 }
 
 /// What stands in the way of the cell.

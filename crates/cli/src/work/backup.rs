@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_director::{
-    BY_HAND, BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events,
-    InitOptions, KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
+    BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
+    KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
+use capstan_mover::devices::BY_HAND;
 use capstan_mover::{
     CacheDirectories, Mounts, ProblemKind, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
 };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use capstan_catalog::Pool;
 use capstan_format::{ObjectId, SessionRecord, Volser};
 use capstan_mover::{
-    Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, Session, Throttle, VolumeEnd,
+    Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, MountedDrives, MoverAt, Throttle,
+    VolumeEnd,
 };
 
 use jiff::Timestamp;
@@ -56,7 +57,7 @@ impl Site {
             } else if !place.wait_until_open()? {
                 continue;
             }
-            let Some((intake, meters)) = place.intake() else { continue };
+            let Some((intake, meters)) = place.intake()? else { continue };
             let intake = match request.bandwidth.clone() {
                 Some(bandwidth) => intake.throttled(self.throttle(bandwidth)),
                 None => intake,
@@ -91,9 +92,15 @@ impl Site {
             host: self.host.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let hosts = self.hosts(&mounter, pools, request, place.running());
+        // What goes nowhere needs no drive of a mover.
+        let nowhere: Arc<MountedDrives> = Arc::default();
+        let hosts = self.hosts(&mounter, pools, request, (place.running(), &nowhere));
+        let path = match request.target {
+            Target::Null => MoverAt::Here(nowhere),
+            Target::Pool => self.data_path.clone(),
+        };
         let stop = Arc::clone(place.session_stop());
-        let session = Session::start(&self.session_options(request), &record, &self.mounted, hosts, stop)?;
+        let session = path.start_session(&self.session_options(request), &record, hosts, stop)?;
         place.open(session, seats, mounter.passed_over());
         Ok(())
     }
@@ -103,10 +110,10 @@ impl Site {
         mounter: &Mounter,
         pools: &[Pool],
         request: &BackupRequest,
-        running: &Arc<RunningSession>,
+        (running, nowhere): (&Arc<RunningSession>, &Arc<MountedDrives>),
     ) -> Vec<Box<dyn CopyHost>> {
         let hosts: Vec<Box<dyn CopyHost>> = match request.target {
-            Target::Null => vec![Box::new(NullHost::new(self.clock, &self.mounted))],
+            Target::Null => vec![Box::new(NullHost::new(self.clock, Arc::clone(nowhere)))],
             Target::Pool => {
                 let host = |(copy, pool)| self.append_host(mounter, pool, copy, request.shortfall);
                 (1..).zip(pools.iter().cloned()).map(host).collect()

@@ -12,12 +12,17 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 32] = [
+const COMMENTS: [(&str, &str); 33] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
     ),
     ("[library]", "The library: a folder of virtual cartridges, or a real one."),
+    (
+        "mover",
+        "The mover whose library it is (capstan mover list); empty for this host's own. `changer` then says of which kind it is: \
+         empty, \"by hand\", or \"robot\".",
+    ),
     (
         "changer",
         "Device of a real library's changer (capstan drives scan); \"by hand\" for drives without one; empty for virtual cartridges.",

@@ -7,7 +7,7 @@
 use capstan_catalog::Verified;
 use capstan_format::Volser;
 use capstan_mover::{
-    BadBlocks, BetweenBlocks, Filled, HostError, MountId, ReadHost, ReadOrder, VolumePlace, VolumeReader,
+    BadBlocks, BetweenBlocks, Filled, HostError, MountId, ReadHost, ReadOrder, VolumePlace, read_between,
 };
 use capstan_tape::with_causes;
 
@@ -132,12 +132,9 @@ impl ReadMounter {
         end_lbn: u64,
     ) -> Result<(), DirectorError> {
         let mount = self.open(place)?;
-        let drives = std::sync::Arc::clone(&self.mounter.mounted);
-        let mut drive = drives.take(mount)?;
-        between.read_up_to(&mut VolumeReader::new(drive.as_mut(), place.volser.clone(), place.volume), end_lbn);
-        drives.give_back(mount, drive);
+        let read = read_between(self.mounter.data_path.drives(), mount, place, between, end_lbn);
         self.release(mount, place);
-        Ok(())
+        Ok(read?)
     }
 
     /// Puts on record that a volume, or what it holds of an object, was read in full, and what was found bad.

@@ -11,9 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use capstan_catalog::{Promise, VolumeState};
-use capstan_director::{BY_HAND, BackupWatch, DirectorError, Event, Level, Loss, Place, Site};
+use capstan_director::{BackupWatch, DirectorError, Event, Level, Loss, Place, Site};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
+use capstan_mover::devices::BY_HAND;
 use capstan_mover::extract::ExtractOptions;
 use capstan_tape::{
     BlockLimits, CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveCare, DriveDescription, DriveError,

@@ -11,6 +11,7 @@ mod hostile_volume;
 mod key_cluster;
 mod main_path;
 mod meanwhile;
+mod mover_elsewhere;
 mod order;
 mod over_network;
 mod over_sockets;

@@ -17,9 +17,9 @@ use crate::place::{Bench, small};
 /// The site whose orders go through a socket to the devices that were its own, and what serves them there.
 fn over_a_socket(site: Site) -> (Site, JoinHandle<std::io::Result<()>>) {
     let (near, far) = UnixStream::pair().unwrap();
-    let (devices, mounted) = site.devices();
+    let (devices, path) = site.devices();
     let served = spawn(move || serve_devices(devices.as_ref(), far));
-    (site.with_devices(Arc::new(RemoteDevices::new(near)), mounted), served)
+    (site.with_devices(Arc::new(RemoteDevices::new(near)), path), served)
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn a_mover_that_is_gone_is_named_and_the_next_job_begins() {
     let (near, far) = UnixStream::pair().unwrap();
     drop(far);
     let site = bench.site();
-    let (_, mounted) = site.devices();
-    let site = site.with_devices(Arc::new(RemoteDevices::new(near)), mounted);
+    let (_, path) = site.devices();
+    let site = site.with_devices(Arc::new(RemoteDevices::new(near)), path);
     let error = site.backup(&bench.request(Level::Full), &BackupWatch::default()).unwrap_err();
     let text = capstan_tape::with_causes(&error);
     assert!(text.contains("the mover cannot be reached"), "{text}");

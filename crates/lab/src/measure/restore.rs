@@ -18,8 +18,9 @@ use std::time::Instant;
 use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
 use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, RestoreTarget as Directory};
 use capstan_mover::{
-    CopyHost, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, RestoreWatch, Session, StreamSink,
-    VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams, restore_streams,
+    CopyHost, DrivesAt, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, RestoreWatch, Session,
+    StreamSink, VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams,
+    restore_streams,
 };
 use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
 use schemars::JsonSchema;
@@ -242,7 +243,7 @@ pub fn measure_restore(
         let began = Instant::now();
         let target =
             Directory::new(&place, ExtractOptions { durability: Durability::Synced, ..ExtractOptions::default() })?;
-        let access = VolumeAccess { host: &mut host, drives: &drives, between: None };
+        let access = VolumeAccess { host: &mut host, drives: DrivesAt::from(&*drives), between: None };
         let report = restore_streams(&wanted, &plan, access, &target, &watch);
         if let Some(fatal) = report.fatal {
             return Err(fatal.into());
@@ -298,7 +299,7 @@ fn copy_once(
         let sink = Mutex::new(session.intake().connection(id, number));
         let failure = Mutex::new(None);
         let drives = Arc::clone(&host.drives);
-        let access = VolumeAccess { host: &mut *host, drives: &drives, between: None };
+        let access = VolumeAccess { host: &mut *host, drives: DrivesAt::from(&*drives), between: None };
         let read = read_streams(&one, &plan_reads(&one), access, (stop, &ReadMeters::default()), &|_, reader| {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(reason) = move_bytes(&mut reader.range(0..end), &mut *sink) {

@@ -19,9 +19,9 @@ use super::{
     ReservationKey, VolumeReport, VolumeRequest,
 };
 use crate::{
-    CheckpointBounds, Commit, CopyHost, ExtentBounds, ExtentPlace, FIRST_SESSION_LBN, HostError, MountId, Mounted,
-    MountedDrives, MoverError, PackOptions, ReadHost, ReadMeters, Session, SessionOptions, StreamSink, VolumeAccess,
-    VolumeEnd, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams,
+    CheckpointBounds, Commit, CopyHost, DrivesAt, ExtentBounds, ExtentPlace, FIRST_SESSION_LBN, HostError, MountId,
+    Mounted, MountedDrives, MoverError, PackOptions, ReadHost, ReadMeters, Session, SessionOptions, StreamSink,
+    VolumeAccess, VolumeEnd, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams,
 };
 
 /// How the two sides are connected: directly, or each by its own socket.
@@ -350,7 +350,7 @@ fn reads(ends: &Ends<'_>, volser: &Volser, written: &Told) {
     let volumes = vec![VolumePlace { volser: volser.clone(), volume: LIFE }];
     let wanted = Wanted { volumes, streams: vec![stream] };
     let read = Mutex::new(Vec::new());
-    let access = VolumeAccess { host: host.as_mut(), drives: &ends.mounted, between: None };
+    let access = VolumeAccess { host: host.as_mut(), drives: DrivesAt::from(&*ends.mounted), between: None };
     let watch = (&AtomicBool::new(false), &ReadMeters::default());
     let report = read_streams(&wanted, &plan_reads(&wanted), access, watch, &|_, reader| {
         let mut bytes = read.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,9 +12,11 @@
 //!
 //! What protects a connection (TLS, identities) is for whoever opens it; a key that is loaded crosses it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use capstan_format::{
     Algorithm, CatalogPart, Checkpoint, KeyTag, ObjectId, SessionId, SessionRecord, Volser, VolumeId,
@@ -30,10 +32,16 @@ use super::{
     MountWatch, VolumeReport, VolumeRequest,
 };
 use crate::link::Link;
+use crate::network::NetworkStream;
 use crate::{
     Commit, CopyHost, DriveHealth, Filled, FoundCheckpoint, HostError, MountId, Mounted, ReadHost, ReadOrder,
     VolumeEnd, VolumePlace,
 };
+
+/// How often whoever serves a copy looks whether its session is over.
+const LOOKS: Duration = Duration::from_millis(500);
+/// How long a call may be on its way, once it has begun to come.
+const CALL_WITHIN: Duration = Duration::from_secs(60);
 
 /// What whoever decides sends to devices.
 #[derive(Serialize, Deserialize)]
@@ -51,6 +59,20 @@ enum Order {
     CatalogPart(MountId, VolumeId, FoundCheckpoint),
     Dismount(DismountOrder),
     Abandon(MountId),
+}
+
+impl Order {
+    /// The mount that it is about.
+    fn mount(&self) -> Option<MountId> {
+        match self {
+            Self::SetKey(mount, _)
+            | Self::AtVolume(mount, _)
+            | Self::CatalogPart(mount, ..)
+            | Self::Dismount(DismountOrder { mount, .. })
+            | Self::Abandon(mount) => Some(*mount),
+            _ => None,
+        }
+    }
 }
 
 /// What devices send back.
@@ -193,16 +215,58 @@ impl<S: Read + Write + Send> Devices for RemoteDevices<S> {
     }
 }
 
+/// The mounts of one process at a mover, over however many connections; and whether it has used each.
+#[derive(Default)]
+pub(crate) struct OwnedMounts(Mutex<HashMap<MountId, bool>>);
+
+impl OwnedMounts {
+    fn used(&self, mount: MountId) {
+        locked(&self.0).entry(mount).and_modify(|is_used| *is_used = true);
+    }
+
+    fn forget(&self, mount: MountId) {
+        locked(&self.0).remove(&mount);
+    }
+
+    /// Lets go of all: whoever made them is gone.
+    pub(crate) fn abandon(&self, devices: &dyn Devices) {
+        let mounts = std::mem::take(&mut *locked(&self.0));
+        mounts.into_keys().for_each(|mount| devices.abandon(mount));
+    }
+
+    /// Lets go of one if whoever ordered it has not heard of it.
+    fn abandon_unheard(&self, mount: MountId, devices: &dyn Devices) {
+        let mut mounts = locked(&self.0);
+        if mounts.get(&mount) == Some(&false) {
+            mounts.remove(&mount);
+            drop(mounts);
+            devices.abandon(mount);
+        }
+    }
+}
+
 /// Carries out the orders that come over a connection until its other end closes it.
 ///
 /// # Errors
 /// The connection breaks, or what comes is no order.
 pub fn serve_devices<S: Read + Write + Send>(devices: &dyn Devices, stream: S) -> io::Result<()> {
-    let mut mounts = HashSet::new();
-    let served = serve_orders(devices, &mut Link(stream), &mut mounts);
-    for mount in mounts {
-        devices.abandon(mount);
-    }
+    let owned = OwnedMounts::default();
+    let served = serve_devices_of(devices, stream, &owned, &|_| {});
+    owned.abandon(devices);
+    served
+}
+
+/// The same for a process that has several connections, and its mounts as long as one of them. `mounts` hears of each
+/// volume that is to be mounted.
+pub(crate) fn serve_devices_of<S: Read + Write + Send>(
+    devices: &dyn Devices,
+    stream: S,
+    owned: &OwnedMounts,
+    mounts: &dyn Fn(&Volser),
+) -> io::Result<()> {
+    let mut made = Vec::new();
+    let served = serve_orders((devices, owned), mounts, &mut Link(stream), &mut made);
+    made.into_iter().for_each(|mount| owned.abandon_unheard(mount, devices));
     ended_well(served)
 }
 
@@ -215,12 +279,14 @@ fn ended_well(served: io::Result<()>) -> io::Result<()> {
 }
 
 fn serve_orders<S: Read + Write + Send>(
-    devices: &dyn Devices,
+    (devices, owned): (&dyn Devices, &OwnedMounts),
+    mounts: &dyn Fn(&Volser),
     link: &mut Link<S>,
-    mounts: &mut HashSet<MountId>,
+    made: &mut Vec<MountId>,
 ) -> io::Result<()> {
     loop {
-        let (order, attached) = link.receive()?;
+        let (order, attached): (Order, _) = link.receive()?;
+        order.mount().into_iter().for_each(|mount| owned.used(mount));
         let mut part = Vec::new();
         let done = match order {
             Order::Drives => devices.drives().map(Report::Drives),
@@ -228,11 +294,13 @@ fn serve_orders<S: Read + Write + Send>(
             Order::Inventory => devices.inventory().map(Report::Inventory),
             Order::Change(order) => devices.change(&order).map(|()| Report::Done),
             Order::Mount(order) => {
+                mounts(&order.volser);
                 let watch = LinkWatch { link: Mutex::new(&mut *link), broken: Mutex::new(None) };
                 let mounted = devices.mount(&order, &watch);
                 let broken = watch.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Ok(report) = &mounted {
-                    mounts.insert(report.mount);
+                    locked(&owned.0).insert(report.mount, false);
+                    made.push(report.mount);
                 }
                 if let Some(error) = broken {
                     return Err(error);
@@ -254,7 +322,7 @@ fn serve_orders<S: Read + Write + Send>(
                 Report::Part
             }),
             Order::Dismount(order) => devices.dismount(&order).map(|report| {
-                mounts.remove(&order.mount);
+                owned.forget(order.mount);
                 let DismountReport { drive, health, notices, outcome } = report;
                 Report::Dismounted {
                     drive,
@@ -264,7 +332,7 @@ fn serve_orders<S: Read + Write + Send>(
                 }
             }),
             Order::Abandon(mount) => {
-                mounts.remove(&mount);
+                owned.forget(mount);
                 devices.abandon(mount);
                 Ok(Report::Done)
             }
@@ -446,55 +514,74 @@ impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
 /// # Errors
 /// The connection breaks, or what comes is no question.
 pub fn serve_copy_host<S: Read + Write>(host: &mut dyn CopyHost, stream: S) -> io::Result<()> {
-    serve_host(stream, |call, attached| {
-        Ok(match call {
-            CopyCall::Mount => host.mount().map(HostAnswer::Mounted),
-            CopyCall::Committed(form) => {
-                let form = *form;
-                let part =
-                    CatalogPart::decode(attached).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-                let commit = Commit {
-                    volser: form.volser,
-                    volume: form.volume,
-                    session: form.session,
-                    session_record: form.session_record,
-                    checkpoint_lbn: form.checkpoint_lbn,
-                    checkpoint: form.checkpoint,
-                    part,
-                    end_lbn: form.end_lbn,
-                    session_bytes: form.session_bytes,
-                };
-                host.committed(&commit).map(|()| HostAnswer::Done)
-            }
-            CopyCall::Health(volser, health) => {
-                host.health(&volser, &health);
-                Ok(HostAnswer::Done)
-            }
-            CopyCall::Release(mount, volser, end) => {
-                host.release(mount, &volser, end);
-                Ok(HostAnswer::Done)
-            }
-            CopyCall::Settled(objects) => {
-                host.settled(&objects);
-                Ok(HostAnswer::Done)
-            }
-            CopyCall::Ended(failure) => {
-                host.ended(failure.as_deref());
-                Ok(HostAnswer::Done)
-            }
-            CopyCall::Now => Ok(HostAnswer::Now(host.now_ns())),
-        })
+    serve_host(&mut Link(stream), |call, attached| answer_copy(host, call, attached), Link::receive)
+}
+
+/// The same until `is_over` is set.
+pub(crate) fn serve_copy_host_until(
+    host: &mut dyn CopyHost,
+    stream: Box<dyn NetworkStream>,
+    is_over: &AtomicBool,
+) -> io::Result<()> {
+    let over = || io::Error::new(io::ErrorKind::ConnectionAborted, "the session is over");
+    let receive = |link: &mut Link<Box<dyn NetworkStream>>| {
+        // Calls come when they come, and then at once.
+        link.0.set_timeout(Some(LOOKS))?;
+        let first = link.first_byte(is_over)?.ok_or_else(over)?;
+        link.0.set_timeout(Some(CALL_WITHIN))?;
+        link.receive_behind(first)
+    };
+    serve_host(&mut Link(stream), |call, attached| answer_copy(host, call, attached), receive)
+}
+
+fn answer_copy(host: &mut dyn CopyHost, call: CopyCall, attached: &[u8]) -> io::Result<Result<HostAnswer, HostError>> {
+    Ok(match call {
+        CopyCall::Mount => host.mount().map(HostAnswer::Mounted),
+        CopyCall::Committed(form) => {
+            let form = *form;
+            let part =
+                CatalogPart::decode(attached).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let commit = Commit {
+                volser: form.volser,
+                volume: form.volume,
+                session: form.session,
+                session_record: form.session_record,
+                checkpoint_lbn: form.checkpoint_lbn,
+                checkpoint: form.checkpoint,
+                part,
+                end_lbn: form.end_lbn,
+                session_bytes: form.session_bytes,
+            };
+            host.committed(&commit).map(|()| HostAnswer::Done)
+        }
+        CopyCall::Health(volser, health) => {
+            host.health(&volser, &health);
+            Ok(HostAnswer::Done)
+        }
+        CopyCall::Release(mount, volser, end) => {
+            host.release(mount, &volser, end);
+            Ok(HostAnswer::Done)
+        }
+        CopyCall::Settled(objects) => {
+            host.settled(&objects);
+            Ok(HostAnswer::Done)
+        }
+        CopyCall::Ended(failure) => {
+            host.ended(failure.as_deref());
+            Ok(HostAnswer::Done)
+        }
+        CopyCall::Now => Ok(HostAnswer::Now(host.now_ns())),
     })
 }
 
 fn serve_host<S: Read + Write, C: DeserializeOwned>(
-    stream: S,
+    link: &mut Link<S>,
     mut answer: impl FnMut(C, &[u8]) -> io::Result<Result<HostAnswer, HostError>>,
+    mut receive: impl FnMut(&mut Link<S>) -> io::Result<(C, Zeroizing<Vec<u8>>)>,
 ) -> io::Result<()> {
-    let mut link = Link(stream);
     let mut serve = || -> io::Result<()> {
         loop {
-            let (call, attached) = link.receive()?;
+            let (call, attached) = receive(link)?;
             let answer = answer(call, &attached)?;
             let failed = |error: HostError| HostAnswer::Failed { text: with_causes(error.as_ref()) };
             link.send(&answer.unwrap_or_else(failed), &[])?;
@@ -545,7 +632,7 @@ impl<S: Read + Write> ReadHost for RemoteReadHost<S> {
 /// # Errors
 /// The connection breaks, or what comes is no question.
 pub fn serve_read_host<S: Read + Write>(host: &mut dyn ReadHost, stream: S) -> io::Result<()> {
-    serve_host(stream, |call, _| {
+    let answer = |call, _: &[u8]| {
         Ok(match call {
             ReadCall::Mount(place) => host.mount(&place).map(HostAnswer::Mount),
             ReadCall::Filled(place) => Ok(HostAnswer::Filled(host.filled(&place))),
@@ -558,5 +645,6 @@ pub fn serve_read_host<S: Read + Write>(host: &mut dyn ReadHost, stream: S) -> i
                 Ok(HostAnswer::Done)
             }
         })
-    })
+    };
+    serve_host(&mut Link(stream), answer, Link::receive)
 }

@@ -148,6 +148,12 @@ pub enum ExtractError {
         /// What it says, or what is known of it.
         reason: String,
     },
+    /// The mover that reads is gone.
+    #[error("{reason}")]
+    Mover {
+        /// What is known of it.
+        reason: String,
+    },
 }
 
 /// How one member failed.

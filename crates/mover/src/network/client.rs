@@ -24,6 +24,7 @@ use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
 use crate::block::Block;
 use crate::extract::{ExtractOptions, ExtractReport};
+use crate::intake::StreamStart;
 use crate::link::Link;
 use crate::pack::{PackOptions, PackedTo, Packer};
 use crate::pool::BlockPool;
@@ -256,10 +257,21 @@ impl Reader<'_> {
         let pool = BlockPool::new(needed.max(POOL_BYTES / chunk_len), chunk_len);
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..connections).map(|_| queue(usize::MAX)).unzip();
         let progress = Progress::new();
+        let elsewhere = match &order.to {
+            Some(mover) => match self.end.dial.at(&mover.address) {
+                Ok(dial) => Some((dial, &mover.token)),
+                Err(error) => {
+                    return Ok(Err(JobReport::Failed { reason: with_causes(&error), is_stopped: false }));
+                }
+            },
+            None => None,
+        };
+        let (dial, token) =
+            elsewhere.as_ref().map_or((self.end.dial, &self.end.token), |(dial, token)| (&**dial, *token));
         thread::scope(|scope| {
             let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
-                let (dial, token, stop) = (self.end.dial, (&self.end.token, self.process), &*self.stop);
-                let sender = BlockSender { dial, token, reading: order.reading, connection, blocks, stop };
+                let (start, token, stop) = (StreamStart::whole(connection), (token, self.process), &*self.stop);
+                let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop };
                 scope.spawn(move || sender.run())
             });
             let streams: Vec<_> = streams.collect();

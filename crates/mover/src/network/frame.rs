@@ -4,7 +4,7 @@
 //!  from the client, 32 bytes and what follows them       from the mover, 12 bytes
 //!   0  1  kind: 1 block, 2 entries, 3 still here           0  4  kind: 1 grant, 2 stop
 //!   1  1  compression: 0 none, 1 zstd                      4  4  blocks received
-//!   2  1  1 for the connection's last block                8  4  blocks that may have been sent
+//!   2  1  1: the connection's last block, 2: that of a run  8  4  blocks that may have been sent
 //!   3  1  0
 //!   4  4  sequence of the block
 //!   8  8  offset of the block in the stream
@@ -42,6 +42,8 @@ pub(super) enum Head {
 pub(super) struct BlockHead {
     pub(super) compression: Compression,
     pub(super) last: bool,
+    /// Whether nothing more comes: it is the last, or further blocks stand on the volume already.
+    pub(super) closes: bool,
     pub(super) sequence: u32,
     pub(super) offset: u64,
     pub(super) valid_len: u64,
@@ -56,7 +58,7 @@ impl Head {
             Self::Block(block) => {
                 bytes[0] = BLOCK;
                 bytes[1] = u8::from(block.compression == Compression::Zstd);
-                bytes[2] = u8::from(block.last);
+                bytes[2] = if block.last { 1 } else { 2 * u8::from(block.closes) };
                 bytes[4..8].copy_from_slice(&block.sequence.to_le_bytes());
                 bytes[8..16].copy_from_slice(&block.offset.to_le_bytes());
                 bytes[16..24].copy_from_slice(&block.valid_len.to_le_bytes());
@@ -79,9 +81,10 @@ impl Head {
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         match (bytes[0], bytes[1], bytes[2]) {
-            (BLOCK, compression @ 0..=1, last @ 0..=1) => Ok(Self::Block(BlockHead {
+            (BLOCK, compression @ 0..=1, end @ 0..=2) => Ok(Self::Block(BlockHead {
                 compression: if compression == 1 { Compression::Zstd } else { Compression::None },
-                last: last == 1,
+                last: end == 1,
+                closes: end > 0,
                 sequence: u32_at(4),
                 offset: u64_at(8),
                 valid_len: u64_at(16),
@@ -145,13 +148,16 @@ mod tests {
         let block = Head::Block(BlockHead {
             compression: Compression::Zstd,
             last: true,
+            closes: true,
             sequence: 3,
             offset: 1 << 40,
             valid_len: (1 << 40) + 5,
             plain_len: 7,
             stored_len: 6,
         });
-        for head in [block, Head::Entries { sequence: 9, len: 11 }, Head::StillHere] {
+        let Head::Block(mut of_run) = block else { panic!("it is a block") };
+        of_run.last = false;
+        for head in [block, Head::Block(of_run), Head::Entries { sequence: 9, len: 11 }, Head::StillHere] {
             let mut bytes = Vec::new();
             head.write(&mut bytes).unwrap();
             assert_eq!((bytes.len(), Head::read(&mut bytes.as_slice()).unwrap()), (HEAD_LEN, head));
@@ -161,7 +167,7 @@ mod tests {
             grant.write(&mut bytes).unwrap();
             assert_eq!(Grant::read(&mut bytes.as_slice()).unwrap(), grant);
         }
-        for begins in [[0, 0, 0], [4, 0, 0], [1, 2, 0], [1, 0, 2], [3, 1, 0], [2, 0, 1]] {
+        for begins in [[0, 0, 0], [4, 0, 0], [1, 2, 0], [1, 0, 3], [3, 1, 0], [2, 0, 1]] {
             let mut bytes = [0; HEAD_LEN];
             bytes[..3].copy_from_slice(&begins);
             assert_eq!(Head::read(&mut bytes.as_slice()).unwrap_err().kind(), io::ErrorKind::InvalidData);

@@ -1,6 +1,5 @@
 //! The beginning of every connection of a job: which job, and what the connection is for.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::SILENT_MAX;
+use crate::JobToken;
 use crate::link::Link;
 
 /// The version of what follows.
@@ -42,30 +42,13 @@ pub trait Dial: Sync {
     /// # Errors
     /// The mover cannot be reached, or is not who it should be.
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>>;
-}
 
-/// Proves that a connection belongs to a job. Whoever has it may read for the job, so it is shown to nobody else.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct JobToken(pub [u8; 32]);
-
-impl JobToken {
-    /// A new one.
+    /// Opens connections to another mover of the same cell, at this host and port.
     ///
     /// # Errors
-    /// The system has no random numbers.
-    pub fn random() -> io::Result<Self> {
-        let mut bytes = [0; 32];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-impl fmt::Debug for JobToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JobToken")
+    /// No other mover can be reached this way.
+    fn at(&self, address: &str) -> io::Result<Box<dyn Dial + '_>> {
+        Err(io::Error::other(format!("the mover at {address} cannot be reached from here")))
     }
 }
 
@@ -108,7 +91,7 @@ pub(super) enum Welcome {
 }
 
 /// Opens a connection of a job.
-pub(super) fn connect(
+pub(crate) fn connect(
     dial: &dyn Dial,
     (token, process): (&JobToken, &JobToken),
     purpose: Purpose,

@@ -10,17 +10,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use capstan_format::ObjectId;
+use capstan_tape::with_causes;
+
 use super::hello::{Hello, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, ReadSource, RestoreOrder, RestoredReport, RowPacker,
-    RunScript, crossing, pack_wanted,
+    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RestoreOrder, RestoredReport,
+    RowPacker, RunScript, crossing, pack_wanted,
 };
 use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
 use super::restore::keep_awake;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
+use crate::blocks_in::BlocksIn;
 use crate::extract::{ExtractError, ExtractReport};
-use crate::feed::{ReadReport, VolumeAccess, gaps_of, read_into};
+use crate::feed::{AccessHere, DrivesWay, ReadReport, ToRead, VolumeAccess, gaps_of, read_into};
+use crate::intake::{IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
 use crate::read::{ReadPlan, Wanted};
@@ -28,7 +33,7 @@ use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::stretch::open_at_once;
-use crate::{Intake, Metadata, Stopped};
+use crate::{Intake, Metadata, MoverError, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -165,8 +170,9 @@ impl NetworkJobs {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
                 link.send(&Welcome::Taken, &[])?;
-                // The client writes when its disk does: it has more time for that than for words.
-                link.0.set_timeout(Some(WRITES_WITHIN))?;
+                // The client writes when its disk does: it has more time for that than for words. Whoever decides may
+                // wait for a person that brings the volume which it writes.
+                link.0.set_timeout((!client.is_empty()).then_some(WRITES_WITHIN))?;
                 // One that ended meanwhile wants it no more.
                 if let Some(place) = locked(&job.restores).get_mut(&restore) {
                     *place = Some(link.0);
@@ -418,11 +424,36 @@ impl NetworkJob {
         access: VolumeAccess<'_>,
         watch: &RestoreWatch,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
-        let restore = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
-        locked(&self.job.restores).insert(restore, None);
-        let (streams, members) = pack_wanted(wanted);
-        let (open, planned) = (open_at_once(plan) as u32, watch.planned.load(Ordering::Relaxed));
-        let order = RestoreOrder { restore, open, planned, streams };
+        let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
+        let VolumeAccess { host, drives, between } = access;
+        match drives.0 {
+            DrivesWay::Here(drives) => {
+                let restore = self.expect_pieces();
+                let send = |is_answered: &dyn Fn() -> bool| {
+                    self.send_pieces(restore, what, AccessHere { host, drives, between }, is_answered)
+                };
+                self.restored_as_sent((restore, None), what, watch, send)
+            }
+            DrivesWay::Elsewhere(far) => {
+                let lost = |error: MoverError| SourceError::Mover { reason: with_causes(&error) };
+                let (expected, run) = far.send(what, &self.job.client).map_err(lost)?;
+                let from = OtherMover { address: expected.address, token: expected.token };
+                self.restored_as_sent((expected.reading, Some(from)), what, watch, |_| run(host))
+            }
+        }
+    }
+
+    /// Has the client write what `send` sends it meanwhile.
+    fn restored_as_sent(
+        &self,
+        (restore, from): (u64, Option<OtherMover>),
+        what: ToRead<'_>,
+        watch: &RestoreWatch,
+        send: impl FnOnce(&dyn Fn() -> bool) -> Option<ReadReport>,
+    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
+        let (streams, members) = pack_wanted(what.wanted);
+        let (open, planned) = (open_at_once(what.plan) as u32, watch.planned.load(Ordering::Relaxed));
+        let order = RestoreOrder { restore, open, planned, streams, from };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             thread::scope(|scope| {
@@ -433,7 +464,7 @@ impl NetworkJob {
                     watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
                     answer
                 });
-                let read = self.send_pieces(restore, wanted, plan, access, watch, &|| answers.is_finished());
+                let read = send(&|| answers.is_finished());
                 let answer = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 let RestoredReport { failed, fatal, extract, .. } = answer?;
                 let client = || self.job.client.clone();
@@ -441,6 +472,13 @@ impl NetworkJob {
                 Ok((StreamsReport { read: read.unwrap_or_default(), failed, fatal }, extract))
             })
         })
+    }
+
+    /// Expects the connection of a restore; what it is called.
+    pub(crate) fn expect_pieces(&self) -> u64 {
+        let restore = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        locked(&self.job.restores).insert(restore, None);
+        restore
     }
 
     /// Hears how the writing goes, to its end.
@@ -473,15 +511,14 @@ impl NetworkJob {
     }
 
     /// Waits for the connection of a restore, and sends over it what is read; none where it did not come.
-    fn send_pieces(
+    pub(crate) fn send_pieces(
         &self,
         restore: u64,
-        wanted: &Wanted,
-        plan: &ReadPlan,
-        access: VolumeAccess<'_>,
-        watch: &RestoreWatch,
+        what: ToRead<'_>,
+        access: AccessHere<'_>,
         is_answered: &dyn Fn() -> bool,
     ) -> Option<ReadReport> {
+        let ToRead { wanted, plan, stop, meters } = what;
         let until = Instant::now() + self.patience;
         let link = loop {
             let mut expected = locked(&self.job.restores);
@@ -492,7 +529,7 @@ impl NetworkJob {
             if is_answered() || Instant::now() > until {
                 expected.remove(&restore);
                 // A client that does not come for what is read has nothing more to say.
-                watch.stop.store(true, Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
                 return None;
             }
             drop(expected);
@@ -501,15 +538,68 @@ impl NetworkJob {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| keep_awake(&link, &is_over, SPEAKS_EVERY));
-            let mut pieces = PieceSender::new(&link, &watch.stop, gaps_of(wanted, plan));
-            let read = read_into(wanted, plan, access, (&watch.stop, &watch.meters), &mut pieces);
+            let mut pieces = PieceSender::new(&link, stop, gaps_of(wanted, plan));
+            let read = read_into(wanted, plan, access, (stop, meters), &mut pieces);
             is_over.store(true, Ordering::Relaxed);
             // A connection that broke is the client's to report.
-            if !watch.stop.load(Ordering::Relaxed) {
+            if !stop.load(Ordering::Relaxed) {
                 let _ = pieces.finish();
             }
             Some(read)
         })
+    }
+}
+
+/// What a client is told to read.
+fn read_order(
+    reading: &SourceReading<'_>,
+    number: u64,
+    (chunk_len, pack): (usize, PackOptions),
+    to: Option<OtherMover>,
+) -> ReadSource {
+    ReadSource {
+        reading: number,
+        spec: reading.spec.clone(),
+        object: reading.object,
+        first_connection: reading.first_connection,
+        connections: reading.connections as u16,
+        began_ns: reading.began_ns,
+        chunk_len: chunk_len as u32,
+        level: match pack {
+            PackOptions::Store => None,
+            PackOptions::Zstd(level) => Some(level),
+        },
+        has_baseline: reading.baseline.is_some(),
+        to,
+    }
+}
+
+/// Streams of an object that a client brings.
+pub(crate) struct Expected {
+    /// What they are called in the job.
+    pub(crate) reading: u64,
+    streams: Vec<(u16, Arc<BlockReceiver>)>,
+}
+
+impl NetworkJob {
+    /// Expects streams of an object, for a session of this process.
+    pub(crate) fn expect(&self, blocks_in: &BlocksIn, object: ObjectId, streams: &[StreamStart]) -> Expected {
+        let reading = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        let begin = |start: &StreamStart| {
+            let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), object, *start));
+            locked(&self.job.readings).insert((reading, start.connection), Arc::clone(&receiver));
+            (start.connection, receiver)
+        };
+        Expected { reading, streams: streams.iter().map(begin).collect() }
+    }
+
+    /// Expects them no more; whether all of each has come.
+    pub(crate) fn have_come(&self, expected: &Expected) -> bool {
+        for (connection, receiver) in &expected.streams {
+            locked(&self.job.readings).remove(&(expected.reading, *connection));
+            receiver.end();
+        }
+        expected.streams.iter().all(|(_, receiver)| receiver.is_whole())
     }
 }
 
@@ -540,37 +630,27 @@ impl SourceHost for NetworkJob {
     }
 
     fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
-        let number = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
-        let blocks_in = intake.blocks_in();
-        let order = ReadSource {
-            reading: number,
-            spec: reading.spec.clone(),
-            object: reading.object,
-            first_connection: reading.first_connection,
-            connections: reading.connections as u16,
-            began_ns: reading.began_ns,
-            chunk_len: blocks_in.pool.chunk_len() as u32,
-            level: match blocks_in.pack {
-                PackOptions::Store => None,
-                PackOptions::Zstd(level) => Some(level),
-            },
-            has_baseline: reading.baseline.is_some(),
-        };
         let connections = (reading.first_connection..).take(reading.connections);
-        let streams: Vec<_> = connections
-            .map(|connection| {
-                let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), reading.object, connection));
-                locked(&self.job.readings).insert((number, connection), Arc::clone(&receiver));
-                (connection, receiver)
-            })
-            .collect();
-        let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
-        for (connection, receiver) in &streams {
-            locked(&self.job.readings).remove(&(number, *connection));
-            receiver.end();
-        }
+        let streams: Vec<_> = connections.map(StreamStart::whole).collect();
+        let (report, is_whole) = match &intake.0 {
+            IntakeWay::Here(here) => {
+                let blocks_in = &here.blocks;
+                let expected = self.expect(blocks_in, reading.object, &streams);
+                let order = read_order(&reading, expected.reading, (blocks_in.pool.chunk_len(), blocks_in.pack), None);
+                let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
+                (report, self.have_come(&expected))
+            }
+            IntakeWay::Elsewhere(far) => {
+                let expected = far.expect(&self.job.client, reading.object, &streams);
+                let expected = expected.map_err(|error| SourceError::Mover { reason: with_causes(&error) })?;
+                let to = OtherMover { address: expected.address.clone(), token: expected.token.clone() };
+                let order = read_order(&reading, expected.reading, (far.chunk_len(), far.pack()), Some(to));
+                let report = self.on_link(|link| self.read_on(link, far.stop(), order, &reading));
+                (report, far.have_come(&expected))
+            }
+        };
         let report = report?;
-        if streams.iter().all(|(_, receiver)| receiver.is_whole()) {
+        if is_whole {
             return Ok(report);
         }
         let reason = "it says that all was sent, and something is missing".to_owned();

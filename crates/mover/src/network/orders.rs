@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use super::NetworkStream;
 use super::frame::nonsense;
-use crate::Metadata;
+use crate::damage::FailedMember;
 use crate::extract::ExtractReport;
 use crate::link::Link;
 use crate::read::{Wanted, WantedMember, WantedStream};
-use crate::restore::FailedMember;
 use crate::source::{Counted, ProblemKind, SourceFound, SourceReport, SourceSpec};
+use crate::{JobToken, Metadata};
 
 /// The connection that orders and reports cross.
 pub(super) type OrdersLink = Link<Box<dyn NetworkStream>>;
@@ -65,6 +65,15 @@ pub(super) struct RunScript {
     pub(super) then: Option<Box<RunScript>>,
 }
 
+/// Another mover than the one that orders: where a client brings blocks to, or fetches them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct OtherMover {
+    /// Host and port.
+    pub(super) address: String,
+    /// What the client comes with.
+    pub(super) token: JobToken,
+}
+
 /// A source to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReadSource {
@@ -79,6 +88,9 @@ pub(super) struct ReadSource {
     /// The level of zstd; none stores blocks as they are.
     pub(super) level: Option<i32>,
     pub(super) has_baseline: bool,
+    /// Where the blocks go, if not to whoever orders.
+    #[serde(default)]
+    pub(super) to: Option<OtherMover>,
 }
 
 /// What a client answers in the place of an error number for a path that its own settings keep from being read.
@@ -126,6 +138,9 @@ pub(super) struct RestoreOrder {
     /// Bytes of the streams that will come.
     pub(super) planned: u64,
     pub(super) streams: Vec<RestoreStream>,
+    /// Who has what is read, if not whoever orders.
+    #[serde(default)]
+    pub(super) from: Option<OtherMover>,
 }
 
 /// A stream of which members are to be written.

@@ -161,7 +161,7 @@ impl Feeds for PieceSender<'_> {
 
 /// Takes pieces in, and hands them to threads here, until all are here or nothing more is wanted. `streams` is how many
 /// there are.
-pub(super) fn receive(
+pub(crate) fn receive(
     link: &mut dyn NetworkStream,
     streams: usize,
     pool: &BlockPool,

@@ -12,6 +12,7 @@ use super::frame::{BlockHead, Grant, Head, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, ChunkPlace};
 use crate::blocks_in::BlocksIn;
+use crate::intake::StreamStart;
 use crate::pool::Buffer;
 
 /// Bytes that a client may have under way on one connection.
@@ -36,7 +37,7 @@ pub(super) fn entry_bytes(entry: &FileEntry) -> usize {
 /// One connection of an object, as far as it has come.
 pub(super) struct BlockReceiver {
     object: ObjectId,
-    connection: u16,
+    start: StreamStart,
     stream: u64,
     session: BlocksIn,
     state: Mutex<Received>,
@@ -45,7 +46,7 @@ pub(super) struct BlockReceiver {
 struct Received {
     /// Which block connection feeds it: an older one gives way.
     link: u64,
-    /// How many blocks have come: the sequence of the next.
+    /// The sequence of the next block: how many have come, counted from the first of all.
     blocks: u32,
     offset: u64,
     valid_len: u64,
@@ -84,19 +85,19 @@ pub(super) enum LinkEnd {
 }
 
 impl BlockReceiver {
-    pub(super) fn new(session: BlocksIn, object: ObjectId, connection: u16) -> Self {
+    pub(super) fn new(session: BlocksIn, object: ObjectId, start: StreamStart) -> Self {
         let stream = session.open_received(object);
         let state = Mutex::new(Received {
             link: 0,
-            blocks: 0,
-            offset: 0,
+            blocks: start.sequence,
+            offset: start.offset,
             valid_len: 0,
             is_whole: false,
             is_over: false,
             reserved: Vec::new(),
             granted: 0,
         });
-        Self { object, connection, stream, session, state }
+        Self { object, start, stream, session, state }
     }
 
     fn state(&self) -> MutexGuard<'_, Received> {
@@ -109,7 +110,7 @@ impl BlockReceiver {
         state.reserved.clear();
         if !std::mem::replace(&mut state.is_over, true) {
             let cut_at = (!state.is_whole).then_some(state.blocks);
-            self.session.close_received(self.stream, self.object, cut_at);
+            self.session.close_received(self.stream, self.object, self.start.sequence, cut_at);
         }
     }
 
@@ -221,7 +222,7 @@ impl BlockReceiver {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
             *bytes += entry_bytes(&entry);
             let is_sound = entry.offset.checked_add(entry.member_len).is_some_and(|end| end <= STREAM_LEN_MAX);
-            if entry.connection != self.connection || *bytes > ENTRIES_BYTES_MAX || !is_sound {
+            if entry.connection != self.start.connection || *bytes > ENTRIES_BYTES_MAX || !is_sound {
                 return Err(nonsense("an entry is of another connection, lies nowhere, or is one too many"));
             }
             entries.push(entry);
@@ -265,10 +266,10 @@ impl BlockReceiver {
         }
         let place = ChunkPlace {
             stream: self.stream,
-            first_sequence: 0,
-            closes: head.last,
+            first_sequence: self.start.sequence,
+            closes: head.closes,
             object: self.object,
-            connection: self.connection,
+            connection: self.start.connection,
             sequence: head.sequence,
             offset: head.offset,
             plain_len: head.plain_len,
@@ -279,7 +280,7 @@ impl BlockReceiver {
         state.blocks += 1;
         state.offset += u64::from(head.plain_len);
         state.valid_len = head.valid_len;
-        state.is_whole = head.last;
+        state.is_whole = head.closes;
         if state.is_whole {
             state.reserved.clear();
         }

@@ -106,16 +106,21 @@ impl ClientEnd<'_> {
             restore_stream((&target, watch, &verdicts), stream, reader);
         };
         let open = (order.open as usize).clamp(1, OPEN_MAX);
-        let received = connect(self.dial, (&self.token, process), Purpose::Pieces { restore: order.restore }).and_then(
-            |mut link| {
-                let pool = pool_for(wanted, open);
-                thread::scope(|scope| {
-                    let crew = Crew::new(scope, wanted, &consume, queue_len(open), Default::default());
-                    let mut feeds = CrewFeeds { crew, feeds: Default::default() };
-                    pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, &watch.stop)
-                })
-            },
-        );
+        let purpose = Purpose::Pieces { restore: order.restore };
+        let connected = match &order.from {
+            Some(mover) => {
+                self.dial.at(&mover.address).and_then(|dial| connect(&*dial, (&mover.token, process), purpose))
+            }
+            None => connect(self.dial, (&self.token, process), purpose),
+        };
+        let received = connected.and_then(|mut link| {
+            let pool = pool_for(wanted, open);
+            thread::scope(|scope| {
+                let crew = Crew::new(scope, wanted, &consume, queue_len(open), Default::default());
+                let mut feeds = CrewFeeds { crew, feeds: Default::default() };
+                pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, &watch.stop)
+            })
+        });
         if let Err(error) = received {
             let reason = format!(
                 "the connection broke ({error}): restore again with --overwrite changed to go on with what is missing"

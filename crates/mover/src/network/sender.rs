@@ -13,6 +13,7 @@ use super::hello::connect;
 use super::receiver::{ENTRIES_BYTES_MAX, entry_bytes};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::block::Block;
+use crate::intake::StreamStart;
 use crate::queue::{Nothing, Receiver};
 
 /// Bytes of packed entries after which they are sent.
@@ -24,15 +25,15 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Sends the blocks of one connection.
-pub(super) struct BlockSender<'a> {
-    pub(super) dial: &'a dyn Dial,
+pub(crate) struct BlockSender<'a> {
+    pub(crate) dial: &'a dyn Dial,
     /// The job's token, and what names this process.
-    pub(super) token: (&'a JobToken, &'a JobToken),
-    pub(super) reading: u64,
-    pub(super) connection: u16,
-    pub(super) blocks: Receiver<Block>,
+    pub(crate) token: (&'a JobToken, &'a JobToken),
+    pub(crate) reading: u64,
+    pub(crate) start: StreamStart,
+    pub(crate) blocks: Receiver<Block>,
     /// Set where the mover takes no more.
-    pub(super) stop: &'a AtomicBool,
+    pub(crate) stop: &'a AtomicBool,
 }
 
 /// Where a stream is.
@@ -42,7 +43,7 @@ struct Sending {
     early: BTreeMap<u32, Block>,
     /// Blocks that the mover does not have yet, in order.
     kept: VecDeque<Block>,
-    /// How many blocks the mover has: the sequence of the first that is kept.
+    /// The sequence of the first that is kept: the mover has those in front of it.
     received: u32,
     granted: u32,
     /// Whether the last block is among those that were taken.
@@ -53,7 +54,7 @@ struct Sending {
 
 /// Why a stream was not sent to its end.
 #[derive(Debug)]
-pub(super) enum NotSent {
+pub(crate) enum NotSent {
     /// The mover takes no more.
     Stopped,
     /// The source gave up before its end: that is in its own report.
@@ -64,8 +65,8 @@ pub(super) enum NotSent {
 
 impl BlockSender<'_> {
     /// Sends all blocks, opening the connection again where it breaks.
-    pub(super) fn run(mut self) -> Result<(), NotSent> {
-        let mut sending = Sending::default();
+    pub(crate) fn run(mut self) -> Result<(), NotSent> {
+        let mut sending = Sending { received: self.start.sequence, ..Sending::default() };
         let ended = self.send(&mut sending);
         if !matches!(ended, Ok(()) | Err(NotSent::Unfinished)) {
             self.stop.store(true, Ordering::Relaxed);
@@ -98,7 +99,7 @@ impl BlockSender<'_> {
     }
 
     fn over_one_link(&mut self, sending: &mut Sending) -> io::Result<Ended> {
-        let purpose = Purpose::Blocks { reading: self.reading, connection: self.connection };
+        let purpose = Purpose::Blocks { reading: self.reading, connection: self.start.connection };
         let mut link = connect(self.dial, self.token, purpose)?;
         link.set_timeout(Some(SILENT_MAX))?;
         if !sending.listen(&mut link)? {
@@ -158,7 +159,7 @@ impl Sending {
 
     fn put_in_order(&mut self) {
         while let Some(block) = self.early.remove(&(self.received + self.kept.len() as u32)) {
-            self.is_whole |= block.place.last;
+            self.is_whole |= block.place.closes;
             self.kept.push_back(block);
         }
     }
@@ -195,6 +196,7 @@ fn send_block(link: &mut impl NetworkStream, block: &Block) -> io::Result<()> {
     let head = BlockHead {
         compression: block.compression,
         last: place.last,
+        closes: place.closes,
         sequence: place.sequence,
         offset: place.offset,
         valid_len: place.valid_len,

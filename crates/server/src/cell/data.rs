@@ -1,7 +1,8 @@
-//! The data listener: connections of clients, each in a thread of its own, handed to the mover of this process.
+//! The data listener: connections of peers, each in a thread of its own, handed to whoever they are for.
 //!
-//! A connection shows its certificate before a byte of it is looked at. Then it names a job by its token
-//! ([`NetworkJobs::accept`]). Strangers get so few connections at a time that they cannot use up threads.
+//! A connection shows its certificate before a byte of it is looked at. Then a client names a job by its token
+//! ([`NetworkJobs::accept`]), and a mover waits until somebody needs it. Strangers get so few connections at a time
+//! that they cannot use up threads.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use capstan_client::data::{DataStream, keep_alive};
 use capstan_client::{CellOrder, JobId, OrderToken};
-use capstan_keys::api::PeerKind;
+use capstan_keys::api::{PeerId, PeerKind};
 use capstan_mover::{NetworkJob, NetworkJobs};
 use capstan_service::identity::Gate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::CellError;
+use super::movers::MoverConnections;
 
 /// How long a client that waits for orders may take to come for a job.
 const CLIENT_COMES_WITHIN: Duration = Duration::from_secs(45);
@@ -29,8 +31,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connections that have not shown who they are, at a time: in all, and from one address.
 const ARRIVING_MAX: usize = 1_024;
 const ARRIVING_FROM_ONE_MAX: usize = 64;
-/// Connections of one client at a time.
-const OF_CLIENT_MAX: usize = 512;
+/// Connections of one peer at a time that are served here.
+const OF_PEER_MAX: usize = 512;
 /// Connections at a time, in all.
 const CONNECTIONS_MAX: usize = 8_192;
 /// How long nobody is accepted after the system could not.
@@ -43,12 +45,25 @@ pub struct DataListener {
     accepts: Option<JoinHandle<()>>,
 }
 
+/// A connection of data, as the listener has it.
+pub type PeerStream = DataStream<ServerConnection>;
+
+/// Whoever takes connections of data.
+pub trait DataDoor: Send + Sync {
+    /// Takes a connection in, and serves it in this thread if it is to be served at once.
+    ///
+    /// # Errors
+    /// The peer has no business here, or the connection breaks.
+    fn accept(&self, peer: &PeerId, stream: PeerStream) -> io::Result<()>;
+}
+
+/// What stands in front of it.
 struct Door {
     tls: Arc<ServerConfig>,
     gate: Gate,
-    jobs: NetworkJobs,
+    behind: Arc<dyn DataDoor>,
     arriving: Counts<IpAddr>,
-    of_clients: Counts<String>,
+    of_peers: Counts<PeerId>,
     open: AtomicUsize,
 }
 
@@ -100,15 +115,15 @@ impl DataListener {
         address: SocketAddr,
         tls: Arc<ServerConfig>,
         gate: Gate,
-        jobs: NetworkJobs,
+        behind: Arc<dyn DataDoor>,
     ) -> Result<Self, CellError> {
         let setting = "data";
         let listener = TcpListener::bind(address).map_err(|source| CellError::Listen { setting, address, source })?;
         let host = |what| move |source| CellError::Host { what, source };
         let address = listener.local_addr().map_err(host("tell the address of a listener"))?;
         let is_over: Arc<AtomicBool> = Arc::default();
-        let (arriving, of_clients) = (Counts::new(), Counts::new());
-        let door = Door { tls, gate, jobs, arriving, of_clients, open: AtomicUsize::new(0) };
+        let (arriving, of_peers) = (Counts::new(), Counts::new());
+        let door = Door { tls, gate, behind, arriving, of_peers, open: AtomicUsize::new(0) };
         raise_descriptor_limit();
         let ends = Arc::clone(&is_over);
         let accept = move || accept(&listener, &Arc::new(door), &ends);
@@ -204,13 +219,25 @@ impl Door {
         let certificate = tls.peer_certificates().and_then(|chain| chain.first()).ok_or_else(denied)?;
         let peer = self.gate.peer(certificate).map_err(io::Error::other)?.ok_or_else(denied)?;
         self.gate.admits(&peer).map_err(io::Error::other)?;
-        if peer.id.kind != PeerKind::Client {
-            return Err(denied());
-        }
         drop(arrives);
-        let name = peer.id.name.to_string();
-        let _of_client = self.of_clients.one_more(name.clone(), OF_CLIENT_MAX).ok_or_else(denied)?;
-        self.jobs.accept(&name, Box::new(DataStream(StreamOwned::new(tls, socket))))
+        let _of_peer = self.of_peers.one_more(peer.id.clone(), OF_PEER_MAX).ok_or_else(denied)?;
+        self.behind.accept(&peer.id, DataStream(StreamOwned::new(tls, socket)))
+    }
+}
+
+/// The door of a server: clients come for their jobs, and movers wait to be needed.
+pub(super) struct ServerDoor {
+    pub(super) jobs: NetworkJobs,
+    pub(super) movers: MoverConnections,
+}
+
+impl DataDoor for ServerDoor {
+    fn accept(&self, peer: &PeerId, stream: PeerStream) -> io::Result<()> {
+        match peer.kind {
+            PeerKind::Client => self.jobs.accept(peer.name.as_str(), Box::new(stream)),
+            PeerKind::Mover => self.movers.keep(peer.name.as_str(), stream),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 }
 

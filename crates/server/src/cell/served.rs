@@ -17,10 +17,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use super::data::{DataListener, open_job};
+use super::data::{DataListener, ServerDoor, open_job};
 use super::enrolments::note_enrolment_address;
 use super::known::{KnownPeers, LostPeer};
+use super::movers::MoverConnections;
 use super::registrar::{CellRegistrar, OnCellNotice};
+use super::relay::MoverRelay;
 use super::restores::Restores;
 use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
@@ -50,8 +52,9 @@ pub struct ServedCell {
     addresses: CellAddresses,
     jobs: NetworkJobs,
     restores: Restores,
-    /// Kept: it listens as long as this.
+    /// Kept: they listen as long as this.
     _data: DataListener,
+    _relay: Option<MoverRelay>,
 }
 
 /// What is looked after while the cell is served.
@@ -61,6 +64,7 @@ struct Shared {
     known: Arc<KnownPeers>,
     hub: Hub,
     jobs: NetworkJobs,
+    movers: MoverConnections,
     restores: Restores,
     presented: Arc<PresentedCertificate>,
     say: OnCellNotice,
@@ -74,6 +78,7 @@ impl ServedCell {
     pub fn start(
         site: &Site,
         addresses: &CellAddresses,
+        movers: MoverConnections,
         say: Arc<dyn Fn(CellNotice) + Send + Sync>,
     ) -> Result<Self, CellError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -103,7 +108,12 @@ impl ServedCell {
         let gate = Gate::new(authority.cluster(), known.clone(), clock.clone());
         let member_tls = member_tls(presented.clone(), authority.certificate().clone(), clock)?;
         let jobs = NetworkJobs::default();
-        let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), jobs.clone())?;
+        movers.ask_hub(&hub);
+        let door = ServerDoor { jobs: jobs.clone(), movers: movers.clone() };
+        let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), Arc::new(door))?;
+        // Whoever has drives of its own needs no way to those of a mover.
+        let relays = !site.config().library.mover.is_empty();
+        let relay = relays.then(|| MoverRelay::start(site.dir(), movers.clone())).transpose()?;
         let addresses = CellAddresses { members: listens.0, enrolment: listens.1, data: data.address() };
         let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), say.clone());
         let strangers = enrolment_tls(presented.clone())?;
@@ -115,6 +125,7 @@ impl ServedCell {
             known: known.clone(),
             hub: hub.clone(),
             jobs: jobs.clone(),
+            movers,
             restores: restores.clone(),
             presented,
             say,
@@ -147,7 +158,19 @@ impl ServedCell {
         let routes = stranger_routes(registrar, addresses.members.port());
         tasks.spawn_on(serve_enrolment(enrolment, strangers, routes, of_strangers, counts(), shutdown.clone()), on);
         tasks.spawn_on(look_after(shared.clone(), identity, shutdown), on);
-        Ok(Self { runtime: Some(runtime), trigger, tasks, shared, hub, gate, addresses, jobs, restores, _data: data })
+        Ok(Self {
+            runtime: Some(runtime),
+            trigger,
+            tasks,
+            shared,
+            hub,
+            gate,
+            addresses,
+            jobs,
+            restores,
+            _data: data,
+            _relay: relay,
+        })
     }
 
     /// Orders to clients.
@@ -236,9 +259,13 @@ impl Shared {
     /// Ends what is open of a peer that is not let in any more.
     fn turn_away(&self, peer: &PeerId) {
         self.hub.turn_away(peer);
-        if peer.kind == PeerKind::Client {
-            self.jobs.shut_out(peer.name.as_str());
-            self.restores.stop_of(peer.name.as_str());
+        match peer.kind {
+            PeerKind::Client => {
+                self.jobs.shut_out(peer.name.as_str());
+                self.restores.stop_of(peer.name.as_str());
+            }
+            PeerKind::Mover => self.movers.shut_out(peer.name.as_str()),
+            _ => {}
         }
     }
 

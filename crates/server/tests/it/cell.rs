@@ -15,8 +15,8 @@ use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
 use capstan_server::cell::{
-    CellAddresses, CellError, CellNotice, CellPeer, CellPeerState, NotConnected, ServedCell, cell_members,
-    enrol_member, revoke_member,
+    CellAddresses, CellError, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected, ServedCell,
+    cell_members, enrol_member, revoke_member,
 };
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
@@ -61,7 +61,12 @@ impl CellBench {
         let settings = ServerConfig { listen, enrolment, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings)?.unwrap();
         let said = self.said.clone();
-        ServedCell::start(&self.site(), &addresses, Arc::new(move |notice| said.lock().unwrap().push(notice)))
+        ServedCell::start(
+            &self.site(),
+            &addresses,
+            MoverConnections::default(),
+            Arc::new(move |notice| said.lock().unwrap().push(notice)),
+        )
     }
 
     pub(crate) fn serve(&self) -> ServedCell {
@@ -78,7 +83,7 @@ impl CellBench {
         let listen = "127.0.0.1:0".to_owned();
         let settings = ServerConfig { listen, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings).unwrap().unwrap();
-        ServedCell::start(&self.keyed_site(), &addresses, Arc::new(|_| {})).unwrap()
+        ServedCell::start(&self.keyed_site(), &addresses, MoverConnections::default(), Arc::new(|_| {})).unwrap()
     }
 
     fn enrol(&self, client: &str) -> EnrolmentPassphrase {

@@ -1,0 +1,121 @@
+//! The connections that a mover keeps open at its server, for whoever needs one.
+//!
+//! The server cannot dial a mover that is behind a firewall, so the mover dials. There are always a few connections
+//! that nobody uses; when one is taken into use, another one is opened. Whatever comes over them is between whoever
+//! decides and [`ServedMover`].
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use capstan_mover::{Dial, ServedMover};
+
+use crate::data::DataDialer;
+use crate::{ClientError, MemberState};
+
+/// Connections that nobody uses.
+const IDLE: usize = 4;
+/// How often it is looked whether one is missing.
+const LOOKS: Duration = Duration::from_millis(20);
+/// How long after a failure the next one is tried, at first and at most.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// Keeps connections of a mover until it is told to stop. Clones are the same.
+#[derive(Clone)]
+pub struct KeptConnections(Arc<Shared>);
+
+struct Shared {
+    state: MemberState,
+    mover: ServedMover,
+    /// Where the server listens for data; none until that is known.
+    server: Mutex<Option<String>>,
+    idle: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl KeptConnections {
+    /// None, until it is known where to.
+    pub fn new(state: &MemberState, mover: ServedMover) -> Self {
+        let (server, idle, stop) = Default::default();
+        Self(Arc::new(Shared { state: state.clone(), mover, server, idle, stop }))
+    }
+
+    /// Keeps them at this address, host and port.
+    pub fn at(&self, server: &str) {
+        *self.server() = Some(server.to_owned());
+    }
+
+    fn server(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.0.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens no more, and ends those that nobody uses. What is under way goes on as long as this process does.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps connections open, in this thread, until it is told to stop. `trouble` is told why one cannot be opened,
+    /// once for each reason.
+    pub fn keep(&self, trouble: &dyn Fn(String)) {
+        let (mut pause, mut told) = (PAUSE, String::new());
+        while !self.0.stop.load(Ordering::Relaxed) {
+            let server = self.server().clone();
+            let Some(server) = server.filter(|_| self.0.idle.load(Ordering::Relaxed) < IDLE) else {
+                thread::sleep(LOOKS);
+                continue;
+            };
+            match self.open(&server) {
+                Ok(()) => (pause, told) = (PAUSE, String::new()),
+                Err(error) => {
+                    let reason = error.to_string();
+                    if reason != told {
+                        trouble(reason.clone());
+                        told = reason;
+                    }
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Opens one more, and serves it in a thread of its own.
+    fn open(&self, server: &str) -> Result<(), ClientError> {
+        // Its certificate may have been renewed since the last one.
+        let dialer = DataDialer::new(&self.0.state.identity()?, server.to_owned())?;
+        let away = |error: std::io::Error| ClientError::Away { address: server.to_owned(), reason: error.to_string() };
+        let stream = dialer.dial().map_err(away)?;
+        self.0.idle.fetch_add(1, Ordering::Relaxed);
+        let kept = self.clone();
+        let serve = move || {
+            let idle = Idle(&kept.0.idle, AtomicBool::new(true));
+            // Whoever is at the other end sees what becomes of the connection.
+            let _ = kept.0.mover.serve(stream, &|| idle.is_over(), &kept.0.stop);
+        };
+        let spawned = thread::Builder::new().name("mover".to_owned()).spawn(serve);
+        if let Err(error) = spawned {
+            self.0.idle.fetch_sub(1, Ordering::Relaxed);
+            return Err(away(error));
+        }
+        Ok(())
+    }
+}
+
+/// One that counts as idle, until it is used or ends.
+struct Idle<'a>(&'a AtomicUsize, AtomicBool);
+
+impl Idle<'_> {
+    fn is_over(&self) {
+        if self.1.swap(false, Ordering::Relaxed) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.is_over();
+    }
+}

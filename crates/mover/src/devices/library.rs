@@ -1,0 +1,130 @@
+//! Which library a mover has: its settings, and what they open.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use capstan_tape::hardware::BlockProtection;
+use capstan_tape::linux::{ByHandLibrary, LinuxLibrary};
+use capstan_tape::model::{DriveModel, ModelError, built_in};
+use capstan_tape::{ChangerError, Library, VirtualLibrary};
+use serde::{Deserialize, Serialize};
+
+use super::{KeySource, Loader, LocalDevices};
+use crate::MountedDrives;
+
+/// The library: a folder of virtual cartridges, or a real one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LibraryConfig {
+    /// The mover whose library it is; empty for this host's own. Of one elsewhere, `changer` says which kind it is.
+    pub mover: String,
+    /// Device node of a real library's changer (`capstan drives scan`); [`BY_HAND`] for drives without one; empty for
+    /// virtual cartridges.
+    pub changer: PathBuf,
+    /// Its drives, by device node; if none is named, all whose serial number the library tells and this host finds.
+    /// Without a changer they are all there are.
+    pub devices: Vec<PathBuf>,
+    /// Where the cartridges lie; relative to the state directory.
+    pub path: PathBuf,
+    /// How many drives it has: two copies at once need two.
+    pub drives: u32,
+    /// Capacity of a new cartridge, in MiB.
+    pub volume_mib: u64,
+    /// Most cartridges it makes by itself when a pool needs one; 0 makes none.
+    pub volumes_max: u32,
+    /// Drives take the time of this one, by its model; empty for as fast as the disk is.
+    pub pace: String,
+    /// Blocks have checksums on their way to a real drive and back, where it offers that.
+    pub protect_blocks: bool,
+}
+
+impl Default for LibraryConfig {
+    fn default() -> Self {
+        Self {
+            mover: String::new(),
+            changer: PathBuf::new(),
+            devices: Vec::new(),
+            path: PathBuf::from("library"),
+            drives: 4,
+            volume_mib: 100 * 1024,
+            volumes_max: 1000,
+            pace: String::new(),
+            protect_blocks: false,
+        }
+    }
+}
+
+/// `library.changer` of drives that a person brings cartridges to.
+pub const BY_HAND: &str = "by hand";
+
+impl LibraryConfig {
+    /// Who brings cartridges to its drives.
+    pub fn loader(&self) -> Loader {
+        if self.changer.as_os_str() == BY_HAND { Loader::Person } else { Loader::Robot }
+    }
+
+    /// Whether cartridges are files of ours, here or at a mover.
+    pub fn is_virtual(&self) -> bool {
+        self.changer.as_os_str().is_empty()
+    }
+
+    /// Whether cartridges are files of this host.
+    pub fn is_folder_here(&self) -> bool {
+        self.is_virtual() && self.mover.is_empty()
+    }
+
+    /// What is wrong with the settings, in words for whoever wrote them.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.loader() == Loader::Person && self.devices.is_empty() && self.mover.is_empty() {
+            return Err("library.changer is \"by hand\", so library.devices must name the drives".to_owned());
+        }
+        if self.drives == 0 || self.volume_mib == 0 {
+            return Err("library.drives and library.volume_mib must be above 0".to_owned());
+        }
+        self.pace().map(drop).map_err(|error| format!("library.pace: {error}"))
+    }
+
+    /// The drive whose time its drives take.
+    ///
+    /// # Errors
+    /// There is no such model.
+    pub fn pace(&self) -> Result<Option<DriveModel>, ModelError> {
+        if self.pace.is_empty() { Ok(None) } else { built_in(&self.pace).map(Some) }
+    }
+
+    /// Opens it; relative paths are below `dir`. `on_wait` is told what is waited for.
+    ///
+    /// # Errors
+    /// The folder of virtual cartridges cannot be used. A real library is asked at its first use.
+    pub fn open(
+        &self,
+        dir: &Path,
+        on_wait: Arc<dyn Fn(String) + Send + Sync>,
+    ) -> Result<Arc<Mutex<dyn Library>>, ChangerError> {
+        if self.is_virtual() {
+            return Ok(Arc::new(Mutex::new(VirtualLibrary::open(dir.join(&self.path), self.drives)?)));
+        }
+        let protection = if self.protect_blocks { BlockProtection::WhereOffered } else { BlockProtection::Off };
+        let (changer, devices) = (self.changer.clone(), self.devices.clone());
+        if self.loader() == Loader::Person {
+            return Ok(Arc::new(Mutex::new(ByHandLibrary::new(devices, protection, on_wait))));
+        }
+        Ok(Arc::new(Mutex::new(LinuxLibrary::new(changer, devices, protection, on_wait))))
+    }
+
+    /// The devices of this process over a library that these settings have opened; `drives` is where its data path
+    /// takes mounted drives from.
+    pub fn devices(
+        &self,
+        library: &Arc<Mutex<dyn Library>>,
+        keys: Arc<dyn KeySource>,
+        drives: &Arc<MountedDrives>,
+    ) -> LocalDevices {
+        // A setting that names no model was refused when it was read.
+        let pace = self.pace().unwrap_or_default();
+        LocalDevices::new(Arc::clone(library), self.loader(), pace, keys, Arc::clone(drives))
+    }
+}

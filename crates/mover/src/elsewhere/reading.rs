@@ -1,0 +1,259 @@
+//! Reads of a mover elsewhere, as whoever decides has them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::RemoteMover;
+use super::remote::{DataDial, gone};
+use super::words::{
+    Expects, MoverCall, MoverLink, OWN, ReadAnswer, ReadCall, ReadCounts, ReadDone, ReadKind, ReadTold, other_answer,
+    pack, unpack,
+};
+use crate::devices::remote::serve_read_host;
+use crate::feed::{Feeds, ReadsElsewhere, RunRead, ToRead, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for};
+use crate::intake::ExpectedStreams;
+use crate::network::{NetworkStream, connect, receive_pieces};
+use crate::read::{ReadPlan, Wanted};
+use crate::stream::Piece;
+use crate::stretch::open_at_once;
+use crate::{BetweenBlocks, JobToken, MountId, MoverError, Purpose, ReadHost, ReadReport, VolumePlace};
+
+/// A read that a mover has begun.
+struct Begun {
+    /// What it says of it.
+    link: MoverLink,
+    /// Where it asks for volumes; none where it needs none.
+    host: Option<Box<dyn NetworkStream>>,
+    expects: Expects,
+}
+
+/// Told how far a read is; whether it goes on.
+type OnProgress<'a> = dyn Fn(&ReadCounts) -> bool + Sync + 'a;
+
+impl RemoteMover {
+    fn begin(&self, call: ReadCall, (wanted, plan): (&Wanted, &ReadPlan)) -> io::Result<Begun> {
+        let asks = !matches!(call.kind, ReadKind::Between { .. });
+        let mut link = self.call(MoverCall::Read(Box::new(call)), &pack(&(wanted, plan))?)?;
+        let (expects, _): (Expects, _) = link.receive_within(0)?;
+        let host = match asks {
+            true => Some(self.call(MoverCall::Host { of: expects.hosts.clone(), number: 0 }, &[])?.0),
+            false => None,
+        };
+        Ok(Begun { link, host, expects })
+    }
+
+    /// Takes what is read, and hands it on; a stream that does not come to its end is told why.
+    fn take_pieces(&self, (token, restore): (&JobToken, u64), what: ToRead<'_>, feeds: &mut dyn Feeds) {
+        let (streams, open) = (what.wanted.streams.len(), open_at_once(what.plan));
+        let mut feeds = UpToTheEnd { feeds, phases: vec![Phase::Waits; streams] };
+        let taken = JobToken::random().and_then(|process| {
+            let purpose = Purpose::Pieces { restore };
+            let mut link = connect(&DataDial(self), (token, &process), purpose)?;
+            receive_pieces(&mut *link, streams, &pool_for(what.wanted, open), &mut feeds, what.stop)
+        });
+        if let Err(error) = taken
+            && !what.stop.load(Ordering::Relaxed)
+        {
+            feeds.fail(&gone(&error).to_string());
+        }
+    }
+}
+
+impl ReadsElsewhere for RemoteMover {
+    fn read(&self, what: ToRead<'_>, host: &mut dyn ReadHost, with_feeds: &WithFeeds<'_>) -> ReadReport {
+        let call = ReadCall { kind: ReadKind::Send { client: OWN.to_owned() }, between: None };
+        let begun = self.begin(call, (what.wanted, what.plan)).and_then(|begun| match begun {
+            Begun { link, host: Some(asks), expects: Expects { pieces: Some((token, restore)), .. } } => {
+                Ok((link, asks, token, restore))
+            }
+            _ => Err(other_answer()),
+        });
+        let (link, asks, token, restore) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                let reason = gone(&error).to_string();
+                with_feeds(&mut |feeds| {
+                    let phases = vec![Phase::Waits; what.wanted.streams.len()];
+                    UpToTheEnd { feeds, phases }.fail(&reason);
+                });
+                return ReadReport::default();
+            }
+        };
+        let progress = |counts: &ReadCounts| {
+            what.meters.follow(counts.load);
+            !what.stop.load(Ordering::Relaxed)
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| with_feeds(&mut |feeds| self.take_pieces((&token, restore), what, feeds)));
+            let told = scope.spawn(|| hear(link, &progress));
+            // What mounts volumes stays in this thread. A connection that broke is told on the others.
+            let _ = serve_read_host(host, asks);
+            let told = told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            told.ok().and_then(|done| done.read).unwrap_or_default()
+        })
+    }
+
+    fn verify(
+        &self,
+        what: ToRead<'_>,
+        host: &mut dyn ReadHost,
+        mut between: Option<&mut BetweenBlocks>,
+        counters: VerifyCounters<'_>,
+    ) -> VerifiedElsewhere {
+        let form = between.as_ref().map(|between| between.to_form());
+        let begun = self.begin(ReadCall { kind: ReadKind::Verify, between: form }, (what.wanted, what.plan));
+        let broken = |error: io::Error| VerifiedElsewhere {
+            broken: Some(gone(&error).to_string()),
+            ..VerifiedElsewhere::default()
+        };
+        let (link, asks) = match begun {
+            Ok(Begun { link, host: Some(asks), .. }) => (link, asks),
+            Ok(_) => return broken(other_answer()),
+            Err(error) => return broken(error),
+        };
+        let before = [counters.members, counters.bytes, counters.taken].map(|counter| counter.load(Ordering::Relaxed));
+        let progress = |counts: &ReadCounts| {
+            what.meters.follow(counts.load);
+            counters.members.store(before[0] + counts.members, Ordering::Relaxed);
+            counters.bytes.store(before[1] + counts.bytes, Ordering::Relaxed);
+            counters.taken.store(before[2] + counts.taken, Ordering::Relaxed);
+            !what.stop.load(Ordering::Relaxed)
+        };
+        let told = thread::scope(|scope| {
+            let told = scope.spawn(|| hear(link, &progress));
+            let _ = serve_read_host(host, asks);
+            told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        match told {
+            Err(error) => broken(error),
+            Ok(ReadDone { read, failed, between: form, broken }) => {
+                if let (Some(between), Some(form)) = (&mut between, form) {
+                    between.follow(form);
+                }
+                VerifiedElsewhere { read: read.unwrap_or_default(), failed, broken }
+            }
+        }
+    }
+
+    fn send<'a>(&'a self, what: ToRead<'a>, client: &str) -> Result<(ExpectedStreams, RunRead<'a>), MoverError> {
+        let lost = |error: io::Error| gone(&error);
+        let address = self.data_address().map_err(lost)?;
+        let call = ReadCall { kind: ReadKind::Send { client: client.to_owned() }, between: None };
+        let Begun { link, host, expects } = self.begin(call, (what.wanted, what.plan)).map_err(lost)?;
+        let (Some(asks), Some((token, reading))) = (host, expects.pieces) else { return Err(lost(other_answer())) };
+        let expected = ExpectedStreams { address, token, reading, number: reading };
+        let run = move |host: &mut dyn ReadHost| {
+            let progress = |counts: &ReadCounts| {
+                what.meters.follow(counts.load);
+                !what.stop.load(Ordering::Relaxed)
+            };
+            let told = thread::scope(|scope| {
+                let told = scope.spawn(|| hear(link, &progress));
+                let _ = serve_read_host(host, asks);
+                told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            // What did not come the client says. Nothing more comes.
+            let read = told.ok().and_then(|done| done.read);
+            what.stop.fetch_or(read.is_none(), Ordering::Relaxed);
+            read
+        };
+        Ok((expected, Box::new(run)))
+    }
+
+    fn read_between(
+        &self,
+        mount: MountId,
+        place: &VolumePlace,
+        between: &mut BetweenBlocks,
+        end_lbn: u64,
+    ) -> Result<(), MoverError> {
+        let lost = |error: io::Error| gone(&error);
+        let kind = ReadKind::Between { mount, place: place.clone(), end_lbn };
+        let call = ReadCall { kind, between: Some(between.to_form()) };
+        let begun = self.begin(call, (&Wanted::default(), &ReadPlan::default())).map_err(lost)?;
+        let stop = Arc::clone(between.stop());
+        let done = hear(begun.link, &|_| !stop.load(Ordering::Relaxed)).map_err(lost)?;
+        if let Some(reason) = done.broken {
+            return Err(MoverError::Elsewhere { reason });
+        }
+        between.follow(done.between.ok_or_else(other_answer).map_err(lost)?);
+        Ok(())
+    }
+}
+
+/// Hears how a read goes, to its end.
+fn hear(mut link: MoverLink, progress: &OnProgress<'_>) -> io::Result<ReadDone> {
+    loop {
+        match link.receive()? {
+            (ReadTold::Progress(counts), _) => {
+                let answer = if progress(&counts) { ReadAnswer::GoOn } else { ReadAnswer::Stop };
+                link.send(&answer, &[])?;
+            }
+            (ReadTold::Done(counts), packed) => {
+                progress(&counts);
+                return unpack(&packed);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waits,
+    Open,
+    Ended,
+}
+
+/// Feeds, and how far each of their streams is.
+struct UpToTheEnd<'a> {
+    feeds: &'a mut dyn Feeds,
+    phases: Vec<Phase>,
+}
+
+impl UpToTheEnd<'_> {
+    /// Tells all streams that have not ended why nothing more comes.
+    fn fail(&mut self, reason: &str) {
+        for stream in 0..self.phases.len() {
+            if self.phases[stream] == Phase::Ended {
+                continue;
+            }
+            if self.phases[stream] == Phase::Waits {
+                self.start(stream, 0);
+            }
+            self.send(stream, Piece::Gap((0..u64::MAX, reason.into())));
+            self.end(stream);
+        }
+    }
+
+    fn note(&mut self, stream: usize, phase: Phase) {
+        if let Some(known) = self.phases.get_mut(stream) {
+            *known = phase;
+        }
+    }
+}
+
+impl Feeds for UpToTheEnd<'_> {
+    fn without_blocks(&self, runs: &std::collections::HashMap<usize, usize>) -> Vec<usize> {
+        self.feeds.without_blocks(runs)
+    }
+
+    fn start(&mut self, stream: usize, open: usize) {
+        self.note(stream, Phase::Open);
+        self.feeds.start(stream, open);
+    }
+
+    fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece> {
+        self.feeds.try_send(stream, piece)
+    }
+
+    fn send(&mut self, stream: usize, piece: Piece) {
+        self.feeds.send(stream, piece);
+    }
+
+    fn end(&mut self, stream: usize) {
+        self.note(stream, Phase::Ended);
+        self.feeds.end(stream);
+    }
+}

@@ -1,0 +1,220 @@
+//! A mover elsewhere, as whoever decides has it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use capstan_format::{CatalogPart, VolumeId};
+use capstan_tape::{DriveDescription, DriveKey, with_causes};
+
+use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, Opened, Opening, VERSION};
+use crate::devices::remote::RemoteDevices;
+use crate::devices::{
+    ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, KeySource, LibraryInventory, MountOrder,
+    MountReport, MountWatch, VolumeReport, VolumeRequest,
+};
+use crate::link::Link;
+use crate::network::{Dial, NetworkStream};
+use crate::{FoundCheckpoint, JobToken, MountId, MoverError};
+
+/// Connections that are tried: those that a mover had kept open may be of one that is gone.
+const TRIES: u32 = 16;
+
+/// Gives connections to a mover.
+pub trait Connect: Send + Sync {
+    /// One more connection, that nobody uses.
+    ///
+    /// # Errors
+    /// The mover is not connected.
+    fn connect(&self) -> io::Result<Box<dyn NetworkStream>>;
+
+    /// Where clients bring their data: host and port.
+    ///
+    /// # Errors
+    /// The mover is not connected, or this process gives no jobs to clients.
+    fn data_address(&self) -> io::Result<String>;
+}
+
+/// A mover elsewhere. Clones are the same one.
+#[derive(Clone)]
+pub struct RemoteMover(Arc<Shared>);
+
+struct Shared {
+    connect: Arc<dyn Connect>,
+    /// Whose its mounts are.
+    owner: JobToken,
+    keys: Arc<dyn KeySource>,
+    /// Connections of orders that nobody uses.
+    idle: Mutex<Vec<Orders>>,
+    /// Whoever answers what the mover asks for keys.
+    answers_keys: Mutex<Option<JoinHandle<()>>>,
+}
+
+type Orders = RemoteDevices<Box<dyn NetworkStream>>;
+
+pub(super) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RemoteMover {
+    /// A mover that is reached in this way. `keys` gives those that blocks name which it reads for this process.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(connect: Arc<dyn Connect>, keys: Arc<dyn KeySource>) -> io::Result<Self> {
+        let owner = JobToken::random()?;
+        let (idle, answers_keys) = Default::default();
+        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, answers_keys })))
+    }
+
+    /// Opens a connection for something.
+    pub(super) fn call(&self, call: MoverCall, attached: &[u8]) -> io::Result<MoverLink> {
+        let opening = Opening { version: VERSION, call };
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            let mut link = Link(self.0.connect.connect()?);
+            match link.send(&opening, attached).and_then(|()| link.receive_within(0)) {
+                Ok((Opened::Taken, _)) => return Ok(link),
+                Ok((Opened::Refused(reason), _)) => {
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
+                // One that was kept open, by a mover that is gone.
+                Err(error) if is_lost(&error) && tries > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn data_address(&self) -> io::Result<String> {
+        self.0.connect.data_address()
+    }
+
+    /// Gives the order on a connection that nobody uses.
+    fn order<T>(&self, order: impl Fn(&Orders) -> Result<T, DevicesError>, again: bool) -> Result<T, DevicesError> {
+        let kept = locked(&self.0.idle).pop();
+        let was_kept = kept.is_some();
+        let orders = kept.map_or_else(|| self.orders(), Ok).map_err(DevicesError::Connection)?;
+        let done = order(&orders);
+        match done {
+            Err(DevicesError::Connection(error)) if was_kept && again && is_lost(&error) => {
+                // The others are of the same mover.
+                locked(&self.0.idle).clear();
+                self.order(order, false)
+            }
+            Err(DevicesError::Connection(_)) => done,
+            _ => {
+                locked(&self.0.idle).push(orders);
+                done
+            }
+        }
+    }
+
+    /// A new connection of orders; the mover can ask for keys then.
+    fn orders(&self) -> io::Result<Orders> {
+        let owner = self.0.owner.clone();
+        let orders = self.call(MoverCall::Devices { owner: owner.clone() }, &[])?;
+        let mut answers = locked(&self.0.answers_keys);
+        if answers.as_ref().is_none_or(JoinHandle::is_finished) {
+            let link = self.call(MoverCall::Keys { owner }, &[])?;
+            let keys = Arc::clone(&self.0.keys);
+            let answer = move || {
+                // It ends with the connection.
+                let _ = answer_keys(link, keys.as_ref());
+            };
+            *answers = Some(thread::Builder::new().name("keys".to_owned()).spawn(answer)?);
+        }
+        drop(answers);
+        Ok(RemoteDevices::new(orders.0))
+    }
+}
+
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+fn answer_keys(mut link: MoverLink, keys: &dyn KeySource) -> io::Result<()> {
+    loop {
+        let (asked, _): (AskKey, _) = link.receive_within(0)?;
+        match keys.key(&asked.into()) {
+            Ok(key) => link.send(&KeyAnswer::Key(key.algorithm), &key.key)?,
+            Err(error) => link.send(&KeyAnswer::None(with_causes(error.as_ref())), &[])?,
+        }
+    }
+}
+
+/// Connections of data to the mover.
+pub(super) struct DataDial<'a>(pub(super) &'a RemoteMover);
+
+impl Dial for DataDial<'_> {
+    fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
+        Ok(self.0.call(MoverCall::Data, &[])?.0)
+    }
+}
+
+/// Why something was not done, where the connection is at fault.
+pub(super) fn gone(error: &io::Error) -> MoverError {
+    let reason = if is_lost(error) {
+        "the mover has ended the connection: it was stopped, or it is down".to_owned()
+    } else {
+        format!("the mover cannot be reached: {error}")
+    };
+    MoverError::Elsewhere { reason }
+}
+
+impl Devices for RemoteMover {
+    fn drives(&self) -> Result<u32, DevicesError> {
+        self.order(Devices::drives, true)
+    }
+
+    fn describe_drives(&self) -> Result<Vec<DriveDescription>, DevicesError> {
+        self.order(Devices::describe_drives, true)
+    }
+
+    fn inventory(&self) -> Result<LibraryInventory, DevicesError> {
+        self.order(Devices::inventory, true)
+    }
+
+    fn change(&self, order: &ChangerOrder) -> Result<(), DevicesError> {
+        self.order(|orders| orders.change(order), false)
+    }
+
+    fn mount(&self, order: &MountOrder, watch: &dyn MountWatch) -> Result<MountReport, DevicesError> {
+        // One that is given twice finds the volume in its drive, and that it is in use: what nobody has heard of is let
+        // go of with its connection.
+        self.order(|orders| orders.mount(order, watch), true)
+    }
+
+    fn set_key(&self, mount: MountId, key: Option<DriveKey>) -> Result<(), DevicesError> {
+        let key = std::cell::Cell::new(Some(key));
+        self.order(|orders| orders.set_key(mount, key.take().flatten()), false)
+    }
+
+    fn at_volume(&self, mount: MountId, request: &VolumeRequest) -> Result<VolumeReport, DevicesError> {
+        self.order(|orders| orders.at_volume(mount, request), false)
+    }
+
+    fn catalog_part(
+        &self,
+        mount: MountId,
+        volume: VolumeId,
+        found: &FoundCheckpoint,
+    ) -> Result<CatalogPart, DevicesError> {
+        self.order(|orders| orders.catalog_part(mount, volume, found), false)
+    }
+
+    fn dismount(&self, order: &DismountOrder) -> Result<DismountReport, DevicesError> {
+        self.order(|orders| orders.dismount(order), false)
+    }
+
+    fn abandon(&self, mount: MountId) {
+        // A mover that is gone has let go of it.
+        let _ = self.order(
+            |orders| {
+                orders.abandon(mount);
+                Ok(())
+            },
+            false,
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! A read of this mover, for whoever decides elsewhere.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use capstan_tape::with_causes;
+
+use super::served::{COMES_WITHIN, ServedMover};
+use super::words::{Expects, MoverLink, ReadAnswer, ReadCall, ReadCounts, ReadDone, ReadKind, ReadTold, pack, unpack};
+use crate::devices::remote::RemoteReadHost;
+use crate::feed::{AccessHere, DrivesAt, ToRead, read_between};
+use crate::network::{NetworkJob, NetworkStream};
+use crate::read::{ReadPlan, Wanted};
+use crate::{BetweenBlocks, RestoreWatch, StreamsReport, VolumeAccess, verify_streams};
+
+/// How often it is said how far a read is.
+const REPORTS_EVERY: Duration = Duration::from_millis(250);
+
+/// What a read works on.
+struct Reading<'a> {
+    mover: &'a ServedMover,
+    wanted: &'a Wanted,
+    plan: &'a ReadPlan,
+    watch: &'a RestoreWatch,
+}
+
+impl ServedMover {
+    /// Carries out a read, and says how it goes.
+    pub(super) fn serve_read(&self, mut link: MoverLink, call: ReadCall, packed: &[u8]) -> io::Result<()> {
+        let (wanted, plan): (Wanted, ReadPlan) = unpack(packed)?;
+        let ReadCall { kind, between } = call;
+        let asks = !matches!(kind, ReadKind::Between { .. });
+        let (token, hosts) = self.expect_hosts(u8::from(asks))?;
+        let job = match &kind {
+            ReadKind::Send { client } => Some(self.jobs().open(client, COMES_WITHIN)?),
+            ReadKind::Verify | ReadKind::Between { .. } => None,
+        };
+        let sends = job.map(|job| (job.expect_pieces(), job));
+        let pieces = sends.as_ref().map(|(restore, job)| (job.token().clone(), *restore));
+        link.send(&Expects { hosts: token.clone(), pieces }, &[])?;
+        let host = self.hosts(&token, &hosts)?.pop();
+        let watch = RestoreWatch::default();
+        let mut between = between.map(|form| form.into_blocks(&watch.stop));
+        let reading = Reading { mover: self, wanted: &wanted, plan: &plan, watch: &watch };
+        thread::scope(|scope| {
+            let (done, is_done) = channel();
+            scope.spawn(move || {
+                let outcome = reading.carry_out(kind, sends, host, between.as_mut());
+                // Nobody waits where the connection broke.
+                let _ = done.send(ReadDone { between: between.map(|between| between.to_form()), ..outcome });
+            });
+            loop {
+                match is_done.recv_timeout(REPORTS_EVERY) {
+                    Ok(outcome) => return link.send(&ReadTold::Done(counts(&watch)), &pack(&outcome)?),
+                    Err(RecvTimeoutError::Timeout) => {
+                        let told = link.send(&ReadTold::Progress(counts(&watch)), &[]);
+                        let answer = told.and_then(|()| link.receive_within(0));
+                        let goes_on = matches!(&answer, Ok((ReadAnswer::GoOn, _)));
+                        watch.stop.fetch_or(!goes_on, Ordering::Relaxed);
+                        answer?;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a read failed by a bug")),
+                }
+            }
+        })
+    }
+}
+
+impl Reading<'_> {
+    fn carry_out(
+        &self,
+        kind: ReadKind,
+        sends: Option<(u64, NetworkJob)>,
+        host: Option<Box<dyn NetworkStream>>,
+        between: Option<&mut BetweenBlocks>,
+    ) -> ReadDone {
+        let drives = &**self.mover.drives();
+        let mut host = host.map(RemoteReadHost::new);
+        match (kind, &mut host, sends, between) {
+            (ReadKind::Send { .. }, Some(host), Some((restore, job)), between) => {
+                let (stop, meters): (&AtomicBool, _) = (&self.watch.stop, &self.watch.meters);
+                let what = ToRead { wanted: self.wanted, plan: self.plan, stop, meters };
+                let read = job.send_pieces(restore, what, AccessHere { host, drives, between }, &|| false);
+                ReadDone { read, ..ReadDone::default() }
+            }
+            (ReadKind::Verify, Some(host), _, between) => {
+                let access = VolumeAccess { host, drives: DrivesAt::from(drives), between };
+                let StreamsReport { read, failed, fatal } = verify_streams(self.wanted, self.plan, access, self.watch);
+                let broken = fatal.map(|error| with_causes(&error));
+                ReadDone { read: Some(read), failed, between: None, broken }
+            }
+            (ReadKind::Between { mount, place, end_lbn }, _, _, Some(between)) => {
+                let read = read_between(DrivesAt::from(drives), mount, &place, between, end_lbn);
+                ReadDone { broken: read.err().map(|error| with_causes(&error)), ..ReadDone::default() }
+            }
+            _ => ReadDone { broken: Some("the call is not whole".to_owned()), ..ReadDone::default() },
+        }
+    }
+}
+
+fn counts(watch: &RestoreWatch) -> ReadCounts {
+    ReadCounts {
+        load: watch.meters.load(),
+        members: watch.members.load(Ordering::Relaxed),
+        bytes: watch.bytes.load(Ordering::Relaxed),
+        taken: watch.taken.load(Ordering::Relaxed),
+    }
+}

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Backs up three clients to a mover in a process of its own, kills and cuts off all of them, and shows that nothing is
+lost.
+
+usage: tests/cell_mover.py [--rounds N] [--seed S] [--keep]
+
+The server has no drives; its library is that of mover `rook`. First, what is different then: clients bring their data
+to the mover and none of it to the server, commands beside the server reach the drives through it, and a mover that is
+away or was revoked is waited for. Then the rounds of cell_clients.py, in which something may also happen to the mover
+or to its connections.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+
+from cell_clients import DRIVES, EVENTS, ROUNDS_FULL, Sweep, all_rounds
+from program import FULL, Checks, Failed, Scratch, said
+
+ROUNDS = 4
+# Each of these once before any comes again; those of clients and server alone are drawn from cell_clients.py.
+OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
+# Whose data would cross the server.
+SERVER_BYTES_MAX = 3_000_000
+
+
+class MoverSweep(Sweep):
+    """A cell whose drives are at a mover."""
+
+    events = OF_MOVER if not FULL else (*OF_MOVER, *EVENTS)
+
+    def __init__(self, scratch, seed, checks):
+        super().__init__(scratch, seed, checks, mover="rook")
+        self.mover = self.cell.mover
+
+    def prepare(self):
+        self.cell.capstan.must("--quiet", "init", "--volume-size", "64M", "--volumes-max", 400)
+        self.cell.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=8, mover='"rook"')
+        for tree in self.trees.values():
+            for _ in range(6):
+                tree.add()
+        self.cell.start_server()
+        self.cell.join(self.mover)
+        self.mover.settings(DRIVES)
+        for client in self.clients:
+            self.cell.join(client)
+
+    def happen_elsewhere(self, what, pause, length):
+        if what in ("kill mover", "stop mover"):
+            self.mover.end(signal.SIGKILL if what == "kill mover" else signal.SIGTERM)
+            time.sleep(pause)
+            self.mover.start()
+        elif what == "freeze mover":
+            self.mover.service.process.send_signal(signal.SIGSTOP)
+            time.sleep(length)
+            self.mover.service.process.send_signal(signal.SIGCONT)
+        elif what == "cut mover":
+            self.mover.data.cut()
+            self.mover.orders.cut()
+        elif what == "cut data":
+            self.mover.of_clients.cut()
+        elif what == "corrupt mover":
+            self.mover.data.corrupts = "up"
+        else:
+            super().happen_elsewhere(what)
+
+    def round(self, number):
+        super().round(number)
+        self.mover.data.corrupts = None
+
+    def mover_is_away(self):
+        """Runs wait for the mover, and say so; commands beside the server say what to do."""
+        self.cell.apply(self.policies())
+        for client in self.clients:
+            client.started()
+        [run] = self.cell.add("own-web1")
+        waits = lambda: (self.cell.queue(run) or {}).get("waits_for") == "library"
+        self.checks.check("a run waits while the mover is away", self.cell.until("a run waits for the library", waits))
+        done = self.cell.capstan.run("library", "inventory")
+        self.checks.check("and a command says what to do", done.returncode != 0 and "mover run" in said(done), said(done))
+        self.mover.started()
+        row = self.cell.outcome(run)
+        self.checks.check("it is done once the mover is there", row["state"] == "done", row)
+
+    def where_data_goes(self):
+        """What a client sends goes to the mover, and not to the server."""
+        self.trees["web1"].add(8_000_000)
+        web1 = self.clients[0]
+        before = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.data.passed_bytes]
+        [run] = self.cell.add("own-web1")
+        row = self.cell.outcome(run)
+        after = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.data.passed_bytes]
+        to_server, to_mover, of_mover = (now - then for now, then in zip(after, before))
+        is_straight = row["state"] == "done" and to_mover > 8_000_000 and to_server + of_mover < SERVER_BYTES_MAX
+        told = f"{row}: to the server {to_server}, to the mover {to_mover}, between them {of_mover}"
+        self.checks.check("data goes straight to the mover", is_straight, told)
+        # Rounds slow down and cut what carries the data.
+        for client in self.clients:
+            client.data = self.mover.of_clients
+
+    def revoked(self):
+        self.cell.capstan.must("--quiet", "mover", "revoke", "rook")
+        code = self.mover.service.wait()
+        heard = self.mover.service.said
+        self.checks.check("a mover that is revoked ends, and says why", code == 1 and "revoked" in heard, f"{code}: {heard}")
+        self.mover.service = None
+        [run] = self.cell.add("own-web2")
+        self.cell.join(self.mover, "--replace")
+        self.mover.started()
+        row = self.cell.outcome(run)
+        self.checks.check("its runs are done once it has joined again", row["state"] == "done", row)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS_FULL if FULL else ROUNDS)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--keep", action="store_true", help="leave the scratch directory")
+    arguments = parser.parse_args()
+    print(f"# to replay: tests/cell_mover.py --rounds {arguments.rounds} --seed {arguments.seed}", flush=True)
+    checks = Checks()
+    with Scratch(arguments.keep) as scratch:
+        sweep = MoverSweep(scratch, arguments.seed, checks)
+        try:
+            sweep.prepare()
+            all_rounds(sweep, arguments.rounds, [sweep.mover_is_away, sweep.where_data_goes, sweep.revoked])
+            sweep.mover.end(signal.SIGTERM)
+        finally:
+            sweep.cell.close()
+    checks.finish()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"cell with a mover: {failure}")
