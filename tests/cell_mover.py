@@ -13,10 +13,12 @@ or to its connections.
 import argparse
 import os
 import random
+import shutil
 import signal
 import sys
 import time
 
+from cell import differences, picture
 from cell_clients import DRIVES, EVENTS, ROUNDS_FULL, Sweep, all_rounds
 from program import FULL, Checks, Failed, Scratch, said
 
@@ -97,6 +99,16 @@ class MoverSweep(Sweep):
         is_straight = row["state"] == "done" and to_mover > 8_000_000 and to_server + of_mover < SERVER_BYTES_MAX
         told = f"{row}: to the server {to_server}, to the mover {to_mover}, between them {of_mover}"
         self.checks.check("data goes straight to the mover", is_straight, told)
+        tree, target = self.trees["common"].top, self.scratch / "restored"
+        self.trees["common"].add(8_000_000)
+        self.cell.capstan.must("--quiet", "backup", tree, "--copies", 2)
+        names = [client.name for client in self.clients]
+        [row] = [row for row in self.cell.capstan.rows("objects") if row["client"] not in names]
+        self.cell.capstan.must("--quiet", "verify", row["object"])
+        self.cell.capstan.must("--quiet", "restore", row["object"], "--to", target)
+        came = differences(picture(tree), picture(target / str(tree).lstrip("/")))
+        self.checks.check("commands beside the server use its drives", not came, "\n".join(came))
+        shutil.rmtree(target)
         # Rounds slow down and cut what carries the data.
         for client in self.clients:
             client.data = self.mover.of_clients

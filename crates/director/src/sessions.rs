@@ -438,7 +438,14 @@ impl SessionPlace {
         }
         let mut state = locked(&running.state);
         let own = state.places.iter_mut().find(|place| place.number == self.number);
-        let claims = own.and_then(|own| own.claims.take());
+        let (claims, objects) = own.map(|own| (own.claims.take(), own.objects.clone())).unwrap_or_default();
+        if running.shared.is_some() && !objects.is_empty() {
+            // As for those who went before: what is recorded is made, whatever became of the session behind it.
+            let recorded = copies.iter_mut().zip(&state.copies).filter(|(_, copy)| copy.has(&objects));
+            for (end, _) in recorded {
+                *end = Ok(());
+            }
+        }
         state.places.clear();
         let (seats, kept) = (state.seats.take(), std::mem::take(&mut state.kept));
         let passed_over = std::mem::take(&mut *locked(&state.passed_over));

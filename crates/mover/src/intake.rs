@@ -54,6 +54,9 @@ pub(crate) trait IntakeElsewhere: Send + Sync {
     fn stop(&self) -> &AtomicBool;
 
     fn throttle(&self, throttle: Throttle);
+
+    /// Why what this process sends does not reach the mover, if it does not.
+    fn why_lost(&self) -> Option<String>;
 }
 
 /// Where a stream of an object begins in its session.
@@ -145,6 +148,14 @@ impl Intake {
     pub fn leave_object(&self, object: ObjectId) {
         // Where nobody hears it, nothing more is written.
         let _ = self.end(object, None);
+    }
+
+    /// Why what is read does not reach the session, if it is the network's fault.
+    pub(crate) fn why_lost(&self) -> Option<String> {
+        match &self.0 {
+            IntakeWay::Here(_) => None,
+            IntakeWay::Elsewhere(far) => far.why_lost(),
+        }
     }
 
     pub(crate) fn end(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {

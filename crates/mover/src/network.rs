@@ -47,7 +47,7 @@ pub use rules::ClientRules;
 pub(crate) use hello::connect;
 pub(crate) use job::Expected;
 pub(crate) use pieces::receive as receive_pieces;
-pub(crate) use sender::BlockSender;
+pub(crate) use sender::{BlockSender, NotSent};
 
 use std::time::Duration;
 

@@ -73,11 +73,15 @@ impl SourceHost for LocalSources {
         let numbers = (first_connection..).take(connections);
         let mut sinks: Vec<Connection> = numbers.map(|number| intake.connection(object, number)).collect();
         let baseline = baseline.map(ListedBaseline::as_baseline);
-        let report = spec.read(&mut sinks, SourceRun { began_ns, baseline, progress, on_problem })?;
-        for sink in sinks {
-            sink.finish()?;
-        }
-        Ok(report)
+        let run = SourceRun { began_ns, baseline, progress, on_problem };
+        let read = spec.read(&mut sinks, run).and_then(|report| {
+            sinks.into_iter().try_for_each(Connection::finish)?;
+            Ok(report)
+        });
+        read.map_err(|error| match (error, intake.why_lost()) {
+            (SourceError::Stopped(_), Some(reason)) => SourceError::Mover { reason },
+            (error, _) => error,
+        })
     }
 
     fn is_here(&self) -> bool {

@@ -496,7 +496,8 @@ impl Server<'_> {
 }
 
 fn tries_again(error: &DirectorError) -> String {
-    format!("{error}; the server tries again")
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}; the server tries again")
 }
 
 fn ns(at: jiff::Timestamp) -> i64 {

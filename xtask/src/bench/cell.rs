@@ -1,12 +1,12 @@
-//! Measures what a cell costs: a backup through a server, and one by a client over TLS, beside the command, in turns;
-//! runs that share a drive; and a server that waits.
+//! Measures what a cell costs: a backup through a server, one by a client over TLS, and one by a client to a mover in a
+//! process of its own, beside the command, in turns; runs that share a drive; and a server that waits.
 //!
 //! ```text
-//! round 1: capstan backup | a run of the server | of a client -> round 2: the other way round -> ... -> medians of ratios
+//! round 1: capstan backup | a run of the server | of a client | to a mover -> round 2: the other way round -> medians
 //! 1,000 policies that are due next year -> the server's processor time and memory while nothing happens
 //! ```
-//! Of a run the time from its beginning to its end counts, and the processor time that the server, and the client,
-//! needed meanwhile.
+//! Of a run the time from its beginning to its end counts, and the processor time that the server, the client and the
+//! mover needed meanwhile.
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
 mod together;
@@ -43,7 +43,8 @@ pub(crate) struct Arguments {
 
 /// The server's rate, of the command's.
 const RATE_MIN: f64 = 0.97;
-/// The processor time of a backup by a client in another process, for as many bytes, of the command's.
+/// The processor time of a backup by a client, to a mover in another process or to the server's, for as many bytes, of
+/// the command's.
 const CLIENT_PROCESSOR_MAX: f64 = 1.4;
 /// The rate of runs that share a drive, of that of one alone.
 const TOGETHER_MIN: f64 = 0.95;
@@ -72,13 +73,25 @@ impl Peer {
 
     /// A client of the server of a stage, which has just joined it.
     fn client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
-        let machine = stage.work.join("cell").join(name).join("machine");
+        Self::member(stage, program, name, "client")
+    }
+
+    /// A mover with one drive, in the same way.
+    fn mover(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
+        let machine = stage.work.join("cell").join(name).join("tapes");
+        fs::create_dir_all(&machine)?;
+        fs::write(machine.join("mover.toml"), "listen = \"127.0.0.1:0\"\n[library]\ndrives = 1\n")?;
+        Self::member(stage, program, name, "mover")
+    }
+
+    fn member(stage: &Stage, program: &Path, name: &str, kind: &str) -> Result<Self> {
+        let machine = stage.work.join("cell").join(name).join(if kind == "mover" { "tapes" } else { "machine" });
         let began = Instant::now();
         let address = loop {
-            let enrolled: Value = serde_json::from_str(&stage.run("$CAPSTAN client enrol bench --json")?)?;
+            let enrolled: Value = serde_json::from_str(&stage.run(&format!("$CAPSTAN {kind} enrol bench --json"))?)?;
             if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
                 let joins = Command::new(program)
-                    .args(["client", "join", address, "--name", "bench", "-q", "--replace", "--state"])
+                    .args([kind, "join", address, "--name", "bench", "-q", "--replace", "--state"])
                     .arg(&machine)
                     .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
                     .stdin(Stdio::null())
@@ -88,12 +101,12 @@ impl Peer {
                     break address.to_owned();
                 }
             }
-            ensure!(began.elapsed() < Duration::from_secs(30), "no client could join the server");
+            ensure!(began.elapsed() < Duration::from_secs(30), "no {kind} could join the server");
             thread::sleep(Duration::from_millis(200));
         };
         let mut command = Command::new(program);
-        command.args(["client", "run", "-q", "--state"]).arg(&machine);
-        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a client of {address}"))?))
+        command.args([kind, "run", "-q", "--state"]).arg(&machine);
+        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a {kind} of {address}"))?))
     }
 
     fn account(&self) -> Result<Usage> {
@@ -115,7 +128,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served", "client", "together"].map(|name| {
+    let mut stages = ["command", "served", "client", "mover", "together"].map(|name| {
         let mut stage = Stage::new(&work);
         let folder = work.join("cell").join(name);
         stage.set("CAPSTAN", &program);
@@ -129,30 +142,38 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client, shared] = &stages;
+    let [command, served, client, mover, shared] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
     )?;
-    client.run(
-        "printf '[policies.all]\\nclients = [\"bench\"]\\nconnections = %s\\nsources = [\"%s\", \"%s\"]\\n' \
+    mover.run("sed -i 's/^mover = .*/mover = \"bench\"/' $CAPSTAN_STATE/capstan.toml")?;
+    for stage in [client, mover] {
+        stage.run(
+            "printf '[policies.all]\\nclients = [\"bench\"]\\nconnections = %s\\nsources = [\"%s\", \"%s\"]\\n' \
              $(nproc) $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
-    )?;
+        )?;
+    }
     let server = [Peer::server(served, &program, "served", false)?];
     let remote_server = Peer::server(client, &program, "client", true)?;
     let remote = [Peer::client(client, &program, "client")?, remote_server];
+    let mover_server = Peer::server(mover, &program, "mover", true)?;
+    let to_mover = [Peer::mover(mover, &program, "mover")?, Peer::client(mover, &program, "mover")?, mover_server];
     let (mut rates, mut processors) = (Vec::new(), Vec::new());
     let (mut client_rates, mut client_processors) = (Vec::new(), Vec::new());
+    let (mut mover_rates, mut mover_processors) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
-        let (direct, run, over) = if round % 2 == 0 {
+        let (direct, run, over, to) = if round % 2 == 0 {
             let direct = by_command(command)?;
             let run = by_server(served, &server)?;
-            (direct, run, by_server(client, &remote)?)
+            let over = by_server(client, &remote)?;
+            (direct, run, over, by_server(mover, &to_mover)?)
         } else {
+            let to = by_server(mover, &to_mover)?;
             let over = by_server(client, &remote)?;
             let run = by_server(served, &server)?;
-            (by_command(command)?, run, over)
+            (by_command(command)?, run, over, to)
         };
         let rate = |usage: &Usage| direct.wall.as_secs_f64() / usage.wall.as_secs_f64();
         let processor = |usage: &Usage| usage.processor.as_secs_f64() / direct.processor.as_secs_f64();
@@ -160,12 +181,15 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         processors.push(processor(&run));
         client_rates.push(rate(&over));
         client_processors.push(processor(&over));
+        mover_rates.push(rate(&to));
+        mover_processors.push(processor(&to));
         let (number, of) = (round + 1, arguments.rounds);
-        println!("round {number} of {of}: {:.3}, by a client {:.3}", rates[round], client_rates[round]);
+        let (own, client, mover) = (rates[round], client_rates[round], mover_rates[round]);
+        println!("round {number} of {of}: {own:.3}, by a client {client:.3}, to a mover {mover:.3}");
     }
-    drop((server, remote));
+    drop((server, remote, to_mover));
     // What they have written is not needed any more, and may be in memory.
-    for stage in [command, client] {
+    for stage in [command, client, mover] {
         stage.run("rm -rf $FOLDER")?;
     }
     let together = together(shared, &program, arguments.rounds)?;
@@ -183,6 +207,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let (lowest, highest) = (rates[0], rates[rates.len() - 1]);
     let (client_rate, client_processor) = (median(&mut client_rates), median(&mut client_processors));
     let (client_lowest, client_highest) = (client_rates[0], client_rates[client_rates.len() - 1]);
+    let (mover_rate, mover_processor) = (median(&mut mover_rates), median(&mut mover_processors));
+    let mover_spread = format!("{:.2}-{:.2}", mover_rates[0], mover_rates[mover_rates.len() - 1]);
     let Together { eight, beside_slow: beside } = together;
     let rows = [
         (
@@ -203,6 +229,18 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             format!("{client_processor:.3}"),
             format!("at most {CLIENT_PROCESSOR_MAX}"),
             client_processor <= CLIENT_PROCESSOR_MAX,
+        ),
+        (
+            format!("a backup by a client to a mover in a process of its own: rate, of the command's ({mover_spread})"),
+            format!("{mover_rate:.3}"),
+            String::new(),
+            true,
+        ),
+        (
+            "processor time of that, client, mover and server, of the command's".to_owned(),
+            format!("{mover_processor:.3}"),
+            format!("at most {CLIENT_PROCESSOR_MAX}"),
+            mover_processor <= CLIENT_PROCESSOR_MAX,
         ),
         ratio_row("eight runs at a time to one drive: rate, of one run with all their files", eight, TOGETHER_MIN),
         ratio_row(

@@ -13,7 +13,7 @@ use super::remote::{DataDial, locked};
 use crate::block::Block;
 use crate::connection::StreamSending;
 use crate::intake::{ExpectedStreams, StreamStart};
-use crate::network::BlockSender;
+use crate::network::{BlockSender, NotSent};
 use crate::pack::{PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
 use crate::queue::{Sender, queue};
@@ -27,6 +27,8 @@ const POOL_BYTES: usize = 64 << 20;
 pub(super) struct Sending {
     /// Set where nothing more is sent: the job is stopped, or the mover is gone.
     is_over: Arc<AtomicBool>,
+    /// Why the mover has not all that was sent, if it is the network's fault.
+    lost: Arc<Mutex<Option<String>>>,
     packing: Mutex<Option<Packing>>,
     streams: AtomicU64,
 }
@@ -64,6 +66,10 @@ impl Sending {
         &self.is_over
     }
 
+    pub(super) fn why_lost(&self) -> Option<String> {
+        locked(&self.lost).clone()
+    }
+
     pub(super) fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -88,13 +94,21 @@ impl Sending {
         let (route, blocks) = queue(usize::MAX);
         let (done, is_done) = channel();
         let (mover, process, stop) = (mover.clone(), packing.process.clone(), Arc::clone(&self.is_over));
+        let lost = Arc::clone(&self.lost);
         let send = move || {
-            let Ok(expected) = expected else {
-                stop.store(true, Ordering::Relaxed);
-                return;
+            let expected = match expected {
+                Ok(expected) => expected,
+                Err(error) => {
+                    locked(&lost).get_or_insert(error.to_string());
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
             };
             let (dial, token, reading) = (&DataDial(&mover), (&expected.token, &process), expected.reading);
             let sent = BlockSender { dial, token, reading, start, blocks, stop: &stop }.run();
+            if let Err(NotSent::Lost(reason)) = &sent {
+                locked(&lost).get_or_insert(format!("the mover cannot be reached any more: {reason}"));
+            }
             // Whatever it says, the mover knows best.
             let has_come = have_come(expected.number);
             let _ = done.send(sent.is_ok() && has_come);

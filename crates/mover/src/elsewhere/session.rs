@@ -343,6 +343,11 @@ impl IntakeElsewhere for RemoteIntake {
     fn throttle(&self, throttle: Throttle) {
         *locked(&self.throttle) = Some(throttle);
     }
+
+    fn why_lost(&self) -> Option<String> {
+        let broken = locked(&self.session.link).as_ref().err().cloned();
+        broken.or_else(|| self.sending.why_lost())
+    }
 }
 
 impl Drop for RemoteIntake {

@@ -123,7 +123,8 @@ fn pass_on(mut command: UnixStream, mut mover: MoverStream, is_over: &AtomicBool
             if len == 0 {
                 return Ok(());
             }
-            tls.conn.writer().write_all(&piece[..len])?;
+            // What is buffered has a bound: it is written as it comes.
+            tls.write_all(&piece[..len])?;
         }
         while tls.conn.wants_write() {
             tls.conn.write_tls(&mut tls.sock)?;
