@@ -90,7 +90,7 @@ impl DataDialer {
         for address in self.address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => return Ok(stream),
-                Err(error) => failed = Some(error),
+                Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
         Err(failed.unwrap_or_else(|| io::Error::other(format!("{} is no address", self.address))))

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_mover::{Dial, ServedMover};
 
@@ -21,6 +21,8 @@ const LOOKS: Duration = Duration::from_millis(20);
 /// How long after a failure the next one is tried, at first and at most.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// How long after a connection that the server ended as soon as it came.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps connections of a mover until it is told to stop. Clones are the same.
 #[derive(Clone)]
@@ -91,8 +93,13 @@ impl KeptConnections {
         let kept = self.clone();
         let serve = move || {
             let idle = Idle(&kept.0.idle, AtomicBool::new(true));
+            let began = Instant::now();
             // Whoever is at the other end sees what becomes of the connection.
             let _ = kept.0.mover.serve(stream, &|| idle.is_over(), &kept.0.stop);
+            if idle.counts() && began.elapsed() < REFUSED_PAUSE {
+                // The server does not want it: it is asked again, but not at once.
+                thread::sleep(REFUSED_PAUSE);
+            }
         };
         let spawned = thread::Builder::new().name("mover".to_owned()).spawn(serve);
         if let Err(error) = spawned {
@@ -107,6 +114,10 @@ impl KeptConnections {
 struct Idle<'a>(&'a AtomicUsize, AtomicBool);
 
 impl Idle<'_> {
+    fn counts(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
     fn is_over(&self) {
         if self.1.swap(false, Ordering::Relaxed) {
             self.0.fetch_sub(1, Ordering::Relaxed);

@@ -460,6 +460,9 @@ impl Site {
             });
             drop(shared);
             host.note_bad(&read.bad, "repair");
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
             if let Some(reason) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 return Err(host.why_not(reason));
             }

@@ -26,6 +26,8 @@ impl Site {
         let policies = self.policies()?;
         // What an object lacks is known once its list of files is made.
         self.seal_complete()?;
+        // And which copies are whole, once they were looked at.
+        self.look_at_copies()?;
         let mut catalog = locked(&self.catalog);
         for run in catalog.active_runs()?.iter().filter(|run| run.term != term.number()) {
             let policy = policies.iter().find(|policy| policy.name == run.run.policy);

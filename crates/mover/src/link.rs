@@ -19,6 +19,8 @@ use zeroize::Zeroizing;
 const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Longest attachment: as long as a catalog part may be.
 const ATTACHED_LEN_MAX: usize = 1 << 30;
+/// A short message has fewer than 4 KiB: the second byte of its length is below this.
+const SHORT_LEN_KIB_4: u8 = 16;
 /// How much room is made before bytes have come.
 const ROOM_STEP: usize = 1 << 20;
 
@@ -79,6 +81,16 @@ impl<S: Read + Write> Link<S> {
         let mut head = [0; 8];
         self.0.read_exact(&mut head)?;
         self.receive_headed(head, attached_max)
+    }
+
+    /// A short message of somebody who has not shown that he may send longer ones.
+    pub(crate) fn receive_short<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        let mut head = [0; 8];
+        self.0.read_exact(&mut head)?;
+        if head[2..] != [0; 6] || head[1] >= SHORT_LEN_KIB_4 {
+            return Err(io::Error::other("a message that is to be short is long"));
+        }
+        Ok(self.receive_headed(head, 0)?.0)
     }
 
     fn receive_headed<T: DeserializeOwned>(

@@ -12,10 +12,22 @@ use capstan_tape::Drive;
 use crate::{MountId, MoverError};
 
 /// The drives of a mover that have a volume in them. Each is here, or with the one part of the data path that uses it.
-#[derive(Default)]
 pub struct MountedDrives {
     last: AtomicU64,
     drives: Mutex<HashMap<MountId, Option<Box<dyn Drive>>>>,
+}
+
+impl Default for MountedDrives {
+    fn default() -> Self {
+        // Whoever decides may still know mounts of a process before this one: none of these has such a number.
+        let mut first = [0; 8];
+        let drawn = rustix::rand::getrandom(&mut first[..6], rustix::rand::GetRandomFlags::empty());
+        if drawn != Ok(6) {
+            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            first = (since.as_nanos() as u64 >> 16).to_le_bytes();
+        }
+        Self { last: AtomicU64::new(u64::from_le_bytes(first)), drives: Mutex::default() }
+    }
 }
 
 impl MountedDrives {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::spawn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_catalog::ObjectStatus;
 use capstan_director::{BackupReport, BackupRequest, BackupWatch, DirectorError, Event, Level, Place, Site};
@@ -324,6 +324,15 @@ fn a_restore_from_a_mover_that_dies_says_what_is_missing() {
     );
     assert!(report.failed[0].reason.contains("mover"), "{:?}", report.failed[0]);
     drop(site);
+    // What was its process lives on here, and lets go of the drive when it has seen that nobody is there.
+    let until = Instant::now() + PATIENCE;
+    for probe in 0.. {
+        if bench.restore(&latest(&bench), &format!("probe-{probe}")).is_whole() {
+            break;
+        }
+        assert!(Instant::now() < until, "the drive is not let go of");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     bench.assert_restores(&latest(&bench), "here");
 }
 

@@ -34,8 +34,8 @@ use super::{
 use crate::link::Link;
 use crate::network::NetworkStream;
 use crate::{
-    Commit, CopyHost, DriveHealth, Filled, FoundCheckpoint, HostError, MountId, Mounted, ReadHost, ReadOrder,
-    VolumeEnd, VolumePlace,
+    Commit, CopyHost, DriveHealth, Filled, FoundCheckpoint, HostError, MountId, Mounted, MoverError, ReadHost,
+    ReadOrder, VolumeEnd, VolumePlace,
 };
 
 /// How often whoever serves a copy looks whether its session is over.
@@ -105,6 +105,11 @@ impl<S: Read + Write> RemoteDevices<S> {
     /// Devices that [`serve_devices`] serves at the other end.
     pub fn new(stream: S) -> Self {
         Self(Mutex::new(Link(stream)))
+    }
+
+    /// As [`Devices::abandon`]; whether it was heard.
+    pub(crate) fn try_abandon(&self, mount: MountId) -> Result<(), DevicesError> {
+        self.ask(&Order::Abandon(mount), &[]).map(drop)
     }
 
     fn ask(&self, order: &Order, attached: &[u8]) -> Result<(Report, Zeroizing<Vec<u8>>), DevicesError> {
@@ -211,7 +216,7 @@ impl<S: Read + Write + Send> Devices for RemoteDevices<S> {
 
     fn abandon(&self, mount: MountId) {
         // A connection that is lost has let go of it already.
-        let _ = self.ask(&Order::Abandon(mount), &[]);
+        let _ = self.try_abandon(mount);
     }
 }
 
@@ -220,8 +225,9 @@ impl<S: Read + Write + Send> Devices for RemoteDevices<S> {
 pub(crate) struct OwnedMounts(Mutex<HashMap<MountId, bool>>);
 
 impl OwnedMounts {
-    fn used(&self, mount: MountId) {
-        locked(&self.0).entry(mount).and_modify(|is_used| *is_used = true);
+    /// Notes that one is used; whether it is there.
+    fn used(&self, mount: MountId) -> bool {
+        locked(&self.0).get_mut(&mount).map(|is_used| *is_used = true).is_some()
     }
 
     fn forget(&self, mount: MountId) {
@@ -286,7 +292,12 @@ fn serve_orders<S: Read + Write + Send>(
 ) -> io::Result<()> {
     loop {
         let (order, attached): (Order, _) = link.receive()?;
-        order.mount().into_iter().for_each(|mount| owned.used(mount));
+        if let Some(mount) = order.mount().filter(|mount| !owned.used(*mount)) {
+            // One of another process, or of one before this.
+            let unknown = DevicesError::from(MoverError::NotMounted { mount });
+            link.send(&Report::Failed(ErrorForm::from(&unknown)), &[])?;
+            continue;
+        }
         let mut part = Vec::new();
         let done = match order {
             Order::Drives => devices.drives().map(Report::Drives),
@@ -523,15 +534,21 @@ pub(crate) fn serve_copy_host_until(
     stream: Box<dyn NetworkStream>,
     is_over: &AtomicBool,
 ) -> io::Result<()> {
-    let over = || io::Error::new(io::ErrorKind::ConnectionAborted, "the session is over");
-    let receive = |link: &mut Link<Box<dyn NetworkStream>>| {
-        // Calls come when they come, and then at once.
-        link.0.set_timeout(Some(LOOKS))?;
-        let first = link.first_byte(is_over)?.ok_or_else(over)?;
-        link.0.set_timeout(Some(CALL_WITHIN))?;
-        link.receive_behind(first)
-    };
-    serve_host(&mut Link(stream), |call, attached| answer_copy(host, call, attached), receive)
+    let answer = |call, attached: &[u8]| answer_copy(host, call, attached);
+    serve_host(&mut Link(stream), answer, |link| receive_until(link, is_over))
+}
+
+/// The next call, unless `is_over` is set before it comes.
+fn receive_until<C: DeserializeOwned>(
+    link: &mut Link<Box<dyn NetworkStream>>,
+    is_over: &AtomicBool,
+) -> io::Result<(C, Zeroizing<Vec<u8>>)> {
+    let over = || io::Error::new(io::ErrorKind::ConnectionAborted, "nobody asks any more");
+    // Calls come when they come, and then at once.
+    link.0.set_timeout(Some(LOOKS))?;
+    let first = link.first_byte(is_over)?.ok_or_else(over)?;
+    link.0.set_timeout(Some(CALL_WITHIN))?;
+    link.receive_behind(first)
 }
 
 fn answer_copy(host: &mut dyn CopyHost, call: CopyCall, attached: &[u8]) -> io::Result<Result<HostAnswer, HostError>> {
@@ -632,19 +649,30 @@ impl<S: Read + Write> ReadHost for RemoteReadHost<S> {
 /// # Errors
 /// The connection breaks, or what comes is no question.
 pub fn serve_read_host<S: Read + Write>(host: &mut dyn ReadHost, stream: S) -> io::Result<()> {
-    let answer = |call, _: &[u8]| {
-        Ok(match call {
-            ReadCall::Mount(place) => host.mount(&place).map(HostAnswer::Mount),
-            ReadCall::Filled(place) => Ok(HostAnswer::Filled(host.filled(&place))),
-            ReadCall::Ordered(order, notice) => {
-                host.ordered(&order, notice);
-                Ok(HostAnswer::Done)
-            }
-            ReadCall::Release(mount, place) => {
-                host.release(mount, &place);
-                Ok(HostAnswer::Done)
-            }
-        })
-    };
-    serve_host(&mut Link(stream), answer, Link::receive)
+    serve_host(&mut Link(stream), |call, _| Ok(answer_read(host, call)), Link::receive)
+}
+
+/// The same until `is_over` is set.
+pub(crate) fn serve_read_host_until(
+    host: &mut dyn ReadHost,
+    stream: Box<dyn NetworkStream>,
+    is_over: &AtomicBool,
+) -> io::Result<()> {
+    let answer = |call, _: &[u8]| Ok(answer_read(host, call));
+    serve_host(&mut Link(stream), answer, |link| receive_until(link, is_over))
+}
+
+fn answer_read(host: &mut dyn ReadHost, call: ReadCall) -> Result<HostAnswer, HostError> {
+    match call {
+        ReadCall::Mount(place) => host.mount(&place).map(HostAnswer::Mount),
+        ReadCall::Filled(place) => Ok(HostAnswer::Filled(host.filled(&place))),
+        ReadCall::Ordered(order, notice) => {
+            host.ordered(&order, notice);
+            Ok(HostAnswer::Done)
+        }
+        ReadCall::Release(mount, place) => {
+            host.release(mount, &place);
+            Ok(HostAnswer::Done)
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::RemoteMover;
 use super::remote::{DataDial, gone};
@@ -11,7 +12,7 @@ use super::words::{
     Expects, MoverCall, MoverLink, OWN, ReadAnswer, ReadCall, ReadCounts, ReadDone, ReadKind, ReadTold, other_answer,
     pack, unpack,
 };
-use crate::devices::remote::serve_read_host;
+use crate::devices::remote::serve_read_host_until;
 use crate::feed::{Feeds, ReadsElsewhere, RunRead, ToRead, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for};
 use crate::intake::ExpectedStreams;
 use crate::network::{NetworkStream, connect, receive_pieces};
@@ -28,6 +29,9 @@ struct Begun {
     host: Option<Box<dyn NetworkStream>>,
     expects: Expects,
 }
+
+/// After this long without a word the mover hangs, or is gone.
+const SAYS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Told how far a read is; whether it goes on.
 type OnProgress<'a> = dyn Fn(&ReadCounts) -> bool + Sync + 'a;
@@ -53,9 +57,8 @@ impl RemoteMover {
             let mut link = connect(&DataDial(self), (token, &process), purpose)?;
             receive_pieces(&mut *link, streams, &pool_for(what.wanted, open), &mut feeds, what.stop)
         });
-        if let Err(error) = taken
-            && !what.stop.load(Ordering::Relaxed)
-        {
+        // Also where it was stopped: whoever takes a stream must not take nothing for the whole.
+        if let Err(error) = taken {
             feeds.fail(&gone(&error).to_string());
         }
     }
@@ -63,7 +66,7 @@ impl RemoteMover {
 
 impl ReadsElsewhere for RemoteMover {
     fn read(&self, what: ToRead<'_>, host: &mut dyn ReadHost, with_feeds: &WithFeeds<'_>) -> ReadReport {
-        let call = ReadCall { kind: ReadKind::Send { client: OWN.to_owned() }, between: None };
+        let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: OWN.to_owned() }, between: None };
         let begun = self.begin(call, (what.wanted, what.plan)).and_then(|begun| match begun {
             Begun { link, host: Some(asks), expects: Expects { pieces: Some((token, restore)), .. } } => {
                 Ok((link, asks, token, restore))
@@ -87,11 +90,7 @@ impl ReadsElsewhere for RemoteMover {
         };
         thread::scope(|scope| {
             scope.spawn(|| with_feeds(&mut |feeds| self.take_pieces((&token, restore), what, feeds)));
-            let told = scope.spawn(|| hear(link, &progress));
-            // What mounts volumes stays in this thread. A connection that broke is told on the others.
-            let _ = serve_read_host(host, asks);
-            let told = told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            told.ok().and_then(|done| done.read).unwrap_or_default()
+            hear_and_serve(link, &progress, host, asks).ok().and_then(|done| done.read).unwrap_or_default()
         })
     }
 
@@ -103,7 +102,8 @@ impl ReadsElsewhere for RemoteMover {
         counters: VerifyCounters<'_>,
     ) -> VerifiedElsewhere {
         let form = between.as_ref().map(|between| between.to_form());
-        let begun = self.begin(ReadCall { kind: ReadKind::Verify, between: form }, (what.wanted, what.plan));
+        let begun = self
+            .begin(ReadCall { owner: self.owner(), kind: ReadKind::Verify, between: form }, (what.wanted, what.plan));
         let broken = |error: io::Error| VerifiedElsewhere {
             broken: Some(gone(&error).to_string()),
             ..VerifiedElsewhere::default()
@@ -121,12 +121,7 @@ impl ReadsElsewhere for RemoteMover {
             counters.taken.store(before[2] + counts.taken, Ordering::Relaxed);
             !what.stop.load(Ordering::Relaxed)
         };
-        let told = thread::scope(|scope| {
-            let told = scope.spawn(|| hear(link, &progress));
-            let _ = serve_read_host(host, asks);
-            told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        match told {
+        match hear_and_serve(link, &progress, host, asks) {
             Err(error) => broken(error),
             Ok(ReadDone { read, failed, between: form, broken }) => {
                 if let (Some(between), Some(form)) = (&mut between, form) {
@@ -140,7 +135,7 @@ impl ReadsElsewhere for RemoteMover {
     fn send<'a>(&'a self, what: ToRead<'a>, client: &str) -> Result<(ExpectedStreams, RunRead<'a>), MoverError> {
         let lost = |error: io::Error| gone(&error);
         let address = self.data_address().map_err(lost)?;
-        let call = ReadCall { kind: ReadKind::Send { client: client.to_owned() }, between: None };
+        let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: client.to_owned() }, between: None };
         let Begun { link, host, expects } = self.begin(call, (what.wanted, what.plan)).map_err(lost)?;
         let (Some(asks), Some((token, reading))) = (host, expects.pieces) else { return Err(lost(other_answer())) };
         let expected = ExpectedStreams { address, token, reading, number: reading };
@@ -149,13 +144,8 @@ impl ReadsElsewhere for RemoteMover {
                 what.meters.follow(counts.load);
                 !what.stop.load(Ordering::Relaxed)
             };
-            let told = thread::scope(|scope| {
-                let told = scope.spawn(|| hear(link, &progress));
-                let _ = serve_read_host(host, asks);
-                told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
             // What did not come the client says. Nothing more comes.
-            let read = told.ok().and_then(|done| done.read);
+            let read = hear_and_serve(link, &progress, host, asks).ok().and_then(|done| done.read);
             what.stop.fetch_or(read.is_none(), Ordering::Relaxed);
             read
         };
@@ -171,7 +161,7 @@ impl ReadsElsewhere for RemoteMover {
     ) -> Result<(), MoverError> {
         let lost = |error: io::Error| gone(&error);
         let kind = ReadKind::Between { mount, place: place.clone(), end_lbn };
-        let call = ReadCall { kind, between: Some(between.to_form()) };
+        let call = ReadCall { owner: self.owner(), kind, between: Some(between.to_form()) };
         let begun = self.begin(call, (&Wanted::default(), &ReadPlan::default())).map_err(lost)?;
         let stop = Arc::clone(between.stop());
         let done = hear(begun.link, &|_| !stop.load(Ordering::Relaxed)).map_err(lost)?;
@@ -183,8 +173,30 @@ impl ReadsElsewhere for RemoteMover {
     }
 }
 
+/// Hears how a read goes, to its end, and mounts volumes for it meanwhile, in this thread.
+fn hear_and_serve(
+    link: MoverLink,
+    progress: &OnProgress<'_>,
+    host: &mut dyn ReadHost,
+    asks: Box<dyn NetworkStream>,
+) -> io::Result<ReadDone> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let told = scope.spawn(|| {
+            let told = hear(link, progress);
+            is_over.store(true, Ordering::Relaxed);
+            told
+        });
+        // A connection that broke is told on the other one.
+        let _ = serve_read_host_until(host, asks, &is_over);
+        told.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Hears how a read goes, to its end.
 fn hear(mut link: MoverLink, progress: &OnProgress<'_>) -> io::Result<ReadDone> {
+    // It says something several times a second.
+    link.0.set_timeout(Some(SAYS_WITHIN))?;
     loop {
         match link.receive()? {
             (ReadTold::Progress(counts), _) => {

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use capstan_format::{CatalogPart, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
@@ -19,6 +20,9 @@ use crate::{FoundCheckpoint, JobToken, MountId, MoverError};
 
 /// Connections that are tried: those that a mover had kept open may be of one that is gone.
 const TRIES: u32 = 16;
+
+/// How long the mover may take to take a connection into use.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Gives connections to a mover.
 pub trait Connect: Send + Sync {
@@ -74,8 +78,13 @@ impl RemoteMover {
         loop {
             tries -= 1;
             let mut link = Link(self.0.connect.connect()?);
+            link.0.set_timeout(Some(OPENS_WITHIN))?;
             match link.send(&opening, attached).and_then(|()| link.receive_within(0)) {
-                Ok((Opened::Taken, _)) => return Ok(link),
+                Ok((Opened::Taken, _)) => {
+                    // A robot, or a person, takes the time that it takes.
+                    link.0.set_timeout(None)?;
+                    return Ok(link);
+                }
                 Ok((Opened::Refused(reason), _)) => {
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
@@ -95,7 +104,8 @@ impl RemoteMover {
         let kept = locked(&self.0.idle).pop();
         let was_kept = kept.is_some();
         let orders = kept.map_or_else(|| self.orders(), Ok).map_err(DevicesError::Connection)?;
-        let done = order(&orders);
+        let asked = self.answer_keys();
+        let done = asked.map_err(DevicesError::Connection).and_then(|()| order(&orders));
         match done {
             Err(DevicesError::Connection(error)) if was_kept && again && is_lost(&error) => {
                 // The others are of the same mover.
@@ -110,13 +120,21 @@ impl RemoteMover {
         }
     }
 
-    /// A new connection of orders; the mover can ask for keys then.
+    /// A new connection of orders.
     fn orders(&self) -> io::Result<Orders> {
-        let owner = self.0.owner.clone();
-        let orders = self.call(MoverCall::Devices { owner: owner.clone() }, &[])?;
+        Ok(RemoteDevices::new(self.call(MoverCall::Devices { owner: self.owner() }, &[])?.0))
+    }
+
+    /// Whose the mounts of this process are.
+    pub(super) fn owner(&self) -> JobToken {
+        self.0.owner.clone()
+    }
+
+    /// Sees to it that the mover can ask for keys. There is a connection of orders.
+    fn answer_keys(&self) -> io::Result<()> {
         let mut answers = locked(&self.0.answers_keys);
         if answers.as_ref().is_none_or(JoinHandle::is_finished) {
-            let link = self.call(MoverCall::Keys { owner }, &[])?;
+            let link = self.call(MoverCall::Keys { owner: self.owner() }, &[])?;
             let keys = Arc::clone(&self.0.keys);
             let answer = move || {
                 // It ends with the connection.
@@ -124,8 +142,7 @@ impl RemoteMover {
             };
             *answers = Some(thread::Builder::new().name("keys".to_owned()).spawn(answer)?);
         }
-        drop(answers);
-        Ok(RemoteDevices::new(orders.0))
+        Ok(())
     }
 }
 
@@ -209,12 +226,6 @@ impl Devices for RemoteMover {
 
     fn abandon(&self, mount: MountId) {
         // A mover that is gone has let go of it.
-        let _ = self.order(
-            |orders| {
-                orders.abandon(mount);
-                Ok(())
-            },
-            false,
-        );
+        let _ = self.order(|orders| orders.try_abandon(mount), true);
     }
 }

@@ -87,7 +87,12 @@ impl Sending {
             Some(packing) => packing,
             place => match Packing::start(options) {
                 Ok(started) => place.insert(started),
-                Err(_) => return takes_nothing((object, start), options),
+                Err(_) => {
+                    if let Ok(expected) = expected {
+                        have_come(expected.number);
+                    }
+                    return takes_nothing((object, start), options);
+                }
             },
         };
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);

@@ -39,7 +39,7 @@ struct Shared {
 }
 
 /// A process that decides. When its last connection ends, its mounts are let go of.
-struct Owner {
+pub(super) struct Owner {
     devices: Arc<dyn Devices>,
     mounts: OwnedMounts,
     /// Where it is asked for keys.
@@ -117,10 +117,15 @@ impl ServedMover {
             },
             _ => None,
         };
+        // Before whoever asks hears of it: what it opens next is of the same owner.
+        let owner = match &call {
+            MoverCall::Devices { owner } | MoverCall::Keys { owner } => Some(self.owner(owner)),
+            _ => None,
+        };
         link.send(&Opened::Taken, &[])?;
         match call {
-            MoverCall::Devices { owner } => {
-                let owner = self.owner(&owner);
+            MoverCall::Devices { .. } => {
+                let Some(owner) = owner else { return Ok(()) };
                 let mounts = |volser: &Volser| {
                     let mut keys = locked(&self.0.keys.0);
                     keys.retain(|_, owner| owner.strong_count() > 0);
@@ -128,9 +133,10 @@ impl ServedMover {
                 };
                 serve_devices_of(self.0.devices.as_ref(), link.0, &owner.mounts, &mounts)
             }
-            MoverCall::Keys { owner } => {
-                let owner = self.owner(&owner);
-                *locked(&owner.asked) = Some(link);
+            MoverCall::Keys { .. } => {
+                if let Some(owner) = owner {
+                    *locked(&owner.asked) = Some(link);
+                }
                 Ok(())
             }
             MoverCall::Session(call) => self.serve_session(link, *call),
@@ -164,7 +170,7 @@ impl ServedMover {
         &self.0.drives
     }
 
-    fn owner(&self, token: &JobToken) -> Arc<Owner> {
+    pub(super) fn owner(&self, token: &JobToken) -> Arc<Owner> {
         let mut owners = locked(&self.0.owners);
         owners.retain(|_, owner| owner.strong_count() > 0);
         if let Some(owner) = owners.get(token).and_then(Weak::upgrade) {
@@ -183,6 +189,10 @@ impl ServedMover {
         let hosts = Arc::new(Hosts { places, came: Condvar::new() });
         locked(&self.0.hosts).insert(token.clone(), Arc::clone(&hosts));
         Ok((token, hosts))
+    }
+
+    pub(super) fn forget_hosts(&self, token: &JobToken) {
+        locked(&self.0.hosts).remove(token);
     }
 
     /// Waits for them.

@@ -31,7 +31,8 @@ impl ServedMover {
     /// Carries out a read, and says how it goes.
     pub(super) fn serve_read(&self, mut link: MoverLink, call: ReadCall, packed: &[u8]) -> io::Result<()> {
         let (wanted, plan): (Wanted, ReadPlan) = unpack(packed)?;
-        let ReadCall { kind, between } = call;
+        let ReadCall { owner, kind, between } = call;
+        let _owner = self.owner(&owner);
         let asks = !matches!(kind, ReadKind::Between { .. });
         let (token, hosts) = self.expect_hosts(u8::from(asks))?;
         let job = match &kind {
@@ -40,7 +41,7 @@ impl ServedMover {
         };
         let sends = job.map(|job| (job.expect_pieces(), job));
         let pieces = sends.as_ref().map(|(restore, job)| (job.token().clone(), *restore));
-        link.send(&Expects { hosts: token.clone(), pieces }, &[])?;
+        link.send(&Expects { hosts: token.clone(), pieces }, &[]).inspect_err(|_| self.forget_hosts(&token))?;
         let host = self.hosts(&token, &hosts)?.pop();
         let watch = RestoreWatch::default();
         let mut between = between.map(|form| form.into_blocks(&watch.stop));

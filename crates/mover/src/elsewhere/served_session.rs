@@ -42,9 +42,11 @@ struct Serving<'a> {
 impl ServedMover {
     /// Runs a session until its connection ends.
     pub(super) fn serve_session(&self, mut link: MoverLink, call: SessionCall) -> io::Result<()> {
-        let SessionCall { options, record, copies } = call;
+        let SessionCall { owner, options, record, copies } = call;
+        // Its mounts stay as long as it writes.
+        let _owner = self.owner(&owner);
         let (token, hosts) = self.expect_hosts(copies)?;
-        link.send(&Expects { hosts: token.clone(), pieces: None }, &[])?;
+        link.send(&Expects { hosts: token.clone(), pieces: None }, &[]).inspect_err(|_| self.forget_hosts(&token))?;
         let remote = |stream| Box::new(RemoteCopyHost::new(stream)) as Box<dyn CopyHost>;
         let hosts = self.hosts(&token, &hosts)?.into_iter().map(remote).collect();
         let session = match Session::start(&options, &record, self.drives(), hosts, Arc::default()) {

@@ -39,7 +39,8 @@ pub(super) fn start(
     hosts: Vec<Box<dyn CopyHost>>,
     stop: Arc<AtomicBool>,
 ) -> Result<Session, MoverError> {
-    let call = SessionCall { options: *options, record: record.clone(), copies: hosts.len() as u8 };
+    let (owner, copies) = (mover.owner(), hosts.len() as u8);
+    let call = SessionCall { owner, options: *options, record: record.clone(), copies };
     let lost = |error: io::Error| gone(&error);
     let mut link = mover.call(MoverCall::Session(Box::new(call)), &[]).map_err(lost)?;
     link.0.set_timeout(Some(ANSWERS_WITHIN)).map_err(lost)?;
@@ -73,7 +74,8 @@ pub(super) fn start(
     let watched = Arc::clone(&shared);
     let watch = move || watched.watch();
     let watch = thread::Builder::new().name("session".to_owned()).spawn(watch).map_err(MoverError::Thread)?;
-    Ok(Session::elsewhere(Box::new(RemoteSession { shared, intake, copies, watch })))
+    let over = OverAtLast(Arc::clone(&shared));
+    Ok(Session::elsewhere(Box::new(RemoteSession { shared, intake, copies, watch, over })))
 }
 
 /// What the host of a copy has said and heard.
@@ -104,12 +106,23 @@ struct RemoteSession {
     intake: Intake,
     copies: Vec<RemoteCopy>,
     watch: JoinHandle<()>,
+    over: OverAtLast,
+}
+
+/// Ends the watch of a session, however it is given up.
+struct OverAtLast(Arc<SessionLink>);
+
+impl Drop for OverAtLast {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
 }
 
 struct RemoteClosing {
     shared: Arc<SessionLink>,
     copies: Vec<RemoteCopy>,
     watch: JoinHandle<()>,
+    over: OverAtLast,
 }
 
 /// The connection of a session, and what is known of it.
@@ -232,11 +245,11 @@ impl SessionElsewhere for RemoteSession {
     }
 
     fn close(self: Box<Self>) -> Box<dyn ClosingElsewhere> {
-        let Self { shared, intake, copies, watch } = *self;
+        let Self { shared, intake, copies, watch, over } = *self;
         drop(intake);
         // If it is not heard, the mover sees the connection end.
         let _ = shared.done(&SessionOrder::Close);
-        Box::new(RemoteClosing { shared, copies, watch })
+        Box::new(RemoteClosing { shared, copies, watch, over })
     }
 }
 
@@ -246,7 +259,7 @@ impl ClosingElsewhere for RemoteClosing {
     }
 
     fn join(self: Box<Self>) -> SessionOutcome {
-        let Self { shared, copies, watch } = *self;
+        let Self { shared, copies, watch, over } = *self;
         let ended = copies.into_iter().map(|copy| {
             if let Err(panic) = copy.thread.join() {
                 std::panic::resume_unwind(panic);
@@ -257,7 +270,7 @@ impl ClosingElsewhere for RemoteClosing {
         let outcome = SessionOutcome { copies: ended.collect() };
         // The last counts.
         let _ = shared.look();
-        shared.is_over.store(true, Ordering::Relaxed);
+        drop(over);
         if let Err(panic) = watch.join() {
             std::panic::resume_unwind(panic);
         }

@@ -89,6 +89,8 @@ pub(super) enum KeyAnswer {
 /// A session that begins.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SessionCall {
+    /// Whose mounts it writes to.
+    pub(super) owner: JobToken,
     pub(super) options: SessionOptions,
     pub(super) record: SessionRecord,
     pub(super) copies: u8,
@@ -156,6 +158,8 @@ pub(super) enum SessionReport {
 /// A read that begins.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ReadCall {
+    /// Whose mounts it reads from.
+    pub(super) owner: JobToken,
     pub(super) kind: ReadKind,
     pub(super) between: Option<BetweenForm>,
 }

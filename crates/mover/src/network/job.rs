@@ -131,7 +131,7 @@ impl NetworkJobs {
     pub fn accept(&self, client: &str, mut stream: Box<dyn NetworkStream>) -> io::Result<()> {
         stream.set_timeout(Some(SILENT_MAX))?;
         let mut link = Link(stream);
-        let (Hello { version, token, process, purpose }, _) = link.receive_within(0)?;
+        let Hello { version, token, process, purpose } = link.receive_short()?;
         // Whoever is refused learns whether the job is another's or none at all from neither words nor time.
         let job = locked(&self.0).get(&token).filter(|job| job.client == client).map(Arc::clone);
         let Some(job) = job.filter(|_| version == VERSION) else {
@@ -526,7 +526,7 @@ impl NetworkJob {
                 expected.remove(&restore);
                 break Mutex::new(link);
             }
-            if is_answered() || Instant::now() > until {
+            if is_answered() || stop.load(Ordering::Relaxed) || Instant::now() > until {
                 expected.remove(&restore);
                 // A client that does not come for what is read has nothing more to say.
                 stop.store(true, Ordering::Relaxed);
@@ -585,8 +585,10 @@ impl NetworkJob {
     /// Expects streams of an object, for a session of this process.
     pub(crate) fn expect(&self, blocks_in: &BlocksIn, object: ObjectId, streams: &[StreamStart]) -> Expected {
         let reading = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
+        // Whoever decides mends copies, of which other blocks are there.
+        let may_end_early = self.job.client.is_empty();
         let begin = |start: &StreamStart| {
-            let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), object, *start));
+            let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), object, *start, may_end_early));
             locked(&self.job.readings).insert((reading, start.connection), Arc::clone(&receiver));
             (start.connection, receiver)
         };

@@ -38,6 +38,8 @@ pub(super) fn entry_bytes(entry: &FileEntry) -> usize {
 pub(super) struct BlockReceiver {
     object: ObjectId,
     start: StreamStart,
+    /// Whether it may end in front of its last block, because that stands on the volume already.
+    may_end_early: bool,
     stream: u64,
     session: BlocksIn,
     state: Mutex<Received>,
@@ -85,7 +87,7 @@ pub(super) enum LinkEnd {
 }
 
 impl BlockReceiver {
-    pub(super) fn new(session: BlocksIn, object: ObjectId, start: StreamStart) -> Self {
+    pub(super) fn new(session: BlocksIn, object: ObjectId, start: StreamStart, may_end_early: bool) -> Self {
         let stream = session.open_received(object);
         let state = Mutex::new(Received {
             link: 0,
@@ -97,7 +99,7 @@ impl BlockReceiver {
             reserved: Vec::new(),
             granted: 0,
         });
-        Self { object, start, stream, session, state }
+        Self { object, start, may_end_early, stream, session, state }
     }
 
     fn state(&self) -> MutexGuard<'_, Received> {
@@ -246,7 +248,8 @@ impl BlockReceiver {
             let plain = head.compression != Compression::None || head.stored_len == head.plain_len;
             let within = end.is_some_and(|end| head.valid_len <= end && end <= STREAM_LEN_MAX);
             let valid = within && head.valid_len >= state.valid_len && (!head.last || Some(head.valid_len) == end);
-            if !(follows && fits && plain && valid) {
+            let ends = !head.closes || head.last || self.may_end_early;
+            if !(follows && fits && plain && valid && ends) {
                 return Err(nonsense("a block came that does not follow the one before"));
             }
             match state.reserved.pop() {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use capstan_client::data::DataStream;
 use capstan_mover::{Connect, NetworkStream};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConnection;
 
 use super::Hub;
@@ -38,6 +39,16 @@ struct State {
     last: u64,
 }
 
+impl State {
+    /// Those that nobody uses and that their mover has ended; for the caller to drop when it has let go of the state.
+    fn take_ended(&mut self, mover: &str) -> Vec<MoverStream> {
+        self.kept
+            .get_mut(mover)
+            .map(|kept| kept.extract_if(.., |stream| stream.has_ended()).collect())
+            .unwrap_or_default()
+    }
+}
+
 impl MoverConnections {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,9 +63,15 @@ impl MoverConnections {
     /// Keeps a connection of a mover.
     pub(super) fn keep(&self, mover: &str, stream: DataStream<ServerConnection>) -> io::Result<()> {
         let mut state = self.state();
-        if state.kept.get(mover).is_some_and(|kept| kept.len() >= KEPT_MAX) {
+        // Those of a process of it that is gone would count for ever.
+        let ended = state.take_ended(mover);
+        let is_full = state.kept.get(mover).is_some_and(|kept| kept.len() >= KEPT_MAX);
+        drop(state);
+        drop(ended);
+        if is_full {
             return Err(io::Error::other(format!("mover {mover} keeps more connections open than anybody needs")));
         }
+        let mut state = self.state();
         let also = stream.0.sock.try_clone()?;
         state.last += 1;
         let number = state.last;
@@ -131,6 +148,14 @@ pub(super) struct MoverStream {
     pub(super) stream: DataStream<ServerConnection>,
     number: u64,
     connections: MoverConnections,
+}
+
+impl MoverStream {
+    /// Whether the mover has ended it: nothing else comes over one that nobody uses.
+    fn has_ended(&self) -> bool {
+        let mut socket = [PollFd::new(&self.stream.0.sock, PollFlags::IN)];
+        !matches!(poll(&mut socket, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
 }
 
 impl Read for MoverStream {

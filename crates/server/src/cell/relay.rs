@@ -10,7 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use capstan_director::{MOVER_SOCKET, MoverSocketHello};
+use capstan_mover::NetworkStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zeroize::Zeroizing;
 
 use super::CellError;
 use super::movers::{MoverConnections, MoverStream};
@@ -94,8 +96,10 @@ fn serve(mut command: UnixStream, connections: &MoverConnections, is_over: &Atom
 }
 
 fn pass_on(mut command: UnixStream, mut mover: MoverStream, is_over: &AtomicBool) -> io::Result<()> {
+    mover.set_timeout(None)?;
     let tls = &mut mover.stream.0;
-    let mut piece = vec![0; PIECE];
+    // A key may pass.
+    let mut piece = Zeroizing::new(vec![0; PIECE]);
     let timeout = Timespec { tv_sec: 0, tv_nsec: LOOKS.subsec_nanos().into() };
     while !is_over.load(Ordering::Relaxed) {
         let (says, answers) = {
