@@ -297,7 +297,8 @@ fn a_mover_that_dies_costs_what_was_not_recorded() {
 #[test]
 fn a_restore_from_a_mover_that_dies_says_what_is_missing() {
     let bench = Bench::new(small());
-    bench.fill("a", 150, 100_000);
+    // Enough that it is not over before the mover dies.
+    bench.fill("a", 500, 100_000);
     bench.backup(&bench.request(Level::Full)).unwrap();
     let mover = Mover::of(&bench);
     let dying = Arc::clone(&mover);
@@ -318,8 +319,8 @@ fn a_restore_from_a_mover_that_dies_says_what_is_missing() {
     let given_back = report.extract.as_ref().unwrap().files;
     assert!(!report.is_whole() && given_back >= 10, "{report:?}");
     assert!(
-        report.failed.len() as u64 + given_back >= 150,
-        "{} failed of 150, {given_back} are there",
+        report.failed.len() as u64 + given_back >= 500,
+        "{} failed of 500, {given_back} are there",
         report.failed.len()
     );
     assert!(report.failed[0].reason.contains("mover"), "{:?}", report.failed[0]);
