@@ -35,20 +35,24 @@ def free_ports(hosts):
     raise Failed("no free ports")
 
 
-class Client:
-    """A machine of the cell: its state directory, its proxies, and `client run`."""
+class Member:
+    """A machine of the cell: its state directory, its proxies to the server, and what it runs."""
+
+    kind = None
 
     def __init__(self, name, scratch, host, cell):
         self.name, self.host = name, host
         self.capstan = Capstan(scratch / f"state-{name}", scratch / "key")
         self.capstan.environment.pop("CAPSTAN_KEY_FILE")
         self.orders = Proxy((host, cell.port), ("127.0.0.1", cell.port))
-        # Of jobs, their links to the server; and what carries the data, which is the same unless a mover has the drives.
-        self.links = self.data = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
+        self.links = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
         self.service = None
 
+    def proxies(self):
+        return [self.orders, self.links]
+
     def start(self):
-        self.service = Service(self.capstan, "client", "run")
+        self.service = Service(self.capstan, self.kind, "run")
 
     def started(self):
         self.start()
@@ -57,6 +61,17 @@ class Client:
     def end(self, how):
         self.service.end(how)
         self.service = None
+
+
+class Client(Member):
+    """A machine that is backed up."""
+
+    kind = "client"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        # What carries its data: its links of jobs do, unless a mover has the drives.
+        self.data = self.links
 
     def settings(self, paths=(), scripts=None):
         lines = [f"paths = [{', '.join(quoted(path) for path in paths)}]", "[scripts]"]
@@ -64,36 +79,22 @@ class Client:
         (self.capstan.state / "client.toml").write_text("\n".join(lines) + "\n")
 
 
-class Mover:
-    """The machine of the cell that has the drives, behind proxies of its own: one to the server for orders and one for
-    data, and one in front of the port where clients bring theirs."""
+class Mover(Member):
+    """The machine that has the drives. One more proxy is in front of the port where clients bring their data."""
+
+    kind = "mover"
 
     def __init__(self, name, scratch, host, cell):
-        self.name, self.host, self.port = name, host, cell.port + 3
-        self.capstan = Capstan(scratch / f"state-{name}", scratch / "key")
-        self.capstan.environment.pop("CAPSTAN_KEY_FILE")
-        self.orders = Proxy((host, cell.port), ("127.0.0.1", cell.port))
-        self.data = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
+        super().__init__(name, scratch, host, cell)
+        self.port = cell.port + 3
         self.of_clients = Proxy((host, self.port), ("127.0.0.1", self.port))
-        self.service = None
+
+    def proxies(self):
+        return [*super().proxies(), self.of_clients]
 
     def settings(self, drives):
         place = f'listen = "127.0.0.1:{self.port}"\nannounce = "{self.host}:{self.port}"\n'
         (self.capstan.state / "mover.toml").write_text(f"{place}[library]\ndrives = {drives}\n")
-
-    def start(self):
-        self.service = Service(self.capstan, "mover", "run")
-
-    def started(self):
-        self.start()
-        self.service.until("connected")
-
-    def end(self, how):
-        self.service.end(how)
-        self.service = None
-
-    def proxies(self):
-        return [self.orders, self.data, self.of_clients]
 
 
 class Cell:
@@ -118,11 +119,10 @@ class Cell:
 
     def join(self, member, *arguments):
         """Enrols a client or the mover and has it join."""
-        kind = "mover" if member is self.mover else "client"
-        passphrase = self.capstan.json(kind, "enrol", member.name)["passphrase"]
+        passphrase = self.capstan.json(member.kind, "enrol", member.name)["passphrase"]
         member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = passphrase
         address = f"127.0.0.1:{self.port + 1}"
-        member.capstan.must("--quiet", kind, "join", address, "--name", member.name, *arguments)
+        member.capstan.must("--quiet", member.kind, "join", address, "--name", member.name, *arguments)
         del member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
         (member.capstan.state / "cell" / "server").write_text(f"{member.host}:{self.port}\n")
 
@@ -159,9 +159,11 @@ class Cell:
             self.look_after()
             time.sleep(0.1)
 
+    def members(self):
+        return [*self.clients.values(), *filter(None, [self.mover])]
+
     def services(self):
-        members = [*self.clients.values(), *filter(None, [self.mover])]
-        return filter(None, [self.server, *(member.service for member in members)])
+        return filter(None, [self.server, *(member.service for member in self.members())])
 
     def look_after(self):
         """Nobody may have ended without being told to."""
@@ -184,11 +186,9 @@ class Cell:
                 # One that is stopped takes no other signal.
                 service.process.send_signal(signal.SIGKILL)
                 service.process.wait()
-        for client in self.clients.values():
-            client.orders.close()
-            client.links.close()
-        for proxy in self.mover.proxies() if self.mover else []:
-            proxy.close()
+        for member in self.members():
+            for proxy in member.proxies():
+                proxy.close()
 
 
 def quoted(text):

@@ -60,18 +60,18 @@ class MoverSweep(Sweep):
             time.sleep(length)
             self.mover.service.process.send_signal(signal.SIGCONT)
         elif what == "cut mover":
-            self.mover.data.cut()
+            self.mover.links.cut()
             self.mover.orders.cut()
         elif what == "cut data":
             self.mover.of_clients.cut()
         elif what == "corrupt mover":
-            self.mover.data.corrupts = "up"
+            self.mover.links.corrupts = "up"
         else:
             super().happen_elsewhere(what)
 
     def round(self, number):
         super().round(number)
-        self.mover.data.corrupts = None
+        self.mover.links.corrupts = None
 
     def mover_is_away(self):
         """Runs wait for the mover, and say so; commands beside the server say what to do."""
@@ -91,10 +91,10 @@ class MoverSweep(Sweep):
         """What a client sends goes to the mover, and not to the server."""
         self.trees["web1"].add(8_000_000)
         web1 = self.clients[0]
-        before = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.data.passed_bytes]
+        before = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.links.passed_bytes]
         [run] = self.cell.add("own-web1")
         row = self.cell.outcome(run)
-        after = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.data.passed_bytes]
+        after = [web1.data.passed_bytes, self.mover.of_clients.passed_bytes, self.mover.links.passed_bytes]
         to_server, to_mover, of_mover = (now - then for now, then in zip(after, before))
         is_straight = row["state"] == "done" and to_mover > 8_000_000 and to_server + of_mover < SERVER_BYTES_MAX
         told = f"{row}: to the server {to_server}, to the mover {to_mover}, between them {of_mover}"

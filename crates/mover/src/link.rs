@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Longest attachment: as long as a catalog part may be.
 const ATTACHED_LEN_MAX: usize = 1 << 30;
-/// A short message has fewer than 4 KiB: the second byte of its length is below this.
-const SHORT_LEN_KIB_4: u8 = 16;
+/// Longest message of somebody who has not shown that he may send longer ones.
+const SHORT_LEN_MAX: usize = 4 << 10;
 /// How much room is made before bytes have come.
 const ROOM_STEP: usize = 1 << 20;
 
@@ -70,7 +70,7 @@ impl<S: Read + Write> Link<S> {
         let mut head = [0; 8];
         head[0] = first;
         self.0.read_exact(&mut head[1..])?;
-        self.receive_headed(head, ATTACHED_LEN_MAX)
+        self.receive_headed(head, (MESSAGE_LEN_MAX, ATTACHED_LEN_MAX))
     }
 
     /// As [`Link::receive`], from an end that has no more than so much to attach.
@@ -80,26 +80,23 @@ impl<S: Read + Write> Link<S> {
     ) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
         let mut head = [0; 8];
         self.0.read_exact(&mut head)?;
-        self.receive_headed(head, attached_max)
+        self.receive_headed(head, (MESSAGE_LEN_MAX, attached_max))
     }
 
-    /// A short message of somebody who has not shown that he may send longer ones.
+    /// A message of somebody who has not shown that he may send long ones.
     pub(crate) fn receive_short<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut head = [0; 8];
         self.0.read_exact(&mut head)?;
-        if head[2..] != [0; 6] || head[1] >= SHORT_LEN_KIB_4 {
-            return Err(io::Error::other("a message that is to be short is long"));
-        }
-        Ok(self.receive_headed(head, 0)?.0)
+        Ok(self.receive_headed(head, (SHORT_LEN_MAX, 0))?.0)
     }
 
     fn receive_headed<T: DeserializeOwned>(
         &mut self,
         head: [u8; 8],
-        attached_max: usize,
+        (message_max, attached_max): (usize, usize),
     ) -> io::Result<(T, Zeroizing<Vec<u8>>)> {
         let len = |bytes: &[u8]| bytes.iter().rev().fold(0, |len, byte| (len << 8) | usize::from(*byte));
-        let message = self.bytes(len(&head[..4]), MESSAGE_LEN_MAX)?;
+        let message = self.bytes(len(&head[..4]), message_max)?;
         let attached = self.bytes(len(&head[4..]), attached_max)?;
         Ok((serde_json::from_slice(&message)?, attached))
     }
@@ -136,5 +133,11 @@ mod tests {
         // A gigabyte that does not come takes no gigabyte.
         assert_eq!(announced(b"\x04\0\0\0\0\0\0\x40\"ab\"").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         announced(b"\x02\0\0\0\0\0\0\0{]").unwrap_err();
+        let short = |bytes: &[u8]| Link(io::Cursor::new(bytes.to_vec())).receive_short::<String>();
+        assert_eq!(short(b"\x04\0\0\0\0\0\0\0\"ab\"").unwrap(), "ab");
+        for long in [&b"\x01\x10\0\0\0\0\0\0"[..], b"\x04\0\0\0\x01\0\0\0\"ab\"x"] {
+            let refused = short(long).unwrap_err().to_string();
+            assert!(refused.contains("not believed"), "{refused}");
+        }
     }
 }

@@ -108,8 +108,9 @@ impl RemoteMover {
         let done = asked.map_err(DevicesError::Connection).and_then(|()| order(&orders));
         match done {
             Err(DevicesError::Connection(error)) if was_kept && again && is_lost(&error) => {
-                // The others are of the same mover.
+                // The others are of the same mover, and so is whoever it asks for keys.
                 locked(&self.0.idle).clear();
+                locked(&self.0.answers_keys).take();
                 self.order(order, false)
             }
             Err(DevicesError::Connection(_)) => done,

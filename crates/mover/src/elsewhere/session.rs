@@ -46,6 +46,7 @@ pub(super) fn start(
     link.0.set_timeout(Some(ANSWERS_WITHIN)).map_err(lost)?;
     let (Expects { hosts: of, .. }, _) = link.receive_within(0).map_err(lost)?;
     let is_over: Arc<AtomicBool> = Arc::default();
+    let over = OverAtLast(Arc::clone(&is_over));
     let mut copies = Vec::new();
     for (number, host) in (0..).zip(hosts) {
         let stream = mover.call(MoverCall::Host { of: of.clone(), number }, &[]).map_err(lost)?.0;
@@ -74,7 +75,6 @@ pub(super) fn start(
     let watched = Arc::clone(&shared);
     let watch = move || watched.watch();
     let watch = thread::Builder::new().name("session".to_owned()).spawn(watch).map_err(MoverError::Thread)?;
-    let over = OverAtLast(Arc::clone(&shared));
     Ok(Session::elsewhere(Box::new(RemoteSession { shared, intake, copies, watch, over })))
 }
 
@@ -109,12 +109,12 @@ struct RemoteSession {
     over: OverAtLast,
 }
 
-/// Ends the watch of a session, however it is given up.
-struct OverAtLast(Arc<SessionLink>);
+/// Ends the threads of a session, however it is given up.
+struct OverAtLast(Arc<AtomicBool>);
 
 impl Drop for OverAtLast {
     fn drop(&mut self) {
-        self.0.is_over.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -10,10 +10,10 @@ use capstan_mover::devices::remote::{
     RemoteCopyHost, RemoteDevices, RemoteReadHost, serve_copy_host, serve_devices, serve_read_host,
 };
 use capstan_mover::devices::{
-    ChangerOrder, Devices, DriveReservation, KeySource, KeyWanted, Loader, LocalDevices, MountOrder, MountWatch,
-    ReservationKey, VolumeRequest,
+    ChangerOrder, Devices, DevicesError, DismountOrder, DriveReservation, KeySource, KeyWanted, Loader, LocalDevices,
+    MountOrder, MountWatch, ReservationKey, VolumeRequest,
 };
-use capstan_mover::{CopyHost, HostError, MountedDrives, ReadHost};
+use capstan_mover::{CopyHost, HostError, MountedDrives, MoverError, ReadHost};
 use capstan_tape::{CartridgeSpec, DriveKey, Library, VirtualLibrary, with_causes};
 
 /// Has no key.
@@ -107,6 +107,30 @@ fn what_was_mounted_over_a_connection_that_ends_is_let_go_of() {
     server.join().unwrap().unwrap();
     devices.at_volume(lost, &VolumeRequest::EndOfData).unwrap_err();
     devices.mount(&order(&volser), &NoWatch).unwrap();
+}
+
+/// Whoever decides and has lost a mount, or has it from a mover before this one, changes nothing of another's.
+#[test]
+fn a_mount_is_obeyed_for_whoever_made_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (devices, _) = devices(&folder);
+    let (one, other) = (served(&devices), served(&devices));
+    let volser = Volser::new("A00001").unwrap();
+    create(&one, &volser);
+    let mount = one.mount(&order(&volser), &NoWatch).unwrap().mount;
+    let is_refused = |done: Result<(), DevicesError>| {
+        assert!(
+            matches!(done, Err(DevicesError::Mover(MoverError::NotMounted { mount: of })) if of == mount),
+            "{done:?}"
+        );
+    };
+    is_refused(other.at_volume(mount, &VolumeRequest::Erase).map(drop));
+    is_refused(other.set_key(mount, None));
+    is_refused(other.dismount(&DismountOrder { mount, description: None }).map(drop));
+    other.abandon(mount);
+    one.at_volume(mount, &VolumeRequest::EndOfData).unwrap();
+    let drive = || Box::new(capstan_tape::NullDrive::new());
+    assert_ne!(MountedDrives::new().add(drive()), MountedDrives::new().add(drive()), "a mover that begins anew");
 }
 
 /// A key that is loaded over a socket encrypts, and a key that a block names is asked for where the mover is.
