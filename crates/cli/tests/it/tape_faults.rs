@@ -21,7 +21,7 @@ use capstan_vtl::{CommandClass, DeviceFault, FaultOrder, FaultyUnit, drawn_fault
 
 use crate::local::{Ground, noise, now_ns, protected};
 
-const ROUNDS: u64 = 150;
+const ROUNDS: u64 = 100;
 /// Those of a night.
 const ROUNDS_FULL: u64 = 500;
 const VOLSERS: [&str; 5] = ["A00001L9", "A00002L9", "A00003L9", "A00004L9", "A00005L9"];

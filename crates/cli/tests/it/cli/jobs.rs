@@ -97,7 +97,7 @@ fn a_job_is_told_from_a_path() {
 
 #[test]
 fn programs_run_before_and_after_and_are_told_how_it_went() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     let (before, after) = (bench.hook("before", ""), bench.hook("after", ""));
     bench.settings(&format!(
         "[jobs.nightly]\nsources = [\"SOURCE\"]\nbefore = [\"{before}\", \"now\"]\nafter = [\"{after}\"]\n"

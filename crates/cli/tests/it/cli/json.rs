@@ -101,7 +101,7 @@ fn every_line_is_as_the_page_says() {
 /// `keys --json` printed one array over several lines, and text where something was done.
 #[test]
 fn every_line_of_keys_is_as_the_page_says() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     let schemas = schemas();
     let done = |args: &[&str]| {
         let mut command = bench.command(&[args, &["--json"]].concat());

@@ -15,7 +15,7 @@ fn switched() -> Bench {
 }
 
 fn without_passphrase(bench: &Bench, args: &[&str], code: i32) -> (String, String) {
-    let output = bench.command(args).env_remove("CAPSTAN_PASSPHRASE").stdin(Stdio::null()).output().unwrap();
+    let output = bench.command(args).env_remove("CAPSTAN_KEY_FILE").stdin(Stdio::null()).output().unwrap();
     ended(&output, args, code);
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
@@ -79,7 +79,7 @@ fn what_concerns_a_key_store_says_where_it_is_done_instead() {
 
 #[test]
 fn a_site_of_a_cluster_is_not_made_without_an_identity() {
-    let bench = Bench { dir: TempDir::new().unwrap(), hours_ahead: 0 };
+    let bench = Bench { dir: TempDir::new().unwrap(), hours_ahead: 0, unlock: ("CAPSTAN_STATE", String::new()) };
     let args = ["init", "--key-cluster", "kma1:7443", "--key-identity", "agent.pem"];
     let (_, said) = without_passphrase(&bench, &args, 4);
     assert!(said.contains("agent.pem") && said.contains("Enrol this machine"), "{said}");

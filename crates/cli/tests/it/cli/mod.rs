@@ -71,11 +71,25 @@ struct Bench {
     dir: TempDir,
     /// How far the clock of commands is ahead.
     hours_ahead: u32,
+    /// What opens the key store, and how commands are told of it.
+    unlock: (&'static str, String),
 }
 
 impl Bench {
+    /// With a key file, which opens the store at once: a passphrase takes a fifth of a second, and these are a thousand
+    /// commands.
     fn new(init: &[&str]) -> Self {
-        let bench = Self { dir: TempDir::new().unwrap(), hours_ahead: 0 };
+        let dir = TempDir::new().unwrap();
+        let key = dir.path().join("key").to_str().unwrap().to_owned();
+        Self::opened_by(init, dir, ("CAPSTAN_KEY_FILE", key))
+    }
+
+    fn with_passphrase(init: &[&str]) -> Self {
+        Self::opened_by(init, TempDir::new().unwrap(), ("CAPSTAN_PASSPHRASE", "three plain words".to_owned()))
+    }
+
+    fn opened_by(init: &[&str], dir: TempDir, unlock: (&'static str, String)) -> Self {
+        let bench = Self { dir, hours_ahead: 0, unlock };
         fs::create_dir_all(bench.source().join("letters")).unwrap();
         fs::write(bench.source().join("letters/ada.txt"), "dear Ada\n").unwrap();
         fs::write(bench.source().join("noise"), noise(3 << 20)).unwrap();
@@ -103,7 +117,8 @@ impl Bench {
             }
             command = ahead;
         }
-        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
+        let (variable, value) = &self.unlock;
+        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env(variable, value);
         command.current_dir(self.dir.path());
         command
     }
@@ -139,8 +154,12 @@ impl Bench {
             command.args(["--bounding-set", "-dac_override,-dac_read_search"]);
         }
         command.arg(plain.get_program()).args(plain.get_args()).current_dir(self.dir.path()).stdin(Stdio::null());
-        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");
-        command.env_remove("CAPSTAN_KEY_FILE");
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command
     }
 
@@ -425,7 +444,7 @@ fn a_source_that_differs_ends_with_3() {
 
 #[test]
 fn keys_that_do_not_open_end_with_4() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     bench.done(&["backup", "home"], 0);
     let output = bench.command(&["verify", "home"]).env("CAPSTAN_PASSPHRASE", "others").output().unwrap();
     ended(&output, &["verify", "with a wrong passphrase"], 4);
@@ -579,7 +598,7 @@ fn a_key_file_opens_what_it_sealed() {
 /// more.
 #[test]
 fn the_passphrase_can_be_changed_and_joined_by_a_key_file() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     bench.done(&["backup", &bench.source_text()], 0);
     let with = |variable: &str, value: &str, args: &[&str], code: i32| {
         let output = bench.command(args).env(variable, value).output().unwrap();

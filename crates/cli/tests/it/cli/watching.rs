@@ -82,7 +82,7 @@ fn the_history_keeps_what_was_said_and_how_it_ended() {
 /// A job that failed before it began, and a source that never was, were invisible to whoever watches.
 #[test]
 fn a_job_that_failed_and_a_source_that_never_was_ask_for_attention() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     let (source, missing) = (bench.source_text(), bench.dir.path().join("nothing").to_str().unwrap().to_owned());
     let path = bench.dir.path().join("state/capstan.toml");
     let settings = fs::read_to_string(&path).unwrap();
@@ -140,7 +140,7 @@ fn each_job_has_figures_for_a_collector() {
 /// A backup that a cron line asks for and that fails left `status` content: the source had a backup, of whatever age.
 #[test]
 fn a_source_that_its_last_run_did_not_back_up_asks_for_attention() {
-    let bench = Bench::new(&[]);
+    let bench = Bench::with_passphrase(&[]);
     let source = bench.source_text();
     let second = bench.dir.path().join("second").to_str().unwrap().to_owned();
     fs::create_dir(&second).unwrap();
