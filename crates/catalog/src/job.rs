@@ -71,11 +71,13 @@ pub struct Job {
     pub process: String,
     /// When it began, nanoseconds since 1970.
     pub started_ns: i64,
+    /// The run of the queue that it is an attempt of, if it is one.
+    pub run: Option<i64>,
     /// What it did; `None` while it runs, and for ever if it was killed.
     pub end: Option<JobEnd>,
 }
 
-const JOB: &str = "SELECT job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored, message FROM jobs";
+const JOB: &str = "SELECT job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored, message, run FROM jobs";
 
 const PUT_OBJECT: &str = "INSERT INTO job_objects (job, object) VALUES (?1, ?2) ON CONFLICT (job, object) DO NOTHING";
 
@@ -187,6 +189,15 @@ impl Catalog {
         self.db.query(query, params![job], |row| row.get(0).map(ObjectId))
     }
 
+    /// Which objects the attempts of a run wrote, in the order they were recorded.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn objects_of_run(&self, run: i64) -> Result<Vec<ObjectId>, CatalogError> {
+        let query = "SELECT DISTINCT object FROM job_objects JOIN jobs USING (job) WHERE run = ?1 ORDER BY object";
+        self.db.query(query, params![run], |row| row.get(0).map(ObjectId))
+    }
+
     /// Takes over the log of another catalog, which this one replaces.
     ///
     /// # Errors
@@ -203,8 +214,8 @@ impl Catalog {
             let count = |what, count: fn(&JobEnd) -> u64| number(what, end.map_or(0, count));
             transaction.execute(
                 "INSERT INTO jobs (job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored,
-                                   message, log)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (job) DO NOTHING",
+                                   message, log, run)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (job) DO NOTHING",
                 params![
                     job.id,
                     job.kind,
@@ -219,6 +230,7 @@ impl Catalog {
                     count("a count of bytes", |end| end.stored)?,
                     end.map_or("", |end| &end.message),
                     log,
+                    job.run,
                 ],
             )?;
             for object in objects {
@@ -241,5 +253,5 @@ fn job(row: &Row<'_>) -> Result<Job, CatalogError> {
         None => None,
     };
     let (id, kind, subject, process) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-    Ok(Job { id, kind, subject, process, started_ns: row.get(4)?, end })
+    Ok(Job { id, kind, subject, process, started_ns: row.get(4)?, run: row.get(12)?, end })
 }

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 15] = [
+pub(crate) const STEPS: [&str; 16] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -202,6 +202,10 @@ pub(crate) const STEPS: [&str; 15] = [
     "
     ALTER TABLE active_runs ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
     UPDATE active_runs SET session = run;
+    ",
+    // An attempt of a run knows which run it is of.
+    "
+    ALTER TABLE jobs ADD COLUMN run INTEGER;
     ",
 ];
 

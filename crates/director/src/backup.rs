@@ -19,6 +19,7 @@ use crate::claims::ClaimedJobs;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
+use crate::made_before::{Made, MadeBefore};
 use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
 use crate::presence::Presence;
@@ -83,6 +84,26 @@ pub struct BackupReport {
     pub failed_copies: Vec<(u8, String)>,
     /// Volumes that would have been gone on with, and were not: barcode and reason.
     pub passed_over: Vec<(Volser, String)>,
+    /// Sources that an earlier attempt of the same run has backed up, and that were not read again.
+    pub made_before: Vec<MadeBefore>,
+}
+
+impl BackupReport {
+    /// That of an attempt that finds all of it made.
+    fn of_nothing_left(made_before: Vec<MadeBefore>) -> Self {
+        Self {
+            sources: Vec::new(),
+            missing: Vec::new(),
+            excludes_unused: Vec::new(),
+            plain_bytes: 0,
+            stored_bytes: 0,
+            elapsed_ns: 0,
+            bottleneck: Meters::default().bottleneck(0, 1),
+            failed_copies: Vec::new(),
+            passed_over: Vec::new(),
+            made_before,
+        }
+    }
 }
 
 /// Patterns that matched nothing in any of the trees. Where one of them was not read to its end, nobody knows.
@@ -119,6 +140,7 @@ struct Prepared {
     joined: Joined,
     jobs: Vec<Job>,
     missing: Vec<MissingSource>,
+    made: Made,
     began: Instant,
 }
 
@@ -138,7 +160,13 @@ impl Site {
     /// stopped it. What was recorded until then stays, and the next run goes on from there. A source that was not read
     /// to its end is in the report.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
-        let Prepared { mounter, joined, jobs, missing, began } = self.prepare(request, watch)?;
+        let made = self.made_before(request)?;
+        if made.has_all(request) {
+            self.seal_complete()?;
+            self.look_at_copies()?;
+            return Ok(BackupReport::of_nothing_left(self.report_made(&made)?));
+        }
+        let Prepared { mounter, joined, jobs, missing, made, began } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
         let meters = Arc::clone(&joined.meters);
         let sources = self.read_into_session(&joined, jobs, request, watch);
@@ -161,7 +189,11 @@ impl Site {
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Ok(BackupReport {
-            excludes_unused: if missing.is_empty() { excludes_unused(&sources, &request.tree) } else { Vec::new() },
+            excludes_unused: match missing.is_empty() && made.is_empty() {
+                true => excludes_unused(&sources, &request.tree),
+                false => Vec::new(),
+            },
+            made_before: self.report_made(&made)?,
             sources,
             missing,
             plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
@@ -210,14 +242,14 @@ impl Site {
         if interrupted && !shares {
             known = self.catch_up_alone(&mounter, request, watch)?;
         }
-        let ClaimedJobs { jobs, missing, hold: objects } =
+        let ClaimedJobs { jobs, missing, made, hold: objects } =
             self.claimed_jobs(&mounter, request, &pools[0], known, &watch.stop)?;
         if to_pool {
             self.promise(&jobs, &pools, request)?;
         }
         let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
         joined.makes(jobs.iter().map(|job| job.record.object).collect(), Box::new(claims));
-        Ok(Prepared { mounter, joined, jobs, missing, began })
+        Ok(Prepared { mounter, joined, jobs, missing, made, began })
     }
 
     /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a

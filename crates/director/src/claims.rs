@@ -15,6 +15,7 @@ use capstan_format::ObjectId;
 use crate::catch_up::Known;
 use crate::hold::{Hold, holder, what};
 use crate::jobs::Job;
+use crate::made_before::Made;
 use crate::mounter::Mounter;
 use crate::request::{BackupRequest, MissingSource, Target};
 use crate::site::{Site, locked};
@@ -28,6 +29,8 @@ pub(crate) struct ClaimedJobs {
     pub(crate) jobs: Vec<Job>,
     /// Sources that were not there.
     pub(crate) missing: Vec<MissingSource>,
+    /// What earlier attempts of the run have made.
+    pub(crate) made: Made,
     /// The objects that are made and those that they stand on; none where nothing is kept.
     pub(crate) hold: Option<Hold>,
 }
@@ -60,10 +63,12 @@ impl Site {
         known: Known,
         stop: &AtomicBool,
     ) -> Result<ClaimedJobs, DirectorError> {
+        // A killed attempt may have flushed the last of an object: that is known once its volume was looked at.
+        let made = self.made_before(request)?;
         loop {
-            let (jobs, missing) = self.jobs(mounter, request, pool, known)?;
+            let (jobs, missing) = self.jobs(mounter, request, pool, known, &made)?;
             if request.target == Target::Null {
-                return Ok(ClaimedJobs { jobs, missing, hold: None });
+                return Ok(ClaimedJobs { jobs, missing, made, hold: None });
             }
             let mut wish = Wish::default();
             let mut bases = Vec::new();
@@ -77,7 +82,7 @@ impl Site {
             if let Ok(hold) = self.holds.reserve(&wish)? {
                 let living = bases.iter().map(|base| self.is_complete(*base)).collect::<Result<Vec<_>, _>>()?;
                 if living.into_iter().all(|living| living) {
-                    return Ok(ClaimedJobs { jobs, missing, hold: Some(hold) });
+                    return Ok(ClaimedJobs { jobs, missing, made, hold: Some(hold) });
                 }
             }
             // What was chosen is being given up, or was a moment ago: another base is chosen then.

@@ -15,6 +15,7 @@ use crate::baseline::StateBaseline;
 use crate::catch_up::{Known, is_copy_pool};
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
+use crate::made_before::Made;
 use crate::mounter::Mounter;
 use crate::request::{BackupRequest, Level, MissingSource, Retention, Target};
 use crate::site::{Site, locked};
@@ -44,29 +45,32 @@ impl Job {
 }
 
 impl Site {
-    /// One object a source: a new one, or the one that an interrupted run left open. A source that is not there is
-    /// named, and the others are read, as long as there is one.
+    /// One object a source: a new one, or the one that an interrupted run left open; none for what an earlier attempt
+    /// of the same run has made. A source that is not there is named, and the others are read, as long as there is one.
     pub(crate) fn jobs(
         &self,
         mounter: &Mounter,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
+        made: &Made,
     ) -> Result<(Vec<Job>, Vec<MissingSource>), DirectorError> {
         let (mut jobs, mut missing) = (Vec::new(), Vec::new());
         let mut bases = BaseSelector::new(mounter);
-        if let Some(stream) = &request.stream {
+        if let Some(stream) = request.stream.as_ref().filter(|stream| !made.has_stream(&stream.name)) {
             let record = self.new_record(stream.name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             jobs.push(Job::on_nothing(SourceSpec::Stream(stream.clone()), None, record));
         }
         let is_here = self.sources_are_here();
         let library = std::fs::canonicalize(self.library_dir()).unwrap_or_else(|_| self.library_dir());
-        let looked = self.look_at(&request.sources)?;
-        for (number, (path, found)) in request.sources.iter().zip(looked).enumerate() {
+        let mut sources: Vec<PathBuf> = Vec::with_capacity(request.sources.len());
+        for path in &request.sources {
             // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
-            if request.sources[..number].contains(path) {
-                continue;
+            if !sources.contains(path) && !made.has_path(path) {
+                sources.push(path.clone());
             }
+        }
+        for (path, found) in sources.iter().zip(self.look_at(&sources)?) {
             let found: SourceFound = match found {
                 Ok(found) => found,
                 Err(source) => {
@@ -81,6 +85,7 @@ impl Site {
         }
         self.name_objects(&mut jobs)?;
         if jobs.is_empty()
+            && made.is_empty()
             && let Some((path, source)) = missing.pop()
         {
             let missing = missing.into_iter().map(|(path, _)| path).collect();

@@ -74,6 +74,8 @@ pub struct BackupRequest {
     /// The number of the session that it shares with other jobs of this process on the same terms; none for one of its
     /// own.
     pub session: Option<i64>,
+    /// The run of a server's queue that this is an attempt of: what earlier attempts have made is not made again.
+    pub run: Option<i64>,
     /// How fast its sources may be read; none for as fast as can be.
     pub bandwidth: Option<Bandwidth>,
 }
@@ -98,6 +100,7 @@ impl BackupRequest {
             shortfall: Shortfall::Fail,
             waits_for_writer: false,
             session: None,
+            run: None,
             bandwidth: None,
         }
     }

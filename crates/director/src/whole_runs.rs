@@ -1,13 +1,12 @@
 //! Runs of a server that was killed when all was written, and before it noted that: they are done, and not to be done
 //! again.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use capstan_catalog::{ActiveRun, Catalog, CopyState, JobEnd, JobOutcome, Object, ObjectStatus};
+use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome, Object};
+use capstan_format::ObjectKind;
 
 use crate::DirectorError;
 use crate::config::JobConfig;
+use crate::made_before::{complete_of_run, is_path, lacking_copies, lacks_files};
 use crate::server_term::ServerTerm;
 use crate::site::{Site, locked};
 
@@ -47,29 +46,23 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     if job.end.is_some() {
         return Ok(None);
     }
-    let mut written = Vec::new();
-    for id in catalog.objects_of_job(job.id)? {
-        written.extend(catalog.object(id)?.filter(|object| object.client == run.run.client));
-    }
-    written.retain(|object| object.status == ObjectStatus::Complete);
-    let has = |source: &[u8]| {
-        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
-        written.iter().any(|object: &Object| path(&object.source) == path(source))
-    };
-    let paths = policy.sources.iter().map(|source| source.as_os_str().as_bytes());
-    if written.is_empty() || !paths.chain(policy.stdin.as_deref().map(str::as_bytes)).all(has) {
+    let written = complete_of_run(catalog, run.run.run, &run.run.client)?;
+    let is_stream = |object: &Object| object.kind == ObjectKind::Stream;
+    let mut paths = policy.sources.iter();
+    let has_paths = paths.all(|path| written.iter().any(|object| !is_stream(object) && is_path(&object.source, path)));
+    let mut stream = policy.stdin.iter();
+    let has_stream = stream.all(|name| written.iter().any(|one| is_stream(one) && one.source == name.as_bytes()));
+    if written.is_empty() || !has_paths || !has_stream {
         return Ok(None);
     }
     let counts = || written.iter().filter_map(|object| object.counts.as_ref());
-    let lacks_files = counts().any(|counts| counts.problems > 0);
     let mut message = MESSAGE.to_owned();
     for object in &written {
-        for wanted in catalog.wanted_copies(object.id)?.iter().filter(|wanted| wanted.state != CopyState::Whole) {
-            message +=
-                &format!("; copy {} of object {} is not whole: `capstan repair` mends it", wanted.copy, object.id);
+        for copy in lacking_copies(catalog, object.id)? {
+            message += &format!("; copy {copy} of object {} is not whole: `capstan repair` mends it", object.id);
         }
     }
-    let lacks = lacks_files || message != MESSAGE;
+    let lacks = written.iter().any(lacks_files) || message != MESSAGE;
     let (outcome, exit_code) = if lacks { (JobOutcome::Warned, EXIT_PROBLEMS) } else { (JobOutcome::Succeeded, 0) };
     let end = JobEnd {
         ended_ns: written.iter().map(|object| object.ended_ns).max().unwrap_or(run.started_ns),

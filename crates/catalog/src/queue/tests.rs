@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use capstan_format::ObjectId;
+
 use super::*;
 use crate::place_in_tests::catalog_in;
 use crate::policy::{PolicyEdit, PolicyText};
@@ -169,8 +171,12 @@ fn what_the_history_has_as_done_is_not_done_again() {
         let (message, exit_code) = ("a file vanished".to_owned(), 3);
         let end = crate::JobEnd { ended_ns: 9, outcome, exit_code, files: 1, bytes: 1, stored: 1, message };
         catalog.end_job(job, &end, "").unwrap();
+        catalog.job_writes(job, ObjectId([id as u8; 16])).unwrap();
+        assert_eq!(catalog.job(job).unwrap().unwrap().run, Some(id));
+        assert_eq!(catalog.objects_of_run(id).unwrap(), [ObjectId([id as u8; 16])]);
         jobs.push(job);
     }
+    assert_eq!(catalog.objects_of_run(77).unwrap(), []);
     let new = serve(&mut catalog);
     catalog.return_lost(new, 10).unwrap();
     let done = catalog.done_runs(9).unwrap();

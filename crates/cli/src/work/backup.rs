@@ -130,6 +130,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         shortfall: if args.wait == Some(WaitFor::All) { Shortfall::Wait } else { Shortfall::Fail },
         waits_for_writer: args.wait.is_some(),
         session: None,
+        run: None,
         bandwidth: None,
     })
 }
@@ -178,6 +179,8 @@ pub(super) struct Frame<'a> {
     pub(super) after: &'a dyn Fn(&Result<Ended, Failure>) -> Option<String>,
     /// The session that it shares with other runs of a server.
     pub(super) session: Option<i64>,
+    /// The run of a server's queue that it is an attempt of.
+    pub(super) run: Option<i64>,
     /// How fast its sources may be read.
     pub(super) bandwidth: Option<Bandwidth>,
 }
@@ -199,6 +202,7 @@ pub(super) fn run(
 ) -> Result<Ended, Failure> {
     let request = BackupRequest {
         session: frame.session,
+        run: frame.run,
         bandwidth: frame.bandwidth.clone(),
         ..request(args, retention, display)?
     };
@@ -249,7 +253,8 @@ fn work(
         Some(reason) if code == FAILED => reason.clone(),
         _ => summary(&report),
     };
-    let objects = report.sources.iter().map(|source| source.object).collect();
+    let made_before = report.made_before.iter().map(|made| made.object);
+    let objects = made_before.chain(report.sources.iter().map(|source| source.object)).collect();
     Ok(Ended { code, objects, message: record.message.clone() })
 }
 
@@ -305,7 +310,11 @@ fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, F
     } else if !cli.quiet {
         print_table(report);
     }
-    let in_part = losses > 0 || failed > 0 || !report.failed_copies.is_empty() || !report.missing.is_empty();
+    let in_part = losses > 0
+        || failed > 0
+        || !report.failed_copies.is_empty()
+        || !report.missing.is_empty()
+        || report.made_before.iter().any(|made| made.is_lacking);
     Ok(if failed > 0 && failed == report.sources.len() {
         FAILED
     } else if in_part {
@@ -375,6 +384,16 @@ fn print_table(report: &BackupReport) {
 
 /// All of it in a line.
 fn summary(report: &BackupReport) -> String {
+    match (report.made_before.len() as u64, report.sources.is_empty()) {
+        (0, _) => figures(report),
+        (_, true) => "an earlier attempt has backed up all of it".to_owned(),
+        (made, false) => {
+            format!("{}; an earlier attempt has backed up {}", figures(report), units::counted(made, "other source"))
+        }
+    }
+}
+
+fn figures(report: &BackupReport) -> String {
     let elapsed = Duration::from_nanos(report.elapsed_ns);
     let ratio = report.plain_bytes as f64 / report.stored_bytes.max(1) as f64;
     format!(

@@ -46,13 +46,13 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     if let Some((name, job)) = named(cli, args, &display)? {
         stop_on_interrupt(&watch.stop);
         let open = |need, events| open(cli, need, events);
-        let around = Around { open: &open, begun: &|| {}, client: None, session: None };
+        let around = Around { open: &open, begun: &|| {}, client: None, session: None, run: None };
         let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
         return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
     let open = |need, events| open(cli, need, events);
-    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None, bandwidth: None };
+    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None, run: None, bandwidth: None };
     let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
@@ -205,7 +205,8 @@ pub(crate) fn run_served(
         None => {}
     }
     let begun = || display.entry().into_iter().for_each(served.entered);
-    let around = Around { open: &open, begun: &begun, client: served.client.as_deref(), session: Some(served.session) };
+    let (session, run_number) = (Some(served.session), Some(run_of.run));
+    let around = Around { open: &open, begun: &begun, client: served.client.as_deref(), session, run: run_number };
     let ended = run(cli, &args::Backup::default(), (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same.
     begun();
@@ -221,6 +222,8 @@ struct Around<'a> {
     client: Option<&'a NetworkJob>,
     /// The session that it shares with other runs of a server.
     session: Option<i64>,
+    /// The run of a server's queue that it is an attempt of.
+    run: Option<i64>,
 }
 
 /// Runs a job, and what it has run before and after.
@@ -232,7 +235,7 @@ fn run(
     watch: &BackupWatch,
     around: &Around<'_>,
 ) -> Result<Ended, Failure> {
-    let Around { open, begun, client, session } = *around;
+    let Around { open, begun, client, session, run } = *around;
     let args = laid_over(args, name, job);
     let has_ended = Cell::new(false);
     // Before the history has how the run ended: that it could not be ended is part of it.
@@ -248,7 +251,7 @@ fn run(
         Some(line)
     };
     let bandwidth = job.bandwidth().ok().flatten();
-    let frame = Frame { open, begun, after: &after, session, bandwidth };
+    let frame = Frame { open, begun, after: &after, session, run, bandwidth };
     let outcome = before(cli, client, name, job, &watch.stop)
         .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {

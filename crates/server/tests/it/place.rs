@@ -138,6 +138,8 @@ impl Bench {
 pub(crate) struct Hand {
     /// So many runs fail from now on.
     pub(crate) fails: AtomicI64,
+    /// So many runs fail from now on when all is written.
+    pub(crate) fails_at_the_end: AtomicI64,
     /// Work waits for as long as this is set, and ends if it is told to stop.
     pub(crate) waits: AtomicBool,
     /// The next run panics.
@@ -184,11 +186,18 @@ impl Worker for Clerk<'_> {
         entered(journal.number());
         let sources = site.config().jobs[&run.run.policy].sources.clone();
         let policy = run.run.policy.clone();
-        let session = Some(run.session);
-        let request = BackupRequest { level: Level::Full, policy, session, ..BackupRequest::of(sources) };
+        let (session, of_run) = (Some(run.session), Some(run.run.run));
+        let request = BackupRequest { level: Level::Full, policy, session, run: of_run, ..BackupRequest::of(sources) };
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         match site.backup(&request, &watch) {
-            Ok(_) => Worked { end: WorkEnd::Succeeded, message: "all of it".into() },
+            Ok(report) => {
+                report.sources.iter().for_each(|source| journal.writes(source.object));
+                if self.hand.fails_at_the_end.fetch_sub(1, Ordering::SeqCst) > 0 {
+                    return Worked { end: WorkEnd::Failed, message: "the last word was lost".into() };
+                }
+                let message = format!("{} read, {} there", report.sources.len(), report.made_before.len());
+                Worked { end: WorkEnd::Succeeded, message }
+            }
             Err(DirectorError::Interrupted) => stopped(),
             Err(error @ DirectorError::SourceInUse { .. }) => Worked { end: WorkEnd::Busy, message: error.to_string() },
             Err(error) => Worked { end: WorkEnd::Failed, message: error.to_string() },

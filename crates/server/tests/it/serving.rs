@@ -240,6 +240,34 @@ fn what_was_all_written_is_not_done_again() {
     }
 }
 
+/// An attempt fails behind the end of a source, too. The next one made a second object of it.
+#[test]
+fn what_an_attempt_has_made_the_next_one_takes_as_it_is() {
+    let both = NIGHTLY.replace("[\"DIR/one\"]", "[\"DIR/one\", \"DIR/two\"]");
+    let bench = Bench::new("2026-11-20T12:00:00Z", &format!("{both}retry_after = \"10m\"\n"));
+    let hand = Hand::default();
+    let objects = || bench.site().catalog().objects(&ObjectFilter::default()).unwrap().len();
+    let serve_once = |now: &str, changes: &dyn Fn()| {
+        hand.fails_at_the_end.store(1, Ordering::SeqCst);
+        let run = enter(&bench, "one");
+        bench.serve(&hand, || {
+            bench.until("the second attempt waits", |_| attempts(&bench) == [2]);
+            changes();
+            bench.set_clock(now);
+            bench.until("it is done", |site| is_done(site, run as usize));
+        });
+        let done = bench.done().into_iter().find(|done| done.run.run == run).unwrap();
+        assert_eq!((done.outcome, done.run.attempt), (RunOutcome::Succeeded, 2));
+        (done.message, objects())
+    };
+    std::fs::rename(bench.path("two"), bench.path("away")).unwrap();
+    let returns = || std::fs::rename(bench.path("away"), bench.path("two")).unwrap();
+    assert_eq!(serve_once("2026-11-20T12:10:01Z", &returns), ("1 read, 1 there".to_owned(), 2));
+    // Nothing of it is needed again: neither the sources nor a drive.
+    let gone = || ["one", "two"].iter().for_each(|source| std::fs::remove_dir_all(bench.path(source)).unwrap());
+    assert_eq!(serve_once("2026-11-20T12:30:01Z", &gone), ("0 read, 2 there".to_owned(), 4));
+}
+
 #[test]
 fn a_source_that_somebody_backs_up_is_waited_for_and_costs_no_attempt() {
     let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);

@@ -140,6 +140,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         shortfall: Shortfall::Fail,
         waits_for_writer: false,
         session: None,
+        run: None,
         bandwidth: None,
     };
     let report = site.backup(&request, &BackupWatch::default()).unwrap();
