@@ -63,6 +63,11 @@ impl Wish {
     pub fn alone(resource: Resource) -> Self {
         Self { alone: vec![resource], ..Self::default() }
     }
+
+    /// Whether nothing is wished for. What is granted then has a generation, and nothing that could be renewed.
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_empty() && self.shared.is_empty() && self.seats == 0
+    }
 }
 
 /// A resource that a job has.

@@ -119,10 +119,12 @@ impl Holds {
         match grant {
             Grant::Refused(reservation) => Ok(Err(reservation)),
             Grant::Held(generation) => {
-                own.push((shared.dir.clone(), generation));
-                drop(own);
-                locked(&shared.state).held.push(generation);
-                self.keep();
+                if !wish.is_empty() {
+                    own.push((shared.dir.clone(), generation));
+                    drop(own);
+                    locked(&shared.state).held.push(generation);
+                    self.keep();
+                }
                 Ok(Ok(Hold { holds: Arc::clone(self), generation }))
             }
         }
@@ -325,6 +327,27 @@ mod tests {
         drop(held);
         assert_eq!(other.volumes().unwrap(), []);
         drop(other.volume(&volser).unwrap());
+    }
+
+    /// A blank volume holds no object that would be reserved while it is labelled, for a minute in a large library.
+    #[test]
+    fn nothing_is_lost_of_a_hold_on_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Arc::new(Mutex::new(Catalog::open(dir.path()).unwrap()));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&said);
+        let events: Events = Arc::new(move |event| locked(&hears).push(event));
+        let holds = Arc::new(Holds::new(&catalog, || 5, &events));
+        let _nothing = holds.claim(&Wish::default()).unwrap();
+        let something = holds.volume(&Volser::new("A00001").unwrap()).unwrap();
+        let renew = || {
+            let held = locked(&holds.shared.state).held.clone();
+            holds.shared.renew(&held);
+            locked(&said).len()
+        };
+        assert_eq!(renew(), 0, "{:?}", locked(&said));
+        locked(&catalog).release(&[something.generation()]).unwrap();
+        assert_eq!(renew(), 1, "what is lost is said");
     }
 
     #[test]

@@ -6,23 +6,23 @@
 //!   serve_copy_host(AppendHost)  <----   RemoteCopyHost, asked by a session's copy
 //!   serve_read_host(ReadMounter) <----   RemoteReadHost, asked by a read
 //! ```
-//! One connection carries one call at a time, so a job has connections of its own. While a volume is mounted, the mover
-//! says on it what is waited for and asks whether to go on waiting. When a connection of orders ends, the mounts that
-//! were made on it and not ended are let go of: whoever made them is gone.
+//! One connection carries one call at a time, so a job has connections of its own. An order takes the time that robot
+//! and drive take, so the mover says now and then that it works on it: silence means that it hangs. While a volume is
+//! mounted, it also says what is waited for, and asks whether to go on waiting. When a connection of orders ends, the
+//! mounts that were made on it and not ended are let go of: whoever made them is gone.
 //!
 //! What protects a connection (TLS, identities) is for whoever opens it; a key that is loaded crosses it.
 
+mod hosts;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use capstan_format::{
-    Algorithm, CatalogPart, Checkpoint, KeyTag, ObjectId, SessionId, SessionRecord, Volser, VolumeId,
-};
-use capstan_tape::{DriveDescription, DriveKey, with_causes};
-use serde::de::DeserializeOwned;
+use capstan_format::{Algorithm, CatalogPart, KeyTag, Volser, VolumeId};
+use capstan_tape::{DriveDescription, DriveKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -32,16 +32,13 @@ use super::{
     MountWatch, VolumeReport, VolumeRequest,
 };
 use crate::link::Link;
-use crate::network::NetworkStream;
-use crate::{
-    Commit, CopyHost, DriveHealth, Filled, FoundCheckpoint, HostError, MountId, Mounted, MoverError, ReadHost,
-    ReadOrder, VolumeEnd, VolumePlace,
-};
+use crate::{DriveHealth, FoundCheckpoint, MountId, MoverError};
 
-/// How often whoever serves a copy looks whether its session is over.
-const LOOKS: Duration = Duration::from_millis(500);
-/// How long a call may be on its way, once it has begun to come.
-const CALL_WITHIN: Duration = Duration::from_secs(60);
+pub use hosts::{RemoteCopyHost, RemoteReadHost, serve_copy_host, serve_read_host};
+pub(crate) use hosts::{serve_copy_host_until, serve_read_host_until};
+
+/// How often a mover says that it works on an order.
+const WORKS_EVERY: Duration = Duration::from_secs(15);
 
 /// What whoever decides sends to devices.
 #[derive(Serialize, Deserialize)]
@@ -81,6 +78,8 @@ enum Report {
     Waiting(String),
     Notice(String),
     IsStopped,
+    /// The order is worked on.
+    Works,
     Drives(u32),
     Described(Vec<DriveDescription>),
     Inventory(LibraryInventory),
@@ -120,9 +119,12 @@ impl<S: Read + Write> RemoteDevices<S> {
 }
 
 fn answer<S: Read + Write>(link: &mut Link<S>) -> Result<(Report, Zeroizing<Vec<u8>>), DevicesError> {
-    match link.receive().map_err(DevicesError::Connection)? {
-        (Report::Failed(form), _) => Err(form.into()),
-        told => Ok(told),
+    loop {
+        match link.receive().map_err(DevicesError::Connection)? {
+            (Report::Works, _) => {}
+            (Report::Failed(form), _) => return Err(form.into()),
+            told => return Ok(told),
+        }
     }
 }
 
@@ -257,21 +259,32 @@ impl OwnedMounts {
 /// The connection breaks, or what comes is no order.
 pub fn serve_devices<S: Read + Write + Send>(devices: &dyn Devices, stream: S) -> io::Result<()> {
     let owned = OwnedMounts::default();
-    let served = serve_devices_of(devices, stream, &owned, &|_| {});
+    let served = serve_devices_of(devices, stream, &owned, &|_| {}, WORKS_EVERY);
     owned.abandon(devices);
     served
 }
 
 /// The same for a process that has several connections, and its mounts as long as one of them. `mounts` hears of each
 /// volume that is to be mounted.
-pub(crate) fn serve_devices_of<S: Read + Write + Send>(
+pub(crate) fn serve_devices_for<S: Read + Write + Send>(
     devices: &dyn Devices,
     stream: S,
     owned: &OwnedMounts,
     mounts: &dyn Fn(&Volser),
 ) -> io::Result<()> {
+    serve_devices_of(devices, stream, owned, mounts, WORKS_EVERY)
+}
+
+fn serve_devices_of<S: Read + Write + Send>(
+    devices: &dyn Devices,
+    stream: S,
+    owned: &OwnedMounts,
+    mounts: &dyn Fn(&Volser),
+    works_every: Duration,
+) -> io::Result<()> {
     let mut made = Vec::new();
-    let served = serve_orders((devices, owned), mounts, &mut Link(stream), &mut made);
+    let orders = Orders { devices, owned, mounts, works_every };
+    let served = orders.serve(&mut Link(stream), &mut made);
     made.into_iter().for_each(|mount| owned.abandon_unheard(mount, devices));
     ended_well(served)
 }
@@ -284,20 +297,46 @@ fn ended_well(served: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn serve_orders<S: Read + Write + Send>(
-    (devices, owned): (&dyn Devices, &OwnedMounts),
-    mounts: &dyn Fn(&Volser),
-    link: &mut Link<S>,
-    made: &mut Vec<MountId>,
-) -> io::Result<()> {
-    loop {
-        let (order, attached): (Order, _) = link.receive()?;
-        if let Some(mount) = order.mount().filter(|mount| !owned.used(*mount)) {
-            // One of another process, or of one before this.
-            let unknown = DevicesError::from(MoverError::NotMounted { mount });
-            link.send(&Report::Failed(ErrorForm::from(&unknown)), &[])?;
-            continue;
+/// Carries out orders.
+struct Orders<'a> {
+    devices: &'a dyn Devices,
+    owned: &'a OwnedMounts,
+    mounts: &'a dyn Fn(&Volser),
+    works_every: Duration,
+}
+
+impl Orders<'_> {
+    fn serve<S: Read + Write + Send>(&self, link: &mut Link<S>, made: &mut Vec<MountId>) -> io::Result<()> {
+        loop {
+            let (order, attached): (Order, _) = link.receive()?;
+            if let Some(mount) = order.mount().filter(|mount| !self.owned.used(*mount)) {
+                // One of another process, or of one before this.
+                let unknown = DevicesError::from(MoverError::NotMounted { mount });
+                link.send(&Report::Failed(ErrorForm::from(&unknown)), &[])?;
+                continue;
+            }
+            let watch = LinkWatch { link: Mutex::new(&mut *link), broken: Mutex::new(None) };
+            let done = watch.says_that_it_works(self.works_every, || self.carry_out(order, &attached, &watch, made));
+            if let Some(error) = watch.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                return Err(error);
+            }
+            let (report, part) = match done? {
+                Ok(done) => done,
+                Err(error) => (Report::Failed(ErrorForm::from(&error)), Vec::new()),
+            };
+            link.send(&report, &part)?;
         }
+    }
+
+    /// Carries an order out; what is answered, and what is attached to it.
+    fn carry_out(
+        &self,
+        order: Order,
+        attached: &[u8],
+        watch: &dyn MountWatch,
+        made: &mut Vec<MountId>,
+    ) -> io::Result<Result<(Report, Vec<u8>), DevicesError>> {
+        let devices = self.devices;
         let mut part = Vec::new();
         let done = match order {
             Order::Drives => devices.drives().map(Report::Drives),
@@ -305,22 +344,16 @@ fn serve_orders<S: Read + Write + Send>(
             Order::Inventory => devices.inventory().map(Report::Inventory),
             Order::Change(order) => devices.change(&order).map(|()| Report::Done),
             Order::Mount(order) => {
-                mounts(&order.volser);
-                let watch = LinkWatch { link: Mutex::new(&mut *link), broken: Mutex::new(None) };
-                let mounted = devices.mount(&order, &watch);
-                let broken = watch.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
-                if let Ok(report) = &mounted {
-                    locked(&owned.0).insert(report.mount, false);
+                (self.mounts)(&order.volser);
+                devices.mount(&order, watch).map(|report| {
+                    locked(&self.owned.0).insert(report.mount, false);
                     made.push(report.mount);
-                }
-                if let Some(error) = broken {
-                    return Err(error);
-                }
-                mounted.map(|report| Report::Mounted(Box::new(report)))
+                    Report::Mounted(Box::new(report))
+                })
             }
             Order::Stopped(_) => return Err(other_question()),
             Order::SetKey(mount, name) => {
-                let key = match (name, <[u8; 32]>::try_from(attached.as_slice())) {
+                let key = match (name, <[u8; 32]>::try_from(attached)) {
                     (None, _) => None,
                     (Some((tag, algorithm)), Ok(key)) => Some(DriveKey { tag, algorithm, key }),
                     (Some(_), Err(_)) => return Err(io::Error::other("a key that came has not 32 bytes")),
@@ -333,7 +366,7 @@ fn serve_orders<S: Read + Write + Send>(
                 Report::Part
             }),
             Order::Dismount(order) => devices.dismount(&order).map(|report| {
-                owned.forget(order.mount);
+                self.owned.forget(order.mount);
                 let DismountReport { drive, health, notices, outcome } = report;
                 Report::Dismounted {
                     drive,
@@ -343,28 +376,77 @@ fn serve_orders<S: Read + Write + Send>(
                 }
             }),
             Order::Abandon(mount) => {
-                owned.forget(mount);
+                self.owned.forget(mount);
                 devices.abandon(mount);
                 Ok(Report::Done)
             }
         };
-        let report = done.unwrap_or_else(|error| Report::Failed(ErrorForm::from(&error)));
-        link.send(&report, &part)?;
+        Ok(done.map(|report| (report, part)))
     }
 }
 
-/// Tells the other end how a mount goes on. Once the connection is broken nobody waits any more.
+/// Tells the other end how an order goes on. Once the connection is broken nobody waits any more.
 struct LinkWatch<'a, S> {
     link: Mutex<&'a mut Link<S>>,
     broken: Mutex<Option<io::Error>>,
 }
 
-impl<S: Read + Write> LinkWatch<'_, S> {
+impl<S: Read + Write + Send> LinkWatch<'_, S> {
+    /// Does something; meanwhile the other end hears now and then that it is worked on.
+    fn says_that_it_works<T>(&self, every: Duration, work: impl FnOnce() -> T) -> T {
+        let work_ends = WorkEnds::default();
+        thread::scope(|scope| {
+            let says = || {
+                while !work_ends.within(every) {
+                    self.tell(&Report::Works);
+                }
+            };
+            // Where no thread is to be had, an order that takes long counts as one that hangs.
+            let _ = thread::Builder::new().name("works".to_owned()).spawn_scoped(scope, says);
+            let _noted = OnDrop(|| work_ends.note());
+            work()
+        })
+    }
+
     fn tell(&self, report: &Report) {
         let sent = locked(&self.link).send(report, &[]);
         if let Err(error) = sent {
             locked(&self.broken).get_or_insert(error);
         }
+    }
+}
+
+/// Whether work has ended.
+#[derive(Default)]
+struct WorkEnds {
+    has_ended: Mutex<bool>,
+    noted: Condvar,
+}
+
+impl WorkEnds {
+    fn note(&self) {
+        *locked(&self.has_ended) = true;
+        self.noted.notify_all();
+    }
+
+    /// Waits for it, and not for longer; whether it has.
+    fn within(&self, wait: Duration) -> bool {
+        let until = Instant::now() + wait;
+        let mut has_ended = locked(&self.has_ended);
+        while !*has_ended && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            has_ended = self.noted.wait_timeout(has_ended, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *has_ended
+    }
+}
+
+/// Does something when it is dropped, by a panic too.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 
@@ -397,282 +479,75 @@ impl<S: Read + Write + Send> MountWatch for LinkWatch<'_, S> {
     }
 }
 
-/// What a copy asks and reports.
-#[derive(Serialize, Deserialize)]
-enum CopyCall {
-    Mount,
-    /// The catalog part is attached.
-    Committed(Box<CommitForm>),
-    Health(Volser, Box<DriveHealth>),
-    Release(MountId, Volser, VolumeEnd),
-    Settled(Vec<ObjectId>),
-    Ended(Option<String>),
-    Now,
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::os::unix::net::UnixStream;
 
-/// A [`Commit`] without its catalog part.
-#[derive(Serialize, Deserialize)]
-struct CommitForm {
-    volser: Volser,
-    volume: VolumeId,
-    session: SessionId,
-    session_record: SessionRecord,
-    checkpoint_lbn: u64,
-    checkpoint: Checkpoint,
-    end_lbn: u64,
-    session_bytes: u64,
-}
+    use super::*;
 
-/// What a read asks and reports.
-#[derive(Serialize, Deserialize)]
-enum ReadCall {
-    Mount(VolumePlace),
-    Filled(VolumePlace),
-    Ordered(ReadOrder, Option<String>),
-    Release(MountId, VolumePlace),
-}
+    /// Devices that take their time to say how many drives there are.
+    struct Slow(Duration);
 
-/// What a host answers.
-#[derive(Serialize, Deserialize)]
-enum HostAnswer {
-    Mounted(Mounted),
-    Mount(MountId),
-    Filled(Option<Filled>),
-    Now(i64),
-    Done,
-    Failed { text: String },
-}
-
-/// Whoever decides for a copy, at the other end of a connection.
-pub struct RemoteCopyHost<S>(Mutex<Link<S>>);
-
-impl<S: Read + Write> RemoteCopyHost<S> {
-    /// A host that [`serve_copy_host`] serves at the other end.
-    pub fn new(stream: S) -> Self {
-        Self(Mutex::new(Link(stream)))
-    }
-}
-
-fn call<S: Read + Write, C: Serialize>(
-    link: &Mutex<Link<S>>,
-    call: &C,
-    attached: &[u8],
-) -> Result<HostAnswer, HostError> {
-    let mut link = locked(link);
-    link.send(call, attached)?;
-    match link.receive()?.0 {
-        HostAnswer::Failed { text } => Err(text.into()),
-        answer => Ok(answer),
-    }
-}
-
-impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
-    fn mount(&mut self) -> Result<Mounted, HostError> {
-        match call(&self.0, &CopyCall::Mount, &[])? {
-            HostAnswer::Mounted(mounted) => Ok(mounted),
-            _ => Err(other_question().into()),
+    impl Devices for Slow {
+        fn drives(&self) -> Result<u32, DevicesError> {
+            thread::sleep(self.0);
+            Ok(7)
         }
-    }
 
-    fn committed(&mut self, commit: &Commit) -> Result<(), HostError> {
-        let form = CommitForm {
-            volser: commit.volser.clone(),
-            volume: commit.volume,
-            session: commit.session,
-            session_record: commit.session_record.clone(),
-            checkpoint_lbn: commit.checkpoint_lbn,
-            checkpoint: commit.checkpoint,
-            end_lbn: commit.end_lbn,
-            session_bytes: commit.session_bytes,
-        };
-        match call(&self.0, &CopyCall::Committed(Box::new(form)), &commit.part.encode())? {
-            HostAnswer::Done => Ok(()),
-            _ => Err(other_question().into()),
+        fn describe_drives(&self) -> Result<Vec<DriveDescription>, DevicesError> {
+            panic!("nobody asks")
         }
-    }
 
-    fn health(&mut self, volser: &Volser, health: &DriveHealth) {
-        // It is told for the record; what is wrong with the connection the next commit says.
-        let _ = call(&self.0, &CopyCall::Health(volser.clone(), Box::new(health.clone())), &[]);
-    }
-
-    fn release(&mut self, mount: MountId, volser: &Volser, end: VolumeEnd) {
-        // Where nobody hears it, nobody dismounts; the mover lets go of the mount with the connection of orders.
-        let _ = call(&self.0, &CopyCall::Release(mount, volser.clone(), end), &[]);
-    }
-
-    fn settled(&mut self, objects: &[ObjectId]) {
-        // Where nobody hears it, nobody waits for it.
-        let _ = call(&self.0, &CopyCall::Settled(objects.to_vec()), &[]);
-    }
-
-    fn ended(&mut self, failure: Option<&str>) {
-        // Where nobody hears it, whoever serves the host ends it with the connection.
-        let _ = call(&self.0, &CopyCall::Ended(failure.map(str::to_owned)), &[]);
-    }
-
-    fn now_ns(&self) -> i64 {
-        match call(&self.0, &CopyCall::Now, &[]) {
-            Ok(HostAnswer::Now(now_ns)) => now_ns,
-            // What is written with it is not recorded either.
-            _ => 0,
+        fn inventory(&self) -> Result<LibraryInventory, DevicesError> {
+            panic!("nobody asks")
         }
+
+        fn change(&self, _: &ChangerOrder) -> Result<(), DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn mount(&self, _: &MountOrder, _: &dyn MountWatch) -> Result<MountReport, DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn set_key(&self, _: MountId, _: Option<DriveKey>) -> Result<(), DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn at_volume(&self, _: MountId, _: &VolumeRequest) -> Result<VolumeReport, DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn catalog_part(&self, _: MountId, _: VolumeId, _: &FoundCheckpoint) -> Result<CatalogPart, DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn dismount(&self, _: &DismountOrder) -> Result<DismountReport, DevicesError> {
+            panic!("nobody asks")
+        }
+
+        fn abandon(&self, _: MountId) {}
     }
-}
 
-/// Answers what a copy asks over a connection until its other end closes it.
-///
-/// # Errors
-/// The connection breaks, or what comes is no question.
-pub fn serve_copy_host<S: Read + Write>(host: &mut dyn CopyHost, stream: S) -> io::Result<()> {
-    serve_host(&mut Link(stream), |call, attached| answer_copy(host, call, attached), Link::receive)
-}
-
-/// The same until `is_over` is set.
-pub(crate) fn serve_copy_host_until(
-    host: &mut dyn CopyHost,
-    stream: Box<dyn NetworkStream>,
-    is_over: &AtomicBool,
-) -> io::Result<()> {
-    let answer = |call, attached: &[u8]| answer_copy(host, call, attached);
-    serve_host(&mut Link(stream), answer, |link| receive_until(link, is_over))
-}
-
-/// The next call, unless `is_over` is set before it comes.
-fn receive_until<C: DeserializeOwned>(
-    link: &mut Link<Box<dyn NetworkStream>>,
-    is_over: &AtomicBool,
-) -> io::Result<(C, Zeroizing<Vec<u8>>)> {
-    let over = || io::Error::new(io::ErrorKind::ConnectionAborted, "nobody asks any more");
-    // Calls come when they come, and then at once.
-    link.0.set_timeout(Some(LOOKS))?;
-    let first = link.first_byte(is_over)?.ok_or_else(over)?;
-    link.0.set_timeout(Some(CALL_WITHIN))?;
-    link.receive_behind(first)
-}
-
-fn answer_copy(host: &mut dyn CopyHost, call: CopyCall, attached: &[u8]) -> io::Result<Result<HostAnswer, HostError>> {
-    Ok(match call {
-        CopyCall::Mount => host.mount().map(HostAnswer::Mounted),
-        CopyCall::Committed(form) => {
-            let form = *form;
-            let part =
-                CatalogPart::decode(attached).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let commit = Commit {
-                volser: form.volser,
-                volume: form.volume,
-                session: form.session,
-                session_record: form.session_record,
-                checkpoint_lbn: form.checkpoint_lbn,
-                checkpoint: form.checkpoint,
-                part,
-                end_lbn: form.end_lbn,
-                session_bytes: form.session_bytes,
+    /// An order may take far longer than silence is believed, and a mover that says nothing is not waited for.
+    #[test]
+    fn silence_is_not_taken_for_work() {
+        let order = |works_every| {
+            let (near, far) = UnixStream::pair().unwrap();
+            near.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            let serve = move || {
+                serve_devices_of(&Slow(Duration::from_secs(3)), far, &OwnedMounts::default(), &|_| {}, works_every)
             };
-            host.committed(&commit).map(|()| HostAnswer::Done)
-        }
-        CopyCall::Health(volser, health) => {
-            host.health(&volser, &health);
-            Ok(HostAnswer::Done)
-        }
-        CopyCall::Release(mount, volser, end) => {
-            host.release(mount, &volser, end);
-            Ok(HostAnswer::Done)
-        }
-        CopyCall::Settled(objects) => {
-            host.settled(&objects);
-            Ok(HostAnswer::Done)
-        }
-        CopyCall::Ended(failure) => {
-            host.ended(failure.as_deref());
-            Ok(HostAnswer::Done)
-        }
-        CopyCall::Now => Ok(HostAnswer::Now(host.now_ns())),
-    })
-}
-
-fn serve_host<S: Read + Write, C: DeserializeOwned>(
-    link: &mut Link<S>,
-    mut answer: impl FnMut(C, &[u8]) -> io::Result<Result<HostAnswer, HostError>>,
-    mut receive: impl FnMut(&mut Link<S>) -> io::Result<(C, Zeroizing<Vec<u8>>)>,
-) -> io::Result<()> {
-    let mut serve = || -> io::Result<()> {
-        loop {
-            let (call, attached) = receive(link)?;
-            let answer = answer(call, &attached)?;
-            let failed = |error: HostError| HostAnswer::Failed { text: with_causes(error.as_ref()) };
-            link.send(&answer.unwrap_or_else(failed), &[])?;
-        }
-    };
-    ended_well(serve())
-}
-
-/// Whoever decides for a read, at the other end of a connection.
-pub struct RemoteReadHost<S>(Mutex<Link<S>>);
-
-impl<S: Read + Write> RemoteReadHost<S> {
-    /// A host that [`serve_read_host`] serves at the other end.
-    pub fn new(stream: S) -> Self {
-        Self(Mutex::new(Link(stream)))
-    }
-}
-
-impl<S: Read + Write> ReadHost for RemoteReadHost<S> {
-    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
-        match call(&self.0, &ReadCall::Mount(place.clone()), &[])? {
-            HostAnswer::Mount(mount) => Ok(mount),
-            _ => Err(other_question().into()),
-        }
-    }
-
-    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
-        match call(&self.0, &ReadCall::Filled(place.clone()), &[]) {
-            Ok(HostAnswer::Filled(filled)) => filled,
-            // Front to back is right, and slower at most.
-            _ => None,
-        }
-    }
-
-    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
-        // It is told for the record.
-        let _ = call(&self.0, &ReadCall::Ordered(order.clone(), notice), &[]);
-    }
-
-    fn release(&mut self, mount: MountId, place: &VolumePlace) {
-        // See RemoteCopyHost.
-        let _ = call(&self.0, &ReadCall::Release(mount, place.clone()), &[]);
-    }
-}
-
-/// Answers what a read asks over a connection until its other end closes it.
-///
-/// # Errors
-/// The connection breaks, or what comes is no question.
-pub fn serve_read_host<S: Read + Write>(host: &mut dyn ReadHost, stream: S) -> io::Result<()> {
-    serve_host(&mut Link(stream), |call, _| Ok(answer_read(host, call)), Link::receive)
-}
-
-/// The same until `is_over` is set.
-pub(crate) fn serve_read_host_until(
-    host: &mut dyn ReadHost,
-    stream: Box<dyn NetworkStream>,
-    is_over: &AtomicBool,
-) -> io::Result<()> {
-    let answer = |call, _: &[u8]| Ok(answer_read(host, call));
-    serve_host(&mut Link(stream), answer, |link| receive_until(link, is_over))
-}
-
-fn answer_read(host: &mut dyn ReadHost, call: ReadCall) -> Result<HostAnswer, HostError> {
-    match call {
-        ReadCall::Mount(place) => host.mount(&place).map(HostAnswer::Mount),
-        ReadCall::Filled(place) => Ok(HostAnswer::Filled(host.filled(&place))),
-        ReadCall::Ordered(order, notice) => {
-            host.ordered(&order, notice);
-            Ok(HostAnswer::Done)
-        }
-        ReadCall::Release(mount, place) => {
-            host.release(mount, &place);
-            Ok(HostAnswer::Done)
-        }
+            let served = thread::spawn(serve);
+            let drives = RemoteDevices::new(near).drives();
+            (drives, served)
+        };
+        let (drives, served) = order(Duration::from_millis(50));
+        assert_eq!(drives.unwrap(), 7);
+        served.join().unwrap().unwrap();
+        let (drives, _) = order(Duration::from_secs(60));
+        let Err(DevicesError::Connection(error)) = drives else { panic!("{drives:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

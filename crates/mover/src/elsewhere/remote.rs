@@ -23,6 +23,8 @@ const TRIES: u32 = 16;
 
 /// How long the mover may take to take a connection into use.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
+/// How long it may say nothing of an order. It says four times as often that it works on it.
+const HEARD_WITHIN: Duration = Duration::from_secs(60);
 
 /// Gives connections to a mover.
 pub trait Connect: Send + Sync {
@@ -90,6 +92,7 @@ impl RemoteMover {
                 }
                 // One that was kept open, by a mover that is gone.
                 Err(error) if is_lost(&error) && tries > 0 => {}
+                Err(error) if is_silent(&error) => return Err(silent()),
                 Err(error) => return Err(error),
             }
         }
@@ -113,6 +116,7 @@ impl RemoteMover {
                 locked(&self.0.answers_keys).take();
                 self.order(order, false)
             }
+            Err(DevicesError::Connection(error)) if is_silent(&error) => Err(DevicesError::Connection(silent())),
             Err(DevicesError::Connection(_)) => done,
             _ => {
                 locked(&self.0.idle).push(orders);
@@ -123,7 +127,9 @@ impl RemoteMover {
 
     /// A new connection of orders.
     fn orders(&self) -> io::Result<Orders> {
-        Ok(RemoteDevices::new(self.call(MoverCall::Devices { owner: self.owner() }, &[])?.0))
+        let mut stream = self.call(MoverCall::Devices { owner: self.owner() }, &[])?.0;
+        stream.set_timeout(Some(HEARD_WITHIN))?;
+        Ok(RemoteDevices::new(stream))
     }
 
     /// Whose the mounts of this process are.
@@ -149,6 +155,15 @@ impl RemoteMover {
 
 fn is_lost(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+fn is_silent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn silent() -> io::Error {
+    let reason = "it has said nothing for a minute: it hangs, or the network between does";
+    io::Error::new(io::ErrorKind::TimedOut, reason)
 }
 
 fn answer_keys(mut link: MoverLink, keys: &dyn KeySource) -> io::Result<()> {
