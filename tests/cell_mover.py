@@ -83,7 +83,10 @@ class MoverSweep(Sweep):
         self.checks.check("a run waits while the mover is away", self.cell.until("a run waits for the library", waits))
         done = self.cell.capstan.run("library", "inventory")
         self.checks.check("and a command says what to do", done.returncode != 0 and "mover run" in said(done), said(done))
+        names = lambda: b"no drive can be used: they are those of mover rook" in self.cell.capstan.run("status").stdout
+        self.checks.check("and status names the mover", self.cell.until("status names the mover", names))
         self.mover.started()
+        self.checks.check("until it is there", self.cell.until("status is content", lambda: not names()))
         row = self.cell.outcome(run)
         self.checks.check("it is done once the mover is there", row["state"] == "done", row)
 

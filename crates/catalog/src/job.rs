@@ -198,11 +198,12 @@ impl Catalog {
         self.db.query(query, params![run], |row| row.get(0).map(ObjectId))
     }
 
-    /// Takes over the log of another catalog, which this one replaces.
+    /// Takes over the log of another catalog, which this one replaces. Without its queue, jobs are of no run: the
+    /// numbers of runs are given anew then.
     ///
     /// # Errors
     /// The old catalog cannot be read, or this one cannot be written; nothing is taken over then.
-    pub fn take_over_jobs(&mut self, old: &Self) -> Result<(), CatalogError> {
+    pub fn take_over_jobs(&mut self, old: &Self, has_queue: bool) -> Result<(), CatalogError> {
         let jobs = old.db.query(&format!("{JOB} ORDER BY job"), &[], job)?;
         let mut logs = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -230,7 +231,7 @@ impl Catalog {
                     count("a count of bytes", |end| end.stored)?,
                     end.map_or("", |end| &end.message),
                     log,
-                    job.run,
+                    job.run.filter(|_| has_queue),
                 ],
             )?;
             for object in objects {

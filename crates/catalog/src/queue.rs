@@ -348,7 +348,9 @@ impl Catalog {
     pub fn run_has_job(&mut self, claim: [u8; 16], job: i64) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
         transaction.execute("UPDATE active_runs SET job = ?2 WHERE claim = ?1", params![claim, job])?;
-        let of_run = "UPDATE jobs SET run = (SELECT run FROM active_runs WHERE claim = ?1) WHERE job = ?2";
+        // Whoever has lost the claim meanwhile has said before which run it is.
+        let of_run = "UPDATE jobs SET run = (SELECT active_runs.run FROM active_runs WHERE claim = ?1)
+                      WHERE job = ?2 AND EXISTS (SELECT 1 FROM active_runs WHERE claim = ?1)";
         transaction.execute(of_run, params![claim, job])?;
         transaction.commit()
     }

@@ -206,6 +206,7 @@ pub(crate) const STEPS: [&str; 16] = [
     // An attempt of a run knows which run it is of.
     "
     ALTER TABLE jobs ADD COLUMN run INTEGER;
+    UPDATE jobs SET run = (SELECT active_runs.run FROM active_runs WHERE active_runs.job = jobs.job);
     ",
 ];
 

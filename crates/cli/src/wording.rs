@@ -2,7 +2,7 @@
 
 use capstan_catalog::{ClockDoubt, ClockReading, Object, VolumeState};
 use capstan_director::{ExpiryPlan, HistoryEntry};
-use capstan_server::ClientAway;
+use capstan_server::PeerAway;
 
 use crate::failure::outcome_word;
 use crate::table::path_text;
@@ -68,19 +68,19 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
     ))
 }
 
-/// Why a client cannot be told to begin, and what to do about it.
-pub(crate) fn client_away(away: ClientAway, client: &str) -> String {
+/// Why a client or a mover cannot be told to begin, and what to do about it.
+pub(crate) fn peer_away(away: PeerAway, kind: &str, name: &str) -> String {
     match away {
-        ClientAway::NotEnrolled => format!("{client}, which has not joined: `capstan client enrol {client}`"),
-        ClientAway::ShutOut => {
+        PeerAway::NotEnrolled => format!("{kind} {name}, which has not joined: `capstan {kind} enrol {name}`"),
+        PeerAway::ShutOut => {
             format!(
-                "{client}, whose certificate was revoked or has ended: `capstan client enrol {client}`, and join anew"
+                "{kind} {name}, whose certificate was revoked or has ended: `capstan {kind} enrol {name}`, and join anew"
             )
         }
-        ClientAway::Silent(None) => format!("{client}, which was never seen: run `capstan client run` there"),
-        ClientAway::Silent(Some(seen)) => {
+        PeerAway::Silent(None) => format!("{kind} {name}, which was never seen: run `capstan {kind} run` there"),
+        PeerAway::Silent(Some(seen)) => {
             format!(
-                "{client}, last seen {}: look whether `capstan client run` runs there",
+                "{kind} {name}, last seen {}: look whether `capstan {kind} run` runs there",
                 units::time(i64::try_from(seen.as_nanosecond()).unwrap_or(i64::MAX))
             )
         }

@@ -16,12 +16,13 @@ use reading::Reading;
 
 use crate::catch_up::{Known, Looking, catch_up_pool, looking};
 use crate::claims::ClaimedJobs;
+use crate::earlier_attempts::{EarlierObject, EarlierObjects};
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
-use crate::made_before::{Made, MadeBefore};
 use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
+use crate::pools::name_of_copy;
 use crate::presence::Presence;
 use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
 use crate::sessions::{CopyFailure, LeftSession, ToldFailure};
@@ -85,12 +86,12 @@ pub struct BackupReport {
     /// Volumes that would have been gone on with, and were not: barcode and reason.
     pub passed_over: Vec<(Volser, String)>,
     /// Sources that an earlier attempt of the same run has backed up, and that were not read again.
-    pub made_before: Vec<MadeBefore>,
+    pub earlier: Vec<EarlierObject>,
 }
 
 impl BackupReport {
-    /// That of an attempt that finds all of it made.
-    fn of_nothing_left(made_before: Vec<MadeBefore>) -> Self {
+    /// The report of an attempt that has nothing left to do.
+    fn of_earlier(earlier: Vec<EarlierObject>) -> Self {
         Self {
             sources: Vec::new(),
             missing: Vec::new(),
@@ -101,7 +102,7 @@ impl BackupReport {
             bottleneck: Meters::default().bottleneck(0, 1),
             failed_copies: Vec::new(),
             passed_over: Vec::new(),
-            made_before,
+            earlier,
         }
     }
 }
@@ -126,7 +127,7 @@ pub(crate) fn pool_of_copy(site: &Site, name: &str, copy: u8) -> Result<Pool, Di
     if copy == 1 {
         return Ok(pool);
     }
-    let twin = Pool { name: format!("{name}-copy{copy}"), ..pool };
+    let twin = Pool { name: name_of_copy(name, copy), ..pool };
     if let Some(there) = catalog.pool(&twin.name)? {
         return Ok(there);
     }
@@ -140,7 +141,7 @@ struct Prepared {
     joined: Joined,
     jobs: Vec<Job>,
     missing: Vec<MissingSource>,
-    made: Made,
+    earlier: EarlierObjects,
     began: Instant,
 }
 
@@ -160,13 +161,13 @@ impl Site {
     /// stopped it. What was recorded until then stays, and the next run goes on from there. A source that was not read
     /// to its end is in the report.
     pub fn backup(&self, request: &BackupRequest, watch: &BackupWatch) -> Result<BackupReport, DirectorError> {
-        let made = self.made_before(request)?;
-        if made.has_all(request) {
+        let earlier = self.earlier_objects(request)?;
+        if earlier.has_all(request) {
             self.seal_complete()?;
-            self.look_at_copies()?;
-            return Ok(BackupReport::of_nothing_left(self.report_made(&made)?));
+            self.look_after_copies(&[], watch)?;
+            return Ok(BackupReport::of_earlier(self.report_earlier(&earlier)?));
         }
-        let Prepared { mounter, joined, jobs, missing, made, began } = self.prepare(request, watch)?;
+        let Prepared { mounter, joined, jobs, missing, earlier, began } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
         let meters = Arc::clone(&joined.meters);
         let sources = self.read_into_session(&joined, jobs, request, watch);
@@ -189,11 +190,12 @@ impl Site {
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         Ok(BackupReport {
-            excludes_unused: match missing.is_empty() && made.is_empty() {
-                true => excludes_unused(&sources, &request.tree),
-                false => Vec::new(),
+            excludes_unused: if missing.is_empty() && earlier.is_empty() {
+                excludes_unused(&sources, &request.tree)
+            } else {
+                Vec::new()
             },
-            made_before: self.report_made(&made)?,
+            earlier: self.report_earlier(&earlier)?,
             sources,
             missing,
             plain_bytes: meters.plain_bytes.load(Ordering::Relaxed),
@@ -242,14 +244,14 @@ impl Site {
         if interrupted && !shares {
             known = self.catch_up_alone(&mounter, request, watch)?;
         }
-        let ClaimedJobs { jobs, missing, made, hold: objects } =
+        let ClaimedJobs { jobs, missing, earlier, hold: objects } =
             self.claimed_jobs(&mounter, request, &pools[0], known, &watch.stop)?;
         if to_pool {
             self.promise(&jobs, &pools, request)?;
         }
         let claims = Claims { _presence: presence, _sources: sources, _objects: objects };
         joined.makes(jobs.iter().map(|job| job.record.object).collect(), Box::new(claims));
-        Ok(Prepared { mounter, joined, jobs, missing, made, began })
+        Ok(Prepared { mounter, joined, jobs, missing, earlier, began })
     }
 
     /// Records what a killed run flushed and could not record. It must be known before connections are numbered: a

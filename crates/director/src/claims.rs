@@ -13,9 +13,9 @@ use capstan_catalog::{Object, ObjectStatus, Pool, Resource, VolumeState, Wish};
 use capstan_format::ObjectId;
 
 use crate::catch_up::Known;
+use crate::earlier_attempts::EarlierObjects;
 use crate::hold::{Hold, holder, what};
 use crate::jobs::Job;
-use crate::made_before::Made;
 use crate::mounter::Mounter;
 use crate::request::{BackupRequest, MissingSource, Target};
 use crate::site::{Site, locked};
@@ -29,8 +29,8 @@ pub(crate) struct ClaimedJobs {
     pub(crate) jobs: Vec<Job>,
     /// Sources that were not there.
     pub(crate) missing: Vec<MissingSource>,
-    /// What earlier attempts of the run have made.
-    pub(crate) made: Made,
+    /// What earlier attempts of the run have backed up.
+    pub(crate) earlier: EarlierObjects,
     /// The objects that are made and those that they stand on; none where nothing is kept.
     pub(crate) hold: Option<Hold>,
 }
@@ -63,12 +63,12 @@ impl Site {
         known: Known,
         stop: &AtomicBool,
     ) -> Result<ClaimedJobs, DirectorError> {
-        // A killed attempt may have flushed the last of an object: that is known once its volume was looked at.
-        let made = self.made_before(request)?;
+        // Only now: a killed attempt may have flushed the last block of an object, and catch-up has found that.
+        let earlier = self.earlier_objects(request)?;
         loop {
-            let (jobs, missing) = self.jobs(mounter, request, pool, known, &made)?;
+            let (jobs, missing) = self.jobs(mounter, request, pool, known, &earlier)?;
             if request.target == Target::Null {
-                return Ok(ClaimedJobs { jobs, missing, made, hold: None });
+                return Ok(ClaimedJobs { jobs, missing, earlier, hold: None });
             }
             let mut wish = Wish::default();
             let mut bases = Vec::new();
@@ -82,7 +82,7 @@ impl Site {
             if let Ok(hold) = self.holds.reserve(&wish)? {
                 let living = bases.iter().map(|base| self.is_complete(*base)).collect::<Result<Vec<_>, _>>()?;
                 if living.into_iter().all(|living| living) {
-                    return Ok(ClaimedJobs { jobs, missing, made, hold: Some(hold) });
+                    return Ok(ClaimedJobs { jobs, missing, earlier, hold: Some(hold) });
                 }
             }
             // What was chosen is being given up, or was a moment ago: another base is chosen then.

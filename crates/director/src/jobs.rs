@@ -13,9 +13,9 @@ use uuid::Uuid;
 use crate::base::{BaseChoice, BaseSelector};
 use crate::baseline::StateBaseline;
 use crate::catch_up::{Known, is_copy_pool};
+use crate::earlier_attempts::EarlierObjects;
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
-use crate::made_before::Made;
 use crate::mounter::Mounter;
 use crate::request::{BackupRequest, Level, MissingSource, Retention, Target};
 use crate::site::{Site, locked};
@@ -46,18 +46,19 @@ impl Job {
 
 impl Site {
     /// One object a source: a new one, or the one that an interrupted run left open; none for what an earlier attempt
-    /// of the same run has made. A source that is not there is named, and the others are read, as long as there is one.
+    /// of the same run has backed up. A source that is not there is named, and the others are read, as long as there is
+    /// one.
     pub(crate) fn jobs(
         &self,
         mounter: &Mounter,
         request: &BackupRequest,
         pool: &Pool,
         known: Known,
-        made: &Made,
+        earlier: &EarlierObjects,
     ) -> Result<(Vec<Job>, Vec<MissingSource>), DirectorError> {
         let (mut jobs, mut missing) = (Vec::new(), Vec::new());
         let mut bases = BaseSelector::new(mounter);
-        if let Some(stream) = request.stream.as_ref().filter(|stream| !made.has_stream(&stream.name)) {
+        if let Some(stream) = request.stream.as_ref().filter(|stream| !earlier.has_stream(&stream.name)) {
             let record = self.new_record(stream.name.clone().into_bytes(), ObjectKind::Stream, None, request, pool);
             jobs.push(Job::on_nothing(SourceSpec::Stream(stream.clone()), None, record));
         }
@@ -66,7 +67,7 @@ impl Site {
         let mut sources: Vec<PathBuf> = Vec::with_capacity(request.sources.len());
         for path in &request.sources {
             // Named twice it is read once: two jobs would take up one interrupted object with the same connections.
-            if !sources.contains(path) && !made.has_path(path) {
+            if !sources.contains(path) && !earlier.has_path(path) {
                 sources.push(path.clone());
             }
         }
@@ -85,7 +86,7 @@ impl Site {
         }
         self.name_objects(&mut jobs)?;
         if jobs.is_empty()
-            && made.is_empty()
+            && earlier.is_empty()
             && let Some((path, source)) = missing.pop()
         {
             let missing = missing.into_iter().map(|(path, _)| path).collect();
@@ -140,6 +141,9 @@ impl Site {
     /// Whether an earlier run of one of the sources was interrupted.
     pub(crate) fn any_interrupted(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
         use std::os::unix::ffi::OsStrExt;
+        if self.has_unfinished_attempt(request)? {
+            return Ok(true);
+        }
         let catalog = locked(&self.catalog);
         for path in &request.sources {
             let source = Some(path.as_os_str().as_bytes().to_vec());

@@ -10,6 +10,11 @@ use capstan_format::Volser;
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
 
+/// The name of a copy's pool.
+pub(crate) fn name_of_copy(pool: &str, copy: u8) -> String {
+    if copy == 1 { pool.to_owned() } else { format!("{pool}-copy{copy}") }
+}
+
 /// How far a volume has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {

@@ -205,6 +205,7 @@ fn keep_findings(old: &Old, site: &Site) {
     let policies = old.as_ref().map_err(ToString::to_string);
     let policies =
         policies.and_then(|old| locked(&site.catalog).take_over_policies(old).map_err(|error| error.to_string()));
+    let has_queue = policies.is_ok();
     if let Err(error) = policies {
         let message = format!(
             "the policies and the queue of the old catalog cannot be read ({error}). If there were policies, apply their \
@@ -227,7 +228,7 @@ fn keep_findings(old: &Old, site: &Site) {
     }
     let kept = old.as_ref().map_err(ToString::to_string).and_then(|old| {
         let mut catalog = locked(&site.catalog);
-        let jobs = catalog.take_over_jobs(old).and_then(|()| catalog.take_over_left_out(old));
+        let jobs = catalog.take_over_jobs(old, has_queue).and_then(|()| catalog.take_over_left_out(old));
         jobs.and_then(|()| catalog.take_over_findings(old)).map_err(|error| error.to_string())
     });
     if let Err(error) = kept {

@@ -439,7 +439,7 @@ impl SessionPlace {
         let mut state = locked(&running.state);
         let own = state.places.iter_mut().find(|place| place.number == self.number);
         let (claims, objects) = own.map(|own| (own.claims.take(), own.objects.clone())).unwrap_or_default();
-        if running.shared.is_some() && !objects.is_empty() {
+        if running.shared.is_some() {
             // As for those who went before: what is recorded is made, whatever became of the session behind it.
             let recorded = copies.iter_mut().zip(&state.copies).filter(|(_, copy)| copy.has(&objects));
             for (end, _) in recorded {

@@ -1,12 +1,11 @@
 //! Runs of a server that was killed when all was written, and before it noted that: they are done, and not to be done
 //! again.
 
-use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome, Object};
-use capstan_format::ObjectKind;
+use capstan_catalog::{ActiveRun, Catalog, JobEnd, JobOutcome};
 
 use crate::DirectorError;
 use crate::config::JobConfig;
-use crate::made_before::{complete_of_run, is_path, lacking_copies, lacks_files};
+use crate::earlier_attempts::{is_of_path, is_of_stream, lacking_copies, lacks_files, restorable_of_run};
 use crate::server_term::ServerTerm;
 use crate::site::{Site, locked};
 
@@ -46,20 +45,17 @@ fn whole(catalog: &Catalog, run: &ActiveRun, policy: &JobConfig) -> Result<Optio
     if job.end.is_some() {
         return Ok(None);
     }
-    let written = complete_of_run(catalog, run.run.run, &run.run.client)?;
-    let is_stream = |object: &Object| object.kind == ObjectKind::Stream;
-    let mut paths = policy.sources.iter();
-    let has_paths = paths.all(|path| written.iter().any(|object| !is_stream(object) && is_path(&object.source, path)));
-    let mut stream = policy.stdin.iter();
-    let has_stream = stream.all(|name| written.iter().any(|one| is_stream(one) && one.source == name.as_bytes()));
+    let written = restorable_of_run(catalog, run.run.run, &run.run.client)?;
+    let has_paths = policy.sources.iter().all(|path| written.iter().any(|object| is_of_path(object, path)));
+    let has_stream = policy.stdin.iter().all(|name| written.iter().any(|object| is_of_stream(object, name)));
     if written.is_empty() || !has_paths || !has_stream {
         return Ok(None);
     }
     let counts = || written.iter().filter_map(|object| object.counts.as_ref());
     let mut message = MESSAGE.to_owned();
     for object in &written {
-        for copy in lacking_copies(catalog, object.id)? {
-            message += &format!("; copy {copy} of object {} is not whole: `capstan repair` mends it", object.id);
+        for lacking in lacking_copies(catalog, object.id)? {
+            message += &format!("; {lacking}");
         }
     }
     let lacks = written.iter().any(lacks_files) || message != MESSAGE;

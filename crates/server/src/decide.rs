@@ -40,12 +40,12 @@ pub struct WaitingRun {
     /// A source of it that another job has, and who, in words.
     pub source_in_use: Option<String>,
     /// Why its client cannot be told to begin, if it cannot.
-    pub client_away: Option<ClientAway>,
+    pub client_away: Option<PeerAway>,
 }
 
-/// Why a client cannot be told to begin.
+/// Why a client, or a mover, cannot be told to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientAway {
+pub enum PeerAway {
     /// No machine of that name has joined.
     NotEnrolled,
     /// It was revoked, or its certificate has ended.
@@ -117,7 +117,7 @@ pub enum WaitsFor {
     /// Another job to be done with one of its sources.
     Source(String),
     /// Its client to wait for orders.
-    Client(ClientAway),
+    Client(PeerAway),
     /// Another run to end: so many of its policy or its client are at work.
     Limit {
         /// What the bound is of.

@@ -7,16 +7,19 @@ use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, Sched
 use capstan_director::{BackupPolicy, DirectorError, JobConfig, PolicyTiming, SessionTerms, Site, SourceInUse};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{ClientAway, Situation, WaitingRun, WorkingRun};
+use crate::decide::{PeerAway, Situation, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
 
 /// Ended runs among which the usual length of a run is looked for.
 const RUNS_LOOKED_AT: u32 = 500;
 /// The kind of the peers that have sources, as their certificates name it.
 const CLIENT: &str = "client";
-/// The catalog's fact that names clients that do not wait for orders, one a line, as the server that runs last knew it.
-const AWAY_FACT: &str = "clients away";
-/// A client that waits for orders is seen more often than this.
+/// The kind of those that have drives.
+const MOVER: &str = "mover";
+/// The catalog's fact that names peers that do not wait for orders, one a line (`client/tern`), as the server that runs
+/// last knew it.
+const AWAY_FACT: &str = "peers away";
+/// A peer that waits for orders is seen more often than this.
 const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Of how many runs the usual length is the middle one.
 const RUNS_OF_LENGTH: usize = 5;
@@ -32,6 +35,8 @@ pub struct Look {
     pub pending: Vec<PendingRun>,
     /// Runs at work.
     pub active: Vec<ActiveRun>,
+    /// The mover that has the drives, and why it cannot be told anything; none where it can, or the server has them.
+    pub mover_away: Option<(String, PeerAway)>,
     /// What is decided by.
     pub situation: Situation,
 }
@@ -96,7 +101,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
-            client_away: (client != site.client()).then(|| client_away(client, &peers, &away, now)).flatten(),
+            client_away: (client != site.client()).then(|| peer_away((CLIENT, client), &peers, &away, now)).flatten(),
         }
     };
     let working = |active: &ActiveRun| {
@@ -115,7 +120,9 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         waited_for: site.drives_waited_for_since_ns()?.map(moment),
         drives: site.drive_use()?.map(|drives| (drives.all, drives.by_others)),
     };
-    Ok(Look { policies, scheduled, pending, active, situation })
+    let mover = Some(&site.config().library.mover).filter(|mover| !mover.is_empty());
+    let mover_away = mover.and_then(|mover| Some((mover.clone(), peer_away((MOVER, mover), &peers, &away, now)?)));
+    Ok(Look { policies, scheduled, pending, active, mover_away, situation })
 }
 
 /// A time of the catalog.
@@ -123,25 +130,25 @@ pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Why a client cannot be told to begin, if it cannot.
-fn client_away(client: &str, peers: &[PeerRow], away: &str, now: Timestamp) -> Option<ClientAway> {
-    let certificates = || peers.iter().filter(|peer| peer.kind == CLIENT && peer.name == client);
+/// Why a peer of a kind and name cannot be told anything, if it cannot.
+fn peer_away((kind, name): (&str, &str), peers: &[PeerRow], away: &str, now: Timestamp) -> Option<PeerAway> {
+    let certificates = || peers.iter().filter(|peer| peer.kind == kind && peer.name == name);
     let valid = |peer: &&PeerRow| peer.revoked_ns.is_none() && moment(peer.expires_ns) > now;
     if certificates().next().is_none() {
-        return Some(ClientAway::NotEnrolled);
+        return Some(PeerAway::NotEnrolled);
     }
     if !certificates().any(|peer| valid(&peer)) {
-        return Some(ClientAway::ShutOut);
+        return Some(PeerAway::ShutOut);
     }
-    let seen = certificates().filter_map(|peer| peer.seen_ns).max().map(moment);
+    let (id, seen) = (format!("{kind}/{name}"), certificates().filter_map(|peer| peer.seen_ns).max().map(moment));
     match seen {
-        Some(at) if now.duration_since(at) < SEEN_WITHIN && away.lines().all(|name| name != client) => None,
-        _ => Some(ClientAway::Silent(seen)),
+        Some(at) if now.duration_since(at) < SEEN_WITHIN && away.lines().all(|noted| noted != id) => None,
+        _ => Some(PeerAway::Silent(seen)),
     }
 }
 
-/// Notes which clients do not wait for orders.
-pub(crate) fn note_clients_away(site: &Site, names: &[String]) -> Result<(), DirectorError> {
+/// Notes which peers do not wait for orders.
+pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), DirectorError> {
     let (mut catalog, text) = (site.catalog(), names.join("\n"));
     if catalog.fact(AWAY_FACT)?.as_ref() != Some(&text) {
         catalog.put_fact(AWAY_FACT, &text)?;

@@ -11,7 +11,7 @@ use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewR
 use capstan_director::{DirectorError, ServerTerm, SessionTerms, Site};
 use uuid::Uuid;
 
-use crate::decide::{ClientAway, RunDecision, WaitsFor, decide};
+use crate::decide::{PeerAway, RunDecision, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::tell::{TellDesk, TellFinding, TellFrom};
@@ -323,8 +323,8 @@ impl Server<'_> {
         for waiting in &mut look.situation.waiting {
             let Some(pending) = look.pending.iter().find(|pending| pending.run.run == waiting.run) else { continue };
             match (waiting.client_away, self.worker.is_connected(&pending.run.client)) {
-                (Some(ClientAway::Silent(_)), Some(true)) => waiting.client_away = None,
-                (None, Some(false)) => waiting.client_away = Some(ClientAway::Silent(None)),
+                (Some(PeerAway::Silent(_)), Some(true)) => waiting.client_away = None,
+                (None, Some(false)) => waiting.client_away = Some(PeerAway::Silent(None)),
                 _ => {}
             }
         }
@@ -419,7 +419,8 @@ impl Server<'_> {
     /// Works on a run, and records what came of it.
     fn work(&self, active: &ActiveRun, stop: &Arc<AtomicBool>) {
         let entered = |job: i64| {
-            // Who looks at the queue misses a pointer to the history, and nothing else.
+            // Without it, who looks at the queue misses a pointer to the history, and a next attempt backs up anew what
+            // this one has.
             let _ = self.site.catalog().run_has_job(active.claim, job);
         };
         let worked = catch_unwind(AssertUnwindSafe(|| self.worker.work(active, stop, &entered)));

@@ -217,7 +217,7 @@ fn jobs_are_listed_latest_first() {
     // A catalog that is made anew goes on with the log.
     let other = tempfile::tempdir().unwrap();
     let mut anew = catalog_in(other.path());
-    anew.take_over_jobs(&catalog).unwrap();
+    anew.take_over_jobs(&catalog, true).unwrap();
     assert_eq!(anew.jobs(10).unwrap(), jobs);
     assert_eq!(
         (anew.log_of(first).unwrap().as_str(), anew.objects_of_job(first).unwrap()),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, QueuedRun, RunOutcome};
 use capstan_director::{DirectorError, Site};
-use capstan_server::{ClientAway, LimitOf, RunDecision, WaitsFor, decide, look};
+use capstan_server::{LimitOf, PeerAway, RunDecision, WaitsFor, decide, look};
 
 use super::ns;
 use super::policies::print_change;
@@ -16,7 +16,7 @@ use crate::output::{print, print_rows};
 use crate::secrets::site;
 use crate::table::Table;
 use crate::units;
-use crate::wording::client_away;
+use crate::wording::peer_away;
 
 pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
@@ -107,7 +107,7 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             | (
                 false,
                 RunDecision::Waits(
-                    waits_for @ (WaitsFor::Release | WaitsFor::Repair(_) | WaitsFor::Client(ClientAway::NotEnrolled)),
+                    waits_for @ (WaitsFor::Release | WaitsFor::Repair(_) | WaitsFor::Client(PeerAway::NotEnrolled)),
                 ),
             ) => in_words(waits_for, &pending.run),
             (false, _) => ("server", None, "a server: `capstan server run` starts one".to_owned()),
@@ -157,7 +157,7 @@ fn in_words(waits_for: &WaitsFor, run: &QueuedRun) -> (&'static str, Option<i64>
         }
         WaitsFor::Window(None) => ("window", None, "its window, which does not open within a year".to_owned()),
         WaitsFor::Source(held) => ("source", None, format!("its {held}")),
-        WaitsFor::Client(away) => ("client", None, format!("client {}", client_away(*away, &run.client))),
+        WaitsFor::Client(away) => ("client", None, peer_away(*away, "client", &run.client)),
         WaitsFor::Limit { of, at_most } => {
             let (name, of, setting) = match of {
                 LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),

@@ -253,8 +253,8 @@ fn work(
         Some(reason) if code == FAILED => reason.clone(),
         _ => summary(&report),
     };
-    let made_before = report.made_before.iter().map(|made| made.object);
-    let objects = made_before.chain(report.sources.iter().map(|source| source.object)).collect();
+    let earlier = report.earlier.iter().map(|earlier| earlier.object);
+    let objects = earlier.chain(report.sources.iter().map(|source| source.object)).collect();
     Ok(Ended { code, objects, message: record.message.clone() })
 }
 
@@ -314,8 +314,8 @@ fn show(cli: &Globals, display: &Display, report: &BackupReport) -> Result<u8, F
         || failed > 0
         || !report.failed_copies.is_empty()
         || !report.missing.is_empty()
-        || report.made_before.iter().any(|made| made.is_lacking);
-    Ok(if failed > 0 && failed == report.sources.len() {
+        || report.earlier.iter().any(|earlier| !earlier.lacks.is_empty());
+    Ok(if failed > 0 && failed == report.sources.len() && report.earlier.is_empty() {
         FAILED
     } else if in_part {
         DONE_WITH_PROBLEMS
@@ -384,13 +384,19 @@ fn print_table(report: &BackupReport) {
 
 /// All of it in a line.
 fn summary(report: &BackupReport) -> String {
-    match (report.made_before.len() as u64, report.sources.is_empty()) {
-        (0, _) => figures(report),
-        (_, true) => "an earlier attempt has backed up all of it".to_owned(),
-        (made, false) => {
-            format!("{}; an earlier attempt has backed up {}", figures(report), units::counted(made, "other source"))
-        }
+    let earlier = &report.earlier;
+    if earlier.is_empty() {
+        return figures(report);
     }
+    let mut parts = vec![format!(
+        "an earlier attempt has backed up {}",
+        units::counted(earlier.len() as u64, if report.sources.is_empty() { "source" } else { "other source" })
+    )];
+    if !report.sources.is_empty() {
+        parts.insert(0, figures(report));
+    }
+    parts.extend(earlier.iter().flat_map(|earlier| earlier.lacks.iter().cloned()));
+    parts.join("; ")
 }
 
 fn figures(report: &BackupReport) -> String {

@@ -21,6 +21,8 @@ pub enum TellEvent {
     Missed,
     /// A source has no backup, or none that is young enough.
     Overdue,
+    /// The mover that has the drives is away.
+    MoverAway,
     /// A drive reports something.
     Drive,
     /// A volume is suspect, lacks its key or was not verified.
@@ -35,10 +37,11 @@ pub enum TellEvent {
 
 impl TellEvent {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failed,
         Self::Missed,
         Self::Overdue,
+        Self::MoverAway,
         Self::Drive,
         Self::Volume,
         Self::Scratch,
@@ -53,6 +56,7 @@ impl TellEvent {
             Self::Failed => "failed",
             Self::Missed => "missed",
             Self::Overdue => "overdue",
+            Self::MoverAway => "mover-away",
             Self::Drive => "drive",
             Self::Volume => "volume",
             Self::Scratch => "scratch",

@@ -7,9 +7,10 @@
 //!   serve_read_host(ReadMounter) <----   RemoteReadHost, asked by a read
 //! ```
 //! One connection carries one call at a time, so a job has connections of its own. An order takes the time that robot
-//! and drive take, so the mover says now and then that it works on it: silence means that it hangs. While a volume is
-//! mounted, it also says what is waited for, and asks whether to go on waiting. When a connection of orders ends, the
-//! mounts that were made on it and not ended are let go of: whoever made them is gone.
+//! and drive take, so the mover sends a heartbeat while it works: silence means that its process hangs, or the network
+//! does. (A drive that hangs is the business of its driver's time-outs.) While a volume is mounted, the mover also says
+//! what is waited for, and asks whether to go on waiting. When a connection of orders ends, the mounts that were made
+//! on it and not ended are let go of: whoever made them is gone.
 //!
 //! What protects a connection (TLS, identities) is for whoever opens it; a key that is loaded crosses it.
 
@@ -17,9 +18,10 @@ mod hosts;
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capstan_format::{Algorithm, CatalogPart, KeyTag, Volser, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey};
@@ -37,8 +39,8 @@ use crate::{DriveHealth, FoundCheckpoint, MountId, MoverError};
 pub use hosts::{RemoteCopyHost, RemoteReadHost, serve_copy_host, serve_read_host};
 pub(crate) use hosts::{serve_copy_host_until, serve_read_host_until};
 
-/// How often a mover says that it works on an order.
-const WORKS_EVERY: Duration = Duration::from_secs(15);
+/// How often a mover that works on an order sends a heartbeat.
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// What whoever decides sends to devices.
 #[derive(Serialize, Deserialize)]
@@ -79,7 +81,7 @@ enum Report {
     Notice(String),
     IsStopped,
     /// The order is worked on.
-    Works,
+    Heartbeat,
     Drives(u32),
     Described(Vec<DriveDescription>),
     Inventory(LibraryInventory),
@@ -121,7 +123,7 @@ impl<S: Read + Write> RemoteDevices<S> {
 fn answer<S: Read + Write>(link: &mut Link<S>) -> Result<(Report, Zeroizing<Vec<u8>>), DevicesError> {
     loop {
         match link.receive().map_err(DevicesError::Connection)? {
-            (Report::Works, _) => {}
+            (Report::Heartbeat, _) => {}
             (Report::Failed(form), _) => return Err(form.into()),
             told => return Ok(told),
         }
@@ -259,31 +261,21 @@ impl OwnedMounts {
 /// The connection breaks, or what comes is no order.
 pub fn serve_devices<S: Read + Write + Send>(devices: &dyn Devices, stream: S) -> io::Result<()> {
     let owned = OwnedMounts::default();
-    let served = serve_devices_of(devices, stream, &owned, &|_| {}, WORKS_EVERY);
+    let served = serve_devices_of(devices, stream, &owned, &|_| {});
     owned.abandon(devices);
     served
 }
 
 /// The same for a process that has several connections, and its mounts as long as one of them. `mounts` hears of each
 /// volume that is to be mounted.
-pub(crate) fn serve_devices_for<S: Read + Write + Send>(
+pub(crate) fn serve_devices_of<S: Read + Write + Send>(
     devices: &dyn Devices,
     stream: S,
     owned: &OwnedMounts,
     mounts: &dyn Fn(&Volser),
-) -> io::Result<()> {
-    serve_devices_of(devices, stream, owned, mounts, WORKS_EVERY)
-}
-
-fn serve_devices_of<S: Read + Write + Send>(
-    devices: &dyn Devices,
-    stream: S,
-    owned: &OwnedMounts,
-    mounts: &dyn Fn(&Volser),
-    works_every: Duration,
 ) -> io::Result<()> {
     let mut made = Vec::new();
-    let orders = Orders { devices, owned, mounts, works_every };
+    let orders = Orders { devices, owned, mounts, heartbeat: HEARTBEAT };
     let served = orders.serve(&mut Link(stream), &mut made);
     made.into_iter().for_each(|mount| owned.abandon_unheard(mount, devices));
     ended_well(served)
@@ -302,7 +294,7 @@ struct Orders<'a> {
     devices: &'a dyn Devices,
     owned: &'a OwnedMounts,
     mounts: &'a dyn Fn(&Volser),
-    works_every: Duration,
+    heartbeat: Duration,
 }
 
 impl Orders<'_> {
@@ -316,7 +308,7 @@ impl Orders<'_> {
                 continue;
             }
             let watch = LinkWatch { link: Mutex::new(&mut *link), broken: Mutex::new(None) };
-            let done = watch.says_that_it_works(self.works_every, || self.carry_out(order, &attached, &watch, made));
+            let done = watch.with_heartbeat(self.heartbeat, || self.carry_out(order, &attached, &watch, made));
             if let Some(error) = watch.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 return Err(error);
             }
@@ -392,18 +384,19 @@ struct LinkWatch<'a, S> {
 }
 
 impl<S: Read + Write + Send> LinkWatch<'_, S> {
-    /// Does something; meanwhile the other end hears now and then that it is worked on.
-    fn says_that_it_works<T>(&self, every: Duration, work: impl FnOnce() -> T) -> T {
-        let work_ends = WorkEnds::default();
+    /// Does some work, and sends heartbeats meanwhile.
+    fn with_heartbeat<T>(&self, every: Duration, work: impl FnOnce() -> T) -> T {
+        // It ends when its sender is dropped, by a panic too.
+        let (works, work_ends) = channel::<()>();
         thread::scope(|scope| {
-            let says = || {
-                while !work_ends.within(every) {
-                    self.tell(&Report::Works);
+            let beat = move || {
+                while work_ends.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    self.tell(&Report::Heartbeat);
                 }
             };
-            // Where no thread is to be had, an order that takes long counts as one that hangs.
-            let _ = thread::Builder::new().name("works".to_owned()).spawn_scoped(scope, says);
-            let _noted = OnDrop(|| work_ends.note());
+            // If there is no thread to be had, an order that takes long counts as one that hangs.
+            let _ = thread::Builder::new().name("heartbeat".to_owned()).spawn_scoped(scope, beat);
+            let _works = works;
             work()
         })
     }
@@ -413,40 +406,6 @@ impl<S: Read + Write + Send> LinkWatch<'_, S> {
         if let Err(error) = sent {
             locked(&self.broken).get_or_insert(error);
         }
-    }
-}
-
-/// Whether work has ended.
-#[derive(Default)]
-struct WorkEnds {
-    has_ended: Mutex<bool>,
-    noted: Condvar,
-}
-
-impl WorkEnds {
-    fn note(&self) {
-        *locked(&self.has_ended) = true;
-        self.noted.notify_all();
-    }
-
-    /// Waits for it, and not for longer; whether it has.
-    fn within(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
-        let mut has_ended = locked(&self.has_ended);
-        while !*has_ended && Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now());
-            has_ended = self.noted.wait_timeout(has_ended, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *has_ended
-    }
-}
-
-/// Does something when it is dropped, by a panic too.
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
     }
 }
 
@@ -483,15 +442,16 @@ impl<S: Read + Write + Send> MountWatch for LinkWatch<'_, S> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::Receiver;
 
     use super::*;
 
-    /// Devices that take their time to say how many drives there are.
-    struct Slow(Duration);
+    /// Devices that say how many drives there are once they are let.
+    struct Slow(Mutex<Receiver<()>>);
 
     impl Devices for Slow {
         fn drives(&self) -> Result<u32, DevicesError> {
-            thread::sleep(self.0);
+            locked(&self.0).recv().unwrap();
             Ok(7)
         }
 
@@ -530,23 +490,34 @@ mod tests {
         fn abandon(&self, _: MountId) {}
     }
 
-    /// An order may take far longer than silence is believed, and a mover that says nothing is not waited for.
     #[test]
-    fn silence_is_not_taken_for_work() {
-        let order = |works_every| {
-            let (near, far) = UnixStream::pair().unwrap();
-            near.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-            let serve = move || {
-                serve_devices_of(&Slow(Duration::from_secs(3)), far, &OwnedMounts::default(), &|_| {}, works_every)
-            };
-            let served = thread::spawn(serve);
-            let drives = RemoteDevices::new(near).drives();
-            (drives, served)
+    fn an_order_that_takes_long_has_a_heartbeat() {
+        let (lets, is_let) = channel();
+        let (near, far) = UnixStream::pair().unwrap();
+        let serve = move || {
+            let (devices, owned) = (Slow(Mutex::new(is_let)), OwnedMounts::default());
+            let heartbeat = Duration::from_millis(5);
+            let orders = Orders { devices: &devices, owned: &owned, mounts: &|_| {}, heartbeat };
+            orders.serve(&mut Link(far), &mut Vec::new())
         };
-        let (drives, served) = order(Duration::from_millis(50));
-        assert_eq!(drives.unwrap(), 7);
-        served.join().unwrap().unwrap();
-        let (drives, _) = order(Duration::from_secs(60));
+        let served = thread::spawn(serve);
+        let mut link = Link(near);
+        link.send(&Order::Drives, &[]).unwrap();
+        for _ in 0..3 {
+            let (report, _) = link.receive::<Report>().unwrap();
+            assert!(matches!(report, Report::Heartbeat));
+        }
+        lets.send(()).unwrap();
+        assert!(matches!(answer(&mut link).unwrap().0, Report::Drives(7)));
+        drop(link);
+        assert_eq!(served.join().unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_mover_that_says_nothing_is_not_waited_for() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        near.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let drives = RemoteDevices::new(near).drives();
         let Err(DevicesError::Connection(error)) = drives else { panic!("{drives:?}") };
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }

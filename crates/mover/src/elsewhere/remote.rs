@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_format::{CatalogPart, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
@@ -23,8 +23,11 @@ const TRIES: u32 = 16;
 
 /// How long the mover may take to take a connection into use.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
-/// How long it may say nothing of an order. It says four times as often that it works on it.
+/// How long it may say nothing of an order: six heartbeats.
 const HEARD_WITHIN: Duration = Duration::from_secs(60);
+/// How long a mover that was silent may take to take a connection into use, for as long as it is doubted.
+const OPENS_WITHIN_DOUBTED: Duration = Duration::from_secs(5);
+const DOUBTED_FOR: Duration = Duration::from_secs(120);
 
 /// Gives connections to a mover.
 pub trait Connect: Send + Sync {
@@ -52,6 +55,8 @@ struct Shared {
     keys: Arc<dyn KeySource>,
     /// Connections of orders that nobody uses.
     idle: Mutex<Vec<Orders>>,
+    /// When it was silent last.
+    silent: Mutex<Option<Instant>>,
     /// Whoever answers what the mover asks for keys.
     answers_keys: Mutex<Option<JoinHandle<()>>>,
 }
@@ -69,8 +74,8 @@ impl RemoteMover {
     /// The system has no random numbers.
     pub fn new(connect: Arc<dyn Connect>, keys: Arc<dyn KeySource>) -> io::Result<Self> {
         let owner = JobToken::random()?;
-        let (idle, answers_keys) = Default::default();
-        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, answers_keys })))
+        let (idle, silent, answers_keys) = Default::default();
+        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys })))
     }
 
     /// Opens a connection for something.
@@ -80,10 +85,11 @@ impl RemoteMover {
         loop {
             tries -= 1;
             let mut link = Link(self.0.connect.connect()?);
-            link.0.set_timeout(Some(OPENS_WITHIN))?;
+            let is_doubted = locked(&self.0.silent).is_some_and(|silent| silent.elapsed() < DOUBTED_FOR);
+            link.0.set_timeout(Some(if is_doubted { OPENS_WITHIN_DOUBTED } else { OPENS_WITHIN }))?;
             match link.send(&opening, attached).and_then(|()| link.receive_within(0)) {
                 Ok((Opened::Taken, _)) => {
-                    // A robot, or a person, takes the time that it takes.
+                    *locked(&self.0.silent) = None;
                     link.0.set_timeout(None)?;
                     return Ok(link);
                 }
@@ -92,7 +98,7 @@ impl RemoteMover {
                 }
                 // One that was kept open, by a mover that is gone.
                 Err(error) if is_lost(&error) && tries > 0 => {}
-                Err(error) if is_silent(&error) => return Err(silent()),
+                Err(error) if is_silent(&error) => return Err(self.was_silent()),
                 Err(error) => return Err(error),
             }
         }
@@ -116,13 +122,24 @@ impl RemoteMover {
                 locked(&self.0.answers_keys).take();
                 self.order(order, false)
             }
-            Err(DevicesError::Connection(error)) if is_silent(&error) => Err(DevicesError::Connection(silent())),
+            Err(DevicesError::Connection(error)) if is_silent(&error) => {
+                // So are the others. Whoever gives up what it has mounted is not to wait a minute for each order.
+                locked(&self.0.idle).clear();
+                Err(DevicesError::Connection(self.was_silent()))
+            }
             Err(DevicesError::Connection(_)) => done,
             _ => {
                 locked(&self.0.idle).push(orders);
                 done
             }
         }
+    }
+
+    /// Notes that the mover says nothing; gives that as an error.
+    fn was_silent(&self) -> io::Error {
+        *locked(&self.0.silent) = Some(Instant::now());
+        let reason = "it says nothing: it hangs, or the network between does";
+        io::Error::new(io::ErrorKind::TimedOut, reason)
     }
 
     /// A new connection of orders.
@@ -159,11 +176,6 @@ fn is_lost(error: &io::Error) -> bool {
 
 fn is_silent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-fn silent() -> io::Error {
-    let reason = "it has said nothing for a minute: it hangs, or the network between does";
-    io::Error::new(io::ErrorKind::TimedOut, reason)
 }
 
 fn answer_keys(mut link: MoverLink, keys: &dyn KeySource) -> io::Result<()> {

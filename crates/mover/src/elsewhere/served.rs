@@ -11,7 +11,7 @@ use capstan_tape::DriveKey;
 
 use super::remote::locked;
 use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OWN, Opened, Opening, VERSION, other_answer};
-use crate::devices::remote::{OwnedMounts, serve_devices_for};
+use crate::devices::remote::{OwnedMounts, serve_devices_of};
 use crate::devices::{Devices, KeySource, KeyWanted};
 use crate::link::Link;
 use crate::network::{NetworkJobs, NetworkStream};
@@ -131,7 +131,7 @@ impl ServedMover {
                     keys.retain(|_, owner| owner.strong_count() > 0);
                     keys.insert(volser.clone(), Arc::downgrade(&owner));
                 };
-                serve_devices_for(self.0.devices.as_ref(), link.0, &owner.mounts, &mounts)
+                serve_devices_of(self.0.devices.as_ref(), link.0, &owner.mounts, &mounts)
             }
             MoverCall::Keys { .. } => {
                 if let Some(owner) = owner {

@@ -84,7 +84,12 @@ impl Hub {
 
     /// Whether a client waits for orders, or was answered less than 40 s ago.
     pub fn is_connected(&self, client: &str) -> bool {
-        peer_id(PeerKind::Client, client).is_some_and(|id| self.mailboxes().get(&id).is_some_and(Mailbox::is_connected))
+        peer_id(PeerKind::Client, client).is_some_and(|id| self.has(&id))
+    }
+
+    /// The same of a client or a mover.
+    pub(super) fn has(&self, peer: &PeerId) -> bool {
+        self.mailboxes().get(peer).is_some_and(Mailbox::is_connected)
     }
 
     /// Where clients reach a mover, host and port: what it announced, or the address that it comes from with the port

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{PeerRow, PeerSeen};
-use capstan_keys::api::{PeerId, PeerKind, Serial};
+use capstan_keys::api::{PeerId, Serial};
 use capstan_service::identity::Revocations;
 
 /// How often it is written of one certificate that its peer was seen.
@@ -56,11 +56,9 @@ impl KnownPeers {
         }
     }
 
-    /// The clients that have a certificate, by name.
-    pub(super) fn clients(&self) -> BTreeSet<String> {
-        let known = locked(&self.known);
-        let clients = known.values().filter(|peer| peer.kind == PeerKind::Client);
-        clients.map(|peer| peer.name.to_string()).collect()
+    /// The peers that have a certificate.
+    pub(super) fn all(&self) -> BTreeSet<PeerId> {
+        locked(&self.known).values().cloned().collect()
     }
 
     /// A peer was seen.

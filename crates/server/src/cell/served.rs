@@ -26,7 +26,7 @@ use super::relay::MoverRelay;
 use super::restores::Restores;
 use super::routes::{CellService, member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
-use crate::look::note_clients_away;
+use crate::look::note_peers_away;
 
 /// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ const REQUEST_MAX: Duration = Duration::from_secs(40);
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
-/// Clients that are noted as away, at most: the note is written anew at each change.
+/// Peers that are noted as away, at most: the note is written anew at each change.
 const AWAY_NOTED_MAX: usize = 1_000;
 /// How long certificates that have ended are kept for whoever lists clients or movers.
 const ENDED_KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
@@ -277,12 +277,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes which clients do not wait for orders, for whoever shows the queue.
+    /// Notes which peers do not wait for orders, for whoever shows the queue and the status.
     fn note_away(&self) -> Result<(), CellError> {
-        let mut away = self.known.clients();
-        away.retain(|client| !self.hub.is_connected(client));
-        let names: Vec<String> = away.into_iter().take(AWAY_NOTED_MAX).collect();
-        Ok(note_clients_away(&self.site, &names)?)
+        let mut away = self.known.all();
+        away.retain(|peer| !self.hub.has(peer));
+        let names: Vec<String> = away.iter().map(PeerId::to_string).take(AWAY_NOTED_MAX).collect();
+        Ok(note_peers_away(&self.site, &names)?)
     }
 
     /// Shows a new certificate once two thirds of the time of the old one are over.

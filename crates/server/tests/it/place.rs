@@ -195,7 +195,7 @@ impl Worker for Clerk<'_> {
                 if self.hand.fails_at_the_end.fetch_sub(1, Ordering::SeqCst) > 0 {
                     return Worked { end: WorkEnd::Failed, message: "the last word was lost".into() };
                 }
-                let message = format!("{} read, {} there", report.sources.len(), report.made_before.len());
+                let message = format!("{} read, {} there", report.sources.len(), report.earlier.len());
                 Worked { end: WorkEnd::Succeeded, message }
             }
             Err(DirectorError::Interrupted) => stopped(),

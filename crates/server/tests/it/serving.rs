@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Resource, RunOutcome, Wish};
-use capstan_director::{BackupRequest, BackupWatch, DirectorError, Site};
+use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Promise, Resource, RunOutcome, Wish};
+use capstan_director::{BackupRequest, BackupWatch, DirectorError, Loss, Site};
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
@@ -266,6 +266,36 @@ fn what_an_attempt_has_made_the_next_one_takes_as_it_is() {
     // Nothing of it is needed again: neither the sources nor a drive.
     let gone = || ["one", "two"].iter().for_each(|source| std::fs::remove_dir_all(bench.path(source)).unwrap());
     assert_eq!(serve_once("2026-11-20T12:30:01Z", &gone), ("0 read, 2 there".to_owned(), 4));
+}
+
+/// What an attempt would not make itself, it does not take either.
+#[test]
+fn an_earlier_object_is_taken_only_as_it_is_asked_for() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let site = bench.site();
+    let term = site.begin_term().unwrap();
+    let run = enter(&bench, "one");
+    site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
+    let journal = site.begin_run("backup", "one:").unwrap();
+    site.catalog().run_has_job([7; 16], journal.number()).unwrap();
+    let back_up = |change: &dyn Fn(&mut BackupRequest)| {
+        let mut request = BackupRequest { run: Some(run), ..BackupRequest::of(vec![bench.path("one")]) };
+        change(&mut request);
+        let report = site.backup(&request, &BackupWatch::default()).unwrap();
+        report.sources.iter().for_each(|source| journal.writes(source.object));
+        (report.sources.len(), report.earlier.len())
+    };
+    let as_before: &dyn Fn(&mut BackupRequest) = &|_| {};
+    assert_eq!((back_up(as_before), back_up(as_before)), ((1, 0), (0, 1)));
+    assert_eq!(back_up(&|request| request.copies = 2), (1, 0), "the object has one copy");
+    assert_eq!(back_up(&|request| request.tree.excludes.push("*.o".into())), (1, 0), "it has more paths");
+    assert_eq!(back_up(&|request| request.run = Some(run + 1)), (1, 0), "it is of another run");
+    assert_eq!(back_up(as_before), (0, 1), "the others are there all the same");
+    let volumes = site.catalog().volumes().unwrap();
+    for volume in volumes {
+        site.erase(&volume.volser, Loss::Accept, Promise::Drop).unwrap();
+    }
+    assert_eq!(back_up(as_before), (1, 0), "they stand on no volume any more");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use capstan_catalog::RunOutcome;
 use capstan_director::{Site, TellEvent};
-use capstan_server::{ClientAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{PeerAway, RunDecision, WaitsFor, decide, look};
 
 use super::attention::Attention;
 use crate::failure::{Failure, director};
 use crate::units;
-use crate::wording::client_away;
+use crate::wording::peer_away;
 
 /// Ended runs among which those that were missed are looked for.
 const RUNS_LOOKED_AT: u32 = 1_000;
@@ -24,7 +24,9 @@ pub(super) struct Queued {
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,
     /// Clients that runs wait for: their names, and why they cannot begin there.
-    away: Vec<(String, ClientAway)>,
+    away: Vec<(String, PeerAway)>,
+    /// The mover that has the drives, and why it cannot be told anything.
+    mover_away: Option<(String, PeerAway)>,
     /// Policies that cannot be run here, and why.
     faults: Vec<(String, String)>,
     pub(super) waiting: usize,
@@ -60,6 +62,7 @@ impl Queued {
         Ok(Self {
             of_clients,
             away: clients_away,
+            mover_away: look.mover_away.clone(),
             is_served: site.is_served()?,
             policies: look.policies.iter().map(|policy| policy.name.clone()).collect(),
             scheduled: look.scheduled.len(),
@@ -128,9 +131,15 @@ impl Queued {
                 .push(Attention::told(TellEvent::Trouble, format!("policy {policy}"), subject, text).about(policy, ""));
         }
         for (client, away) in &self.away {
-            let text = format!("runs wait for client {}", client_away(*away, client));
+            let text = format!("runs wait for {}", peer_away(*away, "client", client));
             let (key, subject) = (format!("client {client}"), format!("client {client} is away, and runs wait for it"));
             lines.push(Attention::told(TellEvent::ClientAway, key, subject, text).about("", client));
+        }
+        // Nobody sees a mover while no server runs.
+        if let Some((mover, away)) = self.mover_away.as_ref().filter(|_| self.is_served) {
+            let text = format!("no drive can be used: they are those of {}", peer_away(*away, "mover", mover));
+            let (key, subject) = (format!("mover {mover}"), format!("mover {mover} is away, and no drive can be used"));
+            lines.push(Attention::told(TellEvent::MoverAway, key, subject, text));
         }
         for run in &self.held {
             // Somebody holds it on purpose.

@@ -79,7 +79,7 @@ fn what_concerns_a_key_store_says_where_it_is_done_instead() {
 
 #[test]
 fn a_site_of_a_cluster_is_not_made_without_an_identity() {
-    let bench = Bench { dir: TempDir::new().unwrap(), hours_ahead: 0, unlock: ("CAPSTAN_STATE", String::new()) };
+    let bench = Bench { dir: TempDir::new().unwrap(), hours_ahead: 0, unlock: None };
     let args = ["init", "--key-cluster", "kma1:7443", "--key-identity", "agent.pem"];
     let (_, said) = without_passphrase(&bench, &args, 4);
     assert!(said.contains("agent.pem") && said.contains("Enrol this machine"), "{said}");

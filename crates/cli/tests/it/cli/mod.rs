@@ -71,8 +71,8 @@ struct Bench {
     dir: TempDir,
     /// How far the clock of commands is ahead.
     hours_ahead: u32,
-    /// What opens the key store, and how commands are told of it.
-    unlock: (&'static str, String),
+    /// What opens the key store, and how commands are told of it; none without a key store.
+    unlock: Option<(&'static str, String)>,
 }
 
 impl Bench {
@@ -89,7 +89,7 @@ impl Bench {
     }
 
     fn opened_by(init: &[&str], dir: TempDir, unlock: (&'static str, String)) -> Self {
-        let bench = Self { dir, hours_ahead: 0, unlock };
+        let bench = Self { dir, hours_ahead: 0, unlock: Some(unlock) };
         fs::create_dir_all(bench.source().join("letters")).unwrap();
         fs::write(bench.source().join("letters/ada.txt"), "dear Ada\n").unwrap();
         fs::write(bench.source().join("noise"), noise(3 << 20)).unwrap();
@@ -117,8 +117,7 @@ impl Bench {
             }
             command = ahead;
         }
-        let (variable, value) = &self.unlock;
-        command.env("CAPSTAN_STATE", self.dir.path().join("state")).env(variable, value);
+        command.env("CAPSTAN_STATE", self.dir.path().join("state")).envs(self.unlock.clone());
         command.current_dir(self.dir.path());
         command
     }

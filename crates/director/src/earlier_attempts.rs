@@ -1,0 +1,161 @@
+//! What earlier attempts of a run have backed up. An attempt may fail after a source is complete: another source cannot
+//! be read, a client is lost with its last message, a server is killed before it records the end. The next attempt
+//! takes what is there, so that no run makes two objects of a source. It takes only what it would make itself: an
+//! object that can be restored, in the pools and copies that are asked for, with the same paths left out.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use capstan_catalog::{Catalog, CatalogError, CopyState, Object, ObjectStatus};
+use capstan_format::{ObjectId, ObjectKind};
+
+use crate::DirectorError;
+use crate::base::why_gone;
+use crate::pools::name_of_copy;
+use crate::request::BackupRequest;
+use crate::site::{Site, locked};
+
+/// A source that an earlier attempt of the same run has backed up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierObject {
+    /// The object.
+    pub object: ObjectId,
+    /// The source.
+    pub source: Vec<u8>,
+    /// What it lacks, in words.
+    pub lacks: Vec<String>,
+}
+
+/// The complete objects of earlier attempts.
+#[derive(Default)]
+pub(crate) struct EarlierObjects(Vec<Object>);
+
+impl EarlierObjects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn has_path(&self, path: &Path) -> bool {
+        self.0.iter().any(|object| is_of_path(object, path))
+    }
+
+    pub(crate) fn has_stream(&self, name: &str) -> bool {
+        self.0.iter().any(|object| is_of_stream(object, name))
+    }
+
+    /// Whether nothing that is asked for is left to be backed up.
+    pub(crate) fn has_all(&self, request: &BackupRequest) -> bool {
+        !self.is_empty()
+            && request.sources.iter().all(|path| self.has_path(path))
+            && request.stream.iter().all(|stream| self.has_stream(&stream.name))
+    }
+}
+
+/// Whether an object is of a path, however either is written.
+pub(crate) fn is_of_path(object: &Object, path: &Path) -> bool {
+    object.kind != ObjectKind::Stream && Path::new(std::ffi::OsStr::from_bytes(&object.source)) == path
+}
+
+/// Whether an object is of a stream of this name.
+pub(crate) fn is_of_stream(object: &Object, name: &str) -> bool {
+    object.kind == ObjectKind::Stream && object.source == name.as_bytes()
+}
+
+impl Site {
+    /// What earlier attempts of the request's run have backed up of what it names.
+    pub(crate) fn earlier_objects(&self, request: &BackupRequest) -> Result<EarlierObjects, DirectorError> {
+        let Some(run) = request.run else { return Ok(EarlierObjects::default()) };
+        let catalog = locked(&self.catalog);
+        let mut taken: Vec<Object> = Vec::new();
+        for object in restorable_of_run(&catalog, run, &self.client)? {
+            let is_named = request.sources.iter().any(|path| is_of_path(&object, path))
+                || request.stream.iter().any(|stream| is_of_stream(&object, &stream.name));
+            if is_named && is_as_asked(&catalog, &object, request)? {
+                // The last one of a source.
+                taken.retain(|other| (other.kind, &other.source) != (object.kind, &object.source));
+                taken.push(object);
+            }
+        }
+        Ok(EarlierObjects(taken))
+    }
+
+    /// Whether an earlier attempt of the request's run has begun an object that the catalog does not have as complete.
+    pub(crate) fn has_unfinished_attempt(&self, request: &BackupRequest) -> Result<bool, DirectorError> {
+        let Some(run) = request.run else { return Ok(false) };
+        let catalog = locked(&self.catalog);
+        for id in catalog.objects_of_run(run)? {
+            // Of one whose first checkpoint was not recorded there is no row.
+            if catalog.object(id)?.is_none_or(|object| object.status == ObjectStatus::Open) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The same objects for the report. Call it after lists of files are sealed and copies were looked at: what is
+    /// lacking is not known before.
+    pub(crate) fn report_earlier(&self, earlier: &EarlierObjects) -> Result<Vec<EarlierObject>, DirectorError> {
+        let catalog = locked(&self.catalog);
+        let mut reports = Vec::with_capacity(earlier.0.len());
+        for Object { id, .. } in &earlier.0 {
+            let Some(object) = catalog.object(*id)? else { continue };
+            let mut lacks = lacking_copies(&catalog, *id)?;
+            if lacks_files(&object) {
+                lacks.push(format!("object {id} lacks something that could not be read, or vanished"));
+            }
+            reports.push(EarlierObject { object: *id, source: object.source, lacks });
+        }
+        Ok(reports)
+    }
+}
+
+/// Whether an object is in the pools and copies that a request asks for, with the same paths left out.
+fn is_as_asked(catalog: &Catalog, object: &Object, request: &BackupRequest) -> Result<bool, DirectorError> {
+    let wanted = catalog.wanted_copies(object.id)?;
+    let mut asked = (1..=request.copies).map(|copy| (copy, name_of_copy(&request.pool, copy)));
+    let has_copies = asked.all(|(copy, pool)| wanted.iter().any(|wanted| wanted.copy == copy && wanted.pool == pool));
+    let left_out = if object.kind == ObjectKind::Tree { catalog.left_out(object.id)? } else { None };
+    Ok(has_copies && left_out.is_none_or(|rules| rules == request.tree.rules()))
+}
+
+/// The objects of a run's attempts that are complete and can be restored, of its client.
+pub(crate) fn restorable_of_run(catalog: &Catalog, run: i64, client: &str) -> Result<Vec<Object>, DirectorError> {
+    let mut found = Vec::new();
+    for id in catalog.objects_of_run(run)? {
+        let complete = |object: &Object| object.client == client && object.status == ObjectStatus::Complete;
+        if let Some(object) = catalog.object(id)?.filter(complete)
+            && is_restorable(catalog, id)?
+        {
+            found.push(object);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an object can be restored, with all that it is based on, as far as the catalog knows.
+fn is_restorable(catalog: &Catalog, object: ObjectId) -> Result<bool, DirectorError> {
+    let chain = match catalog.chain(object) {
+        Ok(chain) => chain,
+        Err(CatalogError::ChainBroken { .. }) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    for link in chain {
+        if why_gone(catalog, link)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether something of the source could not be read.
+pub(crate) fn lacks_files(object: &Object) -> bool {
+    object.counts.as_ref().is_some_and(|counts| counts.problems > 0)
+}
+
+/// A sentence for each wanted copy of an object that is not whole.
+pub(crate) fn lacking_copies(catalog: &Catalog, object: ObjectId) -> Result<Vec<String>, DirectorError> {
+    let wanted = catalog.wanted_copies(object)?;
+    let lacking = wanted.iter().filter(|copy| copy.state != CopyState::Whole);
+    let sentence = |copy: u8| format!("copy {copy} of object {object} is not whole: `capstan repair` mends it");
+    Ok(lacking.map(|copy| sentence(copy.copy)).collect())
+}
