@@ -46,8 +46,15 @@ pub(crate) fn connect(node: &Node, config: &Arc<ClientConfig>) -> Tls {
     StreamOwned::new(connection, socket)
 }
 
-/// Asks, and looks that it is answered. Gives how long that took.
+/// Asks, and looks that it is answered [`SOON`]. Gives how long that took.
 fn is_answered(stream: &mut Tls) -> Duration {
+    let took = is_answered_at_last(stream);
+    assert!(took < SOON, "{took:?}");
+    took
+}
+
+/// The same for who asks behind a crowd: how fast a machine is done with that is no matter, within its socket's 40 s.
+fn is_answered_at_last(stream: &mut Tls) -> Duration {
     let began = Instant::now();
     stream.write_all(&ASKED).unwrap();
     let mut header = [0; 8];
@@ -55,9 +62,7 @@ fn is_answered(stream: &mut Tls) -> Duration {
     assert_eq!(header[..4], *b"\x42\x00\x7b\x01", "a response message");
     let mut rest = vec![0; u32::from_be_bytes(header[4..].try_into().unwrap()) as usize];
     stream.read_exact(&mut rest).unwrap();
-    let took = began.elapsed();
-    assert!(took < SOON, "{took:?}");
-    took
+    began.elapsed()
 }
 
 /// Who asked meanwhile was answered at once, as a rule; nobody waited for longer than [`SOON`].
@@ -158,7 +163,7 @@ async fn a_crowd_of_half_said_long_messages_takes_bounded_memory() {
     assert!(more_mib < 512, "{more_mib} MiB more");
     assert!(more_mib > 64, "{more_mib} MiB more: the crowd is not there, and shows nothing");
     drop(crowd);
-    is_answered(&mut other);
+    is_answered_at_last(&mut other);
 }
 
 /// 1,200 connections of one certificate, each with half a message, took every place: another client failed 123 of 196
