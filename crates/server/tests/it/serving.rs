@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Promise, Resource, RunOutcome, Wish};
-use capstan_director::{BackupRequest, BackupWatch, DirectorError, Loss, Site};
+use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, ServerTerm, Site};
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
@@ -18,6 +18,16 @@ fn enter(bench: &Bench, policy: &str) -> i64 {
     let entered = bench.site().enter_runs(policy, None).unwrap();
     let [(_, Entered::Waits(run))] = entered[..] else { panic!("{entered:?}") };
     run
+}
+
+/// A run that a server of this process has begun, and its entry in the history.
+fn at_work(bench: &Bench, site: &Site) -> (ServerTerm, i64, JobJournal) {
+    let term = site.begin_term().unwrap();
+    let run = enter(bench, "one");
+    site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
+    let journal = site.begin_run("backup", "one:").unwrap();
+    site.catalog().run_has_job([7; 16], journal.number()).unwrap();
+    (term, run, journal)
 }
 
 fn ns(at: &str) -> i64 {
@@ -222,11 +232,7 @@ fn what_was_all_written_is_not_done_again() {
     for (after, runs_again) in [("", 0), ("after = [\"thaw\"]", 1)] {
         bench.apply(&format!("{NIGHTLY}{after}"));
         let site = bench.site();
-        let term = site.begin_term().unwrap();
-        let run = enter(&bench, "one");
-        site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
-        let journal = site.begin_run("backup", "one:").unwrap();
-        site.catalog().run_has_job([7; 16], journal.number()).unwrap();
+        let (term, run, journal) = at_work(&bench, &site);
         let request = BackupRequest { policy: "one".into(), ..BackupRequest::of(vec![bench.path("one")]) };
         let report = site.backup(&request, &BackupWatch::default()).unwrap();
         report.sources.iter().for_each(|source| journal.writes(source.object));
@@ -273,11 +279,7 @@ fn what_an_attempt_has_made_the_next_one_takes_as_it_is() {
 fn an_earlier_object_is_taken_only_as_it_is_asked_for() {
     let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
     let site = bench.site();
-    let term = site.begin_term().unwrap();
-    let run = enter(&bench, "one");
-    site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
-    let journal = site.begin_run("backup", "one:").unwrap();
-    site.catalog().run_has_job([7; 16], journal.number()).unwrap();
+    let (_term, run, journal) = at_work(&bench, &site);
     let back_up = |change: &dyn Fn(&mut BackupRequest)| {
         let mut request = BackupRequest { run: Some(run), ..BackupRequest::of(vec![bench.path("one")]) };
         change(&mut request);
