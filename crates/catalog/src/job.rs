@@ -77,7 +77,8 @@ pub struct Job {
     pub end: Option<JobEnd>,
 }
 
-const JOB: &str = "SELECT job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored, message, run FROM jobs";
+const JOB: &str = "SELECT job, kind, subject, process, started_ns, ended_ns, outcome, exit_code, files, bytes, stored, \
+                   message, run FROM jobs";
 
 const PUT_OBJECT: &str = "INSERT INTO job_objects (job, object) VALUES (?1, ?2) ON CONFLICT (job, object) DO NOTHING";
 
