@@ -107,6 +107,7 @@ mod sort;
 mod state;
 mod timeline;
 mod told;
+mod user;
 mod volume;
 mod volume_loss;
 mod wanted;
@@ -137,6 +138,7 @@ pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };
 pub use told::{TellingRow, ToldRow};
+pub use user::UserRow;
 pub use volume::{KeyRef, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
 pub use wanted::{CopyState, WantedCopy};

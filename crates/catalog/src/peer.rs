@@ -92,8 +92,8 @@ impl Catalog {
         transaction.commit()
     }
 
-    /// Revokes all certificates of a peer and removes its enrolment: nobody is let in by them any more. How many
-    /// certificates and enrolments that were.
+    /// Revokes all certificates of a peer and removes its enrolment: nobody is let in by them any more, and a user has
+    /// no rights. How many certificates and enrolments that were.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -103,6 +103,10 @@ impl Catalog {
         let revoked = transaction.execute(revoke, params![kind, name, now_ns])?;
         let remove = "DELETE FROM enrolments WHERE peer = ?1";
         let removed = transaction.execute(remove, params![format!("{kind}/{name}")])?;
+        if kind == "user" {
+            // At once, whatever certificates of theirs a server knows.
+            transaction.execute("DELETE FROM users WHERE name = ?1", params![name])?;
+        }
         transaction.commit()?;
         Ok(revoked + removed)
     }

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 16] = [
+pub(crate) const STEPS: [&str; 17] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -207,6 +207,12 @@ pub(crate) const STEPS: [&str; 16] = [
     "
     ALTER TABLE jobs ADD COLUMN run INTEGER;
     UPDATE jobs SET run = (SELECT active_runs.run FROM active_runs WHERE active_runs.job = jobs.job);
+    ",
+    // Users of the cell, who are people: their roles, a bit each, and the clients of a restorer, one a line.
+    "
+    CREATE TABLE users (
+        name TEXT PRIMARY KEY, roles INTEGER NOT NULL, clients TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
     ",
 ];
 

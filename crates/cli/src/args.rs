@@ -10,12 +10,13 @@ mod status;
 
 pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
 pub(crate) use cell::{
-    BackupPolicyAction, Client, MemberEnrol, MemberJoin, Mover, Policies, Queue, QueueAction, Schedule, Server,
+    Audit, AuditAction, BackupPolicyAction, Client, MemberEnrol, MemberJoin, Mover, Policies, Queue, QueueAction,
+    Schedule, Server, User, UserRoles,
 };
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };
 pub(crate) use list::{FileType, Find, Ls, Objects, Show, Versions};
 pub(crate) use media::{Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes};
-pub(crate) use restore::{Cat, Restore};
+pub(crate) use restore::{Cat, Overwrite, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

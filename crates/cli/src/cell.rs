@@ -1,4 +1,5 @@
 //! `policies`, `schedule`, `queue` and `server`: what runs by itself. `client`, `mover`: the machines of a cell.
+//! `user`, `audit`: its people, and what they did.
 
 mod client;
 mod member;
@@ -7,15 +8,11 @@ mod policies;
 mod queue;
 mod serve;
 mod tell;
+mod user;
 
 pub(crate) use client::client;
 pub(crate) use mover::mover;
 pub(crate) use policies::{policies, schedule};
 pub(crate) use queue::queue;
 pub(crate) use serve::server;
-
-use jiff::Timestamp;
-
-fn ns(at: Timestamp) -> i64 {
-    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
-}
+pub(crate) use user::{audit, user};

@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{
-    Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Mover, Objects,
-    Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, Verify, Versions, Volumes,
+    Audit, Backup, Cat, Client, Clock, Copy, Expire, Find, GiveUp, History, Init, Jobs, Keys, Label, Ls, Man, Mover,
+    Objects, Policies, Pools, Queue, Rebuild, Repair, Restore, Schedule, Server, Show, Status, User, Verify, Versions,
+    Volumes,
 };
 use crate::globals::Globals;
 
@@ -97,6 +98,15 @@ pub(crate) enum Command {
         after_help = "Examples:\n  capstan mover enrol heron\n  capstan mover list\n  capstan mover revoke heron\n\nAt the host heron:\n  capstan mover join backup.example.org:5702 --name heron\n  capstan mover run"
     )]
     Mover(Mover),
+    /// Let people use this cell over the network, each as far as a role goes; or, as one of them, join
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  capstan user enrol ada --role administrator\n  capstan user list\n  capstan user revoke ada\n\nWhere ada works:\n  capstan user join backup.example.org:5702 --name ada\n  capstan queue"
+    )]
+    User(User),
+    /// Show what was done in this cell and by whom, and what was refused
+    #[command(after_help = "Examples:\n  capstan audit --last 20\n  capstan audit verify")]
+    Audit(Audit),
     /// List objects (backup images)
     #[command(
         after_help = "Examples:\n  capstan objects --source /home\n  capstan objects --last 1\n  capstan objects --since 7d --policy nightly"

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use capstan_client::ClientError;
 use capstan_director::DirectorError;
 use capstan_format::Volser;
+use capstan_server::cell::CellError;
 use capstan_tape::without_error_numbers;
 
 /// Why a command failed.
@@ -110,6 +112,26 @@ impl Failure {
 /// What the director, or a room below it, could not do.
 pub(crate) fn director(error: impl Into<DirectorError>) -> Failure {
     Failure::Director(error.into())
+}
+
+/// What stands in the way of the cell.
+pub(crate) fn of_cell(error: CellError) -> Failure {
+    match error {
+        CellError::Director(error) => error.into(),
+        CellError::Address { .. } | CellError::NoMembersAddress { .. } | CellError::NoPortBehind { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        other => Failure::because(&other),
+    }
+}
+
+/// What stands in the way of a client, a mover or a user.
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
+pub(crate) fn of_member(error: ClientError) -> Failure {
+    match &error {
+        ClientError::WrongPassphrase { .. } => Failure::Passphrase(error.to_string()),
+        _ => Failure::because(&error),
+    }
 }
 
 impl From<DirectorError> for Failure {

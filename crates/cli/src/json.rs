@@ -33,9 +33,8 @@ use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use cell::{
-    BackupPolicyRow, ChangedSetting, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComingRunRow,
-    MemberChangeRow, MemberEnrolmentRow, MemberEvent, MemberName, MemberRow, MoverJoinedRow, PolicyChangeRow,
-    QueueChangeRow, QueueRow, ServerEvent, TellRow, TellTrialRow,
+    ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, MemberEvent, MoverJoinedRow, ServerEvent, TellRow,
+    TellTrialRow, UserJoinedRow,
 };
 pub(crate) use devices::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 pub(crate) use events::{Event, InDrive};

@@ -3,6 +3,7 @@
 mod args;
 mod cell;
 mod command_line;
+mod door;
 mod drives;
 mod failure;
 mod globals;
@@ -105,6 +106,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Server(action) => cell::server(globals, action),
         Command::Client(action) => cell::client(globals, action),
         Command::Mover(action) => cell::mover(globals, action),
+        Command::User(action) => cell::user(globals, action),
+        Command::Audit(args) => cell::audit(globals, args),
         Command::Restore(restore) => work::restore(globals, restore),
         Command::Cat(cat) => work::cat(globals, cat),
         Command::Verify(verify) => work::verify(globals, verify),

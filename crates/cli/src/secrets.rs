@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use capstan_client::MemberState;
 use capstan_director::{Config, DirectorError, Events, Site, find_settings};
 use capstan_keys::Unlock;
+use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::ClusterPlace;
 use zeroize::Zeroizing;
 
@@ -183,9 +185,26 @@ pub(crate) fn enrolment_passphrase() -> Result<Zeroizing<String>, Failure> {
     })
 }
 
+/// The state directory of a user of a cell, if it is one: commands ask the server then.
+pub(crate) fn user_state(cli: &Globals) -> Result<Option<MemberState>, Failure> {
+    let dir = state_dir(cli)?;
+    let state = MemberState::new(&dir, PeerKind::User);
+    // A directory with settings is a server's own.
+    let is_users = !dir.join("capstan.toml").exists() && state.identity().is_ok();
+    Ok(is_users.then_some(state))
+}
+
 /// Opens the state directory.
 pub(crate) fn open(cli: &Globals, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
+    if user_state(cli)?.is_some() {
+        return Err(Failure::Usage(format!(
+            "{} is the state directory of a user of a cell, who has no catalog and no drives: this command is for the \
+             server's machine. Over the network there are audit, client, mover, objects, policies, queue, restore, \
+             schedule and user",
+            dir.display()
+        )));
+    }
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
     find_settings(&dir)?;
     let unlock = if need == Need::Keys { unlock_at(cli, &dir)? } else { None };

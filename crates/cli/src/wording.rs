@@ -3,6 +3,7 @@
 use capstan_catalog::{ClockDoubt, ClockReading, Object, VolumeState};
 use capstan_director::{ExpiryPlan, HistoryEntry};
 use capstan_server::PeerAway;
+use capstan_server::cell::users::peer_away_in_words;
 
 use crate::failure::outcome_word;
 use crate::table::path_text;
@@ -70,20 +71,12 @@ pub(crate) fn bases_line(plan: &ExpiryPlan) -> Option<String> {
 
 /// Why a client or a mover cannot be told to begin, and what to do about it.
 pub(crate) fn peer_away(away: PeerAway, kind: &str, name: &str) -> String {
+    let text = peer_away_in_words(away, kind, name);
     match away {
-        PeerAway::NotEnrolled => format!("{kind} {name}, which has not joined: `capstan {kind} enrol {name}`"),
-        PeerAway::ShutOut => {
-            format!(
-                "{kind} {name}, whose certificate was revoked or has ended: `capstan {kind} enrol {name}`, and join anew"
-            )
-        }
-        PeerAway::Silent(None) => format!("{kind} {name}, which was never seen: run `capstan {kind} run` there"),
         PeerAway::Silent(Some(seen)) => {
-            format!(
-                "{kind} {name}, last seen {}: look whether `capstan {kind} run` runs there",
-                units::time(i64::try_from(seen.as_nanosecond()).unwrap_or(i64::MAX))
-            )
+            format!("{text}, last seen {}", units::time(i64::try_from(seen.as_nanosecond()).unwrap_or(i64::MAX)))
         }
+        _ => text,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Commands that do work.
 
 mod backup;
+mod client_restore;
 mod expire;
 mod job;
 mod key_cluster;
@@ -16,6 +17,7 @@ mod repair;
 mod restore;
 
 pub(crate) use backup::init;
+pub(crate) use client_restore::{show_planned, show_restored};
 pub(crate) use expire::expire;
 pub(crate) use job::{Served, backup, run_served};
 pub(crate) use keys::keys;

@@ -1,4 +1,4 @@
-//! What can go wrong at a client or a mover.
+//! What can go wrong at a client, a mover or a user's machine.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::IdentityError;
 use thiserror::Error;
 
-/// Why a client or a mover cannot do what it was asked.
+/// Why a client, a mover or a user cannot do what was asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Caller: the state directory is that of a machine of another kind.
@@ -25,7 +25,8 @@ pub enum ClientError {
     },
     /// Caller: the machine has joined a cell already.
     #[error(
-        "{} is there: this machine has joined a cell. Use --replace to join anew; the old certificate is then lost here", path.display()
+        "{} is there: whoever has this state directory has joined a cell. Use --replace to join anew; the old certificate is then lost \
+         here", path.display()
     )]
     HasIdentity {
         /// The identity file.
@@ -33,7 +34,7 @@ pub enum ClientError {
     },
     /// Caller: the machine has not joined a cell.
     #[error(
-        "{}: this machine has not joined a cell. Run `capstan {kind} enrol NAME` at the server, then the command that it prints here",
+        "{}: no {kind} has joined a cell from here. Run `capstan {kind} enrol NAME` at the server, then the command that it prints here",
         path.display()
     )]
     NotJoined {
@@ -67,6 +68,8 @@ pub enum ClientError {
         address: String,
         /// What happened, and what to do.
         reason: String,
+        /// Whether what was asked may have arrived there, and be done all the same.
+        may_have_arrived: bool,
     },
     /// Peer: the connection over which data goes cannot be opened, or broke.
     #[error(
@@ -82,6 +85,14 @@ pub enum ClientError {
     /// Host: TLS cannot be set up for data.
     #[error("TLS cannot be set up for data")]
     DataTls(#[source] Box<rustls::Error>),
+    /// Operator: the settings of this client do not allow a restore that the server ordered.
+    #[error(
+        "a user of the cell wanted something restored to {}, which restore_to in client.toml does not allow", directory.display()
+    )]
+    RestoreNotAllowed {
+        /// Where.
+        directory: PathBuf,
+    },
     /// Peer: the server refused.
     #[error("the server refused: {reason}")]
     Refused {

@@ -99,7 +99,10 @@ impl KeptConnections {
     fn open(&self, server: &str) -> Result<(), ClientError> {
         // Its certificate may have been renewed since the last one.
         let dialer = DataDialer::new(&self.0.state.identity()?, server.to_owned())?;
-        let away = |error: std::io::Error| ClientError::Away { address: server.to_owned(), reason: error.to_string() };
+        let away = |error: std::io::Error| {
+            let (address, reason) = (server.to_owned(), error.to_string());
+            ClientError::Away { address, reason, may_have_arrived: false }
+        };
         let stream = dialer.dial().map_err(away)?;
         let kept = self.clone();
         let idle = Idle::new(Arc::clone(&self.0));

@@ -12,6 +12,8 @@
 //! ([`run_mover`]), says where clients bring their data ([`MoverSettings`]), and keeps connections open at the server,
 //! for whoever needs its drives ([`KeptConnections`]).
 //!
+//! A user of the cell is a person, who joins in the same way and asks what commands need ([`ServerQuestions`]).
+//!
 //! Orders are words ([`CellOrder`]). [`ClientWork`] carries them out: it dials the mover over TLS ([`data`]), and reads
 //! there what it is asked for (`capstan_mover::serve_job`).
 //! Rejected: connections that the server opens (a port on each client), and a message bus (one more program that can
@@ -36,6 +38,7 @@ mod kept;
 mod mover;
 pub mod orders;
 mod questions;
+mod renewal;
 pub mod restores;
 mod run;
 mod server_link;
@@ -50,6 +53,6 @@ pub use mover::run_mover;
 pub use orders::{CellOrder, JobId, OrderToken};
 pub use questions::ServerQuestions;
 pub use run::{MemberNotice, ORDERS_AT_WORK_MAX, run};
-pub use settings::{ClientSettings, MoverSettings, is_host_and_port};
+pub use settings::{ClientSettings, MoverSettings, is_host_and_port, may_restore_to};
 pub use state::MemberState;
 pub use work::{ClientWork, OrderEnd};

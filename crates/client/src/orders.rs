@@ -118,6 +118,32 @@ impl From<OrderToken> for String {
     }
 }
 
+/// When a file that exists at a client is replaced by a restore.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replaces {
+    /// Never: it is reported.
+    #[default]
+    Never,
+    /// If its size or modification time differs.
+    Changed,
+    /// Always.
+    Always,
+}
+
+/// Where and how a client writes what a user has restored to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OrderedRestore {
+    /// The directory, below which everything is written.
+    pub directory: String,
+    /// When a file that exists is replaced.
+    #[serde(default)]
+    pub replaces: Replaces,
+    /// Leading components that are taken from each path.
+    #[serde(default)]
+    pub strip: u16,
+}
+
 /// What the server has a client do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -132,6 +158,10 @@ pub enum CellOrder {
         data: String,
         /// How many connections.
         links: u16,
+        /// Where what is restored is written, if the server says so: the client's own settings must allow it. Without
+        /// it, a job of a restore is served by whoever asked for that at the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        restore: Option<OrderedRestore>,
     },
     /// End what is done for a job.
     Stop {
@@ -208,6 +238,9 @@ pub struct PeerHello {
     /// The names of the programs that it may be asked to run.
     #[serde(default)]
     pub scripts: Vec<String>,
+    /// The folders below which users of the cell may have something restored; none if they may not.
+    #[serde(default)]
+    pub restore_to: Vec<String>,
     /// Where clients bring a mover their data: `host:port`, or `:port` at the host that it comes from; none of a
     /// client.
     #[serde(default)]
@@ -244,7 +277,7 @@ mod tests {
     #[test]
     fn an_order_is_written_and_read() {
         let token = OrderToken::new([0xa5; 32]);
-        let serve = CellOrder::Serve { job: JobId([1; 16]), token, data: ":5703".to_owned(), links: 2 };
+        let serve = CellOrder::Serve { job: JobId([1; 16]), token, data: ":5703".to_owned(), links: 2, restore: None };
         let text = serde_json::to_string(&serve).unwrap();
         assert_eq!(
             text,
@@ -262,7 +295,7 @@ mod tests {
     fn an_order_names_the_host_that_it_came_from() {
         let at = |data: &str, address: &str| {
             let token = OrderToken::new([0; 32]);
-            let order = CellOrder::Serve { job: JobId([1; 16]), token, data: data.to_owned(), links: 1 };
+            let order = CellOrder::Serve { job: JobId([1; 16]), token, data: data.to_owned(), links: 1, restore: None };
             let CellOrder::Serve { data, .. } = order.at(address) else { panic!("it serves") };
             data
         };

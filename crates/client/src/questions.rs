@@ -1,11 +1,18 @@
-//! What a person at a client asks of the server: what was backed up of the machine, and to have it back.
+//! What a person asks of the server: at a client, what was backed up of the machine and to have it back; as a user of
+//! the cell, whatever the user's roles allow.
 
+use capstan_keys::api::PeerId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::renewal::renew;
 use crate::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestorePlanned, RestoreSeen};
 use crate::server_link::ServerLink;
 use crate::{ClientError, JobId, MemberState};
 
-/// Asks the server of the cell on behalf of this machine.
+/// Asks the server of the cell on behalf of this machine, or of a user.
 pub struct ServerQuestions {
+    peer: PeerId,
     links: Vec<ServerLink>,
     addresses: Vec<String>,
 }
@@ -18,21 +25,72 @@ impl ServerQuestions {
     pub fn new(state: &MemberState) -> Result<Self, ClientError> {
         let (identity, addresses) = (state.identity()?, state.addresses()?);
         let links = addresses.iter().map(|address| ServerLink::new(&identity, address)).collect::<Result<_, _>>()?;
-        Ok(Self { links, addresses })
+        Ok(Self { peer: identity.certificate().peer.clone(), links, addresses })
     }
 
-    /// Asks at one address after the other, until one answers; gives the address, too.
-    fn ask<T>(&self, ask: impl Fn(&ServerLink) -> Result<T, ClientError>) -> Result<(T, &str), ClientError> {
+    /// The same for a user, whose certificate is renewed here when its time has come: nothing of a user's runs in the
+    /// background.
+    ///
+    /// # Errors
+    /// As [`ServerQuestions::new`]; [`ClientError::Revoked`] or [`ClientError::CertificateEnded`] if the certificate is
+    /// to be renewed and lets nobody in. A renewal that fails otherwise is tried again the next time.
+    pub fn of_user(state: &MemberState, now_ns: i64) -> Result<Self, ClientError> {
+        let questions = Self::new(state)?;
+        if now_ns < state.identity()?.certificate().renewal_due_ns() {
+            return Ok(questions);
+        }
+        match questions.ask(false, |link| renew(link, state, now_ns)) {
+            Ok(_) => Self::new(state),
+            Err(error @ (ClientError::Revoked { .. } | ClientError::CertificateEnded { .. })) => Err(error),
+            Err(_) => Ok(questions),
+        }
+    }
+
+    /// Who asks.
+    pub fn peer(&self) -> &PeerId {
+        &self.peer
+    }
+
+    /// Asks for what is at a path.
+    ///
+    /// # Errors
+    /// The server is away, or refuses.
+    pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {
+        Ok(self.ask(false, |link| link.get(path))?.0)
+    }
+
+    /// Asks for something to be done.
+    ///
+    /// # Errors
+    /// The server is away, or refuses.
+    pub fn post<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
+        Ok(self.ask(true, |link| link.post(path, question))?.0)
+    }
+
+    /// Asks at one address after the other, until one answers; gives the address, too. What changes something is not
+    /// asked for a second time where it may have arrived.
+    fn ask<T>(
+        &self,
+        changes: bool,
+        ask: impl Fn(&ServerLink) -> Result<T, ClientError>,
+    ) -> Result<(T, &str), ClientError> {
         let mut away = None;
         for (link, address) in self.links.iter().zip(&self.addresses) {
             match ask(link) {
                 Ok(answer) => return Ok((answer, address)),
+                Err(ClientError::Away { address, reason, may_have_arrived: true }) if changes => {
+                    let reason = format!("{reason}. It may have been done all the same: look before you ask again");
+                    return Err(ClientError::Away { address, reason, may_have_arrived: true });
+                }
                 Err(error @ ClientError::Away { .. }) => away = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        let nowhere =
-            || ClientError::Away { address: "the server".to_owned(), reason: "no address is known".to_owned() };
+        let nowhere = || ClientError::Away {
+            address: "the server".to_owned(),
+            reason: "no address is known".to_owned(),
+            may_have_arrived: false,
+        };
         Err(away.unwrap_or_else(nowhere))
     }
 
@@ -41,7 +99,7 @@ impl ServerQuestions {
     /// # Errors
     /// The server is away, or refuses.
     pub fn objects(&self) -> Result<ObjectsAnswer, ClientError> {
-        Ok(self.ask(|link| link.get("/v1/objects"))?.0)
+        Ok(self.ask(false, |link| link.get("/v1/own/objects"))?.0)
     }
 
     /// Asks for a restore to this machine. The order that it gives names its host.
@@ -49,7 +107,7 @@ impl ServerQuestions {
     /// # Errors
     /// The server is away, or refuses: there is nothing of that name.
     pub fn begin_restore(&self, asked: &AskRestore) -> Result<RestorePlanned, ClientError> {
-        let (mut planned, address) = self.ask(|link| link.post::<RestorePlanned>("/v1/restores", asked))?;
+        let (mut planned, address) = self.ask(true, |link| link.post::<RestorePlanned>("/v1/own/restores", asked))?;
         planned.order = planned.order.map(|order| order.at(address));
         Ok(planned)
     }
@@ -59,7 +117,7 @@ impl ServerQuestions {
     /// # Errors
     /// The server is away, or knows of no such restore: it has started anew since.
     pub fn restore_ended(&self, job: JobId) -> Result<Option<RestoreEnded>, ClientError> {
-        let path = format!("/v1/restores?job={job}");
-        Ok(self.ask(|link| link.get::<RestoreSeen>(&path))?.0.ended)
+        let path = format!("/v1/own/restores?job={job}");
+        Ok(self.ask(false, |link| link.get::<RestoreSeen>(&path))?.0.ended)
     }
 }

@@ -26,14 +26,14 @@ pub struct OwnObject {
     pub bytes: Option<u64>,
 }
 
-/// `GET /v1/objects`: what there is of the client that asks, the latest first.
+/// `GET /v1/own/objects`: what there is of the client that asks, the latest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectsAnswer {
     /// The objects.
     pub objects: Vec<OwnObject>,
 }
 
-/// `POST /v1/restores`: what of the client that asks is to be restored to it.
+/// `POST /v1/own/restores`: what of the client that asks is to be restored to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskRestore {
     /// Objects or sources, each with a path behind a colon where not all of it is meant.
@@ -72,7 +72,7 @@ pub struct RestorePlanned {
     pub order: Option<CellOrder>,
 }
 
-/// `GET /v1/restores`: which restore is asked for.
+/// `GET /v1/own/restores`: which restore is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreQuery {
     /// Its job.
@@ -87,7 +87,7 @@ pub struct RestoreSeen {
 }
 
 /// How a restore ended, as the server saw it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreEnded {
     /// Why it was not carried out to its end, if it was not.
     pub failure: Option<String>,
@@ -103,4 +103,13 @@ pub struct RestoreEnded {
     pub failed_count: u64,
     /// What the person should know.
     pub notices: Vec<String>,
+    /// Paths that the client left as they were.
+    #[serde(default)]
+    pub kept: u64,
+    /// The first things that the client could not write as they were, each with why.
+    #[serde(default)]
+    pub problems: Vec<String>,
+    /// How many there were.
+    #[serde(default)]
+    pub problems_count: u64,
 }

@@ -70,6 +70,7 @@ pub fn run(
     let settings = ClientSettings::read(state.dir())?;
     let hello = PeerHello {
         paths: settings.paths.iter().map(|path| path.display().to_string()).collect(),
+        restore_to: settings.restore_to.iter().map(|path| path.display().to_string()).collect(),
         scripts: settings.scripts.into_keys().collect(),
         ..PeerHello::default()
     };

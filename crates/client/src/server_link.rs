@@ -43,7 +43,7 @@ impl ServerLink {
 
 /// What the failure of a request means for this client or mover, and what to do.
 pub(crate) fn explained(error: ClusterError, address: &str, peer: &PeerId) -> ClientError {
-    let away = |reason| ClientError::Away { address: address.to_owned(), reason };
+    let away = |reason| ClientError::Away { address: address.to_owned(), reason, may_have_arrived: true };
     match error {
         ClusterError::AllGone(gone) => match gone.into_iter().next() {
             Some(gone) => of_silence(gone, address, peer),
@@ -63,6 +63,7 @@ pub(crate) fn explained(error: ClusterError, address: &str, peer: &PeerId) -> Cl
 }
 
 fn of_silence(Gone { silence, .. }: Gone, address: &str, peer: &PeerId) -> ClientError {
+    let may_have_arrived = !matches!(silence, Silence::Unreachable(_));
     let reason = match silence {
         Silence::Unreachable(why) if why.contains("host not found") => {
             format!("the host is not known here ({why}): check the name, or give an IP address")
@@ -74,7 +75,7 @@ fn of_silence(Gone { silence, .. }: Gone, address: &str, peer: &PeerId) -> Clien
         Silence::Broken(why) => broken(&why),
         Silence::Unready(problem) | Silence::Failed(problem) => return of_problem(&problem, address, peer),
     };
-    ClientError::Away { address: address.to_owned(), reason }
+    ClientError::Away { address: address.to_owned(), reason, may_have_arrived }
 }
 
 /// What a connection that broke means, where its TLS says so.
@@ -96,7 +97,10 @@ fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
         _ if problem.is(REVOKED) => ClientError::Revoked { peer },
         _ if problem.is(TURNED_AWAY) => ClientError::CertificateEnded { peer },
         _ if problem.is(ENROLMENT_NOT_PROVED) => ClientError::WrongPassphrase { peer },
-        500.. => ClientError::Away { address: address.to_owned(), reason: format!("it cannot serve now: {problem}") },
+        500.. => {
+            let reason = format!("it cannot serve now: {problem}");
+            ClientError::Away { address: address.to_owned(), reason, may_have_arrived: true }
+        }
         _ => ClientError::Refused { reason: problem.to_string() },
     }
 }

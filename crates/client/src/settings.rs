@@ -18,6 +18,10 @@ const CLIENT_TEXT: &str = "\
 # Folders that may be backed up, as in [\"/home\", \"/srv\"]; none for no bound.
 paths = []
 
+# Folders below which users of the cell may have something restored to this machine, as in [\"/srv/restored\"]; none if they
+# may not. `capstan client restore`, typed here, needs none.
+restore_to = []
+
 # Programs that policies may have run on this machine, each with its arguments, by name.
 [scripts]
 # quiesce = [\"/usr/local/bin/quiesce\", \"--all\"]
@@ -53,6 +57,8 @@ drives = 4
 pub struct ClientSettings {
     /// Folders that may be backed up; none for no bound.
     pub paths: Vec<PathBuf>,
+    /// Folders below which users of the cell may have something restored; none if they may not.
+    pub restore_to: Vec<PathBuf>,
     /// Programs that policies may have run on this machine, each with its arguments, by name.
     pub scripts: BTreeMap<String, Vec<String>>,
 }
@@ -66,10 +72,10 @@ impl ClientSettings {
         let path = file(state, PeerKind::Client);
         let settings: Self = read(&path)?;
         let wrong = |reason: String| ClientError::Settings { path: path.clone(), reason };
-        for path in &settings.paths {
-            if !is_plain(path) {
-                let shown = path.display();
-                return Err(wrong(format!("paths: {shown} must be an absolute path without `..`")));
+        for (key, folders) in [("paths", &settings.paths), ("restore_to", &settings.restore_to)] {
+            if let Some(folder) = folders.iter().find(|folder| !is_plain(folder)) {
+                let shown = folder.display();
+                return Err(wrong(format!("{key}: {shown} must be an absolute path without `..`")));
             }
         }
         if let Some((name, _)) = settings.scripts.iter().find(|(_, words)| words.first().is_none_or(String::is_empty)) {
@@ -82,6 +88,12 @@ impl ClientSettings {
     pub fn permits(&self, path: &Path) -> bool {
         is_plain(path) && (self.paths.is_empty() || self.paths.iter().any(|root| path.starts_with(root)))
     }
+}
+
+/// Whether something may be restored below a directory, if it may be below these folders. It is looked at as it is
+/// written: whoever writes there sees to links.
+pub fn may_restore_to(folders: &[impl AsRef<Path>], directory: &Path) -> bool {
+    is_plain(directory) && folders.iter().any(|folder| directory.starts_with(folder))
 }
 
 /// How a mover takes part in its cell: `STATE/mover.toml`.
@@ -152,10 +164,15 @@ pub fn is_host_and_port(text: &str) -> bool {
 /// [`ClientError::Io`] if the file cannot be written.
 pub(crate) fn write_default(state: &MemberState) -> Result<(), ClientError> {
     let path = file(state.dir(), state.kind());
+    let text = match state.kind() {
+        PeerKind::Client => CLIENT_TEXT,
+        PeerKind::Mover => MOVER_TEXT,
+        // A user is asked nothing.
+        _ => return Ok(()),
+    };
     if path.exists() {
         return Ok(());
     }
-    let text = if state.kind() == PeerKind::Mover { MOVER_TEXT } else { CLIENT_TEXT };
     std::fs::write(&path, text).map_err(ClientError::io("write", &path))
 }
 

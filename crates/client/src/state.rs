@@ -1,4 +1,4 @@
-//! What a client or a mover keeps: who it is, and where its server is.
+//! What a client, a mover or a user keeps: who it is, and where its server is.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,10 +12,10 @@ use crate::ClientError;
 /// Addresses that are kept of the server, at most.
 const ADDRESSES_MAX: usize = 16;
 
-/// The state directory of a member of a cell: a client or a mover.
+/// The state directory of a member of a cell: a client, a mover or a user.
 ///
 /// ```text
-/// client.toml          what the server may ask of this machine; of a mover, mover.toml
+/// client.toml          what the server may ask of this machine; of a mover, mover.toml; of a user, none
 /// cell/identity.pem    key, certificate and authority; only its owner may read it
 /// cell/server          addresses of the server, one a line
 /// ```
@@ -26,12 +26,12 @@ pub struct MemberState {
 }
 
 impl MemberState {
-    /// That of a client or a mover in this directory, whether it is there or not.
+    /// That of such a member in this directory, whether it is there or not.
     pub fn new(dir: &Path, kind: PeerKind) -> Self {
         Self { dir: dir.to_owned(), kind }
     }
 
-    /// Whether it is a client's or a mover's.
+    /// Whose it is.
     pub fn kind(&self) -> PeerKind {
         self.kind
     }
@@ -74,6 +74,13 @@ impl MemberState {
         let identity = self.identity_file();
         if identity.exists() && !replace {
             return Err(ClientError::HasIdentity { path: identity });
+        }
+        // A user's has no other sign; an identity that cannot be read is one that is replaced.
+        if identity.exists()
+            && let Ok(known) = Identity::load(&identity)
+            && known.certificate().peer.kind != self.kind
+        {
+            return Err(self.of_other(known.certificate().peer.kind));
         }
         let cell = self.dir.join("cell");
         let mut builder = std::fs::DirBuilder::new();

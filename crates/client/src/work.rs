@@ -3,14 +3,19 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite};
 use capstan_mover::{ClientEnd, ClientRules, JobToken, RestoreInto, serve_job};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 
 use crate::data::DataDialer;
-use crate::{CellOrder, ClientError, ClientSettings, JobId, MemberState};
+use crate::orders::{OrderedRestore, Replaces};
+use crate::{CellOrder, ClientError, ClientSettings, JobId, MemberState, may_restore_to};
 
 /// Carries out the orders of the server.
 pub struct ClientWork<'a> {
@@ -69,8 +74,8 @@ impl<'a> ClientWork<'a> {
     }
 
     fn serve(&self, order: CellOrder, restores: Option<RestoreInto<'_>>) -> Result<OrderEnd, ClientError> {
-        let (job, token, address, links) = match order {
-            CellOrder::Serve { job, token, data, links } => (job, token, data, links),
+        let (job, token, address, links, ordered) = match order {
+            CellOrder::Serve { job, token, data, links, restore } => (job, token, data, links, restore),
             CellOrder::Stop { job } => {
                 if let Some(stop) = self.jobs().get(&job) {
                     stop.store(true, Ordering::Relaxed);
@@ -78,6 +83,14 @@ impl<'a> ClientWork<'a> {
                 return Ok(OrderEnd::Stopped);
             }
         };
+        // If it is not allowed, the job is served all the same: so whoever asked for it hears of that.
+        let target = ordered.filter(|_| restores.is_none()).map(|ordered| self.target(&ordered)).transpose();
+        let (target, refused) = target.map_or_else(|error| (None, Some(error)), |target| (target, None));
+        let nobody = |_: &ExtractReport| {};
+        let restores = restores.or_else(|| {
+            let OrderedTarget { directory, options, .. } = target.as_ref()?;
+            Some(RestoreInto { directory, options: options.clone(), told: &nobody })
+        });
         let dialer = DataDialer::new(&self.state.identity()?, address.clone())?;
         let stop = Arc::new(AtomicBool::new(self.is_stopped.load(Ordering::Relaxed)));
         self.jobs().insert(job, Arc::clone(&stop));
@@ -91,11 +104,55 @@ impl<'a> ClientWork<'a> {
         };
         let served = serve_job(&end);
         self.jobs().remove(&job);
-        match served {
-            Ok(()) => Ok(OrderEnd::Served),
-            Err(_) if stop.load(Ordering::Relaxed) => Ok(OrderEnd::Stopped),
-            Err(error) => Err(ClientError::Data { address, reason: in_words(&error) }),
+        match (served, refused) {
+            (_, Some(refused)) => Err(refused),
+            (Ok(()), None) => Ok(OrderEnd::Served),
+            (Err(_), None) if stop.load(Ordering::Relaxed) => Ok(OrderEnd::Stopped),
+            (Err(error), None) => Err(ClientError::Data { address, reason: in_words(&error) }),
         }
+    }
+}
+
+/// Where a restore that the server ordered is written: a directory below an allowed folder, open.
+struct OrderedTarget {
+    directory: PathBuf,
+    options: ExtractOptions,
+    /// Kept: `directory` names it.
+    _open: OwnedFd,
+}
+
+impl ClientWork<'_> {
+    /// Opens where a restore that the server ordered is written, if the settings allow it. No link below the folder
+    /// that they name is followed, now or later.
+    fn target(&self, ordered: &OrderedRestore) -> Result<OrderedTarget, ClientError> {
+        let directory = Path::new(&ordered.directory);
+        let refused = || ClientError::RestoreNotAllowed { directory: directory.to_owned() };
+        let folder = self.settings.restore_to.iter().find(|folder| may_restore_to(&[folder], directory));
+        let (folder, below) =
+            folder.and_then(|folder| Some((folder, directory.strip_prefix(folder).ok()?))).ok_or_else(refused)?;
+        std::fs::create_dir_all(folder).map_err(ClientError::io("make", folder))?;
+        let opened = |errno: Errno| match errno {
+            Errno::LOOP | Errno::NOTDIR => refused(),
+            errno => ClientError::io("open", directory)(errno.into()),
+        };
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let mut open = openat(CWD, folder, flags, Mode::empty()).map_err(opened)?;
+        for part in below.components() {
+            match mkdirat(&open, part.as_os_str(), Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(ClientError::io("make", directory)(errno.into())),
+            }
+            open = openat(&open, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty()).map_err(opened)?;
+        }
+        let overwrite = match ordered.replaces {
+            Replaces::Never => Overwrite::Never,
+            Replaces::Changed => Overwrite::Changed,
+            Replaces::Always => Overwrite::Always,
+        };
+        let options = ExtractOptions { overwrite, strip: usize::from(ordered.strip), ..ExtractOptions::default() };
+        // By what is open, and not by a path in which a link may take the place of a directory meanwhile.
+        let directory = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        Ok(OrderedTarget { directory, options, _open: open })
     }
 }
 
@@ -128,6 +185,38 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+
+    #[test]
+    fn a_restore_is_written_below_the_folders_that_are_allowed_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(folder.path()).unwrap();
+        let (inside, outside) = (real.join("inside"), real.join("outside"));
+        std::fs::create_dir_all(&inside).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
+        let state = MemberState::new(&real.join("state"), capstan_keys::api::PeerKind::Client);
+        std::fs::create_dir(state.dir()).unwrap();
+        let settings = |text: String| std::fs::write(state.dir().join("client.toml"), text).unwrap();
+        let written_in = |directory: &Path| -> Result<PathBuf, ClientError> {
+            let directory = directory.to_str().unwrap().to_owned();
+            let ordered = OrderedRestore { directory, replaces: Replaces::Changed, strip: 1 };
+            let target = ClientWork::new(&state)?.target(&ordered)?;
+            assert_eq!((target.options.overwrite, target.options.strip), (Overwrite::Changed, 1));
+            Ok(std::fs::canonicalize(&target.directory).unwrap())
+        };
+        settings(String::new());
+        assert!(matches!(written_in(&inside), Err(ClientError::RestoreNotAllowed { .. })), "nobody allowed it");
+        settings(format!("restore_to = [{inside:?}, {:?}]", real.join("new")));
+        for directory in [inside.clone(), inside.join("a/b"), real.join("new/a")] {
+            assert_eq!(written_in(&directory).unwrap(), directory);
+        }
+        for directory in
+            [outside.clone(), inside.join("../outside"), inside.join("link"), inside.join("link/a"), "a".into()]
+        {
+            assert!(written_in(&directory).is_err(), "{directory:?}");
+        }
+        assert!(std::fs::read_dir(&outside).unwrap().next().is_none(), "nothing was made there");
+    }
 
     #[test]
     fn a_link_out_of_the_folders_that_are_allowed_is_not_followed() {

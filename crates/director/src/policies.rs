@@ -87,6 +87,13 @@ pub struct PolicyChanges {
     pub unchanged: usize,
 }
 
+impl PolicyChanges {
+    /// The policies that it was planned on.
+    pub fn seen(&self) -> &[PolicyText] {
+        &self.seen
+    }
+}
+
 /// A file of policies.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,18 +142,22 @@ impl Site {
         Ok(config)
     }
 
-    /// What a file of policies would change.
+    /// What a file of policies would change, by its text; `file` is what messages call it.
     ///
     /// # Errors
     /// [`DirectorError::Config`] says what is wrong with the file, with its line. Otherwise the catalog cannot be read.
-    pub fn plan_policies(&self, file: &Path, others: OtherPolicies) -> Result<PolicyChanges, DirectorError> {
+    pub fn plan_policies(
+        &self,
+        text: &str,
+        file: &Path,
+        others: OtherPolicies,
+    ) -> Result<PolicyChanges, DirectorError> {
         let wrong = |reason: String| DirectorError::Config { path: file.to_owned(), reason };
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
         let in_words = |error: toml::de::Error| wrong(in_plain_words(&error.to_string()));
-        let named: PolicyFile = toml::from_str(&text).map_err(in_words)?;
-        let tables: PolicyTables = toml::from_str(&text).map_err(in_words)?;
+        let named: PolicyFile = toml::from_str(text).map_err(in_words)?;
+        let tables: PolicyTables = toml::from_str(text).map_err(in_words)?;
         for (name, policy) in &named.policies {
-            let placed = |(key, reason): Wrong| wrong(fault_of(&text, ("policies", name), key, &reason));
+            let placed = |(key, reason): Wrong| wrong(fault_of(text, ("policies", name), key, &reason));
             policy.check_policy(name).map_err(placed)?;
             if self.config.jobs.contains_key(name) && !self.is_policy(name) {
                 let reason = "capstan.toml has a job of that name: give one of them another name";

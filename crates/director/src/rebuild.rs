@@ -214,11 +214,15 @@ fn keep_findings(old: &Old, site: &Site) {
         (site.events)(Event::Notice { message });
     }
     let peers = old.as_ref().map_err(ToString::to_string);
-    let peers = peers.and_then(|old| locked(&site.catalog).take_over_peers(old).map_err(|error| error.to_string()));
+    let peers = peers.and_then(|old| {
+        let mut catalog = locked(&site.catalog);
+        let taken_over = catalog.take_over_peers(old).and_then(|()| catalog.take_over_users(old));
+        taken_over.map_err(|error| error.to_string())
+    });
     if let (Err(error), true) = (peers, site.dir().join("cell/authority.pem").exists()) {
         let message = format!(
-            "the peers of the old catalog cannot be read ({error}). No client is let in until it is enrolled again: \
-             capstan client enrol NAME"
+            "the peers of the old catalog cannot be read ({error}). No client, mover or user is let in until it is \
+             enrolled again: capstan client enrol NAME"
         );
         (site.events)(Event::Notice { message });
     }

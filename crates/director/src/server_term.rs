@@ -1,7 +1,7 @@
 //! What a server and its operators need of a site beside its jobs: the right to move runs through the queue, what
 //! people do with runs and with peers of the cell, and which drives others use.
 
-use capstan_catalog::{Cancelled, EnrolmentRow, Entered, NewRun, Reservation, Resource, Wish};
+use capstan_catalog::{Cancelled, EnrolmentRow, Entered, NewRun, Reservation, Resource, UserRow, Wish};
 
 use crate::DirectorError;
 use crate::drive_waits::waited_since_ns;
@@ -183,6 +183,15 @@ impl Site {
     pub fn revoke_peer(&self, kind: &str, name: &str) -> Result<u64, DirectorError> {
         let _presence = self.presence()?;
         Ok(locked(&self.catalog).revoke_peer(kind, name, self.now_ns())?)
+    }
+
+    /// Puts on record what a user of the cell may do from now on.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn put_user(&self, user: &UserRow) -> Result<(), DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).put_user(user)?)
     }
 
     /// Cancels a run, whether it waits or is at work.

@@ -1,11 +1,12 @@
 //! The control plane of a cell: machines enrol at the server, dial it over mutual TLS, and wait for orders.
 //!
 //! ```text
-//!  client, mover enrol  --> enrolments (catalog) --.
+//!  client, mover, user enrol --> enrolments (catalog) --.
 //!                                                   v
 //!  machine -- passphrase --> enrolment listener --> CellRegistrar --> certificate, a row of peers (catalog)
 //!  machine == mutual TLS ==> members' listener --> Gate: does its row stand, not revoked? --> hello, orders, renewal
 //!                                                                                              ^
+//!  user == mutual TLS ==> the same listener --> users: roles, audit log, and what the user asked for         |
 //!  whoever runs a job -- CellOrder ------------------------------------------------------------ Hub (memory)
 //! ```
 //! - **The authority is the cell's own.** It lies in `STATE/cell`, is made when it is needed first, and signs the
@@ -24,6 +25,7 @@
 //! State budget: a row for each certificate until 30 days after its end, a row for each name that an enrolment was ever
 //! opened for, and for each peer up to 64 KiB of memory, but about one as a rule.
 
+mod access;
 mod addresses;
 mod authority;
 mod data;
@@ -38,6 +40,8 @@ mod relay;
 mod restores;
 mod routes;
 mod served;
+mod user_routes;
+pub mod users;
 
 pub use addresses::CellAddresses;
 pub use data::{DataDoor, DataListener, PeerStream};

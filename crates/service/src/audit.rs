@@ -32,7 +32,8 @@
 //! changed. So anchors are set often, and nodes note each other's anchors ([`AuditEntry::witnessed`]).
 //!
 //! One thread writes; callers hand entries over and wait. What gathers while a flush is under way goes out with the
-//! next one, in one write and one flush.
+//! next one, in one write and one flush. Where several processes have one log, each act opens it for itself
+//! ([`note_once`]): that reads the newest file anew, and is for acts that are rare.
 
 mod anchor;
 mod chain;
@@ -47,7 +48,7 @@ mod writer;
 pub use anchor::{Anchor, AnchorGoesBack};
 pub use entry::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome, AuditWeight, PublicText};
 pub use error::AuditError;
-pub use folder::{RESERVE_LEN, log_files};
+pub use folder::{RESERVE_LEN, last_records, log_files};
 pub use head::{LineHash, LogHead};
-pub use log::AuditLog;
+pub use log::{AuditLog, KeptHead, note_once};
 pub use verify::{AuditFinding, AuditReport, LinePosition, verify};

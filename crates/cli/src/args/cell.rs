@@ -1,4 +1,4 @@
-//! Arguments of `policies`, `schedule`, `queue`, `server`, `client` and `mover`.
+//! Arguments of `policies`, `schedule`, `queue`, `server`, `client`, `mover`, `user` and `audit`.
 
 use std::path::PathBuf;
 
@@ -147,7 +147,7 @@ pub(crate) enum Server {
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberEnrol {
-    /// The machine's name, as the settings and lists of the server will have it
+    /// The name, as the settings and lists of the server will have it
     pub(crate) name: Name,
     /// How long the passphrase is valid: 30m, 12h, 2d
     #[arg(long, default_value = "1h", value_name = "DURATION")]
@@ -158,20 +158,88 @@ pub(crate) struct MemberEnrol {
 pub(crate) struct MemberJoin {
     /// Where the server listens for machines that join: host and port
     pub(crate) address: String,
-    /// The name that the machine was enrolled under
+    /// The name that was enrolled
     #[arg(long)]
     pub(crate) name: Name,
     /// The passphrase is in a file
     #[arg(long, value_name = "FILE")]
     pub(crate) passphrase_file: Option<PathBuf>,
-    /// Join anew although this machine has joined a cell
+    /// Join anew in place of the identity that is there
     #[arg(long)]
     pub(crate) replace: bool,
 }
 
+/// What a user may do.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct UserRoles {
+    /// A role: administrator, operator, restorer or auditor; may be given several times
+    #[arg(long = "role", required = true, value_name = "ROLE", value_parser = ["administrator", "operator", "restorer", "auditor"])]
+    pub(crate) roles: Vec<String>,
+    /// A client whose backups a restorer may restore; may be given several times
+    #[arg(long = "client", value_name = "NAME")]
+    pub(crate) clients: Vec<Name>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum User {
+    /// Let somebody join the cell once as a user
+    #[command(
+        after_help = "Examples:\n  capstan user enrol ada --role administrator\n  capstan user enrol bert --role restorer --client tern --client plover\n\nIt prints a one-time passphrase. The newest one of a name counts."
+    )]
+    Enrol {
+        #[command(flatten)]
+        enrol: MemberEnrol,
+        #[command(flatten)]
+        rights: UserRoles,
+    },
+    /// Where the user works: join a cell with the one-time passphrase that `user enrol` printed
+    #[command(
+        after_help = "Example:\n  capstan user join backup.example.org:5702 --name ada\n\nThe passphrase is asked for, or taken from CAPSTAN_ENROLMENT_PASSPHRASE."
+    )]
+    Join(MemberJoin),
+    /// Show who is asking, and what that user may do
+    #[command(after_help = "Example:\n  capstan user who")]
+    Who,
+    /// List the users of the cell and their roles
+    #[command(after_help = "Example:\n  capstan user list")]
+    List,
+    /// Give a user other roles, in place of those before
+    #[command(after_help = "Example:\n  capstan user change bert --role operator")]
+    Change {
+        /// The user
+        name: Name,
+        #[command(flatten)]
+        rights: UserRoles,
+    },
+    /// Let a user in no more
+    #[command(
+        after_help = "Example:\n  capstan user revoke bert\n\nIt takes effect within seconds, on connections that are open too."
+    )]
+    Revoke {
+        /// The user
+        name: Name,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    pub(crate) action: Option<AuditAction>,
+    /// How many records, the latest ones; a server gives 1000 at most
+    #[arg(long, default_value_t = 100)]
+    pub(crate) last: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditAction {
+    /// Check that no record was changed, removed or added
+    #[command(after_help = "Example:\n  capstan audit verify")]
+    Verify,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mover {
-    /// At the server: let a host with drives join the cell once
+    /// Let a host with drives join the cell once
     #[command(
         after_help = "Example:\n  capstan mover enrol heron --valid 2h\n\nIt prints a one-time passphrase. The newest one of a name counts."
     )]
@@ -186,10 +254,10 @@ pub(crate) enum Mover {
         after_help = "Example:\n  capstan mover run --state /var/lib/capstan-mover\n\nCtrl-C or SIGTERM stops it."
     )]
     Run,
-    /// At the server: list the movers of the cell
+    /// List the movers of the cell
     #[command(after_help = "Example:\n  capstan mover list")]
     List,
-    /// At the server: let a mover in no more
+    /// Let a mover in no more
     #[command(
         after_help = "Example:\n  capstan mover revoke heron\n\nIt takes effect within seconds, on connections that are open too."
     )]
@@ -201,7 +269,7 @@ pub(crate) enum Mover {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Client {
-    /// At the server: let a machine join the cell once
+    /// Let a machine join the cell once
     #[command(
         after_help = "Example:\n  capstan client enrol tern --valid 2h\n\nIt prints a one-time passphrase. The newest one of a name counts."
     )]
@@ -253,10 +321,10 @@ pub(crate) enum Client {
         #[arg(long)]
         devices: bool,
     },
-    /// At the server: list the clients of the cell
+    /// List the clients of the cell
     #[command(after_help = "Example:\n  capstan client list")]
     List,
-    /// At the server: let a client in no more
+    /// Let a client in no more
     #[command(
         after_help = "Example:\n  capstan client revoke tern\n\nIt takes effect within seconds, on connections that are open too."
     )]

@@ -42,6 +42,12 @@ pub(crate) struct Restore {
     /// Directory to write below
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) to: Option<PathBuf>,
+    /// As a user of a cell: the client whose data it is
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) of: Option<String>,
+    /// As a user of a cell: the client that writes it [default: the one that --of names]
+    #[arg(long, value_name = "CLIENT", requires = "of")]
+    pub(crate) to_client: Option<String>,
     /// The state at this time instead of the latest: 2026-11-01, 2026-11-01T12:00, or an age such as 3d
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,

@@ -1,6 +1,5 @@
 //! `client`: at a machine, to wait for orders, and to get back what was backed up of it.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +11,22 @@ use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
+use capstan_server::cell::users::words::{MemberName, RestoreToPlanned};
 
-use super::member::{enrol, event_of, join_cell, list, of_member, revoke, show};
+use super::member::{enrol, event_of, join_cell, list, revoke, show};
 use crate::args::Client;
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
-use crate::json::{self, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, MemberEvent, MemberName};
+use crate::json::{self, ClientJoinedRow, ClientObjectRow, MemberEvent};
 use crate::output::{print, print_rows};
 use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
+use crate::work::{show_planned, show_restored};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Client;
-/// Files that are listed one by one.
-const FILES_SHOWN: usize = 50;
 /// How often it is looked whether the client is to stop.
 const LOOKS: Duration = Duration::from_millis(100);
 
@@ -159,8 +158,9 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         plan_only: *dry_run,
     };
     let planned = server.begin_restore(&asked).map_err(of_member)?;
-    show_planned(cli, &planned)?;
-    let (Some(directory), Some(order)) = (to, planned.order) else { return Ok(ExitCode::SUCCESS) };
+    let RestorePlanned { members, bytes, volumes, estimate_ns, notices, order } = planned;
+    show_planned(cli, &RestoreToPlanned { members, bytes, volumes, estimate_ns, notices, job: None })?;
+    let (Some(directory), Some(order)) = (to, order) else { return Ok(ExitCode::SUCCESS) };
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let options = ExtractOptions {
@@ -197,66 +197,16 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
             Err(error) => return Err(served.map_or_else(of_member, |_| of_member(error))),
         }
     };
-    show_restored(cli, directory, ended, written.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn show_planned(cli: &Globals, planned: &RestorePlanned) -> Result<(), Failure> {
-    if cli.json {
-        return json::print(&ClientRestoreEvent::Planned {
-            members: planned.members,
-            bytes: planned.bytes,
-            volumes: planned.volumes.clone(),
-            estimate_ns: planned.estimate_ns,
-            notices: planned.notices.clone(),
-        });
-    }
-    planned.notices.iter().for_each(|notice| eprintln!("capstan: {notice}"));
-    if !cli.quiet {
-        let (paths, bytes) = (units::counted(planned.members, "path"), units::bytes(planned.bytes));
-        let estimate = units::duration(planned.estimate_ns as f64 / 1e9);
-        eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
-    }
-    Ok(())
-}
-
-fn show_restored(
-    cli: &Globals,
-    directory: &Path,
-    ended: RestoreEnded,
-    written: Option<ExtractReport>,
-) -> Result<ExitCode, Failure> {
-    let written = written.unwrap_or_default();
-    let problems: Vec<_> = written.problems.iter().map(ToString::to_string).collect();
-    let is_whole = ended.failed_count == 0 && written.problems_count == 0;
-    if cli.json {
-        json::print(&ClientRestoreEvent::Ended {
-            failure: ended.failure.clone(),
-            members: ended.members,
-            bytes: ended.bytes,
-            failed: ended.failed.clone(),
-            failed_count: ended.failed_count,
+    // What was written, this process knows best.
+    let written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ended = match written {
+        Some(written) => RestoreEnded {
             kept: written.kept + written.unchanged,
-            problems,
+            problems: written.problems.iter().map(ToString::to_string).collect(),
             problems_count: written.problems_count,
-        })?;
-    } else {
-        let said = ended.notices.iter().chain(&ended.failed).chain(&problems);
-        said.take(FILES_SHOWN).for_each(|line| eprintln!("capstan: {line}"));
-        if ended.failure.is_none() && !cli.quiet {
-            let (paths, bytes) = (units::counted(ended.members, "path"), units::bytes(ended.bytes));
-            println!("{paths}, {bytes} restored to {}", directory.display());
-            let kept = written.kept + written.unchanged;
-            if kept > 0 {
-                println!(
-                    "not replaced, because something is there: {} (see --overwrite)",
-                    units::counted(kept, "path")
-                );
-            }
-        }
-    }
-    match ended.failure {
-        Some(reason) => Err(Failure::Other(reason)),
-        None if is_whole => Ok(ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
-    }
+            ..ended
+        },
+        None => ended,
+    };
+    show_restored(cli, &directory.display().to_string(), ended)
 }

@@ -1,49 +1,55 @@
-//! What `client` and `mover` have in common: at the server, who may be a member of the cell; at a machine, to join one.
+//! What `client`, `mover` and `user` have in common: who may be a member of the cell, and to join one.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use capstan_client::{ClientError, MemberNotice, MemberState, is_host_and_port, join};
+use capstan_client::{MemberNotice, MemberState, is_host_and_port, join};
 use capstan_keys::Name;
-use capstan_keys::api::{PeerId, PeerKind};
+use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::{EnrolmentPassphrase, Identity, InvalidPassphrase};
-use capstan_server::cell::{CellPeerState, cell_members, enrol_member, enrolment_address, revoke_member};
+use capstan_server::cell::users::words::{EnrolMember, MachineKind, MemberEnrolmentRow, RevokeMember};
 
-use super::serve::of_cell;
 use crate::args::{MemberEnrol, MemberJoin};
-use crate::failure::Failure;
+use crate::door::door;
+use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
-use crate::json::{self, MemberChangeRow, MemberEnrolmentRow, MemberEvent, MemberName, MemberRow};
+use crate::json::{self, MemberEvent};
 use crate::output::{print, print_rows};
 use crate::progress::tell;
-use crate::secrets::{enrolment_passphrase_from, now_ns, site, state_dir};
+use crate::secrets::{enrolment_passphrase_from, now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
 
-pub(super) fn enrol(cli: &Globals, kind: PeerKind, args: &MemberEnrol) -> Result<ExitCode, Failure> {
+/// The kind of a machine.
+fn machine(kind: PeerKind) -> MachineKind {
+    if kind == PeerKind::Mover { MachineKind::Mover } else { MachineKind::Client }
+}
+
+/// How long a passphrase is to be valid.
+pub(super) fn valid_seconds(args: &MemberEnrol) -> Result<u64, Failure> {
     let valid_ns = units::parse_age(&args.valid).map_err(Failure::Usage)?;
-    let valid = Duration::from_nanos(valid_ns.cast_unsigned());
-    let (site, name) = (site(cli)?, &args.name);
-    let opened = enrol_member(&site, &PeerId { kind, name: name.clone() }, valid).map_err(of_cell)?;
-    let address = enrolment_address(&site).map_err(of_cell)?;
-    let command = format!("capstan {kind} join {} --name {name}", address.as_deref().unwrap_or("SERVER:5702"));
-    let passphrase = opened.passphrase.expose();
+    Ok(Duration::from_nanos(valid_ns.cast_unsigned()).as_secs())
+}
+
+pub(super) fn enrol(cli: &Globals, kind: PeerKind, args: &MemberEnrol) -> Result<ExitCode, Failure> {
+    let (name, valid_seconds) = (args.name.clone(), valid_seconds(args)?);
+    let opened = door(cli)?.enrol_member(&EnrolMember { kind: machine(kind), name, valid_seconds })?;
+    tell_enrolment(cli, kind, &opened)
+}
+
+/// Says how somebody joins.
+pub(super) fn tell_enrolment(cli: &Globals, kind: PeerKind, opened: &MemberEnrolmentRow) -> Result<ExitCode, Failure> {
     if cli.json {
-        json::print(&MemberEnrolmentRow {
-            member: MemberName::new(kind, name.to_string()),
-            passphrase: passphrase.to_string(),
-            expires_ns: opened.expires_ns,
-            address,
-            command,
-        })?;
+        json::print(opened)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let until = units::time(opened.expires_ns);
+    let (name, until) = (opened.member.name(), units::time(opened.expires_ns));
+    let place = if kind == PeerKind::User { "where the user works" } else { "at the machine" };
     println!("{name} can join once, until {until}, with this passphrase, which is shown only here:");
-    println!("  {}", passphrase.as_str());
-    println!("Type this at the machine:");
-    println!("  {command}");
-    if address.is_none() && !cli.quiet {
+    println!("  {}", opened.passphrase);
+    println!("Type this {place}:");
+    println!("  {}", opened.command);
+    if opened.address.is_none() && !cli.quiet {
         eprintln!(
             "capstan: no server listens, and capstan.toml does not say where one would: `capstan server run --listen \
              0.0.0.0:5701` prints where machines join; put that in the place of SERVER:5702"
@@ -71,7 +77,8 @@ pub(super) fn join_cell(cli: &Globals, kind: PeerKind, args: &MemberJoin, joined
     let identity = join(&state, address, name, &passphrase, now_ns()).map_err(of_member)?;
     let servers = state.addresses().map_err(of_member)?;
     if !cli.json && !cli.quiet {
-        println!("this machine is {kind} {name} of the cell whose server is at {}", servers.join(", "));
+        let who = if kind == PeerKind::User { "you are" } else { "this machine is" };
+        println!("{who} {kind} {name} of the cell whose server is at {}", servers.join(", "));
     }
     if cli.json || !cli.quiet {
         joined(cli, &state, &identity, servers)?;
@@ -80,14 +87,9 @@ pub(super) fn join_cell(cli: &Globals, kind: PeerKind, args: &MemberJoin, joined
 }
 
 pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let members = cell_members(&site, kind).map_err(of_cell)?;
+    let members = door(cli)?.members(machine(kind))?.members;
     if cli.json {
-        return print_rows(members.into_iter().map(|member| {
-            let state = state_word(member.state);
-            let (seen_ns, address, until_ns) = (member.seen_ns, member.address, member.until_ns);
-            Ok(MemberRow { member: MemberName::new(kind, member.name), state, seen_ns, address, until_ns })
-        }));
+        return print_rows(members.into_iter().map(Ok));
     }
     if members.is_empty() {
         eprintln!("there is no {kind}: `capstan {kind} enrol NAME` lets a machine join (docs/CELL.md)");
@@ -96,8 +98,8 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
     let mut table = Table::new(&[kind.as_str(), "state", "last seen", "from", "until"]);
     for member in members {
         table.row(vec![
-            member.name,
-            state_word(member.state).to_owned(),
+            member.member.name().to_owned(),
+            member.state.into_owned(),
             member.seen_ns.map_or_else(|| "never".to_owned(), units::time),
             member.address.unwrap_or_default(),
             member.until_ns.map_or_else(String::new, units::time),
@@ -106,19 +108,10 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-fn state_word(state: CellPeerState) -> &'static str {
-    match state {
-        CellPeerState::Enrolled => "enrolled",
-        CellPeerState::Waiting => "waiting",
-        CellPeerState::Revoked => "revoked",
-        CellPeerState::Expired => "expired",
-    }
-}
-
 pub(super) fn revoke(cli: &Globals, kind: PeerKind, name: &Name) -> Result<ExitCode, Failure> {
-    revoke_member(&site(cli)?, &PeerId { kind, name: name.clone() }).map_err(of_cell)?;
+    let changed = door(cli)?.revoke_member(&RevokeMember { kind: machine(kind), name: name.clone() })?;
     if cli.json {
-        json::print(&MemberChangeRow { member: MemberName::new(kind, name.to_string()), change: "revoked" })?;
+        json::print(&changed)?;
     } else if !cli.quiet {
         println!("{kind} {name} is revoked: a server that runs refuses it within seconds");
     }
@@ -159,14 +152,5 @@ pub(super) fn event_of(notice: MemberNotice) -> MemberEvent {
         MemberNotice::Lost { reason } => MemberEvent::Lost { reason },
         MemberNotice::Renewed { until_ns } => MemberEvent::Renewed { until_ns },
         MemberNotice::Trouble { reason } => MemberEvent::Trouble { reason },
-    }
-}
-
-/// What stands in the way of a client or mover.
-#[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
-pub(super) fn of_member(error: ClientError) -> Failure {
-    match &error {
-        ClientError::WrongPassphrase { .. } => Failure::Passphrase(error.to_string()),
-        _ => Failure::because(&error),
     }
 }

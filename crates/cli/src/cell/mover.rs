@@ -10,13 +10,13 @@ use capstan_keys::cluster::Identity;
 use capstan_mover::devices::KeySource;
 use capstan_mover::{OwnersKeys, ServedMover};
 use capstan_server::cell::MoverListener;
+use capstan_server::cell::users::words::MemberName;
 
-use super::member::{enrol, event_of, join_cell, list, of_member, revoke, show};
-use super::serve::of_cell;
+use super::member::{enrol, event_of, join_cell, list, revoke, show};
 use crate::args::Mover;
-use crate::failure::Failure;
+use crate::failure::{Failure, of_cell, of_member};
 use crate::globals::Globals;
-use crate::json::{self, MemberEvent, MemberName, MoverJoinedRow};
+use crate::json::{self, MemberEvent, MoverJoinedRow};
 use crate::progress::{stop_all_on_interrupt, tell};
 use crate::secrets::{now_ns, state_dir};
 

@@ -1,79 +1,89 @@
 //! `policies`: what the catalog keeps, and what a file would change; `schedule`: what comes next.
 
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_director::{BackupPolicy, DirectorError, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting, Site};
-use capstan_server::{Look, forecast, look};
-use jiff::{SignedDuration, Timestamp};
+use capstan_director::DirectorError;
+use capstan_server::cell::users::words::{
+    ApplyPolicies, ExportPolicies, PoliciesChanged, RemovePolicies, ScheduleQuery,
+};
 
-use super::ns;
 use crate::args::{self, BackupPolicyAction};
+use crate::door::{Door, door};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{self, BackupPolicyRow, ChangedSetting, ComingRunRow, PolicyChangeRow};
 use crate::output::{print, print_rows};
 use crate::prompt::confirm;
-use crate::secrets::site;
 use crate::table::{Table, path_text};
 use crate::units;
 
-/// How far ahead the next run of a policy is looked for.
-const NEXT_WITHIN: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
-
 pub(crate) fn policies(cli: &Globals, args: &args::Policies) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
+    let door = door(cli)?;
     match &args.action {
-        None => list(cli, &site),
+        None => list(cli, &door),
         Some(BackupPolicyAction::Apply { file, dry_run, only, yes }) => {
-            let others = if *only { OtherPolicies::Remove } else { OtherPolicies::Keep };
-            let plan = site.plan_policies(file, others)?;
-            if !dry_run {
-                confirm_removals(&site, &plan, *yes)?;
-                site.change_policies(&plan)?;
-            }
-            tell(cli, &plan, *dry_run)?;
-            if *dry_run { Ok(ExitCode::SUCCESS) } else { warn_of_faults(&site, &plan) }
+            let (name, text, only) = (file.display().to_string(), read(file)?, *only);
+            change(cli, (*dry_run, *yes), |basis| {
+                let (file, text) = (name.clone(), text.clone());
+                door.apply_policies(&ApplyPolicies { file, text, only, basis })
+            })
         }
         Some(BackupPolicyAction::Export { names }) => {
-            print!("{}", site.export_policies(names)?);
+            print!("{}", door.export_policies(&ExportPolicies { policies: names.clone() })?.text);
             Ok(ExitCode::SUCCESS)
         }
         Some(BackupPolicyAction::Remove { names, yes }) => {
-            let plan = site.plan_removal(names)?;
-            confirm_removals(&site, &plan, *yes)?;
-            site.change_policies(&plan)?;
-            tell(cli, &plan, false)?;
-            Ok(ExitCode::SUCCESS)
+            change(cli, (false, *yes), |basis| door.remove_policies(&RemovePolicies { policies: names.clone(), basis }))
         }
     }
 }
 
+fn read(file: &Path) -> Result<String, Failure> {
+    let wrong = |reason: String| DirectorError::Config { path: file.to_owned(), reason };
+    Ok(std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?)
+}
+
+/// Looks what would change, asks where policies are removed, and has it changed.
+fn change(
+    cli: &Globals,
+    (dry_run, yes): (bool, bool),
+    ask: impl Fn(Option<String>) -> Result<PoliciesChanged, Failure>,
+) -> Result<ExitCode, Failure> {
+    let planned = ask(None)?;
+    if dry_run {
+        tell(cli, &planned, true)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    confirm_removals(&planned, yes)?;
+    let changed = ask(Some(planned.basis))?;
+    tell(cli, &changed, false)?;
+    // A policy that cannot be run is taken, since the script it names may come later; but not without a word.
+    for fault in &changed.faults {
+        eprintln!("capstan: policy {} cannot be run on this machine: {}", fault.policy, fault.fault);
+    }
+    Ok(if changed.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+}
+
 /// Asks before policies are removed, and says what becomes of what they backed up.
-fn confirm_removals(site: &Site, plan: &PolicyChanges, yes: bool) -> Result<(), Failure> {
-    let removed =
-        |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.is_removed() && change.name == policy.name);
-    let policies = site.policies()?;
-    let names = |with_rule: bool| {
-        let chosen = policies.iter().filter(removed).filter(|policy| !with_rule || policy.config.keep.is_some());
-        chosen.map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(", ")
-    };
-    let (all, with_rule) = (names(false), names(true));
-    if all.is_empty() {
+fn confirm_removals(planned: &PoliciesChanged, yes: bool) -> Result<(), Failure> {
+    let removed = planned.changes.iter().filter(|change| change.change == "removed");
+    let removed: Vec<_> = removed.map(|change| change.policy.as_str()).collect();
+    if removed.is_empty() {
         return Ok(());
     }
-    let mut question = format!("Remove {all}? Waiting runs are cancelled, and those at work are stopped.");
-    if !with_rule.is_empty() {
+    let mut question =
+        format!("Remove {}? Waiting runs are cancelled, and those at work are stopped.", removed.join(", "));
+    if !planned.ruled.is_empty() {
         question += &format!(
-            " The backups of {with_rule} stay: without the policy no rule expires them, and `capstan expire` takes them by name."
+            " The backups of {} stay: without the policy no rule expires them, and `capstan expire` takes them by name.",
+            planned.ruled.join(", ")
         );
     }
     confirm(&question, yes)
 }
 
-fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
-    let look = look(site)?;
-    let rows: Vec<_> = look.policies.iter().map(|policy| row(&look, policy)).collect();
+fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
+    let rows = door.policies()?.policies;
     let faulty = rows.iter().filter(|row| row.fault.is_some()).count();
     let code = if faulty > 0 { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS };
     for row in &rows {
@@ -99,58 +109,24 @@ fn list(cli: &Globals, site: &Site) -> Result<ExitCode, Failure> {
             row.next_ns.map_or_else(|| "-".to_owned(), units::time),
             row.window.clone().unwrap_or_else(|| "any time".to_owned()),
             row.priority.to_string(),
-            row.sources.join(" "),
+            row.sources.iter().map(|source| path_text(source.as_bytes())).collect::<Vec<_>>().join(" "),
         ]);
     }
     print(&table)?;
     Ok(code)
 }
 
-fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
-    let scheduled: Vec<_> = look.scheduled.iter().filter(|one| one.policy == policy.name).cloned().collect();
-    let until = look.situation.now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX);
-    let paths = policy.config.sources.iter().map(|path| path_text(path.as_os_str().as_bytes()));
-    BackupPolicyRow {
-        policy: policy.name.clone(),
-        schedule: policy.config.schedule.clone(),
-        next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(run.starts)),
-        zone: policy.config.zone.clone(),
-        window: policy.config.window.clone(),
-        priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),
-        sources: paths.chain(policy.config.stdin.clone()).collect(),
-        fault: policy.fault.clone(),
-        changed_ns: policy.changed_ns,
-    }
-}
-
-fn change_name(change: &PolicyChange) -> &'static str {
-    match (change.is_removed(), change.is_known) {
-        (true, _) => "removed",
-        (false, true) => "changed",
-        (false, false) => "added",
-    }
-}
-
-fn tell(cli: &Globals, plan: &PolicyChanges, dry_run: bool) -> Result<(), Failure> {
+fn tell(cli: &Globals, changed: &PoliciesChanged, dry_run: bool) -> Result<(), Failure> {
     if cli.json {
-        let rows = plan.changes.iter().map(|change| {
-            let setting = |setting: &PolicySetting| ChangedSetting {
-                key: setting.key.clone(),
-                before: setting.before.clone(),
-                after: setting.after.clone(),
-            };
-            let settings = change.settings.iter().map(setting).collect();
-            Ok(PolicyChangeRow { policy: change.name.clone(), change: change_name(change), dry_run, settings })
-        });
-        return print_rows(rows).map(drop);
+        return print_rows(changed.changes.iter().map(Ok)).map(drop);
     }
     if cli.quiet {
         return Ok(());
     }
     let would = if dry_run { "would be " } else { "" };
-    for change in &plan.changes {
-        println!("policy {}: {would}{}", change.name, change_name(change));
-        if change.is_removed() {
+    for change in &changed.changes {
+        println!("policy {}: {would}{}", change.policy, change.change);
+        if change.change == "removed" {
             continue;
         }
         for setting in &change.settings {
@@ -162,67 +138,30 @@ fn tell(cli: &Globals, plan: &PolicyChanges, dry_run: bool) -> Result<(), Failur
             }
         }
     }
-    if plan.unchanged > 0 || plan.changes.is_empty() {
-        println!("{} unchanged", units::counted(plan.unchanged as u64, "policy"));
+    if changed.unchanged > 0 || changed.changes.is_empty() {
+        println!("{} unchanged", units::counted(changed.unchanged as u64, "policy"));
     }
     Ok(())
 }
 
-/// A policy that cannot be run here is taken, since the script it names may come later; but not without a word.
-fn warn_of_faults(site: &Site, plan: &PolicyChanges) -> Result<ExitCode, Failure> {
-    let mut code = ExitCode::SUCCESS;
-    for policy in site.policies()?.iter().filter(|policy| plan.changes.iter().any(|change| change.name == policy.name))
-    {
-        if let Some(fault) = &policy.fault {
-            eprintln!("capstan: policy {} cannot be run on this machine: {fault}", policy.name);
-            code = ExitCode::from(DONE_WITH_PROBLEMS);
-        }
-    }
-    Ok(code)
-}
-
 pub(crate) fn schedule(cli: &Globals, args: &args::Schedule) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let mut look = look(&site)?;
-    for name in &args.policies {
-        match look.policy(name) {
-            None => return Err(DirectorError::UnknownPolicy { name: name.clone() }.into()),
-            Some(policy) if policy.config.schedule.is_none() => {
-                eprintln!(
-                    "capstan: policy {name} has no schedule: it runs when somebody enters it (capstan queue add {name})"
-                );
-            }
-            Some(_) => {}
-        }
+    let policies = (!args.policies.is_empty()).then(|| args.policies.join(" "));
+    let most = u32::try_from(args.most).unwrap_or(u32::MAX);
+    let coming = door(cli)?.schedule(&ScheduleQuery { policies, days: Some(args.days), most: Some(most) })?;
+    for name in &coming.unscheduled {
+        eprintln!("capstan: policy {name} has no schedule: it runs when somebody enters it (capstan queue add {name})");
     }
-    look.scheduled.retain(|one| args.policies.is_empty() || args.policies.contains(&one.policy));
-    let ahead = SignedDuration::from_hours(24 * i64::from(args.days));
-    let until = look.situation.now.checked_add(ahead).unwrap_or(Timestamp::MAX);
-    let coming = forecast(&look.scheduled, until, args.most);
     if cli.json {
-        return print_rows(coming.into_iter().map(|run| {
-            let (starts_ns, due_ns) = (ns(run.starts), ns(run.due));
-            Ok(ComingRunRow { starts_ns, due_ns, policy: run.policy, client: run.client })
-        }));
+        return print_rows(coming.runs.into_iter().map(Ok));
     }
-    if coming.is_empty() {
+    if coming.runs.is_empty() {
         eprintln!("no run comes within {}", units::counted(args.days.into(), "day"));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["begins", "due", "policy", "client"]);
-    for run in &coming {
-        let due = if run.starts == run.due { String::new() } else { units::time(ns(run.due)) };
-        table.row(vec![units::time(ns(run.starts)), due, run.policy.clone(), run.client.clone()]);
+    for run in &coming.runs {
+        let due = if run.starts_ns == run.due_ns { String::new() } else { units::time(run.due_ns) };
+        table.row(vec![units::time(run.starts_ns), due, run.policy.clone(), run.client.clone()]);
     }
     print(&table)
-}
-
-/// Prints a row of what was done with a run.
-pub(super) fn print_change(cli: &Globals, run: i64, change: &'static str, text: &str) -> Result<(), Failure> {
-    if cli.json {
-        json::print(&json::QueueChangeRow { run, change })?;
-    } else if !cli.quiet {
-        println!("{text}");
-    }
-    Ok(())
 }

@@ -9,16 +9,17 @@ use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
 use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
-use capstan_server::cell::{CellAddresses, CellError, CellNotice, MoverConnections, ServedCell};
+use capstan_server::cell::users::run_outcome_word;
+use capstan_server::cell::users::words::MemberName;
+use capstan_server::cell::{CellAddresses, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
-use super::queue::outcome_word;
 use super::tell::tell_people;
 use crate::args::Server;
-use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED};
+use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED, of_cell};
 use crate::globals::Globals;
-use crate::json::{self, MemberName, ServerEvent};
+use crate::json::{self, ServerEvent};
 use crate::list::findings;
 use crate::progress::{Display, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
@@ -105,17 +106,6 @@ fn listens_for_no_mover(mover: &str) -> String {
         "the drives are those of mover {mover} (library.mover in capstan.toml), and this server does not listen for it: \
          start it with --listen, or set listen under [server]"
     )
-}
-
-/// What stands in the way of the cell.
-pub(super) fn of_cell(error: CellError) -> Failure {
-    match error {
-        CellError::Director(error) => error.into(),
-        CellError::Address { .. } | CellError::NoMembersAddress { .. } | CellError::NoPortBehind { .. } => {
-            Failure::Usage(error.to_string())
-        }
-        other => Failure::because(&other),
-    }
 }
 
 /// Says what the server does.
@@ -248,7 +238,7 @@ impl Worker for InProcess<'_> {
             Notice::Missed { policy, reason } => ServerEvent::Missed { policy, reason },
             Notice::Begun { run, policy, attempt } => ServerEvent::RunBegun { run, policy, attempt },
             Notice::Ended { run, policy, outcome, message } => {
-                ServerEvent::RunEnded { run, policy, outcome: outcome_word(outcome), message }
+                ServerEvent::RunEnded { run, policy, outcome: run_outcome_word(outcome), message }
             }
             Notice::Retried { run, policy, message, not_before_ns } => {
                 ServerEvent::RunRetried { run, policy, message, not_before_ns }

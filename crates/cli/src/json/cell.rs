@@ -1,124 +1,9 @@
-//! Policies, the queue, and what a server does.
+//! What a server, a client and a mover do. Rows that a server gives over the network, too, are in `capstan_server`.
 
-use std::fmt;
-
-use capstan_keys::api::PeerKind;
+use capstan_server::cell::users::words::MemberName;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
-
-/// A policy: a line of `policies`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct BackupPolicyRow {
-    /// Its name.
-    pub(crate) policy: String,
-    /// When it is due, as a calendar event; null if it runs only when somebody enters it.
-    pub(crate) schedule: Option<String>,
-    /// When its next run begins, nanoseconds since 1970; null if none comes within ten years.
-    pub(crate) next_ns: Option<i64>,
-    /// The zone of schedule and window, if it names one.
-    pub(crate) zone: Option<String>,
-    /// When runs may begin; null for always.
-    pub(crate) window: Option<String>,
-    /// Its place in the queue, from 0 to 100.
-    pub(crate) priority: u8,
-    /// What it backs up: paths, or the name of a stream.
-    pub(crate) sources: Vec<String>,
-    /// Why it cannot be run on this machine; null if it can.
-    pub(crate) fault: Option<String>,
-    /// When it was changed last, nanoseconds since 1970.
-    pub(crate) changed_ns: i64,
-}
-
-/// A setting that a policy has otherwise, or would have.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ChangedSetting {
-    /// Its name.
-    pub(crate) key: String,
-    /// Its value before, as TOML; null if it was not set.
-    pub(crate) before: Option<String>,
-    /// Its value from now on, as TOML; null if it is not set.
-    pub(crate) after: Option<String>,
-}
-
-/// What `policies apply` and `policies remove` change: a line for each policy.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PolicyChangeRow {
-    /// The policy.
-    pub(crate) policy: String,
-    /// `added`, `changed` or `removed`.
-    pub(crate) change: &'static str,
-    /// Whether it was only looked at (`--dry-run`).
-    pub(crate) dry_run: bool,
-    /// The settings that differ.
-    pub(crate) settings: Vec<ChangedSetting>,
-}
-
-/// A run that comes: a line of `schedule`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct ComingRunRow {
-    /// When it begins at the earliest, nanoseconds since 1970: its spread is counted in.
-    pub(crate) starts_ns: i64,
-    /// When the schedule has it, nanoseconds since 1970.
-    pub(crate) due_ns: i64,
-    /// Its policy.
-    pub(crate) policy: String,
-    /// The client whose data is backed up.
-    pub(crate) client: String,
-}
-
-/// A run of the queue: a line of `queue` and `queue done`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct QueueRow {
-    /// Its number.
-    pub(crate) run: i64,
-    /// Its policy.
-    pub(crate) policy: String,
-    /// The client whose data is backed up.
-    pub(crate) client: String,
-    /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`,
-    /// `failed`, `cancelled` or `missed`.
-    pub(crate) state: &'static str,
-    /// When its schedule had it due, nanoseconds since 1970; null if somebody entered it.
-    pub(crate) due_ns: Option<i64>,
-    /// When it was entered, nanoseconds since 1970.
-    pub(crate) entered_ns: i64,
-    /// When it began last, nanoseconds since 1970; null if it never did.
-    pub(crate) started_ns: Option<i64>,
-    /// When it ended, nanoseconds since 1970; null if it has not.
-    pub(crate) ended_ns: Option<i64>,
-    /// Which attempt it is, or will be; 0 for one that never begins.
-    pub(crate) attempt: u32,
-    /// Its priority.
-    pub(crate) priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `client`, `limit`,
-    /// `library`, `drives` or `turn`; null if it does not wait.
-    pub(crate) waits_for: Option<&'static str>,
-    /// When that will probably be over, nanoseconds since 1970; null if that cannot be told.
-    pub(crate) until_ns: Option<i64>,
-    /// What it waits for, or how it ended, in words.
-    pub(crate) message: String,
-    /// Its entry in the history (`history RUN`), if it has one.
-    pub(crate) history: Option<i64>,
-    /// The session that a run at work writes into. Runs of one session take turns at the same drives.
-    pub(crate) session: Option<i64>,
-}
-
-/// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct QueueChangeRow {
-    /// Its number.
-    pub(crate) run: i64,
-    /// `entered`, `cancelled`, `stopping`, `held` or `released`; `waiting` if a run of the policy was in the queue
-    /// already.
-    pub(crate) change: &'static str,
-}
 
 /// What happens while `server run` serves.
 #[derive(Debug, Serialize)]
@@ -254,52 +139,6 @@ pub(crate) struct TellTrialRow {
     pub(crate) problem: Option<String>,
 }
 
-/// A client or a mover by its name.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct MemberName {
-    /// The name of a client; left out of a mover.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) client: Option<String>,
-    /// The name of a mover; left out of a client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mover: Option<String>,
-}
-
-impl fmt::Display for MemberName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { mover: Some(name), .. } => write!(f, "mover {name}"),
-            Self { client, .. } => write!(f, "client {}", client.as_deref().unwrap_or_default()),
-        }
-    }
-}
-
-impl MemberName {
-    pub(crate) fn new(kind: PeerKind, name: String) -> Self {
-        match kind {
-            PeerKind::Mover => Self { client: None, mover: Some(name) },
-            _ => Self { client: Some(name), mover: None },
-        }
-    }
-}
-
-/// What `client enrol` and `mover enrol` open.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct MemberEnrolmentRow {
-    #[serde(flatten)]
-    pub(crate) member: MemberName,
-    /// The one-time passphrase; it is shown only here.
-    pub(crate) passphrase: String,
-    /// When it ends, nanoseconds since 1970.
-    pub(crate) expires_ns: i64,
-    /// Where the server listens for machines that join; null if none runs and capstan.toml does not say it.
-    pub(crate) address: Option<String>,
-    /// What is to be typed at the machine.
-    pub(crate) command: String,
-}
-
 /// What `client join` came to.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
@@ -336,30 +175,22 @@ pub(crate) struct MoverJoinedRow {
     pub(crate) announce: String,
 }
 
-/// A client or mover of the cell: a line of `client list` or `mover list`.
+/// What `user join` came to.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct MemberRow {
-    #[serde(flatten)]
-    pub(crate) member: MemberName,
-    /// `enrolled`, `waiting` (for a machine that joins), `revoked`, or `expired` (its certificate or its enrolment).
-    pub(crate) state: &'static str,
-    /// When it was last seen, nanoseconds since 1970, as written at most once a minute; null if it never was.
-    pub(crate) seen_ns: Option<i64>,
-    /// The address that it came from last.
-    pub(crate) address: Option<String>,
-    /// Until when its certificate holds, or its passphrase if it waits, nanoseconds since 1970.
-    pub(crate) until_ns: Option<i64>,
-}
-
-/// What `client revoke` and `mover revoke` did.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct MemberChangeRow {
-    #[serde(flatten)]
-    pub(crate) member: MemberName,
-    /// `revoked`.
-    pub(crate) change: &'static str,
+pub(crate) struct UserJoinedRow {
+    /// Who joined.
+    pub(crate) user: String,
+    /// The cell, by its id.
+    pub(crate) cell: String,
+    /// Where the server is asked.
+    pub(crate) servers: Vec<String>,
+    /// Until when the certificate holds, nanoseconds since 1970; commands renew it before.
+    pub(crate) until_ns: i64,
+    /// The roles; none if the server could not be asked.
+    pub(crate) roles: Vec<String>,
+    /// The clients that a restorer is named for.
+    pub(crate) clients: Vec<String>,
 }
 
 /// What happens while `client run` or `mover run` runs.

@@ -3,18 +3,20 @@
 use std::fmt::Write;
 
 use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
+use capstan_server::cell::users::words::{
+    AuditChecked, BackupPolicyRow, CellObjectRow, CellUserRow, ComingRunRow, MemberChangeRow, MemberEnrolmentRow,
+    MemberRow, PolicyChangeRow, QueueChangeRow, QueueRow, WhoAnswer,
+};
 use capstan_vtl::LibraryStatus;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, BackupPolicyRow, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComingRunRow,
-    ComparisonRow, DataSetRow, DriveLine, DriveReportRow, EntryRow, Event, ExercisedRow, GridRow, GroupRow,
-    InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow, LibraryEvent, MemberChangeRow,
-    MemberEnrolmentRow, MemberEvent, MemberRow, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyChangeRow,
-    PolicyRow, PoolRow, QueueChangeRow, QueueRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock,
-    ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, VolumeKeysRow,
-    VolumeRow, VtlEvent,
+    AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow, DriveLine,
+    DriveReportRow, EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent,
+    KeyRow, KeysStatusRow, LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow,
+    PoolRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
+    SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, UserJoinedRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -69,14 +71,19 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ServerEvent>(&mut generator, "What happens while `server run` serves"),
         part::<TellRow>(&mut generator, "Rows of `server tell`"),
         part::<TellTrialRow>(&mut generator, "Rows of `server tell --test`"),
-        part::<MemberEnrolmentRow>(&mut generator, "`client enrol`, `mover enrol`"),
+        part::<MemberEnrolmentRow>(&mut generator, "`client enrol`, `mover enrol`, `user enrol`"),
         part::<ClientJoinedRow>(&mut generator, "`client join`"),
         part::<MoverJoinedRow>(&mut generator, "`mover join`"),
+        part::<UserJoinedRow>(&mut generator, "`user join`"),
         part::<MemberEvent>(&mut generator, "What happens while `client run` or `mover run` runs"),
         part::<ClientObjectRow>(&mut generator, "Rows of `client objects`"),
         part::<ClientRestoreEvent>(&mut generator, "`client restore`"),
         part::<MemberRow>(&mut generator, "Rows of `client list`, `mover list`"),
-        part::<MemberChangeRow>(&mut generator, "`client revoke`, `mover revoke`"),
+        part::<MemberChangeRow>(&mut generator, "`client revoke`, `mover revoke`, `user revoke`, `user change`"),
+        part::<CellUserRow>(&mut generator, "Rows of `user list`"),
+        part::<WhoAnswer>(&mut generator, "`user who`"),
+        part::<CellObjectRow>(&mut generator, "Rows of `objects`, as a user of a cell"),
+        part::<AuditChecked>(&mut generator, "`audit verify`"),
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use capstan_catalog::{Object, ObjectFilter, ObjectStatus, Timeline};
 use capstan_director::{LostParts, Site};
 use capstan_format::{ObjectId, Volser};
+use capstan_server::cell::users::words::ObjectsQuery;
 
 use crate::args;
+use crate::door::{Door, as_user_of};
 use crate::failure::Failure;
 use crate::failure::director;
 use crate::globals::Globals;
@@ -37,6 +39,43 @@ pub(super) fn status_name(object: &Object, written: &[ObjectId]) -> &'static str
         ObjectStatus::Complete => "complete",
         ObjectStatus::Expired => "expired",
     }
+}
+
+/// The objects that a user may see of a cell.
+fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCode, Failure> {
+    let since_ns = args.since.as_deref().map(|text| units::parse_since(text, now_ns())).transpose();
+    let since_ns = since_ns.map_err(Failure::Usage)?.unwrap_or(i64::MIN);
+    let mut objects = server.objects(&ObjectsQuery { client: args.host.clone() })?.objects;
+    objects.retain(|row| row.started_ns >= since_ns);
+    objects.retain(|row| args.policy.as_ref().is_none_or(|policy| *policy == row.policy));
+    objects.retain(|row| args.source.as_ref().is_none_or(|source| source.as_os_str() == row.source.as_str()));
+    if let Some(last) = args.last {
+        let mut counts: HashMap<(String, String), u32> = HashMap::new();
+        objects.retain(|row| {
+            let count = counts.entry((row.client.clone(), row.source.clone())).or_default();
+            *count += 1;
+            *count <= last
+        });
+    }
+    if cli.json {
+        return print_rows(objects.into_iter().map(Ok));
+    }
+    let mut table =
+        Table::new(&["object", "begun", "level", "status", ">files", ">size", "client", "policy", "source"]);
+    for row in &objects {
+        table.row(vec![
+            row.object[row.object.len().saturating_sub(8)..].to_owned(),
+            units::time(row.started_ns),
+            if row.is_full { "full" } else { "incr" }.to_owned(),
+            if row.is_complete { "complete" } else { "not complete" }.to_owned(),
+            row.files.map_or_else(|| "-".to_owned(), units::count),
+            row.bytes.map_or_else(|| "-".to_owned(), units::bytes),
+            row.client.clone(),
+            row.policy.clone(),
+            path_text(row.source.as_bytes()),
+        ]);
+    }
+    print(&table)
 }
 
 /// Objects that a process writes now: they are not interrupted.
@@ -199,6 +238,9 @@ fn this_host() -> String {
 }
 
 pub(crate) fn objects(cli: &Globals, args: &args::Objects) -> Result<ExitCode, Failure> {
+    if let Some(server) = as_user_of(cli)? {
+        return of_cell(cli, &server, args);
+    }
     let site = site(cli)?;
     let objects = filtered(&site, args)?;
     let known = Known::of(&site)?;

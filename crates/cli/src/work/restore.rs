@@ -18,6 +18,7 @@ use capstan_mover::RestoreWatch;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, Owners};
 
 use crate::args;
+use crate::door::as_user_of;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::globals::Globals;
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
@@ -28,6 +29,7 @@ use crate::secrets::{Need, open};
 use crate::table::path_text;
 use crate::units;
 use crate::wording::short;
+use crate::work::client_restore::restore_as_user;
 use crate::work::media::chain_of;
 use crate::work::recorded::{Record, recorded};
 
@@ -55,6 +57,16 @@ fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place
 }
 
 pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, Failure> {
+    if let Some(server) = as_user_of(cli)? {
+        return restore_as_user(cli, &server, args);
+    }
+    if args.of.is_some() {
+        return Err(Failure::Usage(
+            "--of and --to-client are for users of a cell, who ask its server (`capstan user enrol`). Here, name the object \
+             by its id (`capstan objects`), and restore below a directory of this machine"
+                .to_owned(),
+        ));
+    }
     let display = Display::new(cli);
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;

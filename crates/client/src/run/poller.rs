@@ -6,12 +6,12 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use capstan_keys::api::{Base64, IssuedCertificate, RenewCertificate};
-use capstan_keys::cluster::{CertificateKey, Identity, IdentityError};
+use capstan_keys::cluster::Identity;
 use capstan_keys::random;
 
 use super::MemberNotice;
 use crate::orders::{HelloAnswer, OrdersAnswer, PeerHello, with_host_of};
+use crate::renewal::renew;
 use crate::server_link::ServerLink;
 use crate::{CellOrder, ClientError, MemberState};
 
@@ -96,7 +96,7 @@ impl Poller {
                         told => told,
                     }
                 }
-                Err(ClientError::Away { address, reason }) => {
+                Err(ClientError::Away { address, reason, .. }) => {
                     self.link = None;
                     self.at = (self.at + 1) % self.addresses.len();
                     let told = self.lost(format!("{address}: {reason}"));
@@ -197,7 +197,7 @@ impl Poller {
             return Ok(link);
         }
         self.renewal_tried = Some(Instant::now());
-        match self.renew(&link) {
+        match renew(&link, &self.state, (self.now_ns)()) {
             Ok(identity) => {
                 let until_ns = identity.certificate().not_after_ns;
                 self.identity = identity;
@@ -211,19 +211,6 @@ impl Poller {
                 Ok(link)
             }
         }
-    }
-
-    fn renew(&self, link: &ServerLink) -> Result<Identity, ClientError> {
-        let key = CertificateKey::generate()?;
-        let question = RenewCertificate { request: Base64(key.request().to_vec()) };
-        let issued: IssuedCertificate = link.post("/v1/certificates/renew", &question)?;
-        let identity = key.certified(&issued)?;
-        // With one of another time this machine would be let in nowhere, and could not even ask for the next.
-        if !identity.certificate().holds((self.now_ns)()) {
-            return Err(IdentityError::OtherTime.into());
-        }
-        identity.save(&self.state.identity_file())?;
-        Ok(identity)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Policies: what a file would change, what is changed, and what a machine allows them.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use capstan_director::{BackupPolicy, DirectorError, OtherPolicies, PolicyChanges, parse_age};
 
@@ -20,15 +20,12 @@ stdin_command = ["dump-shop"]
 retention = "90d"
 "#;
 
-fn file(bench: &Bench, text: &str) -> PathBuf {
-    let path = bench.path("cell.toml");
-    fs::write(&path, text).unwrap();
-    path
-}
+/// What messages call the file.
+const FILE: &str = "cell.toml";
 
 fn apply(bench: &Bench, text: &str, others: OtherPolicies) -> PolicyChanges {
     let site = bench.site();
-    let plan = site.plan_policies(&file(bench, text), others).unwrap();
+    let plan = site.plan_policies(text, Path::new(FILE), others).unwrap();
     site.change_policies(&plan).unwrap();
     plan
 }
@@ -39,7 +36,7 @@ fn allow(bench: &Bench, scripts: &str) {
 }
 
 fn refused(bench: &Bench, text: &str) -> String {
-    bench.site().plan_policies(&file(bench, text), OtherPolicies::Keep).unwrap_err().to_string()
+    bench.site().plan_policies(text, Path::new(FILE), OtherPolicies::Keep).unwrap_err().to_string()
 }
 
 /// What would be done with each policy, and the settings that differ.
@@ -56,14 +53,14 @@ fn changes(plan: &PolicyChanges) -> Vec<(String, bool, bool, Vec<String>)> {
 #[test]
 fn a_file_is_applied_shown_and_given_back() {
     let bench = Bench::new(small());
-    let before = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    let before = bench.site().plan_policies(CELL, Path::new(FILE), OtherPolicies::Keep).unwrap();
     assert!(bench.site().policies().unwrap().is_empty(), "to look changes nothing");
     assert_eq!((before.changes.len(), before.unchanged), (2, 0));
     apply(&bench, CELL, OtherPolicies::Keep);
-    let again = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    let again = bench.site().plan_policies(CELL, Path::new(FILE), OtherPolicies::Keep).unwrap();
     assert_eq!((changes(&again), again.unchanged), (vec![], 2));
     let exported = bench.site().export_policies(&[]).unwrap();
-    let same = bench.site().plan_policies(&file(&bench, &exported), OtherPolicies::Remove).unwrap();
+    let same = bench.site().plan_policies(&exported, Path::new(FILE), OtherPolicies::Remove).unwrap();
     assert_eq!((changes(&same), same.unchanged), (vec![], 2), "{exported}");
     let plan = apply(&bench, "[policies.home]\nsources = [\"/home\"]\npriority = 90\n", OtherPolicies::Remove);
     let settings = ["before=None", "keep=None", "priority=Some(\"90\")", "schedule=None"].map(str::to_owned).to_vec();
@@ -76,7 +73,7 @@ fn a_file_is_applied_shown_and_given_back() {
 #[test]
 fn a_change_that_another_one_came_before_is_refused_whole() {
     let bench = Bench::new(small());
-    let plan = bench.site().plan_policies(&file(&bench, CELL), OtherPolicies::Keep).unwrap();
+    let plan = bench.site().plan_policies(CELL, Path::new(FILE), OtherPolicies::Keep).unwrap();
     apply(&bench, "[policies.web]\nsources = [\"/srv\"]\n", OtherPolicies::Keep);
     let error = bench.site().change_policies(&plan).unwrap_err().to_string();
     assert!(error.contains("somebody changed the policies"), "{error}");
@@ -140,7 +137,7 @@ fn a_policy_runs_no_program_that_the_settings_of_the_machine_do_not_allow() {
     allow(&bench, "\n[jobs.home]\nsources = [\"/elsewhere\"]\n");
     let site = bench.site();
     assert!(!site.is_policy("home"));
-    assert_eq!(site.config().jobs["home"].sources, [PathBuf::from("/elsewhere")]);
+    assert_eq!(site.config().jobs["home"].sources, [Path::new("/elsewhere")]);
     assert!(named("home").fault.unwrap().contains("has a job of that name"));
 }
 

@@ -19,7 +19,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 /// TLS for everything but enrolment: both sides show certificates of the same authority. The other side must be of a
 /// kind that peers of this identity's kind connect to: a node for members of a key cluster, the server or a mover for
-/// clients and movers of a cell.
+/// clients and movers of a cell, a node or the server for a user of either.
 ///
 /// # Errors
 /// What rustls says of the identity's key or certificate.
@@ -54,7 +54,9 @@ pub(super) fn stranger_config() -> Result<ClientConfig, Error> {
 /// Which kinds of peers one of this kind connects to.
 fn expected_of(kind: PeerKind) -> &'static [PeerKind] {
     match kind {
-        PeerKind::Kma | PeerKind::Agent | PeerKind::User | PeerKind::KmipClient => &[PeerKind::Kma],
+        PeerKind::Kma | PeerKind::Agent | PeerKind::KmipClient => &[PeerKind::Kma],
+        // Of a key cluster or of a cell: the authority of either makes out no certificates of the other's kind.
+        PeerKind::User => &[PeerKind::Kma, PeerKind::Server],
         PeerKind::Server | PeerKind::Mover | PeerKind::Client => &[PeerKind::Server, PeerKind::Mover],
     }
 }

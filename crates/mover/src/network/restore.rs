@@ -53,7 +53,7 @@ impl ClientEnd<'_> {
     /// Where its own user said.
     fn target(&self) -> Result<RestoreTarget, String> {
         let Some(into) = &self.restores else {
-            return Err("nothing is restored that was not asked for there: `capstan client restore`".to_owned());
+            return Err("nothing is restored there that the machine does not allow (restore_to in its client.toml) or that was not typed there (`capstan client restore`)".to_owned());
         };
         RestoreTarget::new(into.directory, into.options.clone()).map_err(|error| with_causes(&error))
     }

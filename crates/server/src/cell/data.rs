@@ -255,6 +255,7 @@ pub(super) fn open_job(
         token: OrderToken::new(job.token().0),
         data: format!(":{data_port}"),
         links,
+        restore: None,
     };
     Ok((job, order))
 }

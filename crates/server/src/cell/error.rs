@@ -8,7 +8,9 @@ use capstan_director::DirectorError;
 use capstan_keys::KeyError;
 use capstan_keys::api::PeerId;
 use capstan_keys::cluster::IdentityError;
+use capstan_service::audit::AuditError;
 use capstan_service::identity::AuthorityError;
+use capstan_service::problem::Refusal;
 use thiserror::Error;
 
 use super::NotConnected;
@@ -76,6 +78,84 @@ pub enum CellError {
         /// Who is not there.
         peer: PeerId,
     },
+    /// Operator: the name of a user that nobody has.
+    #[error("there is no user {name} of this cell: `capstan user list` lists them")]
+    UnknownUser {
+        /// The name.
+        name: String,
+    },
+    /// Operator: the name of a role that is none.
+    #[error("{name:?} is no role: administrator, operator, restorer and auditor are")]
+    UnknownRole {
+        /// The name.
+        name: String,
+    },
+    /// Operator: roles that do not go together.
+    #[error("{reason}")]
+    Roles {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Operator: a passphrase would be valid for too long.
+    #[error("a one-time passphrase is valid for 30 days at most: give a shorter time")]
+    ValidTooLong,
+    /// Operator: the user's roles do not allow it.
+    #[error("user {user} ({roles}) may not {what}: that is for {may}")]
+    Denied {
+        /// Who.
+        user: String,
+        /// What the user is.
+        roles: String,
+        /// What was to be done.
+        what: &'static str,
+        /// Who may.
+        may: String,
+    },
+    /// Operator: the client is none of those that a restorer is named for.
+    #[error(
+        "user {user} is a restorer, and not of client {client}: an administrator can change that (capstan user change)"
+    )]
+    NotNamedFor {
+        /// Who.
+        user: String,
+        /// The client.
+        client: String,
+    },
+    /// Operator: the number of a run that is not in the queue.
+    #[error("run {run} is not in the queue: `capstan queue` lists what is, `capstan queue done` what was")]
+    RunNotQueued {
+        /// The number.
+        run: i64,
+    },
+    /// Operator: a run that cannot be held or released any more.
+    #[error(
+        "run {run} is at work: only a run that waits can be held or released: `capstan queue cancel` stops this one"
+    )]
+    RunAtWork {
+        /// The number.
+        run: i64,
+    },
+    /// Operator: the number of a run that cannot be run again.
+    #[error("run {run} has not ended, or there is none: `capstan queue done` lists those that can run again")]
+    RunNotEnded {
+        /// The number.
+        run: i64,
+    },
+    /// Caller: more runs than one request may change.
+    #[error("1,000 runs can be changed at a time: name fewer")]
+    TooManyRuns,
+    /// Operator: somebody changed the policies between a look and a change.
+    #[error("somebody changed the policies meanwhile, and nothing was done: look again what would change")]
+    PoliciesChanged,
+    /// Host: the audit log cannot be written, so nothing is done that would stand in it.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// Host: the audit log cannot be used.
+    #[error("the audit log of the cell: {reason}")]
+    AuditLog {
+        /// Why.
+        reason: String,
+    },
     /// Operator: the authority's files are not as they must be.
     #[error("the authority of the cell: {}: {reason}", path.display())]
     AuthorityFile {
@@ -108,6 +188,47 @@ pub enum CellError {
     /// The state directory or its catalog cannot be used.
     #[error(transparent)]
     Director(#[from] DirectorError),
+}
+
+impl CellError {
+    /// Why something was not done, in words that may stand in the audit log.
+    pub(super) fn for_the_log(&self) -> &'static str {
+        match self {
+            Self::Denied { .. } => "no role of this user may do it",
+            Self::NameTaken { .. } | Self::ServersName { .. } => "the name is taken",
+            Self::UnknownMember { .. } | Self::UnknownUser { .. } => "there is nobody of that name",
+            Self::RunNotQueued { .. } | Self::RunNotEnded { .. } | Self::RunAtWork { .. } => {
+                "the run is not where it would have to be"
+            }
+            Self::PoliciesChanged => "somebody changed the policies meanwhile",
+            Self::Roles { .. } | Self::UnknownRole { .. } | Self::ValidTooLong => "what was asked makes no sense",
+            _ => "it failed",
+        }
+    }
+}
+
+/// The same to somebody who asked over the network.
+pub(super) fn refusal_of(error: &CellError) -> Refusal {
+    let text = format!("{}.", in_words(error));
+    match error {
+        CellError::Denied { .. } | CellError::NotNamedFor { .. } => Refusal::forbidden(text),
+        CellError::NameTaken { .. } | CellError::PoliciesChanged | CellError::RunAtWork { .. } => {
+            Refusal::conflict(text)
+        }
+        CellError::UnknownMember { .. }
+        | CellError::UnknownUser { .. }
+        | CellError::RunNotQueued { .. }
+        | CellError::RunNotEnded { .. }
+        | CellError::Director(DirectorError::UnknownPolicy { .. }) => Refusal::not_found(text),
+        CellError::Director(DirectorError::Config { .. } | DirectorError::PolicyFault { .. })
+        | CellError::Roles { .. }
+        | CellError::UnknownRole { .. }
+        | CellError::ValidTooLong
+        | CellError::TooManyRuns
+        | CellError::ServersName { .. } => Refusal::malformed(text),
+        CellError::Director(_) | CellError::Audit(_) | CellError::AuditLog { .. } => Refusal::unready(text),
+        _ => Refusal::failed(),
+    }
 }
 
 impl From<CatalogError> for CellError {

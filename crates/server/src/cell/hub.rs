@@ -87,7 +87,15 @@ impl Hub {
         peer_id(PeerKind::Client, client).is_some_and(|id| self.has(&id))
     }
 
-    /// The same of a client or a mover.
+    /// Folders below which users may have something restored to a client, as it said itself; none if it is not
+    /// connected.
+    pub fn restores_to(&self, client: &str) -> Option<Vec<String>> {
+        let mailboxes = self.mailboxes();
+        let mailbox = mailboxes.get(&peer_id(PeerKind::Client, client)?).filter(|mailbox| mailbox.is_connected())?;
+        Some(mailbox.hello.as_ref()?.restore_to.clone())
+    }
+
+    /// Whether a client or a mover waits for orders, as [`Hub::is_connected`] says it of a client.
     pub(super) fn has(&self, peer: &PeerId) -> bool {
         self.mailboxes().get(peer).is_some_and(Mailbox::is_connected)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, EnrolmentRow, PeerRow};
 use capstan_director::Site;
 use capstan_keys::api::{IssuedCertificate, PeerId, PeerKind, Problem};
-use capstan_service::audit::AuditOrigin;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::enrolment::{Enrolment, EnrolmentId, Registrar};
 use capstan_service::identity::{Authority, AuthorityError, CERTIFICATE_LIFETIME_NS, Issued, Peer, random_serial};
 use capstan_service::problem::Refusal;
@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 
 use super::authority::as_issued;
 use super::known::KnownPeers;
+use super::users::note;
 
 /// Tries to enrol from one place at once, and how long each further one waits.
 const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) };
@@ -23,6 +24,10 @@ const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) }
 const TRIES_OF_ALL: Burst = Burst { at_once: 100, every: Duration::from_millis(50) };
 /// How often a change of an enrolment begins anew because another process changed it meanwhile.
 const CHANGES_MAX: u32 = 8;
+
+/// A peer gets its first certificate, and the next one.
+const JOINS: AuditAction = AuditAction::named("join");
+const RENEWS: AuditAction = AuditAction::named("renew-certificate");
 
 /// What the control plane of a cell says while it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +102,10 @@ impl Registrar for CellRegistrar {
         if let AuditOrigin::Address(from) = from {
             (self.shared.say)(CellNotice::NotProved { peer: peer.clone(), from });
         }
-        Box::pin(std::future::ready(Ok(())))
+        let peer = peer.clone();
+        let why = AuditFact::from("the passphrase was not proved");
+        let refused = AuditEntry::new(AuditActor::Nobody, from, JOINS).came_to(AuditOutcome::Refused { why });
+        Box::pin(self.blocking(move |shared| shared.note(refused.of(peer.kind.as_str(), &peer.name))))
     }
 
     fn admit<'a>(
@@ -146,12 +154,16 @@ impl Shared {
         request: &[u8],
         from: AuditOrigin,
     ) -> Result<IssuedCertificate, Stopped> {
-        let mut catalog = self.site.catalog();
+        let catalog = self.site.catalog();
         let (row, mut enrolment) = self.enrolment(&catalog, peer)?;
         let now_ns = self.site.now_ns();
         enrolment.use_up(proved, now_ns).map_err(|refusal| Refusal::forbidden(refusal.to_string()).0)?;
         let issued = self.issue(peer, request, now_ns)?;
         let admitted = as_row(&issued, now_ns, from);
+        drop(catalog);
+        let joins = AuditEntry::new(AuditActor::of(peer), from, JOINS);
+        self.note(joins.clone().came_to(AuditOutcome::Begun))?;
+        let mut catalog = self.site.catalog();
         let changed = catalog.change_enrolment(&row, &enrolment.encode(), Some(&admitted));
         if !changed.map_err(|error| self.failed(&error))? {
             return Err(Refusal::conflict(
@@ -161,6 +173,8 @@ impl Shared {
         }
         self.known.admit(&admitted);
         drop(catalog);
+        // It has joined, and must have its certificate: the beginning is on record.
+        let _ = note(&self.site, joins);
         if let AuditOrigin::Address(from) = from {
             self.tries.lock().unwrap_or_else(PoisonError::into_inner).succeeded(from.ip());
             (self.say)(CellNotice::Enrolled { peer: peer.clone(), from });
@@ -174,17 +188,25 @@ impl Shared {
         if (CERTIFICATE_LIFETIME_NS / 2 + 1..=CERTIFICATE_LIFETIME_NS).contains(&left_ns) {
             return Err(Refusal::conflict("The certificate holds for long enough: it is not renewed yet.").0);
         }
-        let mut catalog = self.site.catalog();
+        let catalog = self.site.catalog();
         let rows = catalog.peers().map_err(|error| self.failed(&error))?;
+        drop(catalog);
         let revoked = || Refusal::forbidden("The certificate that is to be renewed was revoked.").0;
         let old = rows.iter().find(|row| row.serial == peer.serial.0).ok_or_else(revoked)?;
         let issued = self.issue(&peer.id, request, now_ns)?;
         let renewed = as_row(&issued, old.enrolled_ns, from);
+        self.note(AuditEntry::new(AuditActor::of(&peer.id), from, RENEWS))?;
+        let mut catalog = self.site.catalog();
         if !catalog.renew_peer(peer.serial.0, &renewed).map_err(|error| self.failed(&error))? {
             return Err(revoked());
         }
         self.known.admit(&renewed);
         Ok(as_issued(&self.authority, issued.certificate))
+    }
+
+    /// Notes in the audit log; what cannot be noted is not done.
+    fn note(&self, entry: AuditEntry) -> Result<(), Stopped> {
+        note(&self.site, entry).map_err(|error| self.failed(&error))
     }
 
     fn issue(&self, peer: &PeerId, request: &[u8], now_ns: i64) -> Result<Issued, Stopped> {
@@ -197,7 +219,7 @@ impl Shared {
 
     /// The enrolment of a peer, and its row.
     fn enrolment(&self, catalog: &Catalog, peer: &PeerId) -> Result<(EnrolmentRow, Enrolment), Stopped> {
-        let is_of_cell = matches!(peer.kind, PeerKind::Client | PeerKind::Mover);
+        let is_of_cell = matches!(peer.kind, PeerKind::Client | PeerKind::Mover | PeerKind::User);
         let row = if is_of_cell { catalog.enrolment(&peer.to_string()) } else { Ok(None) };
         let row = row.map_err(|error| self.failed(&error))?.ok_or_else(|| no_enrolment(peer))?;
         let enrolment = Enrolment::decode(&row.record).map_err(|error| self.failed(&error))?;
@@ -216,7 +238,7 @@ impl Shared {
 
     /// What happened is said here, and not to the peer.
     fn failed(&self, error: &dyn std::error::Error) -> Stopped {
-        (self.say)(CellNotice::Trouble { reason: format!("a request of a client or mover failed: {error}") });
+        (self.say)(CellNotice::Trouble { reason: format!("a request of a client, mover or user failed: {error}") });
         Refusal::failed().0
     }
 }
@@ -224,7 +246,7 @@ impl Shared {
 /// Whoever was never announced, was mistyped, is too late or comes a second time is told the same.
 fn no_enrolment(peer: &PeerId) -> Stopped {
     let PeerId { kind, name } = peer;
-    let group = if *kind == PeerKind::Mover { "mover" } else { "client" };
+    let group = if matches!(kind, PeerKind::Mover | PeerKind::User) { kind.as_str() } else { "client" };
     let detail = format!(
         "No enrolment of {kind} {name} is open: it was never opened, has expired or was used. Run `capstan {group} \
          enrol {name}` at the server, and join with the passphrase that it prints."

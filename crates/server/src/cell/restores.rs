@@ -1,4 +1,5 @@
-//! Restores that clients ask for: each gets its own objects, and learns of no others.
+//! Restores to clients: those that a client asks for, which gets its own objects and learns of no others, and those
+//! that a user asks for.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -7,17 +8,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use capstan_catalog::{JobOutcome, Object, ObjectFilter, ObjectStatus};
 use capstan_client::restores::{AskRestore, ObjectsAnswer, OwnObject, RestoreEnded, RestorePlanned, RestoreSeen};
 use capstan_client::{CellOrder, JobId};
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
 use capstan_mover::{NetworkJob, RestoreWatch};
+use capstan_service::audit::{AuditEntry, AuditFact, AuditOutcome};
 use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
 
-use super::error::in_words;
+use super::error::{in_words, refusal_of};
+use super::users::{KnownNames, note};
 
+/// How long the end of a restore is kept for whoever asked for it.
+const ENDED_KEPT: Duration = Duration::from_secs(600);
 /// Restores of one client at a time.
 const RESTORES_MAX: usize = 2;
 /// Objects that are listed, the latest.
@@ -39,15 +45,48 @@ struct AllRestores {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// A restore that somebody asks for.
+pub(super) struct RestoreWish<'a> {
+    /// Whose data.
+    pub(super) of: &'a str,
+    /// To which client.
+    pub(super) to: &'a str,
+    /// Who asks.
+    pub(super) asker: Asker,
+    /// What.
+    pub(super) asked: &'a AskRestore,
+    /// What is noted of it in the audit log.
+    pub(super) noted: AuditEntry,
+}
+
+/// Who asked for a restore, and hears of its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// The client of this name, which writes it itself.
+    Client(String),
+    /// The user of this name.
+    User(String),
+}
+
 struct Restore {
+    /// The client that it is written at.
     client: String,
+    asker: Asker,
     stop: Arc<AtomicBool>,
     ended: Mutex<Option<RestoreEnded>>,
+    /// Until when its end is kept, once it has ended.
+    kept_until: Mutex<Option<Instant>>,
     ends: Notify,
 }
 
-/// Opens a job of a client, and gives the order that tells it to come.
-pub(super) type OpenJob<'a> = &'a dyn Fn(&str) -> Result<(NetworkJob, CellOrder), String>;
+/// How a job of a client is opened, and how the client hears of it.
+pub(super) trait RestoreJobs {
+    /// Opens a job of a client, and gives the order that tells it to come.
+    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String>;
+
+    /// Sends the client the order, if it does not get it as the answer to its question.
+    fn send(&self, client: &str, order: CellOrder) -> Result<(), String>;
+}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,12 +110,17 @@ pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusa
 }
 
 fn refused(error: &DirectorError) -> Refusal {
-    Refusal::malformed(format!("{}.", in_words(error)))
+    let text = format!("{}.", in_words(error));
+    match error {
+        DirectorError::Catalog(_) => Refusal::unready(text),
+        _ => Refusal::malformed(text),
+    }
 }
 
-fn unknown(text: &str) -> Refusal {
+fn unknown(client: &str, text: &str) -> Refusal {
     Refusal::not_found(format!(
-        "Nothing of this machine was backed up as {text}: `capstan client objects` lists what there is."
+        "Nothing of client {client} was backed up as {text}: `capstan client objects` at the machine, or `capstan \
+         objects` of a user, lists what there is."
     ))
 }
 
@@ -102,7 +146,7 @@ fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Pl
         let paths = site.paths_in(&object, text.as_bytes()).map_err(|error| refused(&error))?;
         return Ok(Place { object: object.id, paths });
     }
-    Err(unknown(text))
+    Err(unknown(client, text))
 }
 
 impl Restores {
@@ -110,10 +154,10 @@ impl Restores {
     pub(super) fn begin(
         &self,
         site: &Site,
-        client: &str,
-        asked: &AskRestore,
-        open: OpenJob<'_>,
+        wish: &RestoreWish<'_>,
+        jobs: &dyn RestoreJobs,
     ) -> Result<RestorePlanned, Refusal> {
+        let RestoreWish { of: client, asked, .. } = *wish;
         let notices: Arc<Mutex<Vec<String>>> = Arc::default();
         let told = Arc::clone(&notices);
         let events = Arc::new(move |event| {
@@ -151,7 +195,11 @@ impl Restores {
         if asked.plan_only {
             return Ok(planned);
         }
-        let order = self.carry_out(site, client, &asked.places, plan, notices, open)?;
+        let objects: Vec<_> = places.iter().map(|place| place.object.to_string()).collect();
+        let objects: Vec<_> = objects.iter().map(String::as_str).collect();
+        let noted =
+            wish.noted.clone().with("objects", AuditFact::from(KnownNames(&objects))).with("paths", plan.members);
+        let order = self.carry_out(site, wish, noted, plan, notices, jobs)?;
         Ok(RestorePlanned { order: Some(order), ..planned })
     }
 
@@ -159,32 +207,47 @@ impl Restores {
     fn carry_out(
         &self,
         site: Site,
-        client: &str,
-        places: &[String],
+        wish: &RestoreWish<'_>,
+        noted: AuditEntry,
         plan: RestorePlan,
         notices: Arc<Mutex<Vec<String>>>,
-        open: OpenJob<'_>,
+        jobs: &dyn RestoreJobs,
     ) -> Result<CellOrder, Refusal> {
+        let client = wish.to;
         let restore = Arc::new(Restore {
             client: client.to_owned(),
+            asker: wish.asker.clone(),
             stop: Arc::default(),
             ended: Mutex::default(),
+            kept_until: Mutex::default(),
             ends: Notify::new(),
         });
-        let (job, order) = open(client).map_err(Refusal::malformed)?;
+        let (job, order) = jobs.open(client).map_err(Refusal::malformed)?;
         {
             let mut all = locked(&self.0.all);
             let of_client = |restore: &&Arc<Restore>| restore.client == client;
-            // What has ended is kept until its client asks for the next.
-            all.retain(|_, restore| restore.client != client || locked(&restore.ended).is_none());
-            if all.values().filter(of_client).count() >= RESTORES_MAX {
-                return Err(Refusal::malformed(format!(
-                    "{RESTORES_MAX} restores to this machine are under way: wait for one of them to end."
+            all.retain(|_, restore| locked(&restore.kept_until).is_none_or(|until| Instant::now() < until));
+            let is_under_way = |restore: &&Arc<Restore>| of_client(restore) && locked(&restore.ended).is_none();
+            if all.values().filter(is_under_way).count() >= RESTORES_MAX {
+                return Err(Refusal::conflict(format!(
+                    "{RESTORES_MAX} restores to client {client} are under way: wait for one of them to end."
                 )));
             }
             all.insert(order.job(), Arc::clone(&restore));
         }
-        let subject = format!("{} to {client}", places.join(" "));
+        // What cannot be noted is not done.
+        let begun = note(&site, noted.clone().came_to(AuditOutcome::Begun));
+        if let Err(error) = begun
+            .map_err(|error| refusal_of(&error))
+            .and_then(|()| jobs.send(client, order.clone()).map_err(Refusal::conflict))
+        {
+            locked(&self.0.all).remove(&order.job());
+            return Err(error);
+        }
+        let subject = match wish.of == client {
+            true => format!("{} to {client}", wish.asked.places.join(" ")),
+            false => format!("{} of {} to {client}", wish.asked.places.join(" "), wish.of),
+        };
         let work = move || {
             // Whatever goes wrong in it, its client hears that it has ended.
             let _ends = EndsAtLast(Arc::clone(&restore));
@@ -194,6 +257,13 @@ impl Restores {
             // The client hears of the end of its job, and asks how it went.
             drop(job);
             let ended = ended(report, std::mem::take(&mut *locked(&notices)));
+            let outcome = match (&ended.failure, ended.failed_count) {
+                (None, 0) => AuditOutcome::Done,
+                (None, _) => AuditOutcome::Failed { why: AuditFact::from("some of it could not be restored") },
+                (Some(_), _) => AuditOutcome::Failed { why: AuditFact::from("it was not carried out to its end") },
+            };
+            // That it began is on record: whoever reads that alone has to look what became of it.
+            let _ = note(&site, noted.came_to(outcome));
             if let Some(journal) = journal {
                 let (outcome, code) = match (&ended.failure, ended.failed_count) {
                     (Some(_), _) => (JobOutcome::Failed, FAILED),
@@ -207,6 +277,7 @@ impl Restores {
                 journal.end(outcome, code, tally, &message);
             }
             *locked(&restore.ended) = Some(ended);
+            *locked(&restore.kept_until) = Some(Instant::now() + ENDED_KEPT);
             restore.ends.notify_waiters();
         };
         let job = order.job();
@@ -220,17 +291,27 @@ impl Restores {
         Ok(order)
     }
 
-    /// Waits for a restore of a client to end, until `until`.
+    /// A restore that somebody asked for.
+    fn of(&self, asker: &Asker, job: JobId) -> Result<Arc<Restore>, Refusal> {
+        let found = locked(&self.0.all).get(&job).filter(|restore| restore.asker == *asker).map(Arc::clone);
+        let unknown = "There is no such restore of yours: it ended long ago, or the server has started anew since.";
+        found.ok_or_else(|| Refusal::not_found(unknown))
+    }
+
+    /// Stops a restore that somebody asked for. It ends a moment later.
+    pub(super) fn stop_one(&self, asker: &Asker, job: JobId) -> Result<(), Refusal> {
+        self.of(asker, job)?.stop.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits for a restore to end, until `until`.
     pub(super) async fn wait(
         &self,
-        client: &str,
+        asker: &Asker,
         job: JobId,
         until: tokio::time::Instant,
     ) -> Result<RestoreSeen, Refusal> {
-        let found = locked(&self.0.all).get(&job).filter(|restore| restore.client == client).map(Arc::clone);
-        let restore = found.ok_or_else(|| {
-            Refusal::not_found("There is no such restore of this machine: the server has started anew since.")
-        })?;
+        let restore = self.of(asker, job)?;
         loop {
             // Before it is looked: an end in between is not missed.
             let ends = restore.ends.notified();
@@ -253,6 +334,13 @@ impl Restores {
         }
     }
 
+    /// Stops those that a user asked for who is let in no more.
+    pub(super) fn stop_of_user(&self, user: &str) {
+        let all = locked(&self.0.all);
+        let own = all.values().filter(|restore| restore.asker == Asker::User(user.to_owned()));
+        own.for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+    }
+
     /// Stops those of a client that is let in no more.
     pub(super) fn stop_of(&self, client: &str) {
         let all = locked(&self.0.all);
@@ -269,6 +357,7 @@ impl Drop for EndsAtLast {
         let failure = Some("the server failed because of a bug: please report it, with the server's output".to_owned());
         let nothing = RestoreEnded { failure, ..ended(Ok(RestoreReport::default()), Vec::new()) };
         locked(&self.0.ended).get_or_insert(nothing);
+        locked(&self.0.kept_until).get_or_insert(Instant::now() + ENDED_KEPT);
         self.0.ends.notify_waiters();
     }
 }
@@ -293,20 +382,24 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
 }
 
 fn ended(report: Result<RestoreReport, DirectorError>, notices: Vec<String>) -> RestoreEnded {
-    let nothing =
-        RestoreEnded { failure: None, members: 0, bytes: 0, blocks: 0, failed: Vec::new(), failed_count: 0, notices };
+    let nothing = RestoreEnded { notices, ..RestoreEnded::default() };
     match report {
         Err(error) => RestoreEnded { failure: Some(in_words(&error)), ..nothing },
         Ok(report) => {
             let files = report.failed.iter().map(|file| format!("{}: {}", file.path.escape_ascii(), file.reason));
             let lost = report.lost.iter().map(|damage| format!("lost: {damage}"));
+            let written = report.extract.as_ref();
+            let problems = written.map(|written| written.problems.iter().map(ToString::to_string));
             RestoreEnded {
                 members: report.members,
                 bytes: report.bytes,
                 blocks: report.blocks,
                 failed: files.chain(lost).take(FAILED_MAX).collect(),
                 failed_count: (report.failed.len() + report.lost.len()) as u64
-                    + report.extract.as_ref().map_or(0, |extract| extract.problems_count),
+                    + written.map_or(0, |written| written.problems_count),
+                kept: written.map_or(0, |written| written.kept + written.unchanged),
+                problems: problems.into_iter().flatten().take(FAILED_MAX).collect(),
+                problems_count: written.map_or(0, |written| written.problems_count),
                 ..nothing
             }
         }

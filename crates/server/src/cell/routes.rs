@@ -4,107 +4,65 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::request::Parts;
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use capstan_client::CellOrder;
 use capstan_client::orders::{HelloAnswer, ListenersAnswer, ORDERS_WAIT_SECONDS, OrdersAnswer, OrdersQuery, PeerHello};
 use capstan_client::restores::{AskRestore, ObjectsAnswer, RestorePlanned, RestoreQuery, RestoreSeen};
-use capstan_director::Site;
-use capstan_keys::api::{AskEnrolment, EnrolmentAnswer, IssuedCertificate, PeerKind, Problem, RenewCertificate};
-use capstan_mover::NetworkJobs;
+use capstan_keys::api::{AskEnrolment, EnrolmentAnswer, IssuedCertificate, Problem, RenewCertificate};
+use capstan_mover::NetworkJob;
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 use capstan_service::enrolment::enrolment_routes;
-use capstan_service::identity::{Gate, Peer, REVOKED, TurnedAway};
+use capstan_service::identity::{Peer, REVOKED, TurnedAway};
 use capstan_service::listener::RemoteAddress;
-use capstan_service::openapi::{AccessDoc, AccessRule, ApiInfo, ApiMethod, ApiRoutes, document};
+use capstan_service::openapi::{ApiInfo, ApiMethod, document};
 use capstan_service::problem::{Input, Refusal};
-use capstan_service::shutdown::Shutdown;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::Hub;
+use super::access::{CellAccess, CellRoutes, CellService, blocking};
 use super::data::open_job;
-use super::known::KnownPeers;
 use super::registrar::CellRegistrar;
-use super::restores::{self, Restores};
+use super::restores::{self, Asker, RestoreJobs, RestoreWish};
+use super::user_routes::user_routes;
 
+/// A client gets back what is its own.
+const RESTORES_OWN: AuditAction = AuditAction::named("restore-own");
+/// What a machine may say of itself.
+const HELLO_BYTES_MAX: usize = 64 << 10;
 /// How long a question for orders stays open.
 const ORDERS_WAIT: Duration = Duration::from_secs(ORDERS_WAIT_SECONDS);
-
-/// What handlers have.
-pub(super) struct CellService {
-    pub(super) hub: Hub,
-    pub(super) site: Site,
-    pub(super) known: Arc<KnownPeers>,
-    pub(super) gate: Gate,
-    pub(super) shutdown: Shutdown,
-    pub(super) jobs: NetworkJobs,
-    /// The port for data.
-    pub(super) data_port: u16,
-    pub(super) restores: Restores,
-}
-
-/// Who may ask for something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CellAccess {
-    /// Clients and movers.
-    Member,
-    /// Clients, of what is their own.
-    Client,
-    /// Whoever reaches the port for enrolments, without a certificate.
-    Stranger,
-}
-
-impl AccessRule<Arc<CellService>> for CellAccess {
-    fn doc(self) -> AccessDoc {
-        let (tag, description) = match self {
-            Self::Member => ("members", "For clients and movers of the cell."),
-            Self::Client => ("clients", "For clients of the cell, of what is their own."),
-            Self::Stranger => ("strangers", "For whoever joins the cell; no certificate is asked for."),
-        };
-        let is_public = self == Self::Stranger;
-        AccessDoc { tag, description: description.to_owned(), is_public, ..AccessDoc::default() }
-    }
-
-    async fn authorize(self, parts: &mut Parts, _: &Arc<CellService>) -> Result<(), Refusal> {
-        if self == Self::Stranger {
-            return Ok(());
-        }
-        let peer = parts.extensions.get::<Peer>().ok_or_else(Refusal::failed)?;
-        match (peer.id.kind, self) {
-            (PeerKind::Client, _) | (PeerKind::Mover, Self::Member) => Ok(()),
-            (PeerKind::Mover, _) => Err(Refusal::forbidden("This is for clients of the cell.")),
-            _ => Err(Refusal::forbidden(format!("{} is neither a client nor a mover of this cell.", peer.id))),
-        }
-    }
-}
-
-type CellRoutes = ApiRoutes<Arc<CellService>, CellAccess>;
 
 const INFO: ApiInfo = ApiInfo {
     title: "Capstan cell",
     version: "1",
-    description: "What the server of a cell and its clients and movers say to each other, over mutual TLS 1.3. Peers dial out, say what they are, \
-        and ask for orders; a question for orders stays open until there is one or its time is up. Errors are problems (RFC 9457). Fields \
+    description: "What the server of a cell, its clients and movers, and its users say to each other, over mutual TLS 1.3. Machines dial out, \
+        say what they are, and ask for orders; a question for orders stays open until there is one or its time is up. Users look and act, each as \
+        far as their roles go; what changes something stands in the audit log. Errors are problems (RFC 9457). Fields \
         that are not known are to be passed over.",
     server: "localhost:5701",
     server_description: "The server of the cell; strangers use its port for enrolments",
     tags: &[
-        ("members", "For clients and movers, which have a certificate of the cell"),
+        ("machines", "For clients and movers, which have a certificate of the cell"),
         ("clients", "For clients: what was backed up of them"),
+        ("users", "For people, by their roles"),
+        ("members", "For all of these"),
         ("strangers", "For whoever has a one-time passphrase: at a port of its own"),
     ],
-    certificate: "A certificate that the cell's own authority made out at enrolment (`capstan client join`, `capstan mover join`)",
+    certificate: "A certificate that the cell's own authority made out at enrolment (`capstan client join`, `capstan mover join`, \
+        `capstan user join`)",
 };
 
 /// What members are served, but for renewal.
 pub(super) fn member_routes() -> CellRoutes {
     CellRoutes::new()
-        .post("/v1/hello", (CellAccess::Member, "say what one is and may be asked to do"), hello)
-        .get("/v1/orders", (CellAccess::Member, "wait for orders"), orders)
-        .get("/v1/objects", (CellAccess::Client, "list what was backed up of oneself"), own_objects)
-        .post("/v1/restores", (CellAccess::Client, "restore something of oneself, to oneself"), begin_restore)
-        .get("/v1/restores", (CellAccess::Client, "wait for a restore to end"), restore_ended)
+        .post("/v1/hello", (CellAccess::Machine, "say what one is and may be asked to do"), hello)
+        .get("/v1/orders", (CellAccess::Machine, "wait for orders"), orders)
+        .get("/v1/own/objects", (CellAccess::Client, "list what was backed up of oneself"), own_objects)
+        .post("/v1/own/restores", (CellAccess::Client, "restore something of oneself, to oneself"), begin_restore)
+        .get("/v1/own/restores", (CellAccess::Client, "wait for a restore to end"), restore_ended)
         .get("/v1/openapi.json", (CellAccess::Member, "read this document"), async || Json(openapi()))
+        .merge(user_routes())
 }
 
 /// What is served at the port for enrolments.
@@ -145,16 +103,15 @@ async fn hello(
     (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(hello): Input<PeerHello>,
 ) -> Result<Json<HelloAnswer>, Refusal> {
+    // It is kept in memory.
+    if serde_json::to_vec(&hello).map_or(usize::MAX, |bytes| bytes.len()) > HELLO_BYTES_MAX {
+        return Err(Refusal::malformed("What this machine says of itself is too long: name fewer paths and scripts."));
+    }
     service.known.saw(peer.serial, service.site.now_ns(), from);
     service.hub.hear(&peer.id, from, hello);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let (epoch, data_port) = (service.hub.epoch(), service.data_port);
     Ok(Json(HelloAnswer { version, epoch, peer: peer.id.to_string(), data_port }))
-}
-
-/// Asks what may block, on a thread for that.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::failed())?
 }
 
 async fn own_objects(
@@ -166,15 +123,31 @@ async fn own_objects(
 
 async fn begin_restore(
     State(service): State<Arc<CellService>>,
-    Extension(peer): Extension<Peer>,
+    (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(asked): Input<AskRestore>,
 ) -> Result<Json<RestorePlanned>, Refusal> {
     let begin = move || {
-        let open =
-            |client: &str| open_job(&service.jobs, service.data_port, client, 1).map_err(|error| error.to_string());
-        service.restores.begin(&service.site, peer.id.name.as_str(), &asked, &open)
+        let client = peer.id.name.as_str();
+        let noted = AuditEntry::new(AuditActor::of(&peer.id), AuditOrigin::Address(from), RESTORES_OWN);
+        let noted = noted.of("client", &peer.id.name).reading();
+        let asker = Asker::Client(client.to_owned());
+        let wish = RestoreWish { of: client, to: client, asker, asked: &asked, noted };
+        service.restores.begin(&service.site, &wish, &ByAnswer(&service))
     };
     blocking(begin).await.map(Json)
+}
+
+/// The client that asks gets its order as the answer.
+struct ByAnswer<'a>(&'a CellService);
+
+impl RestoreJobs for ByAnswer<'_> {
+    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String> {
+        open_job(&self.0.jobs, self.0.data_port, client, 1).map_err(|error| error.to_string())
+    }
+
+    fn send(&self, _: &str, _: CellOrder) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 async fn restore_ended(
@@ -183,7 +156,7 @@ async fn restore_ended(
     Query(query): Query<RestoreQuery>,
 ) -> Result<Json<RestoreSeen>, Refusal> {
     let until = Instant::now() + ORDERS_WAIT;
-    service.restores.wait(peer.id.name.as_str(), query.job, until).await.map(Json)
+    service.restores.wait(&Asker::Client(peer.id.name.to_string()), query.job, until).await.map(Json)
 }
 
 async fn orders(

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use super::access::CellService;
 use super::data::{DataListener, ServerDoor, open_job};
 use super::enrolments::note_enrolment_address;
 use super::known::{KnownPeers, LostPeer};
@@ -24,7 +25,7 @@ use super::movers::MoverConnections;
 use super::registrar::{CellRegistrar, OnCellNotice};
 use super::relay::MoverRelay;
 use super::restores::Restores;
-use super::routes::{CellService, member_routes, stranger_routes};
+use super::routes::{member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_peers_away;
 
@@ -32,8 +33,8 @@ use crate::look::note_peers_away;
 const LOOKS: Duration = Duration::from_secs(3);
 /// A request may take as long as a question for orders waits, and some time to be answered.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
-/// The longest request: what a peer says of itself is kept in memory.
-const BODY_BYTES_MAX: usize = 64 << 10;
+/// The longest request: a file of policies.
+const BODY_BYTES_MAX: usize = 4 << 20;
 /// How long requests that are under way are waited for at the end.
 const GRACE: Duration = Duration::from_secs(3);
 /// Peers that are noted as away, at most: the note is written anew at each change.
@@ -141,6 +142,7 @@ impl ServedCell {
             jobs: jobs.clone(),
             data_port: addresses.data.port(),
             restores: restores.clone(),
+            refusals: Arc::default(),
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
         let limits = ListenerLimits {
@@ -265,6 +267,7 @@ impl Shared {
                 self.restores.stop_of(peer.name.as_str());
             }
             PeerKind::Mover => self.movers.shut_out(peer.name.as_str()),
+            PeerKind::User => self.restores.stop_of_user(peer.name.as_str()),
             _ => {}
         }
     }
@@ -280,7 +283,7 @@ impl Shared {
     /// Notes which peers do not wait for orders, for whoever shows the queue and the status.
     fn note_away(&self) -> Result<(), CellError> {
         let mut away = self.known.all();
-        away.retain(|peer| !self.hub.has(peer));
+        away.retain(|peer| peer.kind != PeerKind::User && !self.hub.has(peer));
         let names: Vec<String> = away.iter().map(PeerId::to_string).take(AWAY_NOTED_MAX).collect();
         Ok(note_peers_away(&self.site, &names)?)
     }

@@ -95,7 +95,7 @@ impl CellBench {
         self.joined_as(cell, &client_id(client))
     }
 
-    fn joined_as(&self, cell: &ServedCell, peer: &PeerId) -> Machine {
+    pub(crate) fn joined_as(&self, cell: &ServedCell, peer: &PeerId) -> Machine {
         let machine = Machine::of(peer.kind);
         let passphrase = enrol_member(&self.site(), peer, HOUR).unwrap().passphrase;
         machine.join(cell, peer.name.as_str(), &passphrase).unwrap();
@@ -114,14 +114,19 @@ impl Machine {
         Self::of(PeerKind::Client)
     }
 
-    fn of(kind: PeerKind) -> Self {
+    pub(crate) fn of(kind: PeerKind) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = MemberState::new(&dir.path().join("state"), kind);
         state.prepare(false).unwrap();
         Self { _dir: dir, state }
     }
 
-    fn join(&self, cell: &ServedCell, client: &str, passphrase: &EnrolmentPassphrase) -> Result<Identity, ClientError> {
+    pub(crate) fn join(
+        &self,
+        cell: &ServedCell,
+        client: &str,
+        passphrase: &EnrolmentPassphrase,
+    ) -> Result<Identity, ClientError> {
         join(&self.state, &cell.enrolment_address().to_string(), &name(client), passphrase, now_ns())
     }
 
@@ -160,7 +165,7 @@ impl Machine {
 }
 
 /// Whatever a test finds, its client ends.
-struct StopsAtTheEnd<'a>(&'a AtomicBool);
+pub(crate) struct StopsAtTheEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopsAtTheEnd<'_> {
     fn drop(&mut self) {
@@ -205,7 +210,13 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 fn serve_order(job: u8, data: &str) -> CellOrder {
-    CellOrder::Serve { job: JobId([job; 16]), token: OrderToken::new([9; 32]), data: data.to_owned(), links: 2 }
+    CellOrder::Serve {
+        job: JobId([job; 16]),
+        token: OrderToken::new([9; 32]),
+        data: data.to_owned(),
+        links: 2,
+        restore: None,
+    }
 }
 
 fn stop_order(job: u8) -> CellOrder {

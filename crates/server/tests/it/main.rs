@@ -7,3 +7,4 @@ mod own_objects;
 mod place;
 mod serving;
 mod telling;
+mod users;

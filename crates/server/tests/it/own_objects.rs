@@ -14,7 +14,7 @@ use capstan_server::cell::{ServedCell, revoke_member};
 use crate::cell::{CellBench, Machine, client_id, now_ns, until};
 
 /// Backs a folder of a client up, as a run of the server does.
-fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, client: &str, source: &Path) {
+pub(crate) fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, client: &str, source: &Path) {
     let work = ClientWork::new(&machine.state).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -80,15 +80,15 @@ fn a_client_gets_back_its_own_and_nothing_of_another() {
     let short = &own[0].object[own[0].object.len() - 8..];
     for place in [source, &inner, &named, &own[0].object, short] {
         let refused = others.begin_restore(&ask(&[place])).unwrap_err().to_string();
-        assert!(refused.contains(&format!("Nothing of this machine was backed up as {place}")), "{refused}");
+        assert!(refused.contains(&format!("Nothing of client plover was backed up as {place}")), "{refused}");
     }
     let before = others.begin_restore(&ask(&["/never/there"])).unwrap_err().to_string();
-    assert!(before.contains("Nothing of this machine was backed up"), "{before}");
+    assert!(before.contains("Nothing of client plover was backed up"), "{before}");
     // A restore of one is no restore of the other.
     let begun = ServerQuestions::new(&tern.state).unwrap().begin_restore(&ask(&[source])).unwrap();
     let job = begun.order.unwrap().job();
     let refused = others.restore_ended(job).unwrap_err().to_string();
-    assert!(refused.contains("no such restore of this machine"), "{refused}");
+    assert!(refused.contains("no such restore of yours"), "{refused}");
     assert!(matches!(others.begin_restore(&ask(&[])), Err(ClientError::Refused { .. })));
 
     revoke_member(&bench.site(), &client_id("tern")).unwrap();
@@ -114,6 +114,7 @@ fn the_data_listener_takes_nobody_without_a_certificate_of_the_cell() {
         token: capstan_client::OrderToken::new([1; 32]),
         data: cell.data_address().to_string(),
         links: 1,
+        restore: None,
     };
     let refused = ClientWork::new(&stranger.state).unwrap().carry_out(order.clone()).unwrap_err();
     assert!(matches!(refused, ClientError::Data { .. }), "{refused}");

@@ -1,6 +1,6 @@
 //! A site, a clock that tests set, and servers over it whose work is looked into.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -67,10 +67,9 @@ impl Bench {
 
     /// Makes these the policies; DIR stands for the folder of the sources.
     pub(crate) fn apply(&self, policies: &str) {
-        let file = self.path("cell.toml");
-        std::fs::write(&file, policies.replace("DIR", &self.dir.path().display().to_string())).unwrap();
+        let text = policies.replace("DIR", &self.dir.path().display().to_string());
         let site = self.site();
-        let plan = site.plan_policies(&file, OtherPolicies::Remove).unwrap();
+        let plan = site.plan_policies(&text, Path::new("cell.toml"), OtherPolicies::Remove).unwrap();
         site.change_policies(&plan).unwrap();
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use capstan_format::{KeyTag, MediumSerial, Volser};
 use capstan_keys::Name;
+use capstan_keys::api::PeerId;
 
 use super::Anchor;
 
@@ -77,6 +78,13 @@ pub enum AuditActor {
     Itself,
     /// Somebody who did not prove to be anybody.
     Nobody,
+}
+
+impl AuditActor {
+    /// A peer that has proved who it is.
+    pub fn of(peer: &PeerId) -> Self {
+        Self::Peer { kind: peer.kind.as_str(), name: peer.name.clone() }
+    }
 }
 
 impl AuditActor {

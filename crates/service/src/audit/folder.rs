@@ -1,10 +1,13 @@
 //! The files of a log: numbered by their first record, of bounded size, and the reserve.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::chain::{Link, read_line};
 use super::{AuditError, LineHash, LogHead};
@@ -69,12 +72,43 @@ pub fn log_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The last records of a log, at most so many. What is no record is passed over: [`super::verify`] finds it.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn last_records(directory: &Path, count: usize) -> io::Result<Vec<Value>> {
+    let mut records = Vec::new();
+    for file in log_files(directory)?.iter().rev() {
+        let wanted = count - records.len();
+        let mut last = VecDeque::new();
+        for line in BufReader::new(File::open(file)?).lines() {
+            last.push_back(line?);
+            if last.len() > wanted {
+                last.pop_front();
+            }
+        }
+        let parsed = last.iter().filter_map(|line| serde_json::from_str(line).ok());
+        records = parsed.chain(records).collect();
+        if records.len() >= count {
+            break;
+        }
+    }
+    Ok(records)
+}
+
 impl Folder {
     /// Opens the log of a folder, or begins one. A torn end of the last file is cut off.
     pub(super) fn open(directory: &Path) -> Result<Found, AuditError> {
+        Self::open_patiently(directory, 1)
+    }
+
+    /// The same, and tries so often to get the lock.
+    pub(super) fn open_patiently(directory: &Path, tries: u32) -> Result<Found, AuditError> {
         let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
         fs::create_dir_all(directory).map_err(unusable)?;
-        let Some(lock) = lock(&directory.join(LOCK)).map_err(unusable)? else {
+        let mut locks = (0..tries).map(|_| lock(&directory.join(LOCK)));
+        let locked = locks.find_map(Result::transpose).transpose().map_err(unusable)?;
+        let Some(lock) = locked else {
             return Err(AuditError::InUse { directory: directory.to_owned() });
         };
         let files = log_files(directory).map_err(unusable)?;
@@ -118,6 +152,55 @@ impl Folder {
         let folder = Self { directory: directory.to_owned(), file, _lock: lock };
         Ok(Found { folder, len: end.len, head: end.head.unwrap_or(LogHead::NONE), torn: end.torn })
     }
+}
+
+impl Found {
+    /// Whether the log holds a record that was kept apart. Where there is no file at all, the numbers go on behind it.
+    pub(super) fn check_holds(&mut self, directory: &Path, kept: LogHead) -> Result<(), AuditError> {
+        let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
+        if self.head == kept {
+            return Ok(());
+        }
+        if self.head.sequence == 0 && self.len == 0 {
+            let first = log_files(directory).map_err(unusable)?;
+            // The file that was begun for record 1 is named anew.
+            first.iter().try_for_each(fs::remove_file).map_err(unusable)?;
+            self.folder.file = create(directory, kept.sequence + 1).map_err(unusable)?;
+            self.head = LogHead { sequence: kept.sequence, ..LogHead::NONE };
+            return Ok(());
+        }
+        let altered = |what: String| Err(AuditError::Altered { what });
+        if self.head.sequence < kept.sequence {
+            let (last, anchored) = (self.head.sequence, kept.sequence);
+            return altered(format!(
+                "it ends with record {last}, and record {anchored} was anchored: what stood behind was cut off"
+            ));
+        }
+        match hash_of(directory, kept.sequence).map_err(unusable)? {
+            Some(hash) if hash != kept.hash => {
+                altered(format!("record {} is not the one that was anchored: it was written anew", kept.sequence))
+            }
+            // A file that was put away says nothing.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The hash of a record, if it is there.
+fn hash_of(directory: &Path, sequence: u64) -> io::Result<Option<LineHash>> {
+    for path in log_files(directory)? {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut line = Vec::new();
+        loop {
+            read_line(&mut file, &mut line)?;
+            match Link::read(&line) {
+                Some(link) if link.sequence == sequence => return Ok(Some(LineHash::of(&line))),
+                Some(link) if link.sequence < sequence => {}
+                _ => break,
+            }
+        }
+    }
+    Ok(None)
 }
 
 impl Disk for Folder {
@@ -240,7 +323,7 @@ impl End {
 
 /// What a crash leaves of lines that were being written: the beginning of one, or zeros where the file grew and its
 /// bytes did not arrive. Anything that goes on with whole lines is none.
-pub(super) fn torn(line: &[u8], rest: &mut impl io::BufRead) -> io::Result<Option<(u64, LineHash)>> {
+pub(super) fn torn(line: &[u8], rest: &mut impl BufRead) -> io::Result<Option<(u64, LineHash)>> {
     let mut bytes = line.to_vec();
     let mut part = Vec::new();
     loop {

@@ -17,6 +17,12 @@ const QUEUE_LEN: usize = 1024;
 const BATCH_MAX: usize = 512;
 /// A file is as long as an editor still opens.
 const FILE_LEN_MAX: u64 = 64 << 20;
+/// The same where each act reads the newest file anew.
+const ONCE_FILE_LEN_MAX: u64 = 2 << 20;
+/// How often it is tried to get the lock of such a log, a second each.
+const LOCK_TRIES: u32 = 10;
+
+static TURN: Mutex<()> = Mutex::new(());
 
 struct Request {
     entry: AuditEntry,
@@ -97,6 +103,57 @@ impl AuditLog {
         let _ = self.thread.join();
         *self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where a log stood at its last record, kept apart from its files: by it, a log that was cut off or written anew
+/// shows.
+pub trait KeptHead {
+    /// Why it cannot be kept.
+    type Error: From<AuditError>;
+
+    /// Where the log stood; none if nothing was ever noted.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn head(&self) -> Result<Option<LogHead>, Self::Error>;
+
+    /// Keeps where it stands now.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn keep(&self, head: LogHead) -> Result<(), Self::Error>;
+}
+
+/// Notes one act in the log of a folder that several processes write, one after the other: the log is open only while
+/// it is written. When this returns, the record is on disk. That the log was opened is noted only if a crash had torn
+/// something off. Nothing is added to a log that does not hold what was kept of it; where all files are gone, the
+/// numbers go on behind it, so that the gap stays to be seen.
+///
+/// # Errors
+/// As [`AuditLog::open`] and [`AuditLog::note`]; [`AuditError::InUse`] if another process has had it open for seconds;
+/// [`AuditError::Altered`] if the log is not the one that was kept.
+pub fn note_once<K: KeptHead>(
+    directory: &Path,
+    kma: &Name,
+    entry: AuditEntry,
+    at_ns: i64,
+    kept: &K,
+) -> Result<LogHead, K::Error> {
+    // Threads of this process come in turn, and do not try for the file's lock all at once.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = Folder::open_patiently(directory, LOCK_TRIES)?;
+    if let Some(kept) = kept.head()? {
+        found.check_holds(directory, kept)?;
+    }
+    let torn = found.torn;
+    let mut writer = Writer::new(found, directory.to_owned(), kma.clone(), ONCE_FILE_LEN_MAX);
+    match torn {
+        Some(_) => drop(writer.note_start(torn, at_ns)?),
+        None => writer.look_for_room(),
+    }
+    let head = writer.commit(&[(entry, at_ns)]).pop().unwrap_or(Err(AuditError::Closed))?;
+    kept.keep(head)?;
+    Ok(head)
 }
 
 fn write_all<D: Disk>(mut writer: Writer<D>, mut queue: mpsc::Receiver<Request>, head: &Mutex<LogHead>) {

@@ -52,10 +52,7 @@ impl<D: Disk> Writer<D> {
 
     /// Notes that the log was opened, and what was torn off its end.
     pub(super) fn note_start(&mut self, torn: Option<(u64, LineHash)>, now_ns: i64) -> Result<LogHead, AuditError> {
-        // Without the reserve the log is as it is on a full disk.
-        if self.disk.lay_reserve_in().is_err() {
-            self.state = State::Full;
-        }
+        self.look_for_room();
         let entry = match torn {
             Some((len, hash)) => AuditEntry::own(OPENED).with("torn-bytes", len).with_hash("torn-hash", hash),
             None => AuditEntry::own(OPENED),
@@ -63,6 +60,13 @@ impl<D: Disk> Writer<D> {
         // A node that has just room enough to give keys for reading must come up.
         let noted = self.commit(&[(entry.reading(), now_ns)]);
         noted.into_iter().next().unwrap_or(Err(AuditError::Closed))
+    }
+
+    /// Without the reserve the log is as it is on a full disk.
+    pub(super) fn look_for_room(&mut self) {
+        if self.disk.lay_reserve_in().is_err() {
+            self.state = State::Full;
+        }
     }
 
     /// Notes a batch. Those that succeed are on disk.

@@ -160,7 +160,7 @@ fn mistakes_on_the_way_into_a_cell_are_answered_with_what_to_do() {
     let machine = Machine::new();
     let join = ["client", "join", &address, "--name", "tern"];
     for (args, passphrase, code, answer) in [
-        (&["client", "run"][..], "", 1, "this machine has not joined a cell"),
+        (&["client", "run"][..], "", 1, "no client has joined a cell from here"),
         (&["client", "join", "server", "--name", "tern"], "", 2, "is no host and port"),
         (&join, "three plain words", 4, "that is no enrolment passphrase"),
         (&join, "0000-0000-0000-0000-0000", 4, "the passphrase is not the one of tern"),

@@ -25,7 +25,7 @@ mod watching;
 mod ways_out;
 
 /// Every command, with arguments that list or describe something where it has any.
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 40] = [
     "init",
     "backup",
     "jobs",
@@ -35,6 +35,8 @@ const COMMANDS: [&str; 38] = [
     "server",
     "client",
     "mover",
+    "user",
+    "audit",
     "objects",
     "ls",
     "find",

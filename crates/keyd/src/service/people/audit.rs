@@ -2,15 +2,11 @@
 
 use axum::Json;
 use axum::extract::Query;
-use capstan_service::audit::{Anchor, log_files};
+use capstan_service::audit::{Anchor, last_records};
 use capstan_service::problem::Refusal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
 
 use super::super::access::NodeRoutes;
 use super::{Person, broken};
@@ -34,27 +30,6 @@ async fn show(person: Person, Query(Last { last }): Query<Last>) -> Result<Json<
     let (directory, last) = (person.service.audit_directory.clone(), last.unwrap_or(100).min(LAST_MAX));
     let read = tokio::task::spawn_blocking(move || last_records(&directory, last)).await;
     read.map_err(|error| broken(&error))?.map(Json).map_err(|error| broken(&error))
-}
-
-/// The last records of a log; what is no record is passed over, for `keyd audit verify` to find.
-fn last_records(directory: &Path, count: usize) -> io::Result<Vec<Value>> {
-    let mut records = Vec::new();
-    for file in log_files(directory)?.iter().rev() {
-        let wanted = count - records.len();
-        let mut last = VecDeque::new();
-        for line in BufReader::new(File::open(file)?).lines() {
-            last.push_back(line?);
-            if last.len() > wanted {
-                last.pop_front();
-            }
-        }
-        let parsed = last.iter().filter_map(|line| serde_json::from_str(line).ok());
-        records = parsed.chain(records).collect();
-        if records.len() >= count {
-            break;
-        }
-    }
-    Ok(records)
 }
 
 /// Where the logs of all nodes stood when their anchors were set: for a check away from the cluster.

@@ -1,0 +1,146 @@
+//! Restores that a client writes: at the client itself, or because a user of the cell asked for it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use capstan_client::orders::Replaces;
+use capstan_client::restores::RestoreEnded;
+use capstan_server::cell::users::words::{AskRestoreTo, RestoreToPlanned};
+
+use crate::args;
+use crate::args::Overwrite;
+use crate::door::Door;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::globals::Globals;
+use crate::json::{self, ClientRestoreEvent};
+use crate::progress::stop_all_on_interrupt;
+use crate::secrets::now_ns;
+use crate::units;
+
+/// Files that are listed one by one.
+const FILES_SHOWN: usize = 50;
+/// How often it is looked whether the restore is to stop.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// `restore` as a user: a client writes what was backed up of it, or of another one.
+pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore) -> Result<ExitCode, Failure> {
+    let of = args.of.clone().ok_or_else(|| {
+        Failure::Usage("say whose data it is: `--of CLIENT`; `capstan objects` lists what there is".to_owned())
+    })?;
+    if args.devices {
+        return Err(Failure::Usage(
+            "--devices is for a restore that is typed at the client or at the server".to_owned(),
+        ));
+    }
+    let place = |place: &std::ffi::OsString| {
+        place.to_str().map(str::to_owned).ok_or_else(|| {
+            Failure::Usage(format!("{}: that is no UTF-8: name the object and a pattern", place.display()))
+        })
+    };
+    let client = args.to_client.clone().unwrap_or_else(|| of.clone());
+    let directory = match &args.to {
+        Some(to) if !args.dry_run && !to.is_absolute() => {
+            return Err(Failure::Usage(format!("--to names a directory of client {client}: give an absolute path")));
+        }
+        Some(to) if !args.dry_run => Some(to.display().to_string()),
+        _ => None,
+    };
+    let planned = server.restore(&AskRestoreTo {
+        of,
+        to: args.to_client.clone(),
+        directory: directory.clone(),
+        replaces: match args.overwrite {
+            Overwrite::Never => Replaces::Never,
+            Overwrite::Changed => Replaces::Changed,
+            Overwrite::Always => Replaces::Always,
+        },
+        places: args.places.iter().map(place).collect::<Result<_, _>>()?,
+        at_ns: args.at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?,
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        strip: args.strip,
+    })?;
+    show_planned(cli, &planned)?;
+    let (Some(directory), Some(job)) = (directory, planned.job) else { return Ok(ExitCode::SUCCESS) };
+    let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if stop.swap(false, Ordering::Relaxed)
+                    && let Err(failure) = server.stop_restore(job)
+                {
+                    eprintln!("capstan: the restore goes on: {failure}");
+                }
+                std::thread::sleep(LOOKS);
+            }
+        });
+        let ended = loop {
+            match server.restore_ended(job) {
+                Ok(Some(ended)) => break Ok(ended),
+                Ok(None) => {}
+                Err(failure) => break Err(failure),
+            }
+        };
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    })?;
+    show_restored(cli, &format!("{directory} of client {client}"), ended)
+}
+
+/// Shows what a restore to a client will read.
+pub(crate) fn show_planned(cli: &Globals, planned: &RestoreToPlanned) -> Result<(), Failure> {
+    if cli.json {
+        return json::print(&ClientRestoreEvent::Planned {
+            members: planned.members,
+            bytes: planned.bytes,
+            volumes: planned.volumes.clone(),
+            estimate_ns: planned.estimate_ns,
+            notices: planned.notices.clone(),
+        });
+    }
+    planned.notices.iter().for_each(|notice| eprintln!("capstan: {notice}"));
+    if !cli.quiet {
+        let (paths, bytes) = (units::counted(planned.members, "path"), units::bytes(planned.bytes));
+        let estimate = units::duration(planned.estimate_ns as f64 / 1e9);
+        eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
+    }
+    Ok(())
+}
+
+/// Shows how a restore to a client ended, and ends as it did.
+pub(crate) fn show_restored(cli: &Globals, place: &str, ended: RestoreEnded) -> Result<ExitCode, Failure> {
+    let is_whole = ended.failed_count == 0 && ended.problems_count == 0;
+    if cli.json {
+        json::print(&ClientRestoreEvent::Ended {
+            failure: ended.failure.clone(),
+            members: ended.members,
+            bytes: ended.bytes,
+            failed: ended.failed.clone(),
+            failed_count: ended.failed_count,
+            kept: ended.kept,
+            problems: ended.problems.clone(),
+            problems_count: ended.problems_count,
+        })?;
+    } else {
+        let said = ended.notices.iter().chain(&ended.failed).chain(&ended.problems);
+        said.take(FILES_SHOWN).for_each(|line| eprintln!("capstan: {line}"));
+        if ended.failure.is_none() && !cli.quiet {
+            let (paths, bytes) = (units::counted(ended.members, "path"), units::bytes(ended.bytes));
+            println!("{paths}, {bytes} restored to {place}");
+            if ended.kept > 0 {
+                println!(
+                    "not replaced, because something is there: {} (see --overwrite)",
+                    units::counted(ended.kept, "path")
+                );
+            }
+        }
+    }
+    match ended.failure {
+        Some(reason) => Err(Failure::Other(reason)),
+        None if is_whole => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
+    }
+}

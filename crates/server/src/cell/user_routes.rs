@@ -1,0 +1,289 @@
+//! What the server answers to users of the cell.
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::{Extension, Json};
+use capstan_client::orders::{ORDERS_WAIT_SECONDS, OrderedRestore};
+use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen};
+use capstan_client::{CellOrder, may_restore_to};
+use capstan_mover::NetworkJob;
+use capstan_service::audit::AuditFact;
+use capstan_service::problem::{Input, Refusal};
+use tokio::time::Instant;
+
+use super::access::{CellAccess, CellRoutes, CellService, blocking};
+use super::data::open_job;
+use super::error::refusal_of;
+use super::restores::{Asker, RestoreJobs, RestoreWish};
+use super::users::words::{
+    ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, MemberChangeRow, MemberEnrolmentRow, MembersAnswer,
+    MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns,
+    RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery,
+    StopRestore, UsersAnswer, WhoAnswer,
+};
+use super::users::{CellAct, CellActs, KnownNames};
+use super::{CellError, NotConnected};
+
+/// Who asks, as the check in front of the handlers has found out.
+type Acts = Extension<Arc<CellActs>>;
+type Answered<T> = Result<Json<T>, Refusal>;
+
+/// Runs that are listed at most over the network, and records of the audit log.
+const RUNS_LISTED_MAX: u32 = 10_000;
+const RECORDS_MAX: u32 = 1_000;
+
+/// What users are served.
+pub(super) fn user_routes() -> CellRoutes {
+    CellRoutes::new()
+        .get("/v1/user", (CellAccess::AnyUser, "ask who one is, and what one may do"), who)
+        .get("/v1/queue", CellAct::ListQueue, queue)
+        .get("/v1/queue/done", (CellAccess::User(CellAct::ListQueue), "list the runs that have ended"), done_runs)
+        .post("/v1/queue/enter", CellAct::EnterRuns, enter_runs)
+        .post("/v1/queue/rerun", (CellAccess::User(CellAct::EnterRuns), "run ended runs again"), rerun)
+        .post("/v1/queue/change", CellAct::ChangeRuns, change_runs)
+        .get("/v1/schedule", (CellAccess::User(CellAct::ListQueue), "list the runs that come"), schedule)
+        .get("/v1/policies", CellAct::ListPolicies, policies)
+        .post(
+            "/v1/policies/export",
+            (CellAccess::User(CellAct::ListPolicies), "get policies as a file"),
+            export_policies,
+        )
+        .post(
+            "/v1/policies/apply",
+            (CellAccess::User(CellAct::ChangePolicies), "look what a file of policies changes, or have it change that"),
+            apply_policies,
+        )
+        .post(
+            "/v1/policies/remove",
+            (CellAccess::User(CellAct::ChangePolicies), "look what it changes to remove policies, or remove them"),
+            remove_policies,
+        )
+        .get("/v1/members", CellAct::ListMembers, members)
+        .post("/v1/members/enrol", (CellAccess::User(CellAct::ChangeMembers), "let a machine join once"), enrol_member)
+        .post(
+            "/v1/members/revoke",
+            (CellAccess::User(CellAct::ChangeMembers), "let a machine in no more"),
+            revoke_member,
+        )
+        .get("/v1/users", CellAct::ListUsers, users)
+        .post(
+            "/v1/users/enrol",
+            (CellAccess::User(CellAct::ChangeUsers), "let somebody join once as a user"),
+            enrol_user,
+        )
+        .post("/v1/users/change", (CellAccess::User(CellAct::ChangeUsers), "give a user other roles"), change_user)
+        .post("/v1/users/revoke", (CellAccess::User(CellAct::ChangeUsers), "let a user in no more"), revoke_user)
+        .get("/v1/objects", CellAct::ListObjects, objects)
+        .post("/v1/restores", CellAct::Restore, restore)
+        .get(
+            "/v1/restores",
+            (CellAccess::User(CellAct::Restore), "wait for a restore of one's own to end"),
+            restore_ended,
+        )
+        .post("/v1/restores/stop", (CellAccess::User(CellAct::Restore), "stop a restore of one's own"), stop_restore)
+        .get("/v1/audit", CellAct::ReadAudit, audit)
+        .get("/v1/audit/check", (CellAccess::User(CellAct::ReadAudit), "check the audit log"), check_audit)
+}
+
+/// Answers what may block, on a thread for that.
+async fn answer<T: Send + 'static>(
+    acts: Arc<CellActs>,
+    act: impl FnOnce(&CellActs) -> Result<T, CellError> + Send + 'static,
+) -> Answered<T> {
+    blocking(move || act(&acts).map_err(|error| refusal_of(&error))).await.map(Json)
+}
+
+async fn who(Extension(acts): Acts) -> Answered<WhoAnswer> {
+    Ok(Json(acts.who()))
+}
+
+async fn queue(Extension(acts): Acts) -> Answered<QueueAnswer> {
+    answer(acts, CellActs::queue).await
+}
+
+async fn done_runs(Extension(acts): Acts, Query(DoneQuery { last }): Query<DoneQuery>) -> Answered<QueueAnswer> {
+    answer(acts, move |acts| acts.done_runs(last.map(|last| last.min(RUNS_LISTED_MAX)))).await
+}
+
+async fn enter_runs(Extension(acts): Acts, Input(asked): Input<EnterRuns>) -> Answered<RunsChanged> {
+    answer(acts, move |acts| acts.enter_runs(&asked)).await
+}
+
+async fn rerun(Extension(acts): Acts, Input(asked): Input<RerunRuns>) -> Answered<RunsChanged> {
+    answer(acts, move |acts| acts.rerun(&asked)).await
+}
+
+async fn change_runs(Extension(acts): Acts, Input(asked): Input<ChangeRuns>) -> Answered<RunsChanged> {
+    answer(acts, move |acts| acts.change_runs(&asked)).await
+}
+
+async fn schedule(Extension(acts): Acts, Query(asked): Query<ScheduleQuery>) -> Answered<ScheduleAnswer> {
+    let asked = ScheduleQuery { most: asked.most.map(|most| most.min(RUNS_LISTED_MAX)), ..asked };
+    answer(acts, move |acts| acts.schedule(&asked)).await
+}
+
+async fn policies(Extension(acts): Acts) -> Answered<PoliciesAnswer> {
+    answer(acts, CellActs::policies).await
+}
+
+async fn export_policies(Extension(acts): Acts, Input(asked): Input<ExportPolicies>) -> Answered<PoliciesFile> {
+    answer(acts, move |acts| acts.export_policies(&asked)).await
+}
+
+async fn apply_policies(Extension(acts): Acts, Input(asked): Input<ApplyPolicies>) -> Answered<PoliciesChanged> {
+    answer(acts, move |acts| acts.apply_policies(&asked)).await
+}
+
+async fn remove_policies(Extension(acts): Acts, Input(asked): Input<RemovePolicies>) -> Answered<PoliciesChanged> {
+    answer(acts, move |acts| acts.remove_policies(&asked)).await
+}
+
+async fn members(Extension(acts): Acts, Query(MembersQuery { kind }): Query<MembersQuery>) -> Answered<MembersAnswer> {
+    answer(acts, move |acts| acts.members(kind)).await
+}
+
+async fn enrol_member(Extension(acts): Acts, Input(asked): Input<EnrolMember>) -> Answered<MemberEnrolmentRow> {
+    answer(acts, move |acts| acts.enrol_member(&asked)).await
+}
+
+async fn revoke_member(Extension(acts): Acts, Input(asked): Input<RevokeMember>) -> Answered<MemberChangeRow> {
+    answer(acts, move |acts| acts.revoke_member(&asked)).await
+}
+
+async fn users(Extension(acts): Acts) -> Answered<UsersAnswer> {
+    answer(acts, CellActs::users).await
+}
+
+async fn enrol_user(Extension(acts): Acts, Input(asked): Input<EnrolUser>) -> Answered<MemberEnrolmentRow> {
+    answer(acts, move |acts| acts.enrol_user(&asked)).await
+}
+
+async fn change_user(Extension(acts): Acts, Input(asked): Input<ChangeUser>) -> Answered<MemberChangeRow> {
+    answer(acts, move |acts| acts.change_user(&asked)).await
+}
+
+async fn revoke_user(Extension(acts): Acts, Input(asked): Input<RevokeUser>) -> Answered<MemberChangeRow> {
+    answer(acts, move |acts| acts.revoke_user(&asked)).await
+}
+
+async fn objects(Extension(acts): Acts, Query(asked): Query<ObjectsQuery>) -> Answered<CellObjectsAnswer> {
+    answer(acts, move |acts| acts.objects(&asked)).await
+}
+
+async fn restore(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(asked): Input<AskRestoreTo>,
+) -> Answered<RestoreToPlanned> {
+    // Whoever asked hears of the restore, or it is not begun.
+    let asks = Arc::new(());
+    let is_waiting = Arc::downgrade(&asks);
+    let begin = move || {
+        let to = asked.to.as_deref().unwrap_or(&asked.of);
+        let mut noted = acts.restores(&asked.of, to).map_err(|error| refusal_of(&error))?;
+        if let Some(directory) = &asked.directory {
+            let folders = service
+                .hub
+                .restores_to(to)
+                .ok_or_else(|| Refusal::conflict(NotConnected { client: to.to_owned() }.to_string() + "."))?;
+            if directory.chars().any(char::is_control) {
+                return Err(Refusal::malformed(
+                    "The name of the directory has control characters: choose another one.",
+                ));
+            }
+            if !may_restore_to(&folders, Path::new(directory)) {
+                acts.refused(noted, "the client does not allow it").map_err(|error| refusal_of(&error))?;
+                return Err(Refusal::forbidden(not_allowed(to, directory, &folders)));
+            }
+            noted = noted.with("directory", AuditFact::from(KnownNames(&[directory])));
+        }
+        let ask = AskRestore {
+            places: asked.places.clone(),
+            at_ns: asked.at_ns,
+            include: asked.include.clone(),
+            exclude: asked.exclude.clone(),
+            strip: asked.strip,
+            plan_only: asked.directory.is_none(),
+        };
+        let asker = Asker::User(acts.name().to_owned());
+        let wish = RestoreWish { of: &asked.of, to, asker, asked: &ask, noted };
+        let planned =
+            service.restores.begin(&service.site, &wish, &ByOrder { service: &service, asked: &asked, is_waiting })?;
+        let RestorePlanned { members, bytes, volumes, estimate_ns, notices, order } = planned;
+        let job = order.map(|order| order.job());
+        Ok(RestoreToPlanned { members, bytes, volumes, estimate_ns, notices, job })
+    };
+    let planned = blocking(begin).await;
+    drop(asks);
+    planned.map(Json)
+}
+
+fn not_allowed(client: &str, directory: &str, folders: &[String]) -> String {
+    let allowed = match folders {
+        [] => "nothing".to_owned(),
+        folders => format!("only what is below {}", folders.join(", ")),
+    };
+    format!(
+        "Client {client} does not let users restore to {directory}: it allows {allowed}. Whoever owns the machine can change \
+         restore_to in its client.toml, and start `capstan client run` again."
+    )
+}
+
+/// The client gets its order as it gets those of backups.
+struct ByOrder<'a> {
+    service: &'a CellService,
+    asked: &'a AskRestoreTo,
+    is_waiting: Weak<()>,
+}
+
+impl RestoreJobs for ByOrder<'_> {
+    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String> {
+        let CellService { jobs, data_port, .. } = self.service;
+        let (job, mut order) = open_job(jobs, *data_port, client, 1).map_err(|error| error.to_string())?;
+        if let CellOrder::Serve { restore, .. } = &mut order {
+            *restore = self.asked.directory.clone().map(|directory| OrderedRestore {
+                directory,
+                replaces: self.asked.replaces,
+                strip: self.asked.strip,
+            });
+        }
+        Ok((job, order))
+    }
+
+    fn send(&self, client: &str, order: CellOrder) -> Result<(), String> {
+        if self.is_waiting.upgrade().is_none() {
+            return Err("Whoever asked for it waits no more.".to_owned());
+        }
+        self.service.hub.send(client, order).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+async fn restore_ended(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Query(RestoreQuery { job }): Query<RestoreQuery>,
+) -> Answered<RestoreSeen> {
+    let until = Instant::now() + Duration::from_secs(ORDERS_WAIT_SECONDS);
+    service.restores.wait(&Asker::User(acts.name().to_owned()), job, until).await.map(Json)
+}
+
+async fn stop_restore(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(StopRestore { job }): Input<StopRestore>,
+) -> Answered<RestoreStopping> {
+    service.restores.stop_one(&Asker::User(acts.name().to_owned()), job)?;
+    Ok(Json(RestoreStopping { job }))
+}
+
+async fn audit(Extension(acts): Acts, Query(AuditQuery { last }): Query<AuditQuery>) -> Answered<AuditAnswer> {
+    answer(acts, move |acts| acts.audit(last.map(|last| last.min(RECORDS_MAX)))).await
+}
+
+async fn check_audit(Extension(acts): Acts) -> Answered<AuditChecked> {
+    answer(acts, CellActs::check_audit).await
+}

@@ -1,0 +1,152 @@
+//! Policies, as users see and change them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use capstan_director::{BackupPolicy, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting};
+use capstan_service::audit::{AuditEntry, AuditFact};
+use jiff::{SignedDuration, Timestamp};
+
+use super::acts::{CellActs, sources_of};
+use super::log::KnownNames;
+use super::queue::ns;
+use super::rights::CellAct;
+use super::words::{
+    ApplyPolicies, BackupPolicyRow, ChangedSetting, ExportPolicies, PoliciesAnswer, PoliciesChanged, PoliciesFile,
+    PolicyChangeRow, PolicyFaultRow, RemovePolicies,
+};
+use crate::cell::CellError;
+use crate::due::forecast;
+use crate::look::{Look, look};
+
+/// How far ahead the next run of a policy is looked for.
+const NEXT_WITHIN: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
+/// Longest name of a file in messages.
+const FILE_NAME_LEN_MAX: usize = 200;
+
+impl CellActs {
+    /// The policies.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; otherwise the catalog cannot be read.
+    pub fn policies(&self) -> Result<PoliciesAnswer, CellError> {
+        self.permitted(CellAct::ListPolicies)?;
+        let look = look(&self.site)?;
+        Ok(PoliciesAnswer { policies: look.policies.iter().map(|policy| row(&look, policy)).collect() })
+    }
+
+    /// Policies as a file that gives the same policies again.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; [`capstan_director::DirectorError::UnknownPolicy`]; otherwise the catalog cannot be read.
+    pub fn export_policies(&self, asked: &ExportPolicies) -> Result<PoliciesFile, CellError> {
+        self.permitted(CellAct::ListPolicies)?;
+        Ok(PoliciesFile { text: self.site.export_policies(&asked.policies)? })
+    }
+
+    /// What a file of policies changes; it is changed if the question says on what basis.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; [`capstan_director::DirectorError::Config`] says what is wrong with the file;
+    /// [`CellError::PoliciesChanged`] if somebody changed them since they were looked at. Otherwise the state directory
+    /// cannot be written.
+    pub fn apply_policies(&self, asked: &ApplyPolicies) -> Result<PoliciesChanged, CellError> {
+        self.permitted(CellAct::ChangePolicies)?;
+        let others = if asked.only { OtherPolicies::Remove } else { OtherPolicies::Keep };
+        let file: String = asked.file.chars().take(FILE_NAME_LEN_MAX).collect();
+        let plan = self.site.plan_policies(&asked.text, Path::new(&file), others)?;
+        self.change_policies(&plan, asked.basis.as_deref())
+    }
+
+    /// What it changes to remove policies; they are removed if the question says on what basis.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; [`capstan_director::DirectorError::UnknownPolicy`]; [`CellError::PoliciesChanged`] if
+    /// somebody changed them since they were looked at. Otherwise the state directory cannot be written.
+    pub fn remove_policies(&self, asked: &RemovePolicies) -> Result<PoliciesChanged, CellError> {
+        self.permitted(CellAct::ChangePolicies)?;
+        let plan = self.site.plan_removal(&asked.policies)?;
+        self.change_policies(&plan, asked.basis.as_deref())
+    }
+
+    fn change_policies(&self, plan: &PolicyChanges, basis: Option<&str>) -> Result<PoliciesChanged, CellError> {
+        let before = self.site.policies()?;
+        let is_removed = |policy: &&BackupPolicy| {
+            plan.changes.iter().any(|change| change.is_removed() && change.name == policy.name)
+        };
+        let ruled = before.iter().filter(is_removed).filter(|policy| policy.config.keep.is_some());
+        let ruled = ruled.map(|policy| policy.name.clone()).collect();
+        let found = basis_of(plan);
+        let is_made = match basis {
+            None => false,
+            Some(basis) if basis == found => true,
+            Some(_) => return Err(CellError::PoliciesChanged),
+        };
+        if is_made && !plan.changes.is_empty() {
+            let noted = |entry: AuditEntry| {
+                let names = |is_removed: bool| -> Vec<&str> {
+                    let chosen = plan.changes.iter().filter(|change| change.is_removed() == is_removed);
+                    chosen.map(|change| change.name.as_str()).collect()
+                };
+                let with = |entry: AuditEntry, fact, names: Vec<&str>| match names.is_empty() {
+                    true => entry,
+                    false => entry.with(fact, AuditFact::from(KnownNames(&names))),
+                };
+                with(with(entry, "set", names(false)), "removed", names(true))
+            };
+            self.does(CellAct::ChangePolicies, noted, |site| Ok(site.change_policies(plan)?))?;
+        }
+        let is_changed = |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.name == policy.name);
+        let after = if is_made { self.site.policies()? } else { Vec::new() };
+        let fault = |policy: &BackupPolicy| {
+            policy.fault.clone().map(|fault| PolicyFaultRow { policy: policy.name.clone(), fault })
+        };
+        Ok(PoliciesChanged {
+            changes: plan.changes.iter().map(|change| change_row(change, !is_made)).collect(),
+            unchanged: plan.unchanged,
+            ruled,
+            basis: found,
+            faults: after.iter().filter(is_changed).filter_map(fault).collect(),
+        })
+    }
+}
+
+/// What stands for the policies that a plan was made on. Only this process and others like it compare it.
+fn basis_of(plan: &PolicyChanges) -> String {
+    let mut hasher = DefaultHasher::new();
+    for policy in plan.seen() {
+        (&policy.name, &policy.text).hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+fn change_row(change: &PolicyChange, dry_run: bool) -> PolicyChangeRow {
+    let name = match (change.is_removed(), change.is_known) {
+        (true, _) => "removed",
+        (false, true) => "changed",
+        (false, false) => "added",
+    };
+    let setting = |setting: &PolicySetting| ChangedSetting {
+        key: setting.key.clone(),
+        before: setting.before.clone(),
+        after: setting.after.clone(),
+    };
+    let settings = change.settings.iter().map(setting).collect();
+    PolicyChangeRow { policy: change.name.clone(), change: name.into(), dry_run, settings }
+}
+
+fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
+    let scheduled: Vec<_> = look.scheduled.iter().filter(|one| one.policy == policy.name).cloned().collect();
+    let until = look.situation.now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX);
+    BackupPolicyRow {
+        policy: policy.name.clone(),
+        schedule: policy.config.schedule.clone(),
+        next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(run.starts)),
+        zone: policy.config.zone.clone(),
+        window: policy.config.window.clone(),
+        priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),
+        sources: sources_of(&policy.config),
+        fault: policy.fault.clone(),
+        changed_ns: policy.changed_ns,
+    }
+}
