@@ -12,7 +12,7 @@ use capstan_server::cell::users::words::{
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, MachineKind, MemberChangeRow, MemberEnrolmentRow,
     MembersAnswer, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns,
     RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery,
-    StopRestore, UsersAnswer, WhoAnswer,
+    StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -77,6 +77,10 @@ impl Door {
     /// Who asks.
     pub(crate) fn who(&self) -> Result<WhoAnswer, Failure> {
         self.asks("/v1/user", |acts| Ok(acts.who()))
+    }
+
+    pub(crate) fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, Failure> {
+        self.server()?.get(&path("/v1/status", &StatusQuery { max_age_ns })?).map_err(of_member)
     }
 
     pub(crate) fn queue(&self) -> Result<QueueAnswer, Failure> {

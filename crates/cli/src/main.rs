@@ -89,8 +89,35 @@ mod rustix_sigpipe {
     }
 }
 
+/// Whether a command works as a user of a cell, or needs no state directory.
+fn asks_a_cell(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Audit(_)
+            | Command::Client(_)
+            | Command::Mover(_)
+            | Command::Objects(_)
+            | Command::Policies(_)
+            | Command::Queue(_)
+            | Command::Restore(_)
+            | Command::Schedule(_)
+            | Command::Status(_)
+            | Command::User(_)
+            | Command::Completions { .. }
+            | Command::Man(_)
+            | Command::Models
+            | Command::Simulate(_)
+            | Command::Lab(_)
+            | Command::Vtl(_)
+            | Command::Keys(_)
+    )
+}
+
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let globals = &cli.globals;
+    if !asks_a_cell(&cli.command) {
+        secrets::check_not_users(globals)?;
+    }
     match &cli.command {
         Command::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "capstan", &mut std::io::stdout());

@@ -194,17 +194,22 @@ pub(crate) fn user_state(cli: &Globals) -> Result<Option<MemberState>, Failure> 
     Ok(is_users.then_some(state))
 }
 
+/// That a command is not one of those that a user of a cell has over the network, if the state directory is a user's.
+pub(crate) fn check_not_users(cli: &Globals) -> Result<(), Failure> {
+    match user_state(cli)? {
+        None => Ok(()),
+        Some(state) => Err(Failure::Usage(format!(
+            "{} is the state directory of a user of a cell, who has no catalog and no drives: this command is for the \
+             server's machine. Over the network there are audit, client, mover, objects, policies, queue, restore, \
+             schedule, status and user",
+            state.dir().display()
+        ))),
+    }
+}
+
 /// Opens the state directory.
 pub(crate) fn open(cli: &Globals, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
-    if user_state(cli)?.is_some() {
-        return Err(Failure::Usage(format!(
-            "{} is the state directory of a user of a cell, who has no catalog and no drives: this command is for the \
-             server's machine. Over the network there are audit, client, mover, objects, policies, queue, restore, \
-             schedule and user",
-            dir.display()
-        )));
-    }
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
     find_settings(&dir)?;
     let unlock = if need == Need::Keys { unlock_at(cli, &dir)? } else { None };

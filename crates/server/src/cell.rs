@@ -52,6 +52,6 @@ pub use error::CellError;
 pub use hub::{ConnectedPeer, Hub, NotConnected, ORDERS_MAX};
 pub use mover_listener::MoverListener;
 pub use movers::MoverConnections;
-pub use registrar::CellNotice;
+pub use registrar::{CellHost, CellNotice};
 pub use routes::openapi;
 pub use served::ServedCell;

@@ -10,8 +10,8 @@ use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
 use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
 use capstan_server::cell::users::run_outcome_word;
-use capstan_server::cell::users::words::MemberName;
-use capstan_server::cell::{CellAddresses, CellNotice, MoverConnections, ServedCell};
+use capstan_server::cell::users::words::{MemberName, StatusAnswer};
+use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
 use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
 
@@ -20,7 +20,7 @@ use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED, of_cell};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
-use crate::list::findings;
+use crate::list::{findings, status_of};
 use crate::progress::{Display, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
@@ -83,8 +83,18 @@ fn serve_cell(
     movers: MoverConnections,
 ) -> Result<Option<ServedCell>, Failure> {
     let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
-    let (cli, dir) = (cli.clone(), site.dir().to_owned());
-    let say = move |notice| {
+    let host = ServerHost { cli: cli.clone(), site: site.clone() };
+    ServedCell::start(site, &addresses, movers, Arc::new(host)).map(Some).map_err(of_cell)
+}
+
+/// This process, as the control plane of its cell knows it.
+struct ServerHost {
+    cli: Globals,
+    site: Site,
+}
+
+impl CellHost for ServerHost {
+    fn say(&self, notice: CellNotice) {
         let event = match notice {
             CellNotice::Enrolled { peer, from } => ServerEvent::Joined { member: named(&peer), from: from.to_string() },
             CellNotice::NotProved { peer, from } => {
@@ -92,9 +102,12 @@ fn serve_cell(
             }
             CellNotice::Trouble { reason } => ServerEvent::Trouble { reason },
         };
-        show(&cli, &dir, event);
-    };
-    ServedCell::start(site, &addresses, movers, Arc::new(say)).map(Some).map_err(of_cell)
+        show(&self.cli, self.site.dir(), event);
+    }
+
+    fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, String> {
+        status_of(&self.site, max_age_ns).map_err(|failure| failure.to_string())
+    }
 }
 
 fn named(peer: &PeerId) -> MemberName {

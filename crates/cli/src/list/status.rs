@@ -11,14 +11,17 @@ pub(crate) use findings::findings;
 use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use capstan_catalog::{ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState};
 use capstan_director::{
     ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
 use capstan_format::{ObjectId, Volser};
+use capstan_server::cell::users::words::StatusAnswer;
 
 use crate::args;
+use crate::door::{Door, as_user_of};
 use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
@@ -189,9 +192,37 @@ impl Facts {
     }
 }
 
+/// What a server says of its cell.
+pub(crate) fn status_of(site: &Site, max_age_ns: Option<i64>) -> Result<StatusAnswer, Failure> {
+    // A server runs for long: its site knows the jobs and policies of when it was opened.
+    let site = site.beside(Arc::new(|_| {}))?;
+    let facts = Facts::of(&site, max_age_ns)?;
+    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
+    let mut page = Vec::new();
+    text(&facts, &lines, &mut page)?;
+    let status = serde_json::to_value(json(&facts, &lines)).map_err(|error| Failure::because(&error))?;
+    Ok(StatusAnswer { attention: !lines.is_empty(), text: String::from_utf8_lossy(&page).into_owned(), status })
+}
+
+fn of_cell(cli: &Globals, server: &Door, max_age_ns: Option<i64>) -> Result<ExitCode, Failure> {
+    let answer = server.status(max_age_ns)?;
+    match cli.json {
+        true => drop(print_json(&answer.status)?),
+        // Whatever the server sends, a terminal takes it for text.
+        false => answer.text.lines().for_each(|line| println!("{}", path_text(line.as_bytes()))),
+    }
+    Ok(if answer.attention { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS })
+}
+
 pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
     let max_age_ns = args.max_age.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
+    if let Some(server) = as_user_of(cli)? {
+        if args.metrics {
+            return Err(Failure::Usage("--metrics is for the server's machine".to_owned()));
+        }
+        return of_cell(cli, &server, max_age_ns);
+    }
+    let site = site(cli)?;
     let facts = Facts::of(&site, max_age_ns)?;
     let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
     if args.metrics {
@@ -207,7 +238,7 @@ pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Fai
     if cli.json {
         print_json(&json(&facts, &lines))?;
     } else {
-        text(&facts, &lines)?;
+        text(&facts, &lines, &mut stdout().lock())?;
     }
     // A monitor reads the exit code: 3 where a person should look.
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
@@ -276,8 +307,7 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
     }
 }
 
-fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
-    let mut out = stdout().lock();
+fn text(facts: &Facts, lines: &[String], out: &mut dyn Write) -> Result<(), Failure> {
     let mut line = |name: &str, value: &str| writeln!(out, "{name:<NAME_WIDTH$}{value}").map_err(Failure::output);
     line("state", &facts.state)?;
     let (objects, files) = (facts.protection.protected.len() as u64, facts.sum(|counts| counts.files));
@@ -313,7 +343,7 @@ fn text(facts: &Facts, lines: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     writeln!(out).map_err(Failure::output)?;
-    sources_table(facts).print(&mut out).map_err(Failure::output)
+    sources_table(facts).print(out).map_err(Failure::output)
 }
 
 fn running_text(facts: &Facts, row: &HistoryEntry) -> String {

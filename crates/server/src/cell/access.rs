@@ -16,6 +16,7 @@ use capstan_service::shutdown::Shutdown;
 
 use super::error::refusal_of;
 use super::known::KnownPeers;
+use super::registrar::CellHost;
 use super::restores::Restores;
 use super::users::{CellAct, CellActs, Refusals, note};
 use super::{CellError, Hub};
@@ -32,6 +33,7 @@ pub(super) struct CellService {
     pub(super) data_port: u16,
     pub(super) restores: Restores,
     pub(super) refusals: Arc<Refusals>,
+    pub(super) host: Arc<dyn CellHost>,
 }
 
 pub(super) type CellRoutes = ApiRoutes<Arc<CellService>, CellAccess>;
@@ -115,7 +117,9 @@ impl AccessRule<Arc<CellService>> for CellAccess {
         let acts = blocking(move || {
             let acts = CellActs::of_user(&site, &name, from, &refusals).map_err(|error| match error {
                 // Whoever has a certificate and no rights, as after a rebuild without the old catalog.
-                CellError::UnknownUser { .. } => Refusal::forbidden(format!("{error}.")),
+                CellError::UnknownUser { name } => {
+                    Refusal::forbidden(format!("User {name} has no rights in this cell: an administrator gives them."))
+                }
                 error => refusal_of(&error),
             })?;
             if let Some(act) = act {

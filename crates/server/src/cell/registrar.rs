@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use super::authority::as_issued;
 use super::known::KnownPeers;
 use super::users::note;
+use super::users::words::StatusAnswer;
 
 /// Tries to enrol from one place at once, and how long each further one waits.
 const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) };
@@ -53,8 +54,17 @@ pub enum CellNotice {
     },
 }
 
-/// Hears what the control plane says.
-pub(super) type OnCellNotice = Arc<dyn Fn(CellNotice) + Send + Sync>;
+/// The process that serves a cell, as its control plane knows it.
+pub trait CellHost: Send + Sync {
+    /// Hears what the control plane says.
+    fn say(&self, notice: CellNotice);
+
+    /// What `status` says of the cell; a source is called to attention if its last backup is older than `max_age_ns`.
+    ///
+    /// # Errors
+    /// Why it cannot be told, in words.
+    fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, String>;
+}
 
 /// The registrar of a server that runs. Clones are the same one.
 #[derive(Clone)]
@@ -67,16 +77,16 @@ struct Shared {
     authority: Arc<Authority>,
     known: Arc<KnownPeers>,
     tries: Mutex<AddressRateLimiter>,
-    say: OnCellNotice,
+    host: Arc<dyn CellHost>,
 }
 
 /// What stands in the way, as the peer is told it.
 type Stopped = Box<Problem>;
 
 impl CellRegistrar {
-    pub(super) fn new(site: Site, authority: Arc<Authority>, known: Arc<KnownPeers>, say: OnCellNotice) -> Self {
+    pub(super) fn new(site: Site, authority: Arc<Authority>, known: Arc<KnownPeers>, host: Arc<dyn CellHost>) -> Self {
         let tries = Mutex::new(AddressRateLimiter::new(TRIES_OF_ONE, TRIES_OF_ALL));
-        Self { shared: Arc::new(Shared { site, authority, known, tries, say }) }
+        Self { shared: Arc::new(Shared { site, authority, known, tries, host }) }
     }
 
     /// Does what waits for the catalog beside the threads that serve connections.
@@ -100,7 +110,7 @@ impl Registrar for CellRegistrar {
 
     fn not_proved<'a>(&'a self, peer: &'a PeerId, from: AuditOrigin) -> BoxFuture<'a, Result<(), Problem>> {
         if let AuditOrigin::Address(from) = from {
-            (self.shared.say)(CellNotice::NotProved { peer: peer.clone(), from });
+            self.shared.host.say(CellNotice::NotProved { peer: peer.clone(), from });
         }
         let peer = peer.clone();
         let why = AuditFact::from("the passphrase was not proved");
@@ -177,7 +187,7 @@ impl Shared {
         let _ = note(&self.site, joins);
         if let AuditOrigin::Address(from) = from {
             self.tries.lock().unwrap_or_else(PoisonError::into_inner).succeeded(from.ip());
-            (self.say)(CellNotice::Enrolled { peer: peer.clone(), from });
+            self.host.say(CellNotice::Enrolled { peer: peer.clone(), from });
         }
         Ok(as_issued(&self.authority, issued.certificate))
     }
@@ -238,7 +248,7 @@ impl Shared {
 
     /// What happened is said here, and not to the peer.
     fn failed(&self, error: &dyn std::error::Error) -> Stopped {
-        (self.say)(CellNotice::Trouble { reason: format!("a request of a client, mover or user failed: {error}") });
+        self.host.say(CellNotice::Trouble { reason: format!("a request of a client, mover or user failed: {error}") });
         Refusal::failed().0
     }
 }

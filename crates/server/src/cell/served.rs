@@ -22,7 +22,7 @@ use super::data::{DataListener, ServerDoor, open_job};
 use super::enrolments::note_enrolment_address;
 use super::known::{KnownPeers, LostPeer};
 use super::movers::MoverConnections;
-use super::registrar::{CellRegistrar, OnCellNotice};
+use super::registrar::{CellHost, CellRegistrar};
 use super::relay::MoverRelay;
 use super::restores::Restores;
 use super::routes::{member_routes, stranger_routes};
@@ -68,7 +68,7 @@ struct Shared {
     movers: MoverConnections,
     restores: Restores,
     presented: Arc<PresentedCertificate>,
-    say: OnCellNotice,
+    host: Arc<dyn CellHost>,
 }
 
 impl ServedCell {
@@ -80,7 +80,7 @@ impl ServedCell {
         site: &Site,
         addresses: &CellAddresses,
         movers: MoverConnections,
-        say: Arc<dyn Fn(CellNotice) + Send + Sync>,
+        host: Arc<dyn CellHost>,
     ) -> Result<Self, CellError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -116,7 +116,7 @@ impl ServedCell {
         let relays = !site.config().library.mover.is_empty();
         let relay = relays.then(|| MoverRelay::start(site.dir(), movers.clone())).transpose()?;
         let addresses = CellAddresses { members: listens.0, enrolment: listens.1, data: data.address() };
-        let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), say.clone());
+        let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), host.clone());
         let strangers = enrolment_tls(presented.clone())?;
         let (trigger, shutdown) = ShutdownTrigger::new();
         let restores = Restores::default();
@@ -129,7 +129,7 @@ impl ServedCell {
             movers,
             restores: restores.clone(),
             presented,
-            say,
+            host: host.clone(),
         });
         shared.look()?;
         shared.note_away()?;
@@ -143,6 +143,7 @@ impl ServedCell {
             data_port: addresses.data.port(),
             restores: restores.clone(),
             refusals: Arc::default(),
+            host,
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
         let limits = ListenerLimits {
@@ -320,7 +321,7 @@ async fn look_after(shared: Arc<Shared>, mut identity: Identity, mut shutdown: S
         identity = after;
         let reason = looked.err().map(|error| error.to_string()).unwrap_or_default();
         if !reason.is_empty() && reason != trouble {
-            (shared.say)(CellNotice::Trouble { reason: format!("{reason}; the server tries again") });
+            shared.host.say(CellNotice::Trouble { reason: format!("{reason}; the server tries again") });
         }
         trouble = reason;
     }

@@ -23,7 +23,7 @@ use super::users::words::{
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, MemberChangeRow, MemberEnrolmentRow, MembersAnswer,
     MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns,
     RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery,
-    StopRestore, UsersAnswer, WhoAnswer,
+    StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
 };
 use super::users::{CellAct, CellActs, KnownNames};
 use super::{CellError, NotConnected};
@@ -40,6 +40,7 @@ const RECORDS_MAX: u32 = 1_000;
 pub(super) fn user_routes() -> CellRoutes {
     CellRoutes::new()
         .get("/v1/user", (CellAccess::AnyUser, "ask who one is, and what one may do"), who)
+        .get("/v1/status", CellAct::ReadStatus, status)
         .get("/v1/queue", CellAct::ListQueue, queue)
         .get("/v1/queue/done", (CellAccess::User(CellAct::ListQueue), "list the runs that have ended"), done_runs)
         .post("/v1/queue/enter", CellAct::EnterRuns, enter_runs)
@@ -99,6 +100,15 @@ async fn answer<T: Send + 'static>(
 
 async fn who(Extension(acts): Acts) -> Answered<WhoAnswer> {
     Ok(Json(acts.who()))
+}
+
+async fn status(
+    State(service): State<Arc<CellService>>,
+    Query(StatusQuery { max_age_ns }): Query<StatusQuery>,
+) -> Answered<StatusAnswer> {
+    blocking(move || service.host.status(max_age_ns).map_err(|reason| Refusal::unready(format!("{reason}."))))
+        .await
+        .map(Json)
 }
 
 async fn queue(Extension(acts): Acts) -> Answered<QueueAnswer> {

@@ -14,9 +14,10 @@ use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, 
 use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
+use capstan_server::cell::users::words::StatusAnswer;
 use capstan_server::cell::{
-    CellAddresses, CellError, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected, ServedCell,
-    cell_members, enrol_member, revoke_member,
+    CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
+    ServedCell, cell_members, enrol_member, revoke_member,
 };
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
@@ -36,6 +37,19 @@ pub(crate) struct CellBench {
     unlock: Unlock,
     clock: fn() -> i64,
     said: Arc<Mutex<Vec<CellNotice>>>,
+}
+
+/// What a cell said.
+struct Heard(Arc<Mutex<Vec<CellNotice>>>);
+
+impl CellHost for Heard {
+    fn say(&self, notice: CellNotice) {
+        self.0.lock().unwrap().push(notice);
+    }
+
+    fn status(&self, _: Option<i64>) -> Result<StatusAnswer, String> {
+        Ok(StatusAnswer { attention: false, text: "fine\n".to_owned(), status: serde_json::json!({}) })
+    }
 }
 
 impl CellBench {
@@ -61,12 +75,7 @@ impl CellBench {
         let settings = ServerConfig { listen, enrolment, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings)?.unwrap();
         let said = self.said.clone();
-        ServedCell::start(
-            &self.site(),
-            &addresses,
-            MoverConnections::default(),
-            Arc::new(move |notice| said.lock().unwrap().push(notice)),
-        )
+        ServedCell::start(&self.site(), &addresses, MoverConnections::default(), Arc::new(Heard(said)))
     }
 
     pub(crate) fn serve(&self) -> ServedCell {
@@ -83,7 +92,8 @@ impl CellBench {
         let listen = "127.0.0.1:0".to_owned();
         let settings = ServerConfig { listen, ..ServerConfig::default() };
         let addresses = CellAddresses::of(&settings).unwrap().unwrap();
-        ServedCell::start(&self.keyed_site(), &addresses, MoverConnections::default(), Arc::new(|_| {})).unwrap()
+        ServedCell::start(&self.keyed_site(), &addresses, MoverConnections::default(), Arc::new(Heard(Arc::default())))
+            .unwrap()
     }
 
     fn enrol(&self, client: &str) -> EnrolmentPassphrase {

@@ -11,7 +11,8 @@ use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
-    EnterRuns, PoliciesChanged, QueueAnswer, RestoreToPlanned, RevokeUser, RunChange, RunsChanged, WhoAnswer,
+    EnterRuns, PoliciesChanged, QueueAnswer, RestoreToPlanned, RevokeUser, RunChange, RunsChanged, StatusAnswer,
+    WhoAnswer,
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi};
@@ -134,7 +135,8 @@ fn what_users_do_is_noted_and_refusals_too() {
     let cell = bench.serve();
     let ada = questions(&user(&bench, &cell, "ada", &["administrator"], &[]));
     let who: WhoAnswer = ada.get("/v1/user").unwrap();
-    assert_eq!((who.user.as_str(), who.roles, who.acts.len()), ("ada", vec!["administrator".to_owned()], 12));
+    assert_eq!((who.user.as_str(), who.roles, who.acts.len()), ("ada", vec!["administrator".to_owned()], 13));
+    assert_eq!(ada.get::<StatusAnswer>("/v1/status?max_age_ns=5").unwrap().text, "fine\n");
     let apply = |basis: Option<String>| -> PoliciesChanged {
         let (file, text) = ("cell.toml".to_owned(), POLICY.to_owned());
         ada.post("/v1/policies/apply", &ApplyPolicies { file, text, only: false, basis }).unwrap()

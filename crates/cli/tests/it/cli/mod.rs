@@ -21,6 +21,7 @@ mod paths;
 mod policies;
 mod progress;
 mod unread;
+mod user;
 mod watching;
 mod ways_out;
 

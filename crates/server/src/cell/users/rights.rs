@@ -53,6 +53,8 @@ role_table! {
     /// Everything that a user can ask of a cell. The numbers are never used for another act.
     pub enum CellAct of CellRole {
         // code act        name               AD OP RE AU
+         1 ReadStatus     "read-status"      [x  x  -  x] "read the status of the cell";
+
         10 ListQueue      "list-queue"       [x  x  -  x] "list the queue, the runs that have ended and those that come";
         11 EnterRuns      "enter-runs"       [x  x  -  -] "put runs of policies into the queue";
         12 ChangeRuns     "change-runs"      [x  x  -  -] "cancel, hold or release runs";

@@ -269,6 +269,25 @@ pub struct WhoAnswer {
     pub acts: Vec<String>,
 }
 
+/// What of the status is asked for.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+pub struct StatusQuery {
+    /// A source is called to attention if its last backup is older than this, in nanoseconds; what the settings say if
+    /// it is left out.
+    pub max_age_ns: Option<i64>,
+}
+
+/// `GET /v1/status`: what `capstan status` says beside the server.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct StatusAnswer {
+    /// Whether a person should look.
+    pub attention: bool,
+    /// The page as people read it, in the zone of the server.
+    pub text: String,
+    /// The same as `capstan status --json` prints it.
+    pub status: Value,
+}
+
 /// `GET /v1/queue` and `GET /v1/queue/done`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct QueueAnswer {

@@ -1,0 +1,124 @@
+//! Users of a cell, as people and programs see them.
+
+use serde_json::Value;
+
+use super::client::{Machine, Printing, serve};
+use super::json::{assert_described, events, schemas};
+use super::{Bench, ended};
+
+/// Opens the enrolment of a user, and gives its passphrase.
+fn enrol(bench: &Bench, args: &[&str]) -> String {
+    let opened = events(bench, &[&["user", "enrol"], args].concat(), 0);
+    assert_described(&schemas(), "MemberEnrolmentRow", &opened);
+    opened[0]["passphrase"].as_str().unwrap().to_owned()
+}
+
+fn joined(bench: &Bench, address: &str, user: &str, roles: &[&str]) -> Machine {
+    let passphrase = enrol(bench, &[&[user], roles].concat());
+    let machine = Machine::new();
+    let args = ["user", "join", address, "--name", user, "--json"];
+    let printed = machine.run(&args, &passphrase, 0).stdout;
+    let row: Value = serde_json::from_slice(&printed).unwrap();
+    assert_eq!(row["roles"][0], roles[1]);
+    assert_described(&schemas(), "UserJoinedRow", &[row]);
+    machine
+}
+
+fn rows(machine: &Machine, args: &[&str], code: i32) -> Vec<Value> {
+    let printed = machine.run(&[args, &["--json"]].concat(), "", code).stdout;
+    String::from_utf8(printed).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_user_types_the_same_commands_and_sees_the_same() {
+    let bench = Bench::new(&[]);
+    let policy = format!("[policies.home]\nsources = [{:?}]\nschedule = \"22:00\"\n", bench.source_text());
+    let file = bench.dir.path().join("cell.toml");
+    std::fs::write(&file, policy).unwrap();
+    let file = file.to_str().unwrap();
+    let (server, address) = serve(&bench);
+    let ada = joined(&bench, &address, "ada", &["--role", "administrator"]);
+    let eve = joined(&bench, &address, "eve", &["--role", "auditor"]);
+
+    let planned = rows(&ada, &["policies", "apply", file, "--dry-run"], 0);
+    assert_described(&schemas(), "PolicyChangeRow", &planned);
+    assert!(rows(&ada, &["policies"], 0).is_empty(), "it was looked at");
+    ada.run(&["policies", "apply", file], "", 0);
+    for args in [&["policies"][..], &["policies", "export"], &["schedule", "--days", "2"]] {
+        let here = bench.command(args).output().unwrap();
+        ended(&here, args, 0);
+        assert_eq!(ada.run(args, "", 0).stdout, here.stdout, "{args:?}");
+    }
+    let said = eve.said(&["queue", "add", "home"], "", 1);
+    assert!(said.contains("user eve (auditor) may not put runs of policies into the queue"), "{said}");
+    let entered = rows(&ada, &["queue", "add", "home"], 0);
+    assert_described(&schemas(), "QueueChangeRow", &entered);
+    let is_done = || rows(&eve, &["queue", "done"], 0).iter().any(|run| run["state"] == "done");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_done() {
+        assert!(std::time::Instant::now() < until, "the run ends");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let objects = rows(&ada, &["objects"], 0);
+    assert_described(&schemas(), "CellObjectRow", &objects);
+    assert_eq!(objects[0]["source"], bench.source_text());
+    assert_described(&schemas(), "StatusRow", &rows(&eve, &["status"], 0));
+    assert_described(&schemas(), "WhoAnswer", &rows(&eve, &["user", "who"], 0));
+    assert_described(&schemas(), "CellUserRow", &rows(&eve, &["user", "list"], 0));
+    assert_described(&schemas(), "AuditChecked", &rows(&eve, &["audit", "verify"], 0));
+    let table = String::from_utf8(eve.run(&["audit"], "", 0).stdout).unwrap();
+    assert!(table.contains("user/ada") && table.contains("set=home"), "{table}");
+
+    assert_described(
+        &schemas(),
+        "MemberChangeRow",
+        &events(&bench, &["user", "change", "ada", "--role", "operator"], 0),
+    );
+    let said = ada.said(&["user", "list"], "", 1);
+    assert!(said.contains("user ada (operator) may not list the users"), "{said}");
+    bench.done(&["user", "revoke", "ada"], 0);
+    let said = ada.said(&["queue"], "", 1);
+    assert!(said.contains("has no rights in this cell") || said.contains("was revoked"), "{said}");
+    Printing::stop(server);
+    let said = eve.said(&["queue"], "", 1);
+    assert!(said.contains("see that the server runs"), "{said}");
+}
+
+#[test]
+fn mistakes_of_users_are_answered_with_what_to_do() {
+    let bench = Bench::new(&[]);
+    for (args, code, answer) in [
+        (&["user", "list"][..], 0, "`capstan user enrol NAME --role administrator`"),
+        (&["user", "enrol", "bert"], 2, "--role"),
+        (&["user", "enrol", "bert", "--role", "king"], 2, "possible values: administrator"),
+        (&["user", "enrol", "bert", "--role", "restorer"], 1, "name each with --client"),
+        (&["user", "enrol", "bert", "--role", "operator", "--client", "tern"], 1, "clients are for a restorer"),
+        (&["user", "enrol", "bert", "--role", "auditor", "--role", "operator"], 1, "an auditor has no other role"),
+        (&["user", "enrol", "bert", "--role", "operator", "--valid", "60d"], 1, "30 days at most"),
+        (&["user", "change", "zoe", "--role", "operator"], 1, "`capstan user list` lists them"),
+        (&["user", "revoke", "zoe"], 1, "`capstan user list` lists them"),
+        (&["restore", "x", "--to", "/tmp", "--of", "tern"], 2, "--of and --to-client are for users of a cell"),
+    ] {
+        let said = bench.said(args, code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    let (server, address) = serve(&bench);
+    let ada = joined(&bench, &address, "ada", &["--role", "administrator"]);
+    for (args, code, answer) in [
+        (&["backup", "/home"][..], 2, "this command is for the server's machine"),
+        (&["init"], 2, "is the state directory of a user"),
+        (&["client", "run"], 1, "is the state directory of a user"),
+        (&["restore", "/home", "--to", "/tmp"], 2, "say whose data it is"),
+        (&["restore", "/home", "--of", "tern", "--to", "here"], 2, "give an absolute path"),
+        (&["restore", "/home", "--of", "tern", "--to", "/tmp"], 1, "client tern is not connected"),
+        (&["restore", "/home", "--of", "tern", "--dry-run"], 1, "Nothing of client tern was backed up as /home"),
+        (&["policies", "apply", "no-such.toml"], 1, "no-such.toml"),
+        (&["queue", "cancel", "7"], 1, "run 7 is not in the queue"),
+        (&["queue", "rerun", "7"], 1, "run 7 has not ended, or there is none"),
+        (&["user", "join", &address, "--name", "ada"], 1, "--replace"),
+    ] {
+        let said = ada.said(args, "", code);
+        assert!(said.contains(answer), "{args:?}: {said}");
+    }
+    server.stop();
+}
