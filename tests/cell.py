@@ -108,6 +108,9 @@ class Cell:
         self.server = None
         self.clients = {name: Client(name, scratch, host, self) for name, host in zip(names, hosts[1:])}
         self.mover = Mover(mover, scratch, hosts[-1], self) if mover else None
+        # A person who uses the cell from elsewhere.
+        self.operator = Capstan(scratch / "state-ada", scratch / "key")
+        self.operator.environment.pop("CAPSTAN_KEY_FILE")
 
     def start_server(self):
         self.server = Service(self.capstan, "server", "run", "--listen", f"127.0.0.1:{self.port}")
@@ -126,6 +129,13 @@ class Cell:
         del member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
         (member.capstan.state / "cell" / "server").write_text(f"{member.host}:{self.port}\n")
 
+    def join_operator(self):
+        """Enrols the operator, who joins."""
+        enrol = ("user", "enrol", "ada", "--role", "operator")
+        self.operator.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = self.capstan.json(*enrol)["passphrase"]
+        self.operator.must("--quiet", "user", "join", f"127.0.0.1:{self.port + 1}", "--name", "ada")
+        del self.operator.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
+
     def apply(self, policies):
         """Applies policies, which are given as settings by name."""
         lines = []
@@ -138,6 +148,10 @@ class Cell:
     def add(self, *policies):
         """Enters runs of policies, and returns their numbers."""
         return [row["run"] for row in self.capstan.rows("queue", "add", *policies)]
+
+    def add_over_the_network(self, *policies):
+        """The same, as the operator."""
+        return [row["run"] for row in self.operator.rows("queue", "add", *policies)]
 
     def queue(self, run):
         """The row of a run in the queue, if it is there."""

@@ -61,6 +61,7 @@ class Sweep:
         self.cell.start_server()
         for client in self.clients:
             self.cell.join(client)
+        self.cell.join_operator()
 
     def policies(self):
         """Each client's own tree, and one that all of them have."""
@@ -142,7 +143,7 @@ class Sweep:
             tree.change()
         pictures = {name: picture(tree.top) for name, tree in self.trees.items()}
         began_ns = time.time_ns()
-        runs = self.cell.add(*self.policies())
+        runs = self.cell.add_over_the_network(*self.policies())
         self.entered += runs
         queue = lambda: self.cell.capstan.rows("queue")
         self.cell.until("a run is at work", lambda: any(row["state"] == "running" for row in queue()))
@@ -169,6 +170,9 @@ class Sweep:
         self.checks.check("each is done in the history, too", not lost, lost)
         again = [row["history"] for row in rows]
         self.checks.check("by an entry of its own", len(again) == len(set(again)), sorted(again))
+        audited = self.cell.capstan.json("audit", "verify")
+        is_whole = audited["finding"] is None and audited["first"] == 1 and audited["anchored_to"] == audited["last"]
+        self.checks.check(f"the audit log of {audited['last']} records is whole", is_whole, audited)
         running = [row for row in history.values() if row["outcome"] == "running"]
         self.checks.check("nothing counts as running", not running, running)
 

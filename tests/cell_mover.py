@@ -49,6 +49,7 @@ class MoverSweep(Sweep):
         self.mover.settings(DRIVES)
         for client in self.clients:
             self.cell.join(client)
+        self.cell.join_operator()
 
     def happen_elsewhere(self, what, pause, length):
         if what in ("kill mover", "stop mover"):

@@ -71,6 +71,7 @@ extern crate self as capstan_catalog;
 
 mod catalog;
 mod checkpoint;
+mod client_label;
 mod counts;
 mod damage;
 mod db;
@@ -114,6 +115,7 @@ mod wanted;
 
 pub use catalog::Catalog;
 pub use checkpoint::{CheckpointSeen, Recorded};
+pub use client_label::ClientLabel;
 pub use counts::Counts;
 pub use damage::{DamageRecord, DamagedBlocks, Verification, Verified, without};
 pub use db::Database;

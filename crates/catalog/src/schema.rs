@@ -209,9 +209,13 @@ pub(crate) const STEPS: [&str; 17] = [
     UPDATE jobs SET run = (SELECT active_runs.run FROM active_runs WHERE active_runs.job = jobs.job);
     ",
     // Users of the cell, who are people: their roles, a bit each, and the clients of a restorer, one a line.
+    // Labels of clients, by which policies name them.
     "
     CREATE TABLE users (
         name TEXT PRIMARY KEY, roles INTEGER NOT NULL, clients TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE client_labels (
+        client TEXT NOT NULL, label TEXT NOT NULL, PRIMARY KEY (client, label)
     ) STRICT, WITHOUT ROWID;
     ",
 ];

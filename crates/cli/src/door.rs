@@ -9,10 +9,10 @@ use capstan_server::cell::CellError;
 use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
-    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, MachineKind, MemberChangeRow, MemberEnrolmentRow,
-    MembersAnswer, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns,
-    RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery,
-    StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
+    MemberEnrolmentRow, MembersAnswer, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
+    RemovePolicies, RerunRuns, RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged,
+    ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -129,6 +129,10 @@ impl Door {
 
     pub(crate) fn enrol_member(&self, asked: &EnrolMember) -> Result<MemberEnrolmentRow, Failure> {
         self.does("/v1/members/enrol", asked, CellActs::enrol_member)
+    }
+
+    pub(crate) fn label_client(&self, asked: &LabelClient) -> Result<MemberChangeRow, Failure> {
+        self.does("/v1/members/label", asked, CellActs::label_client)
     }
 
     pub(crate) fn revoke_member(&self, asked: &RevokeMember) -> Result<MemberChangeRow, Failure> {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use capstan_catalog::{PolicyEdit, PolicyText};
+use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText};
 use serde::Deserialize;
 
 use crate::DirectorError;
@@ -113,12 +113,21 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn policies(&self) -> Result<Vec<BackupPolicy>, DirectorError> {
-        let texts = locked(&self.catalog).policies()?;
+        let (texts, labels) = {
+            let catalog = locked(&self.catalog);
+            (catalog.policies()?, catalog.labels_of_members()?)
+        };
         if texts.is_empty() {
             return Ok(Vec::new());
         }
         let settings = self.settings_now();
-        Ok(texts.into_iter().map(|text| read(text, &settings)).collect())
+        let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings)).collect();
+        for BackupPolicy { config, .. } in &mut policies {
+            let has_one = |label: &&ClientLabel| config.client_labels.contains(&label.label);
+            let clients: BTreeSet<_> = labels.iter().filter(has_one).map(|label| label.client.clone()).collect();
+            config.labelled = clients.into_iter().collect();
+        }
+        Ok(policies)
     }
 
     /// Whether a backup by name is a policy, and not a job of the settings.
@@ -249,7 +258,7 @@ fn read(text: PolicyText, settings: &Config) -> BackupPolicy {
         fault.get_or_insert(format!("{place}{reason}"));
     }
     // What other machines run stands in their own settings.
-    if config.clients.is_empty()
+    if !config.is_of_clients()
         && let Err(reason) = name_programs(&mut config, settings)
     {
         fault.get_or_insert(reason);

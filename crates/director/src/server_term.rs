@@ -149,6 +149,13 @@ impl Site {
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }
         let mut clients = known.config.clients_of(&self.client);
+        if clients.is_empty() {
+            let reason = format!(
+                "no client is one of its {}: `capstan client label` gives a label",
+                known.config.clients_in_words()
+            );
+            return Err(DirectorError::PolicyFault { name: known.name, reason });
+        }
         if let Some(client) = client {
             clients.retain(|known| *known == client);
             if clients.is_empty() {
@@ -183,6 +190,15 @@ impl Site {
     pub fn revoke_peer(&self, kind: &str, name: &str) -> Result<u64, DirectorError> {
         let _presence = self.presence()?;
         Ok(locked(&self.catalog).revoke_peer(kind, name, self.now_ns())?)
+    }
+
+    /// Gives a client labels, in place of those before.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn label_client(&self, client: &str, labels: &[String]) -> Result<(), DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).label_client(client, labels)?)
     }
 
     /// Puts on record what a user of the cell may do from now on.

@@ -321,6 +321,18 @@ pub(crate) enum Client {
         #[arg(long)]
         devices: bool,
     },
+    /// Give a client labels, in place of those before; policies name clients by them (client_labels)
+    #[command(after_help = "Examples:\n  capstan client label tern web production\n  capstan client label tern --none")]
+    Label {
+        /// The client
+        name: Name,
+        /// Its labels
+        #[arg(required_unless_present = "none", conflicts_with = "none", value_name = "LABEL")]
+        labels: Vec<Name>,
+        /// Take all labels away
+        #[arg(long)]
+        none: bool,
+    },
     /// List the clients of the cell
     #[command(after_help = "Example:\n  capstan client list")]
     List,

@@ -13,7 +13,7 @@ use capstan_mover::RestoreInto;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
 use capstan_server::cell::users::words::{MemberName, RestoreToPlanned};
 
-use super::member::{enrol, event_of, join_cell, list, revoke, show};
+use super::member::{enrol, event_of, join_cell, label, list, revoke, show};
 use crate::args::Client;
 use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
@@ -37,6 +37,7 @@ pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure
         Client::Run => wait_for_orders(cli),
         Client::Objects => objects(cli),
         Client::Restore { .. } => restore(cli, action),
+        Client::Label { name, labels, .. } => label(cli, name, labels),
         Client::List => list(cli, KIND),
         Client::Revoke { name } => revoke(cli, KIND, name),
     }

@@ -7,7 +7,7 @@ use capstan_client::{MemberNotice, MemberState, is_host_and_port, join};
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::{EnrolmentPassphrase, Identity, InvalidPassphrase};
-use capstan_server::cell::users::words::{EnrolMember, MachineKind, MemberEnrolmentRow, RevokeMember};
+use capstan_server::cell::users::words::{EnrolMember, LabelClient, MachineKind, MemberEnrolmentRow, RevokeMember};
 
 use crate::args::{MemberEnrol, MemberJoin};
 use crate::door::door;
@@ -95,7 +95,7 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
         eprintln!("there is no {kind}: `capstan {kind} enrol NAME` lets a machine join (docs/CELL.md)");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&[kind.as_str(), "state", "last seen", "from", "until"]);
+    let mut table = Table::new(&[kind.as_str(), "state", "last seen", "from", "until", "labels"]);
     for member in members {
         table.row(vec![
             member.member.name().to_owned(),
@@ -103,9 +103,21 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
             member.seen_ns.map_or_else(|| "never".to_owned(), units::time),
             member.address.unwrap_or_default(),
             member.until_ns.map_or_else(String::new, units::time),
+            member.labels.join(", "),
         ]);
     }
     print(&table)
+}
+
+pub(super) fn label(cli: &Globals, name: &Name, labels: &[Name]) -> Result<ExitCode, Failure> {
+    let changed = door(cli)?.label_client(&LabelClient { name: name.clone(), labels: labels.to_vec() })?;
+    if cli.json {
+        json::print(&changed)?;
+    } else if !cli.quiet {
+        let labels: Vec<_> = labels.iter().map(Name::as_str).collect();
+        println!("client {name} has {}", if labels.is_empty() { "no label".to_owned() } else { labels.join(", ") });
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn revoke(cli: &Globals, kind: PeerKind, name: &Name) -> Result<ExitCode, Failure> {

@@ -79,7 +79,10 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<ClientObjectRow>(&mut generator, "Rows of `client objects`"),
         part::<ClientRestoreEvent>(&mut generator, "`client restore`"),
         part::<MemberRow>(&mut generator, "Rows of `client list`, `mover list`"),
-        part::<MemberChangeRow>(&mut generator, "`client revoke`, `mover revoke`, `user revoke`, `user change`"),
+        part::<MemberChangeRow>(
+            &mut generator,
+            "`client label`, `client revoke`, `mover revoke`, `user revoke`, `user change`",
+        ),
         part::<CellUserRow>(&mut generator, "Rows of `user list`"),
         part::<WhoAnswer>(&mut generator, "`user who`"),
         part::<CellObjectRow>(&mut generator, "Rows of `objects`, as a user of a cell"),

@@ -156,8 +156,8 @@ fn faults(site: &Site, job: &JobConfig) -> Result<Vec<String>, Failure> {
     };
     let hooks = [("before", &job.before), ("after", &job.after), ("stdin_command", &job.stdin_command)];
     // What other machines have is for them to say.
-    let here = if job.clients.is_empty() { job } else { &JobConfig::default() };
-    let hooks = if job.clients.is_empty() { &hooks[..] } else { &[] };
+    let here = if !job.is_of_clients() { job } else { &JobConfig::default() };
+    let hooks = if !job.is_of_clients() { &hooks[..] } else { &[] };
     let sources = here.sources.iter().filter_map(|path| gone(path)).chain(hooks.iter().copied().filter_map(hook));
     let pattern = check_patterns(&job.exclude).err().map(|error| format!("{error}, and the job will not run"));
     let pool = job.pool.as_deref().unwrap_or(DEFAULT_POOL);

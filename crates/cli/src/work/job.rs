@@ -86,8 +86,8 @@ fn named(cli: &Globals, args: &args::Backup, display: &Display) -> Result<Option
             let advice = format!("{name} is a job, which is run by itself: for a path of that name write ./{name}");
             return Err(Failure::Usage(advice));
         }
-        if !job.clients.is_empty() {
-            let clients = job.clients.join(", ");
+        if job.is_of_clients() {
+            let clients = job.clients_in_words();
             return Err(Failure::Usage(format!(
                 "policy {name} backs up {clients}, and a server runs it: `capstan queue add {name}`"
             )));
@@ -201,7 +201,7 @@ pub(crate) fn run_served(
             // This machine's processors say nothing of the client's.
             job.connections.get_or_insert(CLIENT_CONNECTIONS);
         }
-        None if !job.clients.is_empty() => job = site.policy_here(name, &job)?,
+        None if job.is_of_clients() => job = site.policy_here(name, &job)?,
         None => {}
     }
     let begun = || display.entry().into_iter().for_each(served.entered);

@@ -59,6 +59,12 @@ pub struct JobConfig {
     /// The machines that a policy backs up; that of the server where it names none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<String>,
+    /// It backs up clients that have one of these labels, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub client_labels: Vec<String>,
+    /// The clients that have one, as the catalog has it now.
+    #[serde(skip)]
+    pub labelled: Vec<String>,
     /// When a policy is due: a calendar event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -112,10 +118,22 @@ impl JobConfig {
 
     /// The machines that it backs up, as a server with this name sees it.
     pub fn clients_of<'a>(&'a self, server: &'a str) -> Vec<&'a str> {
-        match &self.clients[..] {
-            [] => vec![server],
-            named => named.iter().map(String::as_str).collect(),
+        if !self.is_of_clients() {
+            return vec![server];
         }
+        let labelled = self.labelled.iter().filter(|client| !self.clients.contains(client));
+        self.clients.iter().chain(labelled).map(String::as_str).collect()
+    }
+
+    /// Whether it backs up machines that it names, by their names or labels, and not that of the server.
+    pub fn is_of_clients(&self) -> bool {
+        !self.clients.is_empty() || !self.client_labels.is_empty()
+    }
+
+    /// The machines that it names, in words.
+    pub fn clients_in_words(&self) -> String {
+        let labels = self.client_labels.iter().map(|label| format!("clients with label {label}"));
+        self.clients.iter().cloned().chain(labels).collect::<Vec<_>>().join(", ")
     }
 
     /// How old the last full backup may get, in nanoseconds.
@@ -151,13 +169,15 @@ impl JobConfig {
                 return Err((Some(key), reason.to_owned()));
             }
         }
-        for (number, client) in self.clients.iter().enumerate() {
-            let reason = match client.as_str() {
-                "" => "one of them has no name".to_owned(),
-                name if self.clients[..number].contains(client) => format!("{name} is named twice"),
-                _ => continue,
-            };
-            return Err((Some("clients"), reason));
+        for (key, names) in [("clients", &self.clients), ("client_labels", &self.client_labels)] {
+            for (number, name) in names.iter().enumerate() {
+                let reason = match name.as_str() {
+                    "" => "one of them has no name".to_owned(),
+                    _ if names[..number].contains(name) => format!("{name} is named twice"),
+                    _ => continue,
+                };
+                return Err((Some(key), reason));
+            }
         }
         self.timing().map(drop)
     }

@@ -115,6 +115,7 @@ impl JobConfig {
     pub(super) fn timing_keys(&self) -> impl Iterator<Item = (&'static str, bool)> {
         [
             ("clients", !self.clients.is_empty()),
+            ("client_labels", !self.client_labels.is_empty()),
             ("schedule", self.schedule.is_some()),
             ("zone", self.zone.is_some()),
             ("spread", self.spread.is_some()),

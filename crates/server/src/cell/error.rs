@@ -73,7 +73,7 @@ pub enum CellError {
         peer: PeerId,
     },
     /// Operator: there is no client or mover of that name.
-    #[error("there is no {0} {1} that could be revoked: `capstan {0} list` lists them", peer.kind, peer.name)]
+    #[error("there is no {0} {1}: `capstan {0} list` lists them", peer.kind, peer.name)]
     UnknownMember {
         /// Who is not there.
         peer: PeerId,

@@ -20,10 +20,10 @@ use super::error::refusal_of;
 use super::restores::{Asker, RestoreJobs, RestoreWish};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
-    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, MemberChangeRow, MemberEnrolmentRow, MembersAnswer,
-    MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns,
-    RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery,
-    StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MemberChangeRow, MemberEnrolmentRow,
+    MembersAnswer, MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
+    RemovePolicies, RerunRuns, RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged,
+    ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
 };
 use super::users::{CellAct, CellActs, KnownNames};
 use super::{CellError, NotConnected};
@@ -65,6 +65,7 @@ pub(super) fn user_routes() -> CellRoutes {
         )
         .get("/v1/members", CellAct::ListMembers, members)
         .post("/v1/members/enrol", (CellAccess::User(CellAct::ChangeMembers), "let a machine join once"), enrol_member)
+        .post("/v1/members/label", (CellAccess::User(CellAct::ChangeMembers), "give a client labels"), label_client)
         .post(
             "/v1/members/revoke",
             (CellAccess::User(CellAct::ChangeMembers), "let a machine in no more"),
@@ -158,6 +159,10 @@ async fn members(Extension(acts): Acts, Query(MembersQuery { kind }): Query<Memb
 
 async fn enrol_member(Extension(acts): Acts, Input(asked): Input<EnrolMember>) -> Answered<MemberEnrolmentRow> {
     answer(acts, move |acts| acts.enrol_member(&asked)).await
+}
+
+async fn label_client(Extension(acts): Acts, Input(asked): Input<LabelClient>) -> Answered<MemberChangeRow> {
+    answer(acts, move |acts| acts.label_client(&asked)).await
 }
 
 async fn revoke_member(Extension(acts): Acts, Input(asked): Input<RevokeMember>) -> Answered<MemberChangeRow> {

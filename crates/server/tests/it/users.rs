@@ -11,16 +11,16 @@ use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
-    EnterRuns, PoliciesChanged, QueueAnswer, RestoreToPlanned, RevokeUser, RunChange, RunsChanged, StatusAnswer,
-    WhoAnswer,
+    EnterRuns, LabelClient, MachineKind, PoliciesChanged, QueueAnswer, RestoreToPlanned, RevokeUser, RunChange,
+    RunsChanged, StatusAnswer, WhoAnswer,
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
-use capstan_server::cell::{CellError, ServedCell, openapi};
+use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
 use capstan_service::audit::AuditError;
 use capstan_service::roles::{TableAct, TableRole};
 use serde_json::{Value, json};
 
-use crate::cell::{CellBench, Machine, StopsAtTheEnd, name, now_ns, until};
+use crate::cell::{CellBench, Machine, StopsAtTheEnd, client_id, name, now_ns, until};
 use crate::own_objects::back_up;
 
 const POLICY: &str = "[policies.home]\nsources = [\"/srv/home\"]\nschedule = \"22:00\"\n";
@@ -276,6 +276,46 @@ fn users_are_not_missed_and_their_certificates_are_renewed_as_they_work() {
     let due_ns = machine.state.identity().unwrap().certificate().renewal_due_ns();
     ServerQuestions::of_user(&machine.state, due_ns).unwrap();
     assert_eq!(machine.state.identity().unwrap().certificate().serial, before, "the server says it is too early");
+}
+
+#[test]
+fn a_policy_names_clients_by_their_labels() {
+    let bench = CellBench::new();
+    let cell = bench.serve();
+    let acts = shell(&bench);
+    let (_tern, _plover) = (bench.joined(&cell, "tern"), bench.joined(&cell, "plover"));
+    let label = |client: &str, labels: &[&str]| {
+        let labels = labels.iter().map(|label| name(label)).collect();
+        acts.label_client(&LabelClient { name: name(client), labels })
+    };
+    assert!(matches!(label("heron", &["web"]), Err(CellError::UnknownMember { .. })));
+    label("tern", &["production", "web"]).unwrap();
+    let members = acts.members(MachineKind::Client).unwrap().members;
+    let labels: Vec<_> = members.iter().map(|member| (member.member.name(), member.labels.join(" "))).collect();
+    assert_eq!(labels, [("plover", String::new()), ("tern", "production web".to_owned())]);
+
+    let text = "[policies.w]\nsources = [\"/srv\"]\nclients = [\"plover\"]\nclient_labels = [\"web\", \"db\"]\n";
+    let apply = |text: &str| {
+        let (file, text) = ("cell.toml".to_owned(), text.to_owned());
+        let asked = ApplyPolicies { file, text, only: true, basis: None };
+        let basis = Some(acts.apply_policies(&asked).unwrap().basis);
+        acts.apply_policies(&ApplyPolicies { basis, ..asked }).unwrap();
+    };
+    apply(text);
+    let enter = EnterRuns { policies: vec!["w".to_owned()], client: None };
+    let entered = acts.enter_runs(&enter).unwrap().changes;
+    let entered: Vec<_> = entered.iter().map(|row| row.client.as_deref().unwrap()).collect();
+    assert_eq!(entered, ["plover", "tern"]);
+    // Whoever loses the label, or is revoked, is backed up no more, and what waits says so.
+    label("tern", &["production"]).unwrap();
+    let waits = acts.queue().unwrap().runs.into_iter().find(|run| run.client == "tern").unwrap();
+    assert!(waits.message.contains("does not name client tern any more"), "{waits:?}");
+    assert!(!bench.site().policies().unwrap()[0].config.clients_of("server").contains(&"tern"));
+    label("tern", &["db"]).unwrap();
+    revoke_member(&bench.site(), &client_id("tern")).unwrap();
+    apply(&text.replace("clients = [\"plover\"]\n", ""));
+    let error = acts.enter_runs(&enter).unwrap_err().to_string();
+    assert!(error.contains("clients with label web, clients with label db"), "{error}");
 }
 
 /// What runs as a client while something else is done.

@@ -57,7 +57,7 @@ impl Queued {
         let mut clients_away: Vec<_> = decisions.iter().filter_map(away).collect();
         clients_away.sort_by(|one, other| one.0.cmp(&other.0));
         clients_away.dedup();
-        let has_clients = look.policies.iter().filter(|policy| !policy.config.clients.is_empty());
+        let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
         Ok(Self {
             of_clients,

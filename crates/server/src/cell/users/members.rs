@@ -1,5 +1,6 @@
 //! Machines and users of the cell, as users see, enrol and revoke them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use capstan_catalog::UserRow;
@@ -12,8 +13,8 @@ use super::acts::CellActs;
 use super::log::KnownNames;
 use super::rights::{CellAct, CellRole, CellRoles, Rights};
 use super::words::{
-    CellUserRow, ChangeUser, EnrolMember, EnrolUser, MachineKind, MemberChangeRow, MemberEnrolmentRow, MemberName,
-    MemberRow, MembersAnswer, RevokeMember, RevokeUser, UsersAnswer,
+    CellUserRow, ChangeUser, EnrolMember, EnrolUser, LabelClient, MachineKind, MemberChangeRow, MemberEnrolmentRow,
+    MemberName, MemberRow, MembersAnswer, RevokeMember, RevokeUser, UsersAnswer,
 };
 use crate::cell::CellError;
 use crate::cell::enrolments::{CellPeer, CellPeerState, cell_members, enrol_member, enrolment_address, revoke_member};
@@ -29,7 +30,9 @@ impl CellActs {
     pub fn members(&self, kind: MachineKind) -> Result<MembersAnswer, CellError> {
         self.permitted(CellAct::ListMembers)?;
         let members = cell_members(&self.site, kind.into())?;
+        let labels = if kind == MachineKind::Client { self.site.catalog().client_labels()? } else { Vec::new() };
         let row = |member: CellPeer| MemberRow {
+            labels: labels.iter().filter(|one| one.client == member.name).map(|one| one.label.clone()).collect(),
             member: MemberName::new(kind.into(), member.name),
             state: state_word(member.state).into(),
             seen_ns: member.seen_ns,
@@ -48,6 +51,30 @@ impl CellActs {
         let (kind, name) = (PeerKind::from(asked.kind), &asked.name);
         let noted = |entry: AuditEntry| entry.of(kind.as_str(), name).with("change", "enrol");
         self.does(CellAct::ChangeMembers, noted, |_| self.enrol(kind, name, asked.valid_seconds))
+    }
+
+    /// Gives a client labels, in place of those before.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; [`CellError::UnknownMember`] if there is no client of the name.
+    pub fn label_client(&self, asked: &LabelClient) -> Result<MemberChangeRow, CellError> {
+        self.permitted(CellAct::ChangeMembers)?;
+        let labels: BTreeSet<_> = asked.labels.iter().map(Name::to_string).collect();
+        let labels: Vec<_> = labels.into_iter().collect();
+        let noted = |entry: AuditEntry| {
+            let names: Vec<_> = labels.iter().map(String::as_str).collect();
+            let entry = entry.of("client", &asked.name).with("change", "label");
+            if names.is_empty() { entry } else { entry.with("labels", AuditFact::from(KnownNames(&names))) }
+        };
+        self.does(CellAct::ChangeMembers, noted, |site| {
+            let members = cell_members(site, PeerKind::Client)?;
+            if members.iter().all(|member| member.name != asked.name.as_str()) {
+                let peer = PeerId { kind: PeerKind::Client, name: asked.name.clone() };
+                return Err(CellError::UnknownMember { peer });
+            }
+            site.label_client(asked.name.as_str(), &labels)?;
+            Ok(changed(PeerKind::Client, &asked.name, "labelled"))
+        })
     }
 
     /// Revokes a client or a mover.

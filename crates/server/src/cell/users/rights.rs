@@ -63,7 +63,7 @@ role_table! {
         21 ChangePolicies "change-policies"  [x  -  -  -] "add, change or remove policies";
 
         30 ListMembers    "list-members"     [x  x  -  x] "list the clients and movers";
-        31 ChangeMembers  "change-members"   [x  -  -  -] "enrol or revoke a client or mover";
+        31 ChangeMembers  "change-members"   [x  -  -  -] "enrol, label or revoke a client or mover";
 
         40 ListUsers      "list-users"       [x  -  -  x] "list the users and their roles";
         41 ChangeUsers    "change-users"     [x  -  -  -] "enrol, change or revoke a user";

@@ -202,15 +202,18 @@ pub struct MemberRow {
     pub address: Option<String>,
     /// Until when its certificate holds, or its passphrase if it waits, nanoseconds since 1970.
     pub until_ns: Option<i64>,
+    /// Labels, by which policies name clients.
+    #[serde(default)]
+    pub labels: Vec<String>,
 }
 
-/// What `client revoke`, `mover revoke`, `user revoke` and `user change` did.
+/// What `client label`, `client revoke`, `mover revoke`, `user revoke` and `user change` did.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MemberChangeRow {
     /// Who.
     #[serde(flatten)]
     pub member: MemberName,
-    /// `revoked` or `changed`.
+    /// `revoked`, `changed` or `labelled`.
     pub change: Word,
 }
 
@@ -507,6 +510,16 @@ pub struct EnrolMember {
     pub name: Name,
     /// How long the passphrase is valid, in seconds.
     pub valid_seconds: u64,
+}
+
+/// `POST /v1/members/label`: a client has these labels from now on.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelClient {
+    /// The client.
+    pub name: Name,
+    /// Its labels; none to take all away.
+    pub labels: Vec<Name>,
 }
 
 /// `POST /v1/members/revoke`.
