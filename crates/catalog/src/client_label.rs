@@ -11,12 +11,16 @@ pub struct ClientLabel {
     pub client: String,
     /// The label.
     pub label: String,
+    /// Since when the client has it, nanoseconds since 1970; of one that joined later, since then.
+    pub since_ns: i64,
 }
 
-const PUT: &str = "INSERT INTO client_labels (client, label) VALUES (?1, ?2)";
-const ALL: &str = "SELECT client, label FROM client_labels ORDER BY client, label";
-const OF_MEMBERS: &str = "SELECT client, label FROM client_labels WHERE EXISTS
-    (SELECT 1 FROM peers WHERE kind = 'client' AND name = client AND revoked_ns IS NULL) ORDER BY client, label";
+const PUT: &str = "INSERT INTO client_labels (client, label, since_ns) VALUES (?1, ?2, ?3)
+    ON CONFLICT (client, label) DO NOTHING";
+const ALL: &str = "SELECT client, label, since_ns FROM client_labels ORDER BY client, label";
+const OF_MEMBERS: &str = "SELECT client, label, since_ns,
+    (SELECT MIN(enrolled_ns) FROM peers WHERE kind = 'client' AND name = client AND revoked_ns IS NULL)
+    FROM client_labels ORDER BY client, label";
 
 impl Catalog {
     /// All labels, by client.
@@ -32,18 +36,28 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn labels_of_members(&self) -> Result<Vec<ClientLabel>, CatalogError> {
-        self.db.query(OF_MEMBERS, &[], label)
+        let labels = self.db.query(OF_MEMBERS, &[], |row| {
+            let (known, enrolled_ns): (_, Option<i64>) = (label(row)?, row.get(3)?);
+            Ok(enrolled_ns.map(|at_ns| ClientLabel { since_ns: known.since_ns.max(at_ns), ..known }))
+        })?;
+        Ok(labels.into_iter().flatten().collect())
     }
 
-    /// Gives a client these labels, in place of those before.
+    /// Gives a client these labels, in place of those before. It has one that it had before since then.
     ///
     /// # Errors
     /// The database cannot be written.
-    pub fn label_client(&mut self, client: &str, labels: &[String]) -> Result<(), CatalogError> {
+    pub fn label_client(&mut self, client: &str, labels: &[String], now_ns: i64) -> Result<(), CatalogError> {
+        let before = self.client_labels()?;
         let transaction = self.write()?;
-        transaction.execute("DELETE FROM client_labels WHERE client = ?1", params![client])?;
+        for ClientLabel { label, .. } in before.iter().filter(|before| before.client == client) {
+            if !labels.contains(label) {
+                let remove = "DELETE FROM client_labels WHERE client = ?1 AND label = ?2";
+                transaction.execute(remove, params![client, label])?;
+            }
+        }
         for label in labels {
-            transaction.execute(PUT, params![client, label])?;
+            transaction.execute(PUT, params![client, label, now_ns])?;
         }
         transaction.commit()
     }
@@ -55,15 +69,15 @@ impl Catalog {
     pub fn take_over_client_labels(&mut self, old: &Self) -> Result<(), CatalogError> {
         let labels = old.client_labels()?;
         let transaction = self.write()?;
-        for ClientLabel { client, label } in &labels {
-            transaction.execute(PUT, params![client, label])?;
+        for ClientLabel { client, label, since_ns } in &labels {
+            transaction.execute(PUT, params![client, label, since_ns])?;
         }
         transaction.commit()
     }
 }
 
 fn label(row: &Row<'_>) -> Result<ClientLabel, CatalogError> {
-    Ok(ClientLabel { client: row.get(0)?, label: row.get(1)? })
+    Ok(ClientLabel { client: row.get(0)?, label: row.get(1)?, since_ns: row.get(2)? })
 }
 
 #[cfg(test)]
@@ -78,21 +92,26 @@ mod tests {
     fn labels_count_while_their_client_is_a_member() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut catalog = catalog_in(dir.path());
-        let labels = |of: &[(&str, &str)]| -> Vec<ClientLabel> {
-            of.iter().map(|(client, label)| ClientLabel { client: (*client).into(), label: (*label).into() }).collect()
+        let labels = |of: &[(&str, &str, i64)]| -> Vec<ClientLabel> {
+            let one = |&(client, label, since_ns): &(&str, &str, i64)| ClientLabel {
+                client: client.to_owned(),
+                label: label.to_owned(),
+                since_ns,
+            };
+            of.iter().map(one).collect()
         };
-        catalog.label_client("tern", &["old".to_owned()]).unwrap();
-        catalog.label_client("tern", &["prod".to_owned(), "web".to_owned()]).unwrap();
-        catalog.label_client("plover", &["web".to_owned()]).unwrap();
-        let all = labels(&[("plover", "web"), ("tern", "prod"), ("tern", "web")]);
+        catalog.label_client("tern", &["old".to_owned(), "web".to_owned()], 1).unwrap();
+        catalog.label_client("tern", &["prod".to_owned(), "web".to_owned()], 7).unwrap();
+        catalog.label_client("plover", &["web".to_owned()], 8).unwrap();
+        let all = labels(&[("plover", "web", 8), ("tern", "prod", 7), ("tern", "web", 1)]);
         assert_eq!((catalog.client_labels().unwrap(), catalog.labels_of_members().unwrap()), (all.clone(), Vec::new()));
         let (open, address) = (EnrolmentRow { peer: "client/tern".to_owned(), record: vec![1] }, String::new());
         catalog.put_enrolment(&open).unwrap();
         let (kind, name) = ("client".to_owned(), "tern".to_owned());
         let (serial, revoked_ns, seen_ns) = ([1; 16], None, None);
-        let row = PeerRow { serial, kind, name, enrolled_ns: 0, expires_ns: 9, revoked_ns, seen_ns, address };
+        let row = PeerRow { serial, kind, name, enrolled_ns: 5, expires_ns: 9, revoked_ns, seen_ns, address };
         assert!(catalog.change_enrolment(&open, &[2], Some(&row)).unwrap());
-        assert_eq!(catalog.labels_of_members().unwrap(), labels(&[("tern", "prod"), ("tern", "web")]));
+        assert_eq!(catalog.labels_of_members().unwrap(), labels(&[("tern", "prod", 7), ("tern", "web", 5)]));
         catalog.revoke_peer("client", "tern", 5).unwrap();
         assert!(catalog.labels_of_members().unwrap().is_empty());
         let mut anew = catalog_in(other.path());

@@ -215,7 +215,7 @@ pub(crate) const STEPS: [&str; 17] = [
         name TEXT PRIMARY KEY, roles INTEGER NOT NULL, clients TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE client_labels (
-        client TEXT NOT NULL, label TEXT NOT NULL, PRIMARY KEY (client, label)
+        client TEXT NOT NULL, label TEXT NOT NULL, since_ns INTEGER NOT NULL, PRIMARY KEY (client, label)
     ) STRICT, WITHOUT ROWID;
     ",
 ];

@@ -103,6 +103,7 @@ fn asks_a_cell(command: &Command) -> bool {
             | Command::Schedule(_)
             | Command::Status(_)
             | Command::User(_)
+            | Command::Drives(_)
             | Command::Completions { .. }
             | Command::Man(_)
             | Command::Models

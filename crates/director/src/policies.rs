@@ -123,9 +123,15 @@ impl Site {
         let settings = self.settings_now();
         let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings)).collect();
         for BackupPolicy { config, .. } in &mut policies {
-            let has_one = |label: &&ClientLabel| config.client_labels.contains(&label.label);
-            let clients: BTreeSet<_> = labels.iter().filter(has_one).map(|label| label.client.clone()).collect();
-            config.labelled = clients.into_iter().collect();
+            // Nobody joins under the name of the server's machine; but that may be called so since.
+            let counts =
+                |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != self.client;
+            let mut labelled: BTreeMap<String, i64> = BTreeMap::new();
+            for label in labels.iter().filter(counts) {
+                let since_ns = labelled.entry(label.client.clone()).or_insert(label.since_ns);
+                *since_ns = label.since_ns.min(*since_ns);
+            }
+            config.labelled = labelled;
         }
         Ok(policies)
     }

@@ -24,6 +24,7 @@ use crate::hold::CATALOG_FACT;
 use crate::library_marker::LIBRARY_FACT;
 use crate::mounter::{InDrive, Mounter};
 use crate::process;
+use crate::server_term::AUDIT_ANCHOR_FACT;
 use crate::shared::Clock;
 use crate::site::{Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
@@ -193,6 +194,9 @@ fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> 
     }
     // What was reserved before stays older than what is reserved from now on, and drives are reserved in the same name.
     anew.take_over_generations(old)?;
+    if let Ok(Some(anchor)) = old.fact(AUDIT_ANCHOR_FACT) {
+        anew.put_fact(AUDIT_ANCHOR_FACT, &anchor)?;
+    }
     if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
         anew.put_fact(CATALOG_FACT, &name)?;
     }

@@ -10,6 +10,9 @@ use crate::presence::Presence;
 use crate::process;
 use crate::site::{Site, locked};
 
+/// The catalog's fact that says where the audit log of the cell stood at its last record.
+pub const AUDIT_ANCHOR_FACT: &str = "anchor of the audit log";
+
 /// The catalog's fact that says how many drives the server found.
 const DRIVES_FACT: &str = "drives of the server";
 
@@ -198,7 +201,7 @@ impl Site {
     /// The state directory cannot be written.
     pub fn label_client(&self, client: &str, labels: &[String]) -> Result<(), DirectorError> {
         let _presence = self.presence()?;
-        Ok(locked(&self.catalog).label_client(client, labels)?)
+        Ok(locked(&self.catalog).label_client(client, labels, self.now_ns())?)
     }
 
     /// Puts on record what a user of the cell may do from now on.

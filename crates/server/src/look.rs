@@ -190,7 +190,11 @@ fn scheduled(
         Err(_) => policy.config.timing().ok()?.schedule?,
     };
     let position = positions.iter().find(|position| position.policy == policy.name && position.client == client);
-    let decided = moment(position.map_or(policy.scheduled_ns, |position| position.decided_ns));
+    let decided_ns = position.map_or(policy.scheduled_ns, |position| position.decided_ns);
+    // What was due before a client had the label is not caught up with.
+    let since_ns =
+        policy.config.labelled.get(client).filter(|_| !policy.config.clients.iter().any(|name| name == client));
+    let decided = moment(since_ns.map_or(decided_ns, |since_ns| decided_ns.max(*since_ns)));
     let (policy, scheduled_ns) = (policy.name.clone(), policy.scheduled_ns);
     Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns })
 }

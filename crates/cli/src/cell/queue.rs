@@ -15,11 +15,24 @@ use crate::output::{print, print_rows};
 use crate::table::Table;
 use crate::units;
 
+/// Runs that a server changes by one request.
+const RUNS_AT_ONCE: usize = 100;
+
 pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failure> {
     let door = door(cli)?;
     let change = |change, runs: &[i64]| {
-        let changed = door.change_runs(&ChangeRuns { change, runs: runs.to_vec() })?;
-        tell(cli, &changed, false)
+        let mut all: Option<RunsChanged> = None;
+        for runs in runs.chunks(RUNS_AT_ONCE) {
+            let changed = door.change_runs(&ChangeRuns { change, runs: runs.to_vec() })?;
+            match &mut all {
+                None => all = Some(changed),
+                Some(all) => {
+                    all.changes.extend(changed.changes);
+                    all.failed.extend(changed.failed);
+                }
+            }
+        }
+        all.map_or(Ok(ExitCode::SUCCESS), |changed| tell(cli, &changed, false))
     };
     match &args.action {
         None => list(cli, &door),

@@ -5,6 +5,7 @@
 //! catalog, and a server runs it when it is due ([`super::timing`]). A policy names programs that the settings of the
 //! client allow, and not their command lines: who may write a policy cannot run anything else there.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -62,9 +63,9 @@ pub struct JobConfig {
     /// It backs up clients that have one of these labels, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_labels: Vec<String>,
-    /// The clients that have one, as the catalog has it now.
+    /// The clients that have one, as the catalog has it now, and since when, nanoseconds since 1970.
     #[serde(skip)]
-    pub labelled: Vec<String>,
+    pub labelled: BTreeMap<String, i64>,
     /// When a policy is due: a calendar event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -121,7 +122,7 @@ impl JobConfig {
         if !self.is_of_clients() {
             return vec![server];
         }
-        let labelled = self.labelled.iter().filter(|client| !self.clients.contains(client));
+        let labelled = self.labelled.keys().filter(|client| !self.clients.contains(client));
         self.clients.iter().chain(labelled).map(String::as_str).collect()
     }
 

@@ -142,7 +142,7 @@ pub enum CellError {
         run: i64,
     },
     /// Caller: more runs than one request may change.
-    #[error("1,000 runs can be changed at a time: name fewer")]
+    #[error("100 runs or policies can be named at a time: name fewer")]
     TooManyRuns,
     /// Operator: somebody changed the policies between a look and a change.
     #[error("somebody changed the policies meanwhile, and nothing was done: look again what would change")]

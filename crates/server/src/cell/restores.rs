@@ -28,8 +28,10 @@ const ENDED_KEPT: Duration = Duration::from_secs(600);
 const RESTORES_MAX: usize = 2;
 /// Objects that are listed, the latest.
 const OBJECTS_MAX: usize = 10_000;
-/// Files that are named to the client.
-const FAILED_MAX: usize = 1_000;
+/// Files that are named to whoever asked.
+const FAILED_MAX: usize = 200;
+/// Ended restores that are kept of each asker.
+const ENDED_MAX: usize = 8;
 /// How many exit codes of history stand for: done, and done with problems.
 const DONE: u8 = 0;
 const WITH_PROBLEMS: u8 = 3;
@@ -43,6 +45,8 @@ pub(super) struct Restores(Arc<AllRestores>);
 struct AllRestores {
     all: Mutex<HashMap<JobId, Arc<Restore>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Set with `all` locked: from then on, none begins.
+    is_stopping: AtomicBool,
 }
 
 /// A restore that somebody asks for.
@@ -226,7 +230,17 @@ impl Restores {
         {
             let mut all = locked(&self.0.all);
             let of_client = |restore: &&Arc<Restore>| restore.client == client;
+            if self.0.is_stopping.load(Ordering::Relaxed) {
+                return Err(Refusal::unready("The server stops: ask again when it runs."));
+            }
             all.retain(|_, restore| locked(&restore.kept_until).is_none_or(|until| Instant::now() < until));
+            let of_asker = all.iter().filter(|(_, restore)| restore.asker == wish.asker);
+            let mut ended: Vec<_> =
+                of_asker.filter_map(|(job, one)| Some((*locked(&one.kept_until).as_ref()?, *job))).collect();
+            ended.sort();
+            for (_, job) in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
+                all.remove(job);
+            }
             let is_under_way = |restore: &&Arc<Restore>| of_client(restore) && locked(&restore.ended).is_none();
             if all.values().filter(is_under_way).count() >= RESTORES_MAX {
                 return Err(Refusal::conflict(format!(
@@ -236,14 +250,19 @@ impl Restores {
             all.insert(order.job(), Arc::clone(&restore));
         }
         // What cannot be noted is not done.
-        let begun = note(&site, noted.clone().came_to(AuditOutcome::Begun));
-        if let Err(error) = begun
-            .map_err(|error| refusal_of(&error))
-            .and_then(|()| jobs.send(client, order.clone()).map_err(Refusal::conflict))
-        {
+        if let Err(error) = note(&site, noted.clone().came_to(AuditOutcome::Begun)) {
             locked(&self.0.all).remove(&order.job());
-            return Err(error);
+            return Err(refusal_of(&error));
         }
+        let not_begun = |why: &'static str| {
+            locked(&self.0.all).remove(&order.job());
+            let _ = note(&site, noted.clone().came_to(AuditOutcome::Failed { why: AuditFact::from(why) }));
+        };
+        if let Err(reason) = jobs.send(client, order.clone()) {
+            not_begun("the client could not be told");
+            return Err(Refusal::conflict(reason));
+        }
+        let (log_site, log_entry) = (site.clone(), noted.clone());
         let subject = match wish.of == client {
             true => format!("{} to {client}", wish.asked.places.join(" ")),
             false => format!("{} of {} to {client}", wish.asked.places.join(" "), wish.of),
@@ -283,6 +302,8 @@ impl Restores {
         let job = order.job();
         let Ok(thread) = thread::Builder::new().name("restore".to_owned()).spawn(work) else {
             locked(&self.0.all).remove(&job);
+            let why = AuditFact::from("the system gave no thread");
+            let _ = note(&log_site, log_entry.came_to(AuditOutcome::Failed { why }));
             return Err(Refusal::failed());
         };
         let mut threads = locked(&self.0.threads);
@@ -328,8 +349,13 @@ impl Restores {
 
     /// Stops all that is under way, and waits until drives are given back.
     pub(super) fn stop(&self) {
-        locked(&self.0.all).values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
-        for thread in std::mem::take(&mut *locked(&self.0.threads)) {
+        {
+            let all = locked(&self.0.all);
+            self.0.is_stopping.store(true, Ordering::Relaxed);
+            all.values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+        }
+        let threads = std::mem::take(&mut *locked(&self.0.threads));
+        for thread in threads {
             let _ = thread.join();
         }
     }

@@ -35,6 +35,8 @@ type Answered<T> = Result<Json<T>, Refusal>;
 /// Runs that are listed at most over the network, and records of the audit log.
 const RUNS_LISTED_MAX: u32 = 10_000;
 const RECORDS_MAX: u32 = 1_000;
+/// Runs or policies that one request may change or enter.
+const NAMED_MAX: usize = 100;
 
 /// What users are served.
 pub(super) fn user_routes() -> CellRoutes {
@@ -91,6 +93,11 @@ pub(super) fn user_routes() -> CellRoutes {
         .get("/v1/audit/check", (CellAccess::User(CellAct::ReadAudit), "check the audit log"), check_audit)
 }
 
+/// Each is noted by itself, and all must be done while the user waits.
+fn few<T>(named: &[T]) -> Result<(), CellError> {
+    if named.len() > NAMED_MAX { Err(CellError::TooManyRuns) } else { Ok(()) }
+}
+
 /// Answers what may block, on a thread for that.
 async fn answer<T: Send + 'static>(
     acts: Arc<CellActs>,
@@ -121,15 +128,15 @@ async fn done_runs(Extension(acts): Acts, Query(DoneQuery { last }): Query<DoneQ
 }
 
 async fn enter_runs(Extension(acts): Acts, Input(asked): Input<EnterRuns>) -> Answered<RunsChanged> {
-    answer(acts, move |acts| acts.enter_runs(&asked)).await
+    answer(acts, move |acts| few(&asked.policies).and_then(|()| acts.enter_runs(&asked))).await
 }
 
 async fn rerun(Extension(acts): Acts, Input(asked): Input<RerunRuns>) -> Answered<RunsChanged> {
-    answer(acts, move |acts| acts.rerun(&asked)).await
+    answer(acts, move |acts| few(&asked.runs).and_then(|()| acts.rerun(&asked))).await
 }
 
 async fn change_runs(Extension(acts): Acts, Input(asked): Input<ChangeRuns>) -> Answered<RunsChanged> {
-    answer(acts, move |acts| acts.change_runs(&asked)).await
+    answer(acts, move |acts| few(&asked.runs).and_then(|()| acts.change_runs(&asked))).await
 }
 
 async fn schedule(Extension(acts): Acts, Query(asked): Query<ScheduleQuery>) -> Answered<ScheduleAnswer> {

@@ -16,6 +16,7 @@ use capstan_server::cell::users::words::{
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
+use capstan_server::look;
 use capstan_service::audit::AuditError;
 use capstan_service::roles::{TableAct, TableRole};
 use serde_json::{Value, json};
@@ -294,7 +295,7 @@ fn a_policy_names_clients_by_their_labels() {
     let labels: Vec<_> = members.iter().map(|member| (member.member.name(), member.labels.join(" "))).collect();
     assert_eq!(labels, [("plover", String::new()), ("tern", "production web".to_owned())]);
 
-    let text = "[policies.w]\nsources = [\"/srv\"]\nclients = [\"plover\"]\nclient_labels = [\"web\", \"db\"]\n";
+    let text = "[policies.w]\nsources = [\"/srv\"]\nclients = [\"plover\"]\nclient_labels = [\"web\", \"db\"]\nschedule = \"22:00\"\n";
     let apply = |text: &str| {
         let (file, text) = ("cell.toml".to_owned(), text.to_owned());
         let asked = ApplyPolicies { file, text, only: true, basis: None };
@@ -306,6 +307,12 @@ fn a_policy_names_clients_by_their_labels() {
     let entered = acts.enter_runs(&enter).unwrap().changes;
     let entered: Vec<_> = entered.iter().map(|row| row.client.as_deref().unwrap()).collect();
     assert_eq!(entered, ["plover", "tern"]);
+    // What was due before a client had its label is not caught up with.
+    label("tern", &["production"]).unwrap();
+    label("tern", &["db"]).unwrap();
+    let scheduled = look(&bench.site()).unwrap().scheduled;
+    let decided = |client: &str| scheduled.iter().find(|one| one.client == client).unwrap().decided;
+    assert!(decided("tern") > decided("plover"), "{scheduled:?}");
     // Whoever loses the label, or is revoked, is backed up no more, and what waits says so.
     label("tern", &["production"]).unwrap();
     let waits = acts.queue().unwrap().runs.into_iter().find(|run| run.client == "tern").unwrap();

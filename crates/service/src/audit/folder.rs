@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,18 +99,24 @@ pub fn last_records(directory: &Path, count: usize) -> io::Result<Vec<Value>> {
 impl Folder {
     /// Opens the log of a folder, or begins one. A torn end of the last file is cut off.
     pub(super) fn open(directory: &Path) -> Result<Found, AuditError> {
-        Self::open_patiently(directory, 1)
+        let found = Self::open_patiently(directory, 1)?;
+        found.cut_torn()?;
+        Ok(found)
     }
 
-    /// The same, and tries so often to get the lock.
+    /// The same, and tries so often to get the lock. What is torn is still there.
     pub(super) fn open_patiently(directory: &Path, tries: u32) -> Result<Found, AuditError> {
         let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
-        fs::create_dir_all(directory).map_err(unusable)?;
+        if !directory.exists() {
+            fs::create_dir_all(directory).map_err(unusable)?;
+            own_as(directory, directory.parent());
+        }
         let mut locks = (0..tries).map(|_| lock(&directory.join(LOCK)));
         let locked = locks.find_map(Result::transpose).transpose().map_err(unusable)?;
         let Some(lock) = locked else {
             return Err(AuditError::InUse { directory: directory.to_owned() });
         };
+        own_as(&directory.join(LOCK), Some(directory));
         let files = log_files(directory).map_err(unusable)?;
         let anchored = anchored(directory)?;
         let Some((last, earlier)) = files.split_last() else {
@@ -144,10 +150,9 @@ impl Folder {
         let file = OpenOptions::new().append(true).open(last).map_err(unusable)?;
         // Earlier programs left them for everybody to read.
         for path in files.iter() {
-            fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(unusable)?;
-        }
-        if end.torn.is_some() {
-            file.set_len(end.len).and_then(|()| file.sync_all()).map_err(unusable)?;
+            if fs::metadata(path).map_err(unusable)?.permissions().mode() & 0o777 != 0o600 {
+                fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(unusable)?;
+            }
         }
         let folder = Self { directory: directory.to_owned(), file, _lock: lock };
         Ok(Found { folder, len: end.len, head: end.head.unwrap_or(LogHead::NONE), torn: end.torn })
@@ -155,13 +160,23 @@ impl Folder {
 }
 
 impl Found {
+    /// Cuts off what a crash left behind the last record.
+    pub(super) fn cut_torn(&self) -> Result<(), AuditError> {
+        let Folder { directory, file, .. } = &self.folder;
+        let unusable = |error| AuditError::Unusable { directory: directory.clone(), source: Arc::new(error) };
+        match self.torn {
+            Some(_) => file.set_len(self.len).and_then(|()| file.sync_all()).map_err(unusable),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the log holds a record that was kept apart. Where there is no file at all, the numbers go on behind it.
     pub(super) fn check_holds(&mut self, directory: &Path, kept: LogHead) -> Result<(), AuditError> {
         let unusable = |error| AuditError::Unusable { directory: directory.to_owned(), source: Arc::new(error) };
         if self.head == kept {
             return Ok(());
         }
-        if self.head.sequence == 0 && self.len == 0 {
+        if self.head.sequence == 0 && self.len == 0 && self.torn.is_none() {
             let first = log_files(directory).map_err(unusable)?;
             // The file that was begun for record 1 is named anew.
             first.iter().try_for_each(fs::remove_file).map_err(unusable)?;
@@ -233,6 +248,7 @@ impl Disk for Folder {
         }
         let laid_in = (|| {
             let mut reserve = File::create(&path)?;
+            own_as(&path, Some(&self.directory));
             // Written, not only claimed: a hole is no room.
             let zeros = [0; 64 << 10];
             (0..RESERVE_LEN / zeros.len() as u64).try_for_each(|_| reserve.write_all(&zeros))?;
@@ -268,10 +284,23 @@ pub(super) fn note_anchored(directory: &Path, sequence: u64) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Gives a file or folder to whoever has the folder around it: root may write the log of a process that is not root.
+fn own_as(path: &Path, folder: Option<&Path>) {
+    let owner = folder.and_then(|folder| fs::metadata(folder).ok());
+    let own = fs::metadata(path).ok();
+    if let (Some(owner), Some(own)) = (owner, own)
+        && (owner.uid(), owner.gid()) != (own.uid(), own.gid())
+    {
+        // Whoever may not do it is not root, and the owner already.
+        let _ = std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()));
+    }
+}
+
 /// Makes the file of the records from `first_sequence` on. One that a crash left without any is taken over.
 fn create(directory: &Path, first_sequence: u64) -> io::Result<File> {
     let path = directory.join(format!("{first_sequence:0DIGITS$}.jsonl"));
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+    own_as(&path, Some(directory));
     File::open(directory)?.sync_all()?;
     match file.metadata()?.len() {
         0 => Ok(file),

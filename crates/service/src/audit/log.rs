@@ -145,6 +145,7 @@ pub fn note_once<K: KeptHead>(
     if let Some(kept) = kept.head()? {
         found.check_holds(directory, kept)?;
     }
+    found.cut_torn()?;
     let torn = found.torn;
     let mut writer = Writer::new(found, directory.to_owned(), kma.clone(), ONCE_FILE_LEN_MAX);
     match torn {

@@ -23,6 +23,10 @@ pub(super) struct Queued {
     scheduled: usize,
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,
+    /// Policies that name clients by labels that none has now, and which.
+    of_nobody: Vec<(String, String)>,
+    /// Runs that wait though their policy does not name their client any more: number, policy, client, and why.
+    unnamed: Vec<(i64, String, String, String)>,
     /// Clients that runs wait for: their names, and why they cannot begin there.
     away: Vec<(String, PeerAway)>,
     /// The mover that has the drives, and why it cannot be told anything.
@@ -59,8 +63,20 @@ impl Queued {
         clients_away.dedup();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
+        let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
+        let of_nobody = of_nobody.map(|policy| (policy.name.clone(), policy.config.clients_in_words())).collect();
+        let unnamed = |(run, decision): &(i64, RunDecision)| {
+            let RunDecision::Waits(WaitsFor::Repair(fault)) = decision else { return None };
+            let run = &look.pending.iter().find(|pending| pending.run.run == *run)?.run;
+            // A policy that cannot be run has a line of its own.
+            let policy = look.policy(&run.policy)?;
+            policy.fault.is_none().then(|| (run.run, run.policy.clone(), run.client.clone(), fault.clone()))
+        };
+        let unnamed = decisions.iter().filter_map(unnamed).collect();
         Ok(Self {
             of_clients,
+            of_nobody,
+            unnamed,
             away: clients_away,
             mover_away: look.mover_away.clone(),
             is_served: site.is_served()?,
@@ -129,6 +145,17 @@ impl Queued {
             let text = format!("{subject}: {fault}");
             lines
                 .push(Attention::told(TellEvent::Trouble, format!("policy {policy}"), subject, text).about(policy, ""));
+        }
+        for (policy, whom) in &self.of_nobody {
+            let subject = format!("policy {policy} backs up nobody");
+            let text = format!("{subject}: no client is one of its {whom} (`capstan client label` gives a label)");
+            let key = format!("policy {policy} of nobody");
+            lines.push(Attention::told(TellEvent::Trouble, key, subject, text).about(policy, ""));
+        }
+        for (run, policy, client, fault) in &self.unnamed {
+            let subject = format!("run {run} of policy {policy} for client {client} does not start");
+            let text = format!("{subject}: {fault} (`capstan queue cancel {run}`)");
+            lines.push(Attention::told(TellEvent::Trouble, format!("run {run}"), subject, text).about(policy, client));
         }
         for (client, away) in &self.away {
             let text = format!("runs wait for {}", peer_away(*away, "client", client));

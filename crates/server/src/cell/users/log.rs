@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use capstan_director::Site;
+use capstan_director::{AUDIT_ANCHOR_FACT, Site};
 use capstan_keys::Name;
 use capstan_service::audit::{
     Anchor, AuditEntry, AuditReport, KeptHead, LogHead, PublicText, last_records, log_files, note_once, verify,
@@ -17,8 +17,6 @@ use crate::cell::CellError;
 
 /// What the records name as whose log it is: one cell has one.
 const LOG_OF: &str = "cell";
-/// The catalog's fact that says where the log stood at the last record: a log that was cut off or written anew shows.
-const ANCHOR_FACT: &str = "anchor of the audit log";
 /// Longest list of names in a record; of the others it is noted how many there were.
 const NAMES_LEN_MAX: usize = 2_000;
 
@@ -60,12 +58,12 @@ impl KeptHead for InCatalog<'_> {
 
     fn keep(&self, head: LogHead) -> Result<(), CellError> {
         let anchor = Anchor { kma: log_of()?, head, at_ns: self.0.now_ns() };
-        Ok(self.0.catalog().put_fact(ANCHOR_FACT, &anchor.to_json())?)
+        Ok(self.0.catalog().put_fact(AUDIT_ANCHOR_FACT, &anchor.to_json())?)
     }
 }
 
 fn anchor(site: &Site) -> Result<Option<Anchor>, CellError> {
-    Ok(site.catalog().fact(ANCHOR_FACT)?.and_then(|text| Anchor::from_json(&text)))
+    Ok(site.catalog().fact(AUDIT_ANCHOR_FACT)?.and_then(|text| Anchor::from_json(&text)))
 }
 
 /// Notes an act. When this returns, the record is on disk; after an error nothing must be done that was to be noted.

@@ -20,8 +20,6 @@ const DAYS_USUAL: u16 = 7;
 const RUNS_USUAL: u32 = 100;
 /// Days ahead at most.
 const DAYS_MAX: u16 = 3_660;
-/// Runs that one request may change.
-const RUNS_MAX: usize = 1_000;
 /// Ended runs that are listed if nobody says how many.
 const DONE_USUAL: u32 = 20;
 
@@ -160,9 +158,6 @@ impl CellActs {
     /// [`CellError::Denied`]; otherwise the state directory cannot be written.
     pub fn change_runs(&self, asked: &ChangeRuns) -> Result<RunsChanged, CellError> {
         self.permitted(CellAct::ChangeRuns)?;
-        if asked.runs.len() > RUNS_MAX {
-            return Err(CellError::TooManyRuns);
-        }
         let (mut changes, mut failed) = (Vec::new(), Vec::new());
         let how = match asked.change {
             RunChange::Cancel => "cancel",

@@ -342,7 +342,7 @@ pub enum RunChange {
 pub struct ChangeRuns {
     /// What becomes of them.
     pub change: RunChange,
-    /// Their numbers, 1,000 at most.
+    /// Their numbers, 100 at most.
     pub runs: Vec<i64>,
 }
 

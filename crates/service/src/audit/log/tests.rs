@@ -211,3 +211,63 @@ fn a_log_that_was_cut_below_its_anchor_is_not_written_any_further() {
     let report = check(directory.path(), &[]);
     assert_eq!((report.first, report.last.sequence, report.finding), (10, 10, None));
 }
+
+/// Where a log stood, kept in memory.
+#[derive(Default)]
+struct Memory(Mutex<Option<LogHead>>);
+
+impl KeptHead for Memory {
+    type Error = AuditError;
+
+    fn head(&self) -> Result<Option<LogHead>, AuditError> {
+        Ok(*self.0.lock().unwrap())
+    }
+
+    fn keep(&self, head: LogHead) -> Result<(), AuditError> {
+        *self.0.lock().unwrap() = Some(head);
+        Ok(())
+    }
+}
+
+/// What may be at the end of a log that was noted in turns, and whether one more act is noted behind it.
+#[test]
+fn a_log_of_several_processes_goes_on_behind_what_was_kept_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, file) = (directory.path(), directory.path().join("000000000001.jsonl"));
+    let kept = Memory::default();
+    let note = |number| note_once(path, &kma(), entry(number), 5, &kept);
+    let is_altered = |number| matches!(note(number), Err(AuditError::Altered { .. }));
+    thread::scope(|scope| {
+        for one in 0..4 {
+            let note = &note;
+            scope.spawn(move || (0..5).for_each(|number| drop(note(one * 10 + number).unwrap())));
+        }
+    });
+    assert_eq!(note(1).unwrap().sequence, 21);
+    let whole = fs::read(&file).unwrap();
+    assert_eq!(check(path, &[]).finding, None);
+    // A crash left something behind the last record, or died before that was kept.
+    fs::write(&file, [&whole[..], b"{\"sequ"].concat()).unwrap();
+    assert_eq!(note(2).unwrap().sequence, 23, "one record says what was torn off");
+    kept.keep(LogHead {
+        sequence: 21,
+        hash: super::super::LineHash::of(whole.split_inclusive(|b| *b == b'\n').next_back().unwrap()),
+    })
+    .unwrap();
+    assert_eq!(note(3).unwrap().sequence, 24);
+    let good = fs::read(&file).unwrap();
+    let end = good.len();
+    // A last record that lost a byte is not taken for a crash, nor cut off; one that was written anew is not believed.
+    for altered in [good[..end - 1].to_vec(), good[..end - 400].to_vec(), [&good[..end - 8], b"0000\"}}\n"].concat()] {
+        fs::write(&file, &altered).unwrap();
+        assert!(is_altered(4));
+        assert_eq!(fs::read(&file).unwrap(), altered, "it is left as it is");
+    }
+    fs::write(&file, &good).unwrap();
+    assert_eq!(note(5).unwrap().sequence, 25);
+    // All of it gone: the numbers go on.
+    fs::remove_file(&file).unwrap();
+    assert_eq!(note(6).unwrap().sequence, 26);
+    let report = check(path, &[]);
+    assert_eq!((report.first, report.finding), (26, None));
+}
