@@ -22,6 +22,7 @@
 mod backup;
 mod block;
 mod cartridge;
+mod client;
 mod commands;
 mod enrolment;
 mod extract;
@@ -44,6 +45,7 @@ mod volume;
 pub use backup::backup;
 pub use block::block;
 pub use cartridge::cartridge;
+pub use client::client;
 pub use commands::commands;
 pub use enrolment::enrolment;
 pub use extract::extract;

@@ -65,5 +65,5 @@ mod tests {
         };
     }
 
-    corpora!(label block session_trailer pax_reader extract key_store backup cartridge volume rebuild iscsi commands ttlv enrolment);
+    corpora!(label block session_trailer pax_reader extract key_store backup cartridge volume rebuild iscsi commands ttlv enrolment client);
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod catalog;
+mod clients;
 mod commands;
 mod enrolments;
 mod iscsi;
@@ -125,7 +126,7 @@ fn key_store() -> Seeds {
 
 type SeededTarget = (&'static str, fn() -> Seeds, fn(&[u8]));
 
-const TARGETS: [SeededTarget; 13] = [
+const TARGETS: [SeededTarget; 14] = [
     ("label", label, crate::label),
     ("block", block, crate::block),
     ("session_trailer", session_trailer, crate::session_trailer),
@@ -139,6 +140,7 @@ const TARGETS: [SeededTarget; 13] = [
     ("iscsi", iscsi::conversations, crate::iscsi),
     ("commands", commands::conversations, crate::commands),
     ("enrolment", enrolments::enrolment, crate::enrolment),
+    ("client", clients::conversations, crate::client),
 ];
 
 #[test]
@@ -163,6 +165,8 @@ fn seeds_are_valid() {
     assert!(block()[5..].iter().all(|seed| Envelope::decode(seed).is_ok()));
     assert!(EntryDecoder::new(&entries()).all(|entry| entry.is_ok()));
     assert!(CatalogPart::decode(&catalog_part()).is_ok());
+    let backed_up: Vec<_> = clients::conversations().iter().map(|seed| crate::client::is_backed_up(seed)).collect();
+    assert_eq!(backed_up[..2], [true, true], "what a real client sends is taken");
     let [root, core, _] = &backups()[..] else { panic!("three kinds") };
     assert!(SealedRoot::decode(root).is_ok() && CoreBackup::decode(core).is_ok());
     let keys = key_store();

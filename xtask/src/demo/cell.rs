@@ -1,11 +1,13 @@
 //! A cell on loopback, shown in a minute: two machines join a server, are backed up when a policy is due, and one of
-//! them is killed in the middle of it. Each step is the command a person would type, and where.
+//! them is killed in the middle of it. A person has what it had restored to the other one. Each step is the command
+//! that somebody would type, and where.
 //!
 //! ```text
 //! server: init, server run       tern, plover: client join, client run
 //!    policy home, due every five seconds ----> both are backed up
 //!    policy archive: plover is killed -------> the queue says what the run waits for; plover goes on from its checkpoint
 //!    restore of what plover had, compared with it
+//!    ada, a user of the cell: what plover had comes to tern
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ const ARCHIVE_FILE_BYTES: usize = 1 << 20;
 /// So much of it is on a volume, under several checkpoints, when its client is killed.
 const KILLED_AT_BYTES: u64 = 4 << 20;
 const CLIENTS: [&str; 2] = ["tern", "plover"];
+/// Where a user restores something to.
+const RESTORED_AT: &str = "tern";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -90,6 +94,7 @@ impl Cell {
         self.back_up_when_due()?;
         let object = self.kill_and_go_on()?;
         self.restore(&object)?;
+        self.restore_elsewhere()?;
         title("Everything stops when it is told to");
         for machine in ["plover", "tern", "server"] {
             self.stop(machine)?;
@@ -109,16 +114,38 @@ impl Cell {
         self.start("server", &["server", "run", "--listen", "127.0.0.1:0"], "are listened for at")?;
         for client in CLIENTS {
             title(&format!("Machine {client} joins, by a passphrase that can be used once"));
-            let said = self.step("server", &["client", "enrol", client])?;
-            let mut words = said.lines().map(str::trim);
-            let passphrase = words.nth(1).context("no passphrase was printed")?.to_owned();
-            let command = said.lines().last().unwrap_or_default().trim().to_owned();
-            let arguments: Vec<&str> = command.strip_prefix("capstan ").context("no command")?.split(' ').collect();
-            self.step_with(client, &arguments, &[("CAPSTAN_ENROLMENT_PASSPHRASE", &passphrase)])?;
+            self.join(client, &["client", "enrol", client])?;
+            if client == RESTORED_AT {
+                self.allow_restores(client)?;
+            }
             self.start(client, &["client", "run"], "connected to the server")?;
         }
         self.step("server", &["client", "list"])?;
         Ok(())
+    }
+
+    /// Opens an enrolment by these words, and has whoever it is for join.
+    fn join(&self, machine: &str, enrol: &[&str]) -> Result<()> {
+        let said = self.step("server", enrol)?;
+        let passphrase = said.lines().map(str::trim).nth(1).context("no passphrase was printed")?.to_owned();
+        let command = said.lines().last().unwrap_or_default().trim().to_owned();
+        let arguments: Vec<&str> = command.strip_prefix("capstan ").context("no command")?.split(' ').collect();
+        self.step_with(machine, &arguments, &[("CAPSTAN_ENROLMENT_PASSPHRASE", &passphrase)]).map(drop)
+    }
+
+    /// The owner of a machine lets users restore something to it, below one folder.
+    fn allow_restores(&self, client: &str) -> Result<()> {
+        let path = self.work.join(client).join("client.toml");
+        let allowed = format!("restore_to = [{:?}]", self.folder_at(client).display().to_string());
+        let text = fs::read_to_string(&path)?.replace("restore_to = []", &allowed);
+        ensure!(text.contains(&allowed), "client.toml has no setting restore_to");
+        fs::write(&path, text)?;
+        println!("{client}$ grep ^restore_to client.toml\n  {allowed}");
+        Ok(())
+    }
+
+    fn folder_at(&self, client: &str) -> PathBuf {
+        self.work.join(format!("restored-at-{client}"))
     }
 
     /// A policy that is due while one watches.
@@ -194,6 +221,22 @@ impl Cell {
         }
         println!("all {ARCHIVE_FILES} files of it are what they were");
         Ok(())
+    }
+
+    /// A user of the cell has something that one machine had restored to another one.
+    fn restore_elsewhere(&self) -> Result<()> {
+        title("ada, who may restore for both machines, has a file of plover restored to tern");
+        self.join(
+            "ada",
+            &["user", "enrol", "ada", "--role", "restorer", "--client", "plover", "--client", RESTORED_AT],
+        )?;
+        let file = self.work.join("archive/volume-21.txt").display().to_string();
+        let to = self.folder_at(RESTORED_AT).display().to_string();
+        self.step("ada", &["restore", &file, "--of", "plover", "--to-client", RESTORED_AT, "--to", &to])?;
+        let came = fs::read(format!("{to}{file}")).with_context(|| format!("{file} did not come"))?;
+        ensure!(came == fs::read(&file)?, "{file} came as something else");
+        println!("{RESTORED_AT}$ cmp {file} {to}{file}");
+        self.step("server", &["audit", "--last", "4"]).map(drop)
     }
 
     fn written_bytes(&self) -> Result<u64> {
