@@ -303,7 +303,8 @@ fn files_come_back_the_same_in_whatever_order_they_are_read() {
             let (report, way) = parts.restore(&paths, opinion, &to);
             assert_eq!(parts.given(&to), wanted, "seed {seed}, {opinion:?}: {paths:?}");
             assert_eq!((report.blocks, report.members), (by_position.blocks, by_position.members), "seed {seed}");
-            assert!(way.asked >= 1, "seed {seed}: the drive was not asked");
+            // How streams lie on the volume is another each time: all that is wanted may be one stretch.
+            assert!(way.asked >= 1 || report.orders.is_empty(), "seed {seed}: the drive was not asked");
             // Each stretch is gone to once, whatever the order: blocks are never gone back for.
             let mut located = way.located.clone();
             let mut plainly = plain.located.clone();

@@ -474,7 +474,7 @@ fn a_restore_that_cannot_be_written_or_is_cut_off_says_so() {
         let plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
         capstan_tape::with_causes(&site.restore_to_client(&plan, job, &RestoreWatch::default()).unwrap_err())
     });
-    assert!(refused.contains("not asked for there"), "{refused}");
+    assert!(refused.contains("that was not typed there"), "{refused}");
     // The client dies: what the mover sends finds nobody.
     let network = unbroken();
     let down = Arc::clone(&network.is_down);
