@@ -35,6 +35,7 @@ mod hub;
 mod known;
 mod mover_listener;
 mod movers;
+mod own_object;
 mod registrar;
 mod relay;
 mod restores;

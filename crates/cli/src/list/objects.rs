@@ -46,13 +46,13 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
     let since_ns = args.since.as_deref().map(|text| units::parse_since(text, now_ns())).transpose();
     let since_ns = since_ns.map_err(Failure::Usage)?.unwrap_or(i64::MIN);
     let mut objects = server.objects(&ObjectsQuery { client: args.host.clone() })?.objects;
-    objects.retain(|row| row.started_ns >= since_ns);
-    objects.retain(|row| args.policy.as_ref().is_none_or(|policy| *policy == row.policy));
-    objects.retain(|row| args.source.as_ref().is_none_or(|source| source.as_os_str() == row.source.as_str()));
+    objects.retain(|row| row.own.started_ns >= since_ns);
+    objects.retain(|row| args.policy.as_ref().is_none_or(|policy| *policy == row.own.policy));
+    objects.retain(|row| args.source.as_ref().is_none_or(|source| source.as_os_str() == row.own.source.as_str()));
     if let Some(last) = args.last {
         let mut counts: HashMap<(String, String), u32> = HashMap::new();
         objects.retain(|row| {
-            let count = counts.entry((row.client.clone(), row.source.clone())).or_default();
+            let count = counts.entry((row.client.clone(), row.own.source.clone())).or_default();
             *count += 1;
             *count <= last
         });
@@ -64,15 +64,15 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
         Table::new(&["object", "begun", "level", "status", ">files", ">size", "client", "policy", "source"]);
     for row in &objects {
         table.row(vec![
-            row.object[row.object.len().saturating_sub(8)..].to_owned(),
-            units::time(row.started_ns),
-            if row.is_full { "full" } else { "incr" }.to_owned(),
-            if row.is_complete { "complete" } else { "not complete" }.to_owned(),
-            row.files.map_or_else(|| "-".to_owned(), units::count),
-            row.bytes.map_or_else(|| "-".to_owned(), units::bytes),
+            row.own.object[row.own.object.len().saturating_sub(8)..].to_owned(),
+            units::time(row.own.started_ns),
+            if row.own.is_full { "full" } else { "incr" }.to_owned(),
+            if row.own.is_complete { "complete" } else { "not complete" }.to_owned(),
+            row.own.files.map_or_else(|| "-".to_owned(), units::count),
+            row.own.bytes.map_or_else(|| "-".to_owned(), units::bytes),
             row.client.clone(),
-            row.policy.clone(),
-            path_text(row.source.as_bytes()),
+            row.own.policy.clone(),
+            path_text(row.own.source.as_bytes()),
         ]);
     }
     print(&table)

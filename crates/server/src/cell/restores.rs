@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{JobOutcome, Object, ObjectFilter, ObjectStatus};
-use capstan_client::restores::{AskRestore, ObjectsAnswer, OwnObject, RestoreEnded, RestorePlanned, RestoreSeen};
+use capstan_catalog::{JobOutcome, ObjectFilter};
+use capstan_client::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestorePlanned, RestoreSeen};
 use capstan_client::{CellOrder, JobId};
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
 use capstan_mover::{NetworkJob, RestoreWatch};
@@ -20,14 +20,13 @@ use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
 
 use super::error::{in_words, refusal_of};
+use super::own_object::{OBJECTS_MAX, own_object};
 use super::users::{KnownNames, note};
 
 /// How long the end of a restore is kept for whoever asked for it.
 const ENDED_KEPT: Duration = Duration::from_secs(600);
 /// Restores of one client at a time.
 const RESTORES_MAX: usize = 2;
-/// Objects that are listed, the latest.
-const OBJECTS_MAX: usize = 10_000;
 /// Files that are named to whoever asked.
 const FAILED_MAX: usize = 200;
 /// Ended restores that are kept of each asker.
@@ -100,17 +99,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusal> {
     let filter = ObjectFilter { client: Some(client.to_owned()), ..ObjectFilter::default() };
     let objects = site.catalog().objects(&filter).map_err(|error| refused(&error.into()))?;
-    let row = |object: &Object| OwnObject {
-        object: object.id.to_string(),
-        source: String::from_utf8_lossy(&object.source).into_owned(),
-        policy: object.policy.clone(),
-        is_full: object.base.is_none(),
-        is_complete: object.status == ObjectStatus::Complete,
-        started_ns: object.started_ns,
-        files: object.counts.map(|counts| counts.files),
-        bytes: object.counts.map(|counts| counts.bytes),
-    };
-    Ok(ObjectsAnswer { objects: objects.iter().take(OBJECTS_MAX).map(row).collect() })
+    Ok(ObjectsAnswer { objects: objects.iter().take(OBJECTS_MAX).map(own_object).collect() })
 }
 
 fn refused(error: &DirectorError) -> Refusal {

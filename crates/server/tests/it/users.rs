@@ -415,6 +415,6 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
     let facts = &restores[0]["facts"];
     assert_eq!(
         (&restores[0]["object"], &facts["to"], &facts["objects"]),
-        (&"client/tern".into(), &"plover".into(), &seen.objects[0].object.as_str().into())
+        (&"client/tern".into(), &"plover".into(), &seen.objects[0].own.object.as_str().into())
     );
 }

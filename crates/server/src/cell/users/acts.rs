@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use capstan_catalog::{Object, ObjectFilter, ObjectStatus};
+use capstan_catalog::{Object, ObjectFilter};
 use capstan_director::Site;
 use capstan_keys::Name;
 use capstan_service::audit::{AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
@@ -14,11 +14,10 @@ use super::log::{self, KnownNames, Refusals, note};
 use super::rights::{CellAct, CellRole, ClientsOf, Rights};
 use super::words::{AuditAnswer, AuditChecked, CellObjectRow, CellObjectsAnswer, ObjectsQuery, WhoAnswer};
 use crate::cell::CellError;
+use crate::cell::own_object::{OBJECTS_MAX, own_object};
 
 /// Records that are shown if nobody says how many.
 const RECORDS_USUAL: usize = 100;
-/// Objects that are listed, the latest.
-const OBJECTS_MAX: usize = 10_000;
 
 /// What somebody does at a cell: a user over the network, or whoever has the state directory in hand.
 pub struct CellActs {
@@ -131,17 +130,7 @@ impl CellActs {
         // A client that is not theirs is as one that is not there.
         let filter = ObjectFilter { client: asked.client.clone(), ..ObjectFilter::default() };
         let objects = self.site.catalog().objects(&filter)?;
-        let row = |object: &Object| CellObjectRow {
-            object: object.id.to_string(),
-            client: object.client.clone(),
-            source: lossy(&object.source),
-            policy: object.policy.clone(),
-            is_full: object.base.is_none(),
-            is_complete: object.status == ObjectStatus::Complete,
-            started_ns: object.started_ns,
-            files: object.counts.map(|counts| counts.files),
-            bytes: object.counts.map(|counts| counts.bytes),
-        };
+        let row = |object: &Object| CellObjectRow { client: object.client.clone(), own: own_object(object) };
         Ok(CellObjectsAnswer { objects: objects.iter().filter(shown).take(OBJECTS_MAX).map(row).collect() })
     }
 

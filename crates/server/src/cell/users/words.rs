@@ -6,6 +6,7 @@ use std::fmt;
 
 use capstan_client::JobId;
 use capstan_client::orders::Replaces;
+use capstan_client::restores::OwnObject;
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use schemars::JsonSchema;
@@ -239,24 +240,11 @@ pub struct CellUserRow {
 /// An object of a client: a line of `objects` where a user asks a server.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CellObjectRow {
-    /// Its id.
-    pub object: String,
     /// Whose data it is.
     pub client: String,
-    /// What was backed up.
-    pub source: String,
-    /// The policy that asked for it; empty for none.
-    pub policy: String,
-    /// Whether it holds everything, and not only what changed.
-    pub is_full: bool,
-    /// Whether it was backed up to its end.
-    pub is_complete: bool,
-    /// When it was begun, nanoseconds since 1970.
-    pub started_ns: i64,
-    /// Files in it; null while that is not known.
-    pub files: Option<u64>,
-    /// Bytes of these files; null while that is not known.
-    pub bytes: Option<u64>,
+    /// The object.
+    #[serde(flatten)]
+    pub own: OwnObject,
 }
 
 /// `GET /v1/user`: who asks, and what that user may do.
