@@ -1,7 +1,6 @@
 //! What a person asks of the server: at a client, what was backed up of the machine and to have it back; as a user of
 //! the cell, whatever the user's roles allow.
 
-use capstan_keys::api::PeerId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -12,7 +11,6 @@ use crate::{ClientError, JobId, MemberState};
 
 /// Asks the server of the cell on behalf of this machine, or of a user.
 pub struct ServerQuestions {
-    peer: PeerId,
     links: Vec<ServerLink>,
     addresses: Vec<String>,
 }
@@ -25,7 +23,7 @@ impl ServerQuestions {
     pub fn new(state: &MemberState) -> Result<Self, ClientError> {
         let (identity, addresses) = (state.identity()?, state.addresses()?);
         let links = addresses.iter().map(|address| ServerLink::new(&identity, address)).collect::<Result<_, _>>()?;
-        Ok(Self { peer: identity.certificate().peer.clone(), links, addresses })
+        Ok(Self { links, addresses })
     }
 
     /// The same for a user, whose certificate is renewed here when its time has come: nothing of a user's runs in the
@@ -44,11 +42,6 @@ impl ServerQuestions {
             Err(error @ (ClientError::Revoked { .. } | ClientError::CertificateEnded { .. })) => Err(error),
             Err(_) => Ok(questions),
         }
-    }
-
-    /// Who asks.
-    pub fn peer(&self) -> &PeerId {
-        &self.peer
     }
 
     /// Asks for what is at a path.

@@ -55,9 +55,9 @@ pub struct AskRestore {
     pub plan_only: bool,
 }
 
-/// The answer to [`AskRestore`]: what will be read.
+/// What a restore will read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RestorePlanned {
+pub struct RestoreOutlook {
     /// Paths that will be written.
     pub members: u64,
     /// Bytes of files that will be written.
@@ -68,6 +68,14 @@ pub struct RestorePlanned {
     pub estimate_ns: u64,
     /// What the person should know.
     pub notices: Vec<String>,
+}
+
+/// The answer to [`AskRestore`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestorePlanned {
+    /// What will be read.
+    #[serde(flatten)]
+    pub outlook: RestoreOutlook,
     /// What to do now; none where only the plan was asked for.
     pub order: Option<CellOrder>,
 }

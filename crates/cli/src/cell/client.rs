@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded, RestorePlanned};
+use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded};
 use capstan_client::{CellOrder, ClientSettings, ClientWork, MemberState, OrderEnd, ServerQuestions, run};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, ExtractReport};
-use capstan_server::cell::users::words::{MemberName, RestoreToPlanned};
+use capstan_server::cell::users::words::MemberName;
 
 use super::member::{enrol, event_of, join_cell, label, list, revoke, show};
 use crate::args::Client;
@@ -159,9 +159,8 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         plan_only: *dry_run,
     };
     let planned = server.begin_restore(&asked).map_err(of_member)?;
-    let RestorePlanned { members, bytes, volumes, estimate_ns, notices, order } = planned;
-    show_planned(cli, &RestoreToPlanned { members, bytes, volumes, estimate_ns, notices, job: None })?;
-    let (Some(directory), Some(order)) = (to, order) else { return Ok(ExitCode::SUCCESS) };
+    show_planned(cli, &planned.outlook)?;
+    let (Some(directory), Some(order)) = (to, planned.order) else { return Ok(ExitCode::SUCCESS) };
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let options = ExtractOptions {

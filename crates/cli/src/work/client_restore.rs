@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_client::orders::Replaces;
-use capstan_client::restores::RestoreEnded;
-use capstan_server::cell::users::words::{AskRestoreTo, RestoreToPlanned};
+use capstan_client::restores::{AskRestore, RestoreEnded, RestoreOutlook};
+use capstan_server::cell::users::words::AskRestoreTo;
 
 use crate::args;
 use crate::args::Overwrite;
@@ -56,25 +56,34 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
             Overwrite::Changed => Replaces::Changed,
             Overwrite::Always => Replaces::Always,
         },
-        places: args.places.iter().map(place).collect::<Result<_, _>>()?,
-        at_ns: args.at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?,
-        include: args.include.clone(),
-        exclude: args.exclude.clone(),
-        strip: args.strip,
+        ask: AskRestore {
+            places: args.places.iter().map(place).collect::<Result<_, _>>()?,
+            at_ns: args
+                .at
+                .as_deref()
+                .map(|text| units::parse_time(text, now_ns()))
+                .transpose()
+                .map_err(Failure::Usage)?,
+            include: args.include.clone(),
+            exclude: args.exclude.clone(),
+            strip: args.strip,
+            plan_only: args.dry_run,
+        },
     })?;
-    show_planned(cli, &planned)?;
+    show_planned(cli, &planned.outlook)?;
     let (Some(directory), Some(job)) = (directory, planned.job) else { return Ok(ExitCode::SUCCESS) };
     let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                if stop.swap(false, Ordering::Relaxed)
-                    && let Err(failure) = server.stop_restore(job)
-                {
-                    eprintln!("capstan: the restore goes on: {failure}");
-                }
+            // Told once; the flag stays, so that a second Ctrl-C ends the command.
+            while !is_over.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(LOOKS);
+            }
+            if stop.load(Ordering::Relaxed)
+                && let Err(failure) = server.stop_restore(job)
+            {
+                eprintln!("capstan: the restore goes on: {failure}");
             }
         });
         let ended = loop {
@@ -87,11 +96,17 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
         is_over.store(true, Ordering::Relaxed);
         ended
     })?;
-    show_restored(cli, &format!("{directory} of client {client}"), ended)
+    let shown = show_restored(cli, &format!("{directory} of client {client}"), ended);
+    match shown {
+        Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Stopped(format!(
+            "the restore was stopped; what was written to {client} stays. Restore again with --overwrite changed to go on"
+        ))),
+        shown => shown,
+    }
 }
 
 /// Shows what a restore to a client will read.
-pub(crate) fn show_planned(cli: &Globals, planned: &RestoreToPlanned) -> Result<(), Failure> {
+pub(crate) fn show_planned(cli: &Globals, planned: &RestoreOutlook) -> Result<(), Failure> {
     if cli.json {
         return json::print(&ClientRestoreEvent::Planned {
             members: planned.members,

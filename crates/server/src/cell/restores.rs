@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{JobOutcome, ObjectFilter};
-use capstan_client::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestorePlanned, RestoreSeen};
+use capstan_client::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreSeen};
 use capstan_client::{CellOrder, JobId};
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
 use capstan_mover::{NetworkJob, RestoreWatch};
@@ -177,23 +177,22 @@ impl Restores {
         plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
         let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
         locked(&notices).extend(unused.chain(of_plan(&plan)));
-        let planned = RestorePlanned {
+        let outlook = RestoreOutlook {
             members: plan.members,
             bytes: plan.bytes,
             volumes: plan.passes.iter().map(|pass| pass.volser.to_string()).collect(),
             estimate_ns: plan.estimate_ns,
             notices: std::mem::take(&mut *locked(&notices)),
-            order: None,
         };
         if asked.plan_only {
-            return Ok(planned);
+            return Ok(RestorePlanned { outlook, order: None });
         }
         let objects: Vec<_> = places.iter().map(|place| place.object.to_string()).collect();
         let objects: Vec<_> = objects.iter().map(String::as_str).collect();
         let noted =
             wish.noted.clone().with("objects", AuditFact::from(KnownNames(&objects))).with("paths", plan.members);
         let order = self.carry_out(site, wish, noted, plan, notices, jobs)?;
-        Ok(RestorePlanned { order: Some(order), ..planned })
+        Ok(RestorePlanned { outlook, order: Some(order) })
     }
 
     /// Begins a restore in a thread of its own.

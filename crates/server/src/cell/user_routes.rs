@@ -223,21 +223,14 @@ async fn restore(
             }
             noted = noted.with("directory", AuditFact::from(KnownNames(&[directory])));
         }
-        let ask = AskRestore {
-            places: asked.places.clone(),
-            at_ns: asked.at_ns,
-            include: asked.include.clone(),
-            exclude: asked.exclude.clone(),
-            strip: asked.strip,
-            plan_only: asked.directory.is_none(),
-        };
+        let plan_only = asked.ask.plan_only || asked.directory.is_none();
+        let ask = AskRestore { plan_only, ..asked.ask.clone() };
         let asker = Asker::User(acts.name().to_owned());
         let wish = RestoreWish { of: &asked.of, to, asker, asked: &ask, noted };
         let planned =
             service.restores.begin(&service.site, &wish, &ByOrder { service: &service, asked: &asked, is_waiting })?;
-        let RestorePlanned { members, bytes, volumes, estimate_ns, notices, order } = planned;
-        let job = order.map(|order| order.job());
-        Ok(RestoreToPlanned { members, bytes, volumes, estimate_ns, notices, job })
+        let RestorePlanned { outlook, order } = planned;
+        Ok(RestoreToPlanned { outlook, job: order.map(|order| order.job()) })
     };
     let planned = blocking(begin).await;
     drop(asks);
@@ -270,7 +263,7 @@ impl RestoreJobs for ByOrder<'_> {
             *restore = self.asked.directory.clone().map(|directory| OrderedRestore {
                 directory,
                 replaces: self.asked.replaces,
-                strip: self.asked.strip,
+                strip: self.asked.ask.strip,
             });
         }
         Ok((job, order))

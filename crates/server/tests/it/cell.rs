@@ -57,7 +57,7 @@ impl CellBench {
         Self::with_clock(now_ns)
     }
 
-    fn with_clock(clock: fn() -> i64) -> Self {
+    pub(crate) fn with_clock(clock: fn() -> i64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let unlock = create_key_file(&dir.path().join("key")).unwrap();
         let options =

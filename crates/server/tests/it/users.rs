@@ -1,11 +1,11 @@
 //! Users of a cell over TLS: what each role may do, what is noted of it, and what members of other kinds may not.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use capstan_client::orders::Replaces;
-use capstan_client::restores::{RestoreEnded, RestoreSeen};
+use capstan_client::restores::{AskRestore, RestoreEnded, RestoreSeen};
 use capstan_client::{ClientError, ClientWork, MemberNotice, ServerQuestions, run};
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterError, NodeClient};
@@ -266,17 +266,33 @@ fn roles_change_at_once_and_a_revoked_user_is_refused() {
 }
 
 #[test]
-fn users_are_not_missed_and_their_certificates_are_renewed_as_they_work() {
+fn nobody_waits_for_users() {
     let bench = CellBench::new();
     let cell = bench.serve();
-    let machine = user(&bench, &cell, "ada", &["operator"], &[]);
-    let before = machine.state.identity().unwrap().certificate().serial;
+    let _ada = user(&bench, &cell, "ada", &["operator"], &[]);
     cell.look().unwrap();
     until("it is noted who is away", || bench.site().catalog().fact("peers away").unwrap().is_some());
-    assert_eq!(bench.site().catalog().fact("peers away").unwrap().unwrap(), "", "nobody waits for a user");
-    let due_ns = machine.state.identity().unwrap().certificate().renewal_due_ns();
-    ServerQuestions::of_user(&machine.state, due_ns).unwrap();
-    assert_eq!(machine.state.identity().unwrap().certificate().serial, before, "the server says it is too early");
+    assert_eq!(bench.site().catalog().fact("peers away").unwrap().unwrap(), "");
+}
+
+static AHEAD_NS: AtomicI64 = AtomicI64::new(0);
+
+#[test]
+fn a_user_who_works_has_the_certificate_renewed_when_it_is_due() {
+    let bench = CellBench::with_clock(|| now_ns() + AHEAD_NS.load(Ordering::SeqCst));
+    let cell = bench.serve();
+    let machine = user(&bench, &cell, "ada", &["operator"], &[]);
+    let first = machine.state.identity().unwrap().certificate().clone();
+    // Due by the user's clock, and too early by the server's: what was there is used on.
+    let early = ServerQuestions::of_user(&machine.state, first.renewal_due_ns()).unwrap();
+    early.get::<WhoAnswer>("/v1/user").unwrap();
+    assert_eq!(machine.state.identity().unwrap().certificate().serial, first.serial);
+    // More than half is over by the server's clock, too.
+    AHEAD_NS.store(50 * 24 * 3600 * 1_000_000_000, Ordering::SeqCst);
+    let renewed = ServerQuestions::of_user(&machine.state, first.renewal_due_ns()).unwrap();
+    let certificate = machine.state.identity().unwrap().certificate().clone();
+    assert!(certificate.serial != first.serial && certificate.not_after_ns > first.not_after_ns);
+    renewed.get::<WhoAnswer>("/v1/user").unwrap();
 }
 
 #[test]
@@ -368,11 +384,7 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
         to: to.map(str::to_owned),
         directory: directory.map(|directory| directory.display().to_string()),
         replaces: Replaces::Never,
-        places: vec![source.display().to_string()],
-        at_ns: None,
-        include: Vec::new(),
-        exclude: Vec::new(),
-        strip: 0,
+        ask: AskRestore { places: vec![source.display().to_string()], ..AskRestore::default() },
     };
     let refused =
         |user: &ServerQuestions, asked: &AskRestoreTo| refusal(user.post::<RestoreToPlanned>("/v1/restores", asked));
@@ -394,7 +406,7 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
             "{text}"
         );
         let planned: RestoreToPlanned = bert.post("/v1/restores", &asked(Some("plover"), None)).unwrap();
-        assert!(planned.job.is_none() && planned.members > 0, "it was only looked at");
+        assert!(planned.job.is_none() && planned.outlook.members > 0, "it was only looked at");
         let planned: RestoreToPlanned = bert.post("/v1/restores", &asked(Some("plover"), Some(&back))).unwrap();
         let of_bert = format!("/v1/restores?job={}", planned.job.unwrap());
         let text = refusal(carl.get::<RestoreSeen>(&of_bert));

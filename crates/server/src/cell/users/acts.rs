@@ -121,12 +121,7 @@ impl CellActs {
     /// [`CellError::Denied`]; otherwise the catalog cannot be read.
     pub fn objects(&self, asked: &ObjectsQuery) -> Result<CellObjectsAnswer, CellError> {
         self.permitted(CellAct::ListObjects)?;
-        let of_whom = self.rights.of_whom(CellAct::ListObjects);
-        let shown = |object: &&Object| match of_whom {
-            ClientsOf::Everybody => true,
-            ClientsOf::Named(clients) => clients.contains(&object.client),
-            ClientsOf::Nobody => false,
-        };
+        let shown = |object: &&Object| self.rights.may_of(CellAct::ListObjects, &object.client);
         // A client that is not theirs is as one that is not there.
         let filter = ObjectFilter { client: asked.client.clone(), ..ObjectFilter::default() };
         let objects = self.site.catalog().objects(&filter)?;
@@ -142,12 +137,7 @@ impl CellActs {
     pub(in crate::cell) fn restores(&self, of: &str, to: &str) -> Result<AuditEntry, CellError> {
         self.permitted(CellAct::Restore)?;
         let entry = self.entry(CellAct::Restore).reading();
-        let is_theirs = |client: &str| match self.rights.of_whom(CellAct::Restore) {
-            ClientsOf::Everybody => true,
-            ClientsOf::Named(clients) => clients.iter().any(|named| named == client),
-            ClientsOf::Nobody => false,
-        };
-        match [of, to].into_iter().find(|client| !is_theirs(client)) {
+        match [of, to].into_iter().find(|client| !self.rights.may_of(CellAct::Restore, client)) {
             None => Ok(entry.of("client", known(of)).with("to", known(to))),
             Some(client) => {
                 // A name that is none of a machine is a text that somebody typed.

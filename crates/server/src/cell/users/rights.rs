@@ -143,6 +143,16 @@ impl Rights {
         &self.clients
     }
 
+    /// Whether they may do something of this client.
+    #[must_use]
+    pub fn may_of(&self, act: CellAct, client: &str) -> bool {
+        match self.of_whom(act) {
+            ClientsOf::Everybody => true,
+            ClientsOf::Named(clients) => clients.iter().any(|named| named == client),
+            ClientsOf::Nobody => false,
+        }
+    }
+
     /// Of which clients they may do something.
     #[must_use]
     pub fn of_whom(&self, act: CellAct) -> ClientsOf<'_> {

@@ -6,7 +6,7 @@ use std::fmt;
 
 use capstan_client::JobId;
 use capstan_client::orders::Replaces;
-use capstan_client::restores::OwnObject;
+use capstan_client::restores::{AskRestore, OwnObject, RestoreOutlook};
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use schemars::JsonSchema;
@@ -577,7 +577,6 @@ pub struct CellObjectsAnswer {
 
 /// `POST /v1/restores`: what of a client is to be restored to it, or to another one.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct AskRestoreTo {
     /// Whose data.
     pub of: String,
@@ -589,34 +588,17 @@ pub struct AskRestoreTo {
     /// When a file that exists is replaced.
     #[serde(default)]
     pub replaces: Replaces,
-    /// Objects or sources, each with a path behind a colon where not all of it is meant.
-    pub places: Vec<String>,
-    /// The state at this time, nanoseconds since 1970; the latest without it.
-    pub at_ns: Option<i64>,
-    /// Only what matches.
-    #[serde(default)]
-    pub include: Vec<String>,
-    /// Not what matches.
-    #[serde(default)]
-    pub exclude: Vec<String>,
-    /// Leading components that are taken from each path.
-    #[serde(default)]
-    pub strip: u16,
+    /// What.
+    #[serde(flatten)]
+    pub ask: AskRestore,
 }
 
-/// The answer to [`AskRestoreTo`]: what will be read.
+/// The answer to [`AskRestoreTo`].
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreToPlanned {
-    /// Paths that will be written.
-    pub members: u64,
-    /// Bytes of files that will be written.
-    pub bytes: u64,
-    /// Volumes that are read, in this order.
-    pub volumes: Vec<String>,
-    /// How long it is thought to take, nanoseconds.
-    pub estimate_ns: u64,
-    /// What the user should know.
-    pub notices: Vec<String>,
+    /// What will be read.
+    #[serde(flatten)]
+    pub outlook: RestoreOutlook,
     /// The restore that was begun; none where it was only looked at.
     pub job: Option<JobId>,
 }
