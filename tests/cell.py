@@ -1,4 +1,4 @@
-"""A cell on loopback, for tests: a server, and clients and a mover that have joined it, each behind proxies.
+"""A cell on loopback, for tests: a server, and clients and movers that have joined it, each behind proxies.
 
 Client N reaches the server at 127.0.0.(N + 1), where a proxy listens that is the client's alone. (Data goes to the host
 that orders come from.) The ports stay the same when the server starts anew, and lie below those that the system gives
@@ -21,12 +21,12 @@ from proxy import Proxy
 SECONDS_MAX = 180
 
 
-def free_ports(hosts):
-    """Ports in a row that are free at each of the hosts: listen, enrolment, data, and the data of a mover."""
+def free_ports(hosts, movers):
+    """Ports in a row that are free at each of the hosts: listen, enrolment, data, and the data of each mover."""
     for _ in range(200):
         first = random.SystemRandom().randrange(20_000, 32_000)
         try:
-            for port in range(first, first + 4):
+            for port in range(first, first + 3 + movers):
                 for host in hosts:
                     socket.create_server((host, port)).close()
         except OSError:
@@ -80,13 +80,13 @@ class Client(Member):
 
 
 class Mover(Member):
-    """The machine that has the drives. One more proxy is in front of the port where clients bring their data."""
+    """A machine that has drives. One more proxy is in front of the port where clients bring their data."""
 
     kind = "mover"
 
-    def __init__(self, name, scratch, host, cell):
+    def __init__(self, name, scratch, host, cell, number):
         super().__init__(name, scratch, host, cell)
-        self.port = cell.port + 3
+        self.port = cell.port + 3 + number
         self.of_clients = Proxy((host, self.port), ("127.0.0.1", self.port))
 
     def proxies(self):
@@ -98,16 +98,17 @@ class Mover(Member):
 
 
 class Cell:
-    """The server and its clients; and a mover that has the drives, if it is named."""
+    """The server and its clients; and the movers that have the drives, if they are named."""
 
-    def __init__(self, scratch, names, mover=None):
+    def __init__(self, scratch, names, movers=()):
         self.scratch = scratch
         self.capstan = Capstan(scratch / "server", scratch / "key")
-        hosts = ["127.0.0.1", *(f"127.0.0.{number}" for number in range(2, len(names) + 3))]
-        self.port = free_ports(hosts)
+        hosts = ["127.0.0.1", *(f"127.0.0.{number}" for number in range(2, len(names) + len(movers) + 2))]
+        self.port = free_ports(hosts, len(movers))
         self.server = None
         self.clients = {name: Client(name, scratch, host, self) for name, host in zip(names, hosts[1:])}
-        self.mover = Mover(mover, scratch, hosts[-1], self) if mover else None
+        of_movers = enumerate(zip(movers, hosts[1 + len(names):]))
+        self.movers = [Mover(name, scratch, host, self, number) for number, (name, host) in of_movers]
         # A person who uses the cell from elsewhere.
         self.operator = Capstan(scratch / "state-ada", scratch / "key")
         self.operator.environment.pop("CAPSTAN_KEY_FILE")
@@ -121,7 +122,7 @@ class Cell:
         self.server = None
 
     def join(self, member, *arguments):
-        """Enrols a client or the mover and has it join."""
+        """Enrols a client or a mover and has it join."""
         passphrase = self.capstan.json(member.kind, "enrol", member.name)["passphrase"]
         member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = passphrase
         address = f"127.0.0.1:{self.port + 1}"
@@ -174,7 +175,7 @@ class Cell:
             time.sleep(0.1)
 
     def members(self):
-        return [*self.clients.values(), *filter(None, [self.mover])]
+        return [*self.clients.values(), *self.movers]
 
     def services(self):
         return filter(None, [self.server, *(member.service for member in self.members())])

@@ -43,10 +43,10 @@ class Sweep:
 
     events = EVENTS
 
-    def __init__(self, scratch, seed, checks, mover=None):
+    def __init__(self, scratch, seed, checks, movers=()):
         self.random = random.Random(seed)
         self.scratch, self.checks = scratch, checks
-        self.cell = Cell(scratch, NAMES, mover)
+        self.cell = Cell(scratch, NAMES, movers)
         self.clients = list(self.cell.clients.values())
         self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in (*NAMES, "common")}
         # Runs that were entered in rounds, and what the trees were in each round, with its times.

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Backs up three clients to a mover in a process of its own, kills and cuts off all of them, and shows that nothing is
-lost.
+"""Backs up three clients to two movers in processes of their own, kills and cuts off all of them, and shows that
+nothing is lost.
 
 usage: tests/cell_mover.py [--rounds N] [--seed S] [--keep]
 
 The server has no drives; its library is that of mover `rook`. First, what is different then: clients bring their data
 to the mover and none of it to the server, commands beside the server reach the drives through it, and a mover that is
-away or was revoked is waited for. Then the rounds of cell_clients.py, in which something may also happen to the mover
-or to its connections.
+away or was revoked is waited for. Then mover `jay` comes with a second library, and a storage unit has both: runs go to
+whichever is there, and what lies in both comes back together. Then the rounds of cell_clients.py, in which something
+may also happen to a mover or to its connections.
 """
 
 import argparse
@@ -35,12 +36,15 @@ class MoverSweep(Sweep):
     events = OF_MOVER if not FULL else (*OF_MOVER, *EVENTS)
 
     def __init__(self, scratch, seed, checks):
-        super().__init__(scratch, seed, checks, mover="rook")
-        self.mover = self.cell.mover
+        super().__init__(scratch, seed, checks, movers=("rook", "jay"))
+        self.mover, self.second = self.cell.movers
+        self.unit = {}
 
     def prepare(self):
         self.cell.capstan.must("--quiet", "init", "--volume-size", "64M", "--volumes-max", 400)
         self.cell.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=8, mover='"rook"')
+        with (self.cell.capstan.state / "capstan.toml").open("a") as settings:
+            settings.write('\n[libraries.west]\nmover = "jay"\n\n[units.both]\nlibraries = ["main", "west"]\n')
         for tree in self.trees.values():
             for _ in range(6):
                 tree.add()
@@ -51,28 +55,33 @@ class MoverSweep(Sweep):
             self.cell.join(client)
         self.cell.join_operator()
 
+    def policies(self):
+        return {name: settings | self.unit for name, settings in super().policies().items()}
+
     def happen_elsewhere(self, what, pause, length):
+        mover = self.random.choice(self.cell.movers)
         if what in ("kill mover", "stop mover"):
-            self.mover.end(signal.SIGKILL if what == "kill mover" else signal.SIGTERM)
+            mover.end(signal.SIGKILL if what == "kill mover" else signal.SIGTERM)
             time.sleep(pause)
-            self.mover.start()
+            mover.start()
         elif what == "freeze mover":
-            self.mover.service.process.send_signal(signal.SIGSTOP)
+            mover.service.process.send_signal(signal.SIGSTOP)
             time.sleep(length)
-            self.mover.service.process.send_signal(signal.SIGCONT)
+            mover.service.process.send_signal(signal.SIGCONT)
         elif what == "cut mover":
-            self.mover.links.cut()
-            self.mover.orders.cut()
+            mover.links.cut()
+            mover.orders.cut()
         elif what == "cut data":
-            self.mover.of_clients.cut()
+            mover.of_clients.cut()
         elif what == "corrupt mover":
-            self.mover.links.corrupts = "up"
+            mover.links.corrupts = "up"
         else:
             super().happen_elsewhere(what)
 
     def round(self, number):
         super().round(number)
-        self.mover.links.corrupts = None
+        for mover in self.cell.movers:
+            mover.links.corrupts = None
 
     def mover_is_away(self):
         """Runs wait for the mover, and say so; commands beside the server say what to do."""
@@ -84,7 +93,7 @@ class MoverSweep(Sweep):
         self.checks.check("a run waits while the mover is away", self.cell.until("a run waits for the library", waits))
         done = self.cell.capstan.run("library", "inventory")
         self.checks.check("and a command says what to do", done.returncode != 0 and "mover run" in said(done), said(done))
-        names = lambda: b"no drive can be used: they are those of mover rook" in self.cell.capstan.run("status").stdout
+        names = lambda: b"no drive of library main can be used: they are those of mover rook" in self.cell.capstan.run("status").stdout
         self.checks.check("and status names the mover", self.cell.until("status names the mover", names))
         self.mover.started()
         self.checks.check("until it is there", self.cell.until("status is content", lambda: not names()))
@@ -117,6 +126,44 @@ class MoverSweep(Sweep):
         for client in self.clients:
             client.data = self.mover.of_clients
 
+    def two_libraries(self):
+        """A second mover comes: a unit of both libraries goes to the one that is there, and all comes back together."""
+        self.cell.join(self.second)
+        self.second.settings(DRIVES)
+        self.second.started()
+        self.unit = {"unit": "both"}
+        self.cell.apply(self.policies())
+        self.mover.end(signal.SIGTERM)
+        self.cell.until("status misses rook", lambda: b"mover rook" in self.cell.capstan.run("status").stdout)
+        self.trees["web1"].add(2_000_000)
+        [run] = self.cell.add("own-web1")
+        row = self.cell.outcome(run)
+        volumes = self.cell.capstan.rows("volumes")
+        west = [volume for volume in volumes if volume["library"] == "west" and volume["written_bytes"]]
+        is_there = row["state"] == "done" and row["attempt"] == 1 and len(west) == 1
+        self.checks.check("a unit of two libraries goes to the one that is there", is_there, f"{row} {volumes}")
+        done = self.cell.capstan.run("--quiet", "backup", self.trees["common"].top)
+        is_named = done.returncode != 0 and "mover run" in said(done)
+        self.checks.check("and what names the other one is told what to do", is_named, said(done))
+        done = self.cell.capstan.run("--json", "drives")
+        is_in_part = done.returncode == 3 and b'"west"' in done.stdout and "rook" in said(done)
+        self.checks.check("drives are listed as far as they can be", is_in_part, said(done))
+        self.mover.started()
+        self.cell.until("both answer", lambda: self.cell.capstan.run("--json", "drives").returncode == 0)
+        objects = [row for row in self.cell.capstan.rows("objects") if row["policy"] == "own-web1"]
+        latest = max(objects, key=lambda row: row["started_ns"])
+        tree = self.trees["web1"].top
+        restores = {
+            "at the server": (self.cell.capstan, ["restore"]), "at the client": (self.clients[0].capstan, ["client", "restore"])
+        }
+        for where, (capstan, command) in restores.items():
+            target = self.scratch / "restored"
+            done = capstan.run("--quiet", *command, latest["object"], "--to", target)
+            came = differences(picture(tree), picture(target / str(tree).lstrip("/")))
+            name = f"what lies in two libraries comes back together {where}"
+            self.checks.check(name, done.returncode == 0 and not came, said(done) + "\n".join(came))
+            shutil.rmtree(target)
+
     def revoked(self):
         self.cell.capstan.must("--quiet", "mover", "revoke", "rook")
         code = self.mover.service.wait()
@@ -142,8 +189,9 @@ def main():
         sweep = MoverSweep(scratch, arguments.seed, checks)
         try:
             sweep.prepare()
-            all_rounds(sweep, arguments.rounds, [sweep.mover_is_away, sweep.where_data_goes, sweep.revoked])
-            sweep.mover.end(signal.SIGTERM)
+            all_rounds(sweep, arguments.rounds, [sweep.mover_is_away, sweep.where_data_goes, sweep.revoked, sweep.two_libraries])
+            for mover in sweep.cell.movers:
+                mover.end(signal.SIGTERM)
         finally:
             sweep.cell.close()
     checks.finish()

@@ -132,15 +132,15 @@ pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
     ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunEnd, RunOutcome,
-    SchedulePosition,
+    RunPlace, SchedulePosition,
 };
-pub use reservation::{Grant, Reservation, Resource, Wish};
+pub use reservation::{Grant, Reservation, Resource, SeatsWanted, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};
 pub use timeline::{
     Begun, CLOCK_BACK_MAX_NS, CLOCK_GAP_MAX_NS, ClockConfirmed, ClockDoubt, ClockReading, Timeline, id_ms_after,
 };
 pub use told::{TellingRow, ToldRow};
 pub use user::UserRow;
-pub use volume::{KeyRef, MediumKind, Volume, VolumeState};
+pub use volume::{KeyRef, MAIN_LIBRARY, MediumKind, Volume, VolumeState};
 pub use volume_loss::{LostCopy, Promise};
 pub use wanted::{CopyState, WantedCopy};

@@ -56,6 +56,15 @@ pub struct PendingRun {
     pub is_held: bool,
 }
 
+/// Where a run writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPlace {
+    /// The session, with all others of the same number.
+    pub session: i64,
+    /// The library whose drives that has.
+    pub library: String,
+}
+
 /// A run at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveRun {
@@ -71,8 +80,8 @@ pub struct ActiveRun {
     pub is_cancelled: bool,
     /// Its entry in the history, once it has one.
     pub job: Option<i64>,
-    /// The session that it writes into, with all others of the same number.
-    pub session: i64,
+    /// Where it writes.
+    pub place: RunPlace,
 }
 
 /// How a run ended.
@@ -294,8 +303,9 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn active_runs(&self) -> Result<Vec<ActiveRun>, CatalogError> {
-        let query =
-            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session FROM active_runs ORDER BY run");
+        let query = format!(
+            "SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library FROM active_runs ORDER BY run"
+        );
         self.db.query(&query, &[], active)
     }
 
@@ -319,7 +329,7 @@ impl Catalog {
         self.db.query_first(&query, params![run], done)
     }
 
-    /// Begins a run that waits, in a session; `None` if it does not wait any more, or is held.
+    /// Begins a run that waits, at its place; `None` if it does not wait any more, or is held.
     ///
     /// # Errors
     /// [`CatalogError::ServerReplaced`] if another server has taken over. Otherwise the database cannot be written.
@@ -328,14 +338,15 @@ impl Catalog {
         term: u64,
         run: i64,
         claim: [u8; 16],
-        session: i64,
+        place: &RunPlace,
         now_ns: i64,
     ) -> Result<Option<ActiveRun>, CatalogError> {
         let transaction = self.write()?;
         check_term(&transaction, term)?;
         let delete = format!("DELETE FROM pending_runs WHERE run = ?1 AND held = 0 RETURNING {RUN}");
         let Some(run) = transaction.query_first(&delete, params![run], queued)? else { return Ok(None) };
-        let active = ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None, session };
+        let active =
+            ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None, place: place.clone() };
         put_active(&transaction, &active)?;
         transaction.commit()?;
         Ok(Some(active))
@@ -583,7 +594,8 @@ impl WholeQueue {
         let names = "SELECT policy, client, due_ns FROM due_runs";
         let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
         let mut all_done = db.query(&done_runs, &[], done)?;
-        let active_runs = format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session FROM active_runs");
+        let active_runs =
+            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library FROM active_runs");
         let mut waiting = Vec::new();
         for active in db.query(&active_runs, &[], active)? {
             match done_by_history(db, &active)? {
@@ -657,16 +669,23 @@ fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i6
 }
 
 fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
-    let ActiveRun { run, term, claim, started_ns, session, .. } = active;
+    let ActiveRun { run, term, claim, started_ns, place, .. } = active;
+    let RunPlace { session, library } = place;
     let term = number("a term", *term)?;
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12)"
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12, ?13)"
     );
-    let values =
-        params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, *claim, started_ns, session];
-    transaction.execute(&insert, values).map(drop)
+    transaction
+        .execute(
+            &insert,
+            params![
+                run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, *claim, started_ns, session,
+                library
+            ],
+        )
+        .map(drop)
 }
 
 fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
@@ -695,7 +714,7 @@ fn take_active(
     values: &[crate::db::Value<'_>],
 ) -> Result<Vec<ActiveRun>, CatalogError> {
     let delete = format!(
-        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session"
+        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library"
     );
     transaction.query(&delete, values, active)
 }
@@ -719,8 +738,9 @@ fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
 
 fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
     let (term, claim, started_ns) = (row.get(8)?, row.get(9)?, row.get(10)?);
-    let (is_cancelled, job, session) = (row.get(11)?, row.get(12)?, row.get(13)?);
-    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, session })
+    let (is_cancelled, job) = (row.get(11)?, row.get(12)?);
+    let place = RunPlace { session: row.get(13)?, library: row.get(14)? };
+    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
 }
 
 fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {

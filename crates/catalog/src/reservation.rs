@@ -15,6 +15,7 @@ use capstan_format::{ObjectId, Volser};
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::db::{Db, Transaction, params};
+use crate::volume::MAIN_LIBRARY;
 
 /// The name of the fact that counts generations.
 const GENERATION_FACT: &str = "reservation generation";
@@ -39,8 +40,13 @@ pub enum Resource {
     Pool(String),
     /// The right to look for what volumes of a pool hold and the catalog lacks.
     CatchUp(String),
-    /// A place among those who use drives: there are as many as there are drives.
-    Seat(u32),
+    /// A place among those who use the drives of a library: there are as many as it has drives.
+    Seat {
+        /// The library.
+        library: String,
+        /// Which, from 0.
+        number: u32,
+    },
     /// The right to move runs through the queue. The generation of its reservation is the server's term.
     Server,
 }
@@ -52,10 +58,19 @@ pub struct Wish {
     pub alone: Vec<Resource>,
     /// What others may share.
     pub shared: Vec<Resource>,
-    /// Seats it needs, whichever are free.
-    pub seats: u32,
-    /// Seats there are.
-    pub seats_of: u32,
+    /// Seats it needs.
+    pub seats: Vec<SeatsWanted>,
+}
+
+/// Seats that a job needs at the drives of a library, whichever are free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeatsWanted {
+    /// The library.
+    pub library: String,
+    /// How many.
+    pub wanted: u32,
+    /// How many there are.
+    pub of: u32,
 }
 
 impl Wish {
@@ -66,7 +81,7 @@ impl Wish {
 
     /// Whether nothing is wished for. What is granted then has a generation, and nothing that could be renewed.
     pub fn is_empty(&self) -> bool {
-        self.alone.is_empty() && self.shared.is_empty() && self.seats == 0
+        self.alone.is_empty() && self.shared.is_empty() && self.seats.iter().all(|seats| seats.wanted == 0)
     }
 }
 
@@ -103,7 +118,7 @@ impl Resource {
             Self::Volume(_) => "volume",
             Self::Pool(_) => "pool",
             Self::CatchUp(_) => "catch-up",
-            Self::Seat(_) => "seat",
+            Self::Seat { .. } => "seat",
             Self::Server => "server",
         }
     }
@@ -115,7 +130,8 @@ impl Resource {
             Self::Object(object) | Self::CopyOf(object) => object.0.to_vec(),
             Self::Volume(volser) => volser.as_str().as_bytes().to_vec(),
             Self::Pool(name) | Self::CatchUp(name) => name.as_bytes().to_vec(),
-            Self::Seat(number) => number.to_be_bytes().to_vec(),
+            Self::Seat { library, number } if library == MAIN_LIBRARY => number.to_be_bytes().to_vec(),
+            Self::Seat { library, number } => [&number.to_be_bytes(), library.as_bytes()].concat(),
             Self::Server => Vec::new(),
         }
     }
@@ -134,7 +150,11 @@ impl Resource {
             "pool" => text().map(|text| Self::Pool(text.to_owned())),
             "catch-up" => text().map(|text| Self::CatchUp(text.to_owned())),
             "server" => Some(Self::Server),
-            "seat" => name.try_into().ok().map(|number| Self::Seat(u32::from_be_bytes(number))),
+            "seat" => {
+                let (number, library) = name.split_first_chunk()?;
+                let library = if library.is_empty() { MAIN_LIBRARY } else { std::str::from_utf8(library).ok()? };
+                Some(Self::Seat { library: library.to_owned(), number: u32::from_be_bytes(*number) })
+            }
             _ => None,
         }
     }
@@ -178,19 +198,21 @@ impl Catalog {
             }
             wanted.push((resource.clone(), is_alone));
         }
-        let (mut seats, mut taken) = (wish.seats, None);
-        for seat in (0..wish.seats_of).map(Resource::Seat) {
-            match held.iter().find(|held| held.resource == seat) {
-                Some(other) => taken = Some(other),
-                None if seats > 0 => {
-                    seats -= 1;
-                    wanted.push((seat, true));
+        for SeatsWanted { library, wanted: seats, of } in &wish.seats {
+            let (mut seats, mut taken) = (*seats, None);
+            for seat in (0..*of).map(|number| Resource::Seat { library: library.clone(), number }) {
+                match held.iter().find(|held| held.resource == seat) {
+                    Some(other) => taken = Some(other),
+                    None if seats > 0 => {
+                        seats -= 1;
+                        wanted.push((seat, true));
+                    }
+                    None => {}
                 }
-                None => {}
             }
-        }
-        if let (1.., Some(other)) = (seats, taken) {
-            return Ok(Grant::Refused(other.clone()));
+            if let (1.., Some(other)) = (seats, taken) {
+                return Ok(Grant::Refused(other.clone()));
+            }
         }
         let generation = next_generation(&transaction)?;
         for (resource, is_alone) in wanted {
@@ -372,18 +394,26 @@ mod tests {
     fn there_are_as_many_seats_as_drives() {
         let dir = tempfile::tempdir().unwrap();
         let mut catalog = catalog_in(dir.path());
-        let seats = |seats| Wish { seats, seats_of: 3, ..Wish::default() };
+        let at = |library: &str, wanted| Wish {
+            seats: vec![SeatsWanted { library: library.to_owned(), wanted, of: 3 }],
+            ..Wish::default()
+        };
+        let seats = |wanted| at(MAIN_LIBRARY, wanted);
         let two = held(&catalog.reserve(&seats(2), "one", 10, &alive).unwrap());
         let refusal = refused(&catalog.reserve(&seats(2), "two", 10, &alive).unwrap());
-        assert!(matches!(refusal.resource, Resource::Seat(_)) && refusal.owner == "one", "{refusal:?}");
+        assert!(matches!(refusal.resource, Resource::Seat { .. }) && refusal.owner == "one", "{refusal:?}");
         let one = held(&catalog.reserve(&seats(1), "three", 10, &alive).unwrap());
         refused(&catalog.reserve(&seats(1), "two", 10, &alive).unwrap());
-        catalog.release(&[two]).unwrap();
+        // Another library has drives of its own.
+        let west = held(&catalog.reserve(&at("west", 3), "two", 10, &alive).unwrap());
+        refused(&catalog.reserve(&at("west", 1), "four", 10, &alive).unwrap());
+        catalog.release(&[two, west]).unwrap();
         held(&catalog.reserve(&seats(2), "two", 10, &alive).unwrap());
         catalog.release(&[one]).unwrap();
         assert_eq!(catalog.reservations().unwrap().len(), 2);
         // More than there are: there is nobody to wait for.
-        catalog.release(&[one + 1]).unwrap();
+        let left = catalog.reservations().unwrap()[0].generation;
+        catalog.release(&[left]).unwrap();
         let mut empty = catalog_in(&dir.path().join("empty"));
         held(&empty.reserve(&seats(4), "one", 10, &alive).unwrap());
     }

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 17] = [
+pub(crate) const STEPS: [&str; 18] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -217,6 +217,11 @@ pub(crate) const STEPS: [&str; 17] = [
     CREATE TABLE client_labels (
         client TEXT NOT NULL, label TEXT NOT NULL, since_ns INTEGER NOT NULL, PRIMARY KEY (client, label)
     ) STRICT, WITHOUT ROWID;
+    ",
+    // There may be several libraries: where a volume was last, and whose drives a run writes to.
+    "
+    ALTER TABLE volumes ADD COLUMN library TEXT NOT NULL DEFAULT 'main';
+    ALTER TABLE active_runs ADD COLUMN library TEXT NOT NULL DEFAULT 'main';
     ",
 ];
 

@@ -7,6 +7,9 @@ use crate::catalog::{Catalog, number};
 use crate::db::{Db, Row, Transaction, impossible, params};
 use crate::pool::algorithm;
 
+/// The library that `[library]` of the settings is, and that volumes of a catalog before there were several are in.
+pub const MAIN_LIBRARY: &str = "main";
+
 /// What may be done with a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VolumeState {
@@ -95,6 +98,8 @@ pub struct Volume {
     pub key_destroyed_ns: Option<i64>,
     /// Whether it can ever be written anew, as its drive said when it was mounted last; rewritable until then.
     pub medium: MediumKind,
+    /// The library that it was in when it was last seen.
+    pub library: String,
 }
 
 impl Volume {
@@ -118,12 +123,13 @@ impl Volume {
             recycled: 0,
             key_destroyed_ns: None,
             medium: MediumKind::Rewritable,
+            library: MAIN_LIBRARY.to_owned(),
         }
     }
 }
 
 const COLUMNS: &str = "volser, pool, volume, state, key_tag, algorithm, capacity, written, end_lbn, checkpoint_lbn,
-    labelled_ns, written_ns, read_ns, mounts, errors, recycled, key_destroyed_ns, medium";
+    labelled_ns, written_ns, read_ns, mounts, errors, recycled, key_destroyed_ns, medium, library";
 
 impl Catalog {
     /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
@@ -211,7 +217,7 @@ pub(crate) fn upsert(db: &Transaction<'_>, volume: &Volume) -> Result<(), Catalo
     db.execute("DELETE FROM volumes WHERE volser = ?1", params![volume.volser.as_str()])?;
     let insert = format!(
         "INSERT INTO volumes ({COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
     );
     db.execute(
         &insert,
@@ -234,6 +240,7 @@ pub(crate) fn upsert(db: &Transaction<'_>, volume: &Volume) -> Result<(), Catalo
             volume.recycled,
             volume.key_destroyed_ns,
             volume.medium.code(),
+            volume.library,
         ],
     )
     .map(drop)
@@ -263,6 +270,7 @@ fn volume(row: &Row<'_>) -> Result<Volume, CatalogError> {
         recycled: row.get(15)?,
         key_destroyed_ns: row.get(16)?,
         medium: *MediumKind::ALL.get(usize::from(medium)).ok_or_else(|| impossible("a kind of medium", medium))?,
+        library: row.get(18)?,
     })
 }
 

@@ -172,7 +172,6 @@ pub(crate) enum Command {
     Drives(crate::drives::Drives),
     /// List what is in the library, and move cartridges
     #[command(
-        subcommand,
         after_help = "Examples:\n  capstan library inventory\n  capstan library export A00001L9\n  capstan library import"
     )]
     Library(crate::library::Library),

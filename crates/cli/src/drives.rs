@@ -13,7 +13,7 @@ use capstan_tape::linux::scan::ScsiNode;
 use capstan_tape::linux::{NodeAccess, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
 
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json::{DriveLine, ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 use crate::output::{print, print_json, print_rows};
@@ -83,22 +83,44 @@ fn text(path: Option<&Path>) -> String {
 }
 
 fn list(cli: &Globals) -> Result<ExitCode, Failure> {
-    let drives = site(cli)?.drives()?;
-    if cli.json {
-        return print_rows(drives.iter().map(|drive| Ok(DriveLine::from(drive))));
+    let site = site(cli)?;
+    let libraries = site.library_names();
+    let (mut drives, mut silent) = (Vec::new(), false);
+    for library in &libraries {
+        match site.clone().in_library(library)?.drives() {
+            Ok(found) => drives.extend(found.into_iter().map(|drive| (library, drive))),
+            Err(error) if libraries.len() == 1 => return Err(error.into()),
+            Err(error) => {
+                eprintln!("capstan: library {library}: {}", capstan_tape::with_causes(&error));
+                silent = true;
+            }
+        }
     }
-    let mut table = Table::new(&[">drive", "model", "serial", "volume", "device"]);
-    for drive in &drives {
+    let code = if silent { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS };
+    if cli.json {
+        print_rows(drives.iter().map(|(library, drive)| Ok(DriveLine::of(library, drive))))?;
+        return Ok(code);
+    }
+    let several = libraries.len() > 1;
+    let columns = [">drive", "model", "serial", "volume", "device"];
+    let mut table = match several {
+        true => Table::new(&["library", columns[0], columns[1], columns[2], columns[3], columns[4]]),
+        false => Table::new(&columns),
+    };
+    for (library, drive) in &drives {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        table.row(vec![
+        let mut row = if several { vec![(*library).clone()] } else { Vec::new() };
+        row.extend([
             drive.number.to_string(),
             known(&drive.description.model),
             known(&drive.description.serial),
             drive.volser.as_ref().map_or("-", Volser::as_str).to_owned(),
             text(drive.description.path.as_deref()),
         ]);
+        table.row(row);
     }
-    print(&table)
+    print(&table)?;
+    Ok(code)
 }
 
 fn scan(cli: &Globals) -> Result<ExitCode, Failure> {

@@ -7,7 +7,7 @@ use capstan_catalog::Volume;
 use capstan_director::{Inventory, LibraryPlace};
 use capstan_format::Volser;
 use capstan_tape::ElementAddress;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
@@ -19,8 +19,17 @@ use crate::secrets::{Need, open};
 use crate::table::Table;
 use crate::wording::state_name;
 
+#[derive(Debug, Args)]
+pub(crate) struct Library {
+    /// The library, where there are several [default: main, which is the one under [library] in capstan.toml]
+    #[arg(long, global = true, value_name = "NAME")]
+    library: Option<String>,
+    #[command(subcommand)]
+    action: LibraryAction,
+}
+
 #[derive(Debug, Subcommand)]
-pub(crate) enum Library {
+pub(crate) enum LibraryAction {
     /// List every place, the cartridge in it, and what the catalog knows of that
     #[command(
         after_help = "Example:\n  capstan library inventory\n\nThe exit code is 3 if a barcode is missing, unreadable or there twice: a person has to correct that."
@@ -66,39 +75,43 @@ pub(crate) enum Library {
     Initialize,
 }
 
-pub(crate) fn library(cli: &Globals, action: &Library) -> Result<ExitCode, Failure> {
+pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure> {
     let site = open(cli, Need::Nothing, Display::new(cli).events())?;
-    let done = match action {
-        Library::Inventory => return show(cli, &site.inventory()?),
-        Library::Load { volume, drive } => {
+    let site = match &args.library {
+        Some(library) => site.in_library(library)?,
+        None => site,
+    };
+    let done = match &args.action {
+        LibraryAction::Inventory => return show(cli, &site.inventory()?),
+        LibraryAction::Load { volume, drive } => {
             let volume = volser(volume)?;
             site.load_drive(&volume, *drive)?;
             LibraryEvent::Loaded { volume: volume.to_string(), drive: *drive }
         }
-        Library::Unload { drive } => {
+        LibraryAction::Unload { drive } => {
             site.unload_drive(*drive)?;
             LibraryEvent::Unloaded { drive: *drive }
         }
-        Library::Exchange { volume, drive } => {
+        LibraryAction::Exchange { volume, drive } => {
             let volume = volser(volume)?;
             site.exchange_in_drive(&volume, *drive)?;
             LibraryEvent::Exchanged { volume: volume.to_string(), drive: *drive }
         }
-        Library::Import { mail_slots } => {
+        LibraryAction::Import { mail_slots } => {
             let count = site.import(mail_slots)?;
             if count == 0 && !cli.json {
                 return Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()));
             }
             LibraryEvent::Imported { cartridges: count }
         }
-        Library::Export { volumes } => {
+        LibraryAction::Export { volumes } => {
             let volumes: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
             for volume in &volumes {
                 site.export(volume)?;
             }
             LibraryEvent::Exported { volumes: volumes.iter().map(ToString::to_string).collect() }
         }
-        Library::Initialize => {
+        LibraryAction::Initialize => {
             site.initialize_library()?;
             LibraryEvent::Initialized
         }

@@ -8,7 +8,6 @@ use capstan_catalog::{
 };
 use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
 use capstan_keys::Cartridge;
-use capstan_mover::devices::Loader;
 use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::damage::BadPlaces;
@@ -54,7 +53,7 @@ impl Site {
         promise: Promise,
     ) -> Result<Overwritten, DirectorError> {
         let _presence = self.presence()?;
-        let mounter = Mounter::new(self);
+        let mounter = Mounter::new(self).at_volume(volser)?;
         let hold = mounter.holds.volume(volser)?;
         let _objects = self.claim_held_on(volser, pool)?;
         let pool = match pool {
@@ -64,12 +63,13 @@ impl Site {
                 Some(found.ok_or_else(|| DirectorError::UnknownPool { pool: name.to_owned() })?)
             }
         };
-        if !mounter.present_anywhere()?.contains(volser) {
+        if !mounter.anywhere_here()?.contains(volser) {
             if locked(&self.catalog).volume(volser)?.is_some_and(|known| known.id.is_some()) {
                 // It was taken out. Another cartridge of its barcode would keep it from coming back.
                 return Err(DirectorError::Changer(ChangerError::UnknownVolume { volser: volser.clone() }));
             }
-            create_cartridge(&mounter, volser, capacity_bytes.unwrap_or(self.config.library.volume_mib << 20))?;
+            let usual = mounter.library.config.volume_mib << 20;
+            create_cartridge(&mounter, volser, capacity_bytes.unwrap_or(usual))?;
         }
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss)?;
@@ -172,7 +172,7 @@ impl Site {
         let _hold = mounter.holds.volume(volser)?;
         let _objects = self.claim_held_on(volser, None)?;
         // What a person fetches may be lost, and nobody knows but that person.
-        if self.config.library.loader() == Loader::Robot && mounter.present_anywhere()?.contains(volser) {
+        if mounter.is_in_a_robot(volser)? {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
         let last = self.would_lose(volser, loss)?;
@@ -261,7 +261,7 @@ impl Site {
         Ok(catalog.remove_pool(name)?)
     }
 
-    /// Barcodes of the cartridges in the library.
+    /// Barcodes of the cartridges in the libraries.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         Mounter::new(self).present()
     }

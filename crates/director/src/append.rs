@@ -88,7 +88,8 @@ impl AppendHost {
 
     /// Refuses to make a cartridge where none of those that are known is in the library: a disk may not be mounted.
     fn check_library_is_there(&self, present: &[Volser], volumes: &[Volume]) -> Result<(), DirectorError> {
-        let known = volumes.iter().filter(|volume| volume.id.is_some());
+        let own = &self.mounter.library.name;
+        let known = volumes.iter().filter(|volume| volume.id.is_some() && volume.library == *own);
         let known: Vec<_> = known.map(|volume| &volume.volser).collect();
         if known.is_empty() || known.iter().any(|volser| present.contains(volser)) {
             return Ok(());
@@ -134,12 +135,12 @@ impl AppendHost {
         // Behind the look at the reservations: what was let go of before that look is seen as it was left. And before
         // the look into the library: what is made meanwhile is no volume that is away.
         let volumes = locked(&self.mounter.catalog).volumes()?;
-        let present = self.mounter.present()?;
-        let anywhere = self.mounter.present_anywhere()?;
+        let present = self.mounter.present_here()?;
+        let anywhere = self.mounter.anywhere_here()?;
         let refill = Refill {
             scratch: self.pool.feed == ScratchFeed::Allowed,
-            create: self.config.library.is_virtual()
-                && (anywhere.len() as u64) < u64::from(self.config.library.volumes_max),
+            create: self.mounter.library.config.is_virtual()
+                && (anywhere.len() as u64) < u64::from(self.mounter.library.config.volumes_max),
         };
         Ok(choose_volume(&candidates(&volumes, &present), &self.pool.name, &in_use, refill))
     }
@@ -149,7 +150,7 @@ impl AppendHost {
         // Before the look into the library: what another job labels behind that look would be taken for gone.
         let volumes = locked(&self.mounter.catalog).volumes()?;
         let in_use = self.mounter.holds.volumes()?;
-        let anywhere = self.mounter.present_anywhere()?;
+        let anywhere = self.mounter.anywhere_here()?;
         let Some(volser) = self.next_volser(&anywhere, &volumes, &in_use) else {
             let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
             return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
@@ -162,15 +163,15 @@ impl AppendHost {
         }
         // With the name reserved, the room is counted once more: what was made since the choice, and what others are
         // making, which are reserved names that neither catalog nor library knows.
-        let anywhere = self.mounter.present_anywhere()?;
+        let anywhere = self.mounter.anywhere_here()?;
         let is_new = |other: &Volser| {
             *other != volser && !anywhere.contains(other) && volumes.iter().all(|known| known.volser != *other)
         };
         let others = self.mounter.holds.volumes()?.iter().filter(|other| is_new(other)).count();
-        if (anywhere.len() + others) as u64 >= u64::from(self.config.library.volumes_max) {
+        if (anywhere.len() + others) as u64 >= u64::from(self.mounter.library.config.volumes_max) {
             return Ok(None);
         }
-        create_cartridge(&self.mounter, &volser, self.config.library.volume_mib << 20)?;
+        create_cartridge(&self.mounter, &volser, self.mounter.library.config.volume_mib << 20)?;
         Ok(Some((volser, hold)))
     }
 

@@ -372,9 +372,9 @@ impl Site {
 
     /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.
     fn check_drives(&self, copies: u8) -> Result<(), DirectorError> {
-        let drives = self.devices.drives()?;
+        let drives = self.library.devices.drives()?;
         if u32::from(copies) > drives && copies > 1 {
-            return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.config.library.is_virtual() });
+            return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.library.config.is_virtual() });
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads, 
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
+use crate::libraries::VolumeRoutes;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::{OlderVersion, older_versions};
 use crate::select::{Layout, WhichCopy, locate_streams};
@@ -122,8 +123,8 @@ fn copy_range(
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let path = host.mounter().data_path.clone();
-    let access = VolumeAccess { host, drives: path.drives(), between: None };
+    let routes = VolumeRoutes::new(&host.mounter().libraries, &host.mounter().catalog)?;
+    let access = VolumeAccess { host, drives: routes.drives(), between: None };
     let read = read_streams(wanted, &reads, access, (&stop, &ReadMeters::default()), &|_, reader| {
         for member in reader.members() {
             let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));

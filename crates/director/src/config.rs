@@ -8,6 +8,7 @@ mod job;
 mod tell;
 mod text;
 mod timing;
+mod unit;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
 pub use tell::{MailConfig, MailSecurity, TellEvent, TellRule};
 pub(crate) use text::{fault_of, in_plain_words};
 pub use timing::PolicyTiming;
+pub use unit::{StorageUnit, UnitConfig};
 
 /// What `capstan.toml` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct Config {
     /// The machine that sources are of, as objects name it; empty for the host's name. Who renames a host, or goes on
     /// on another machine, writes the old name here: an incremental then stands on what is there.
     pub client: String,
-    /// The virtual library.
+    /// The main library.
     pub library: LibraryConfig,
     /// The data path.
     pub data: DataConfig,
@@ -46,6 +48,12 @@ pub struct Config {
     pub server: ServerConfig,
     /// What `status` calls to attention.
     pub attention: AttentionConfig,
+    /// Further libraries, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub libraries: BTreeMap<String, LibraryConfig>,
+    /// Storage units, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<String, UnitConfig>,
     /// Backups that have a name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<String, JobConfig>,
@@ -227,7 +235,7 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.library.check()?;
+        self.check_units()?;
         self.check_data()?;
         self.keys.check()?;
         self.server.check()?;
@@ -238,14 +246,24 @@ impl Config {
         if let Some((name, _)) = self.scripts.iter().find(|(_, command)| command.first().is_none_or(String::is_empty)) {
             return Err(format!("scripts.{name}: its first word is the program, and it is empty"));
         }
-        let Some(model) = self.library.pace().map_err(|error| format!("library.pace: {error}"))? else { return Ok(()) };
-        let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
-        if block_len > max as usize {
-            let most = (max as usize - BLOCK_HEADER_LEN) / 1024;
-            return Err(format!(
-                "{} writes blocks of at most {max} bytes: data.block_kib must be {most} or less",
-                model.name
-            ));
+        for (name, job) in &self.jobs {
+            if self.unit(job.unit.as_deref()).is_none() {
+                return Err(format!(
+                    "jobs.{name}.unit: {}",
+                    self.no_such_unit(job.unit.as_deref().unwrap_or_default())
+                ));
+            }
+        }
+        for (_, library) in self.all_libraries() {
+            let Some(model) = library.pace().map_err(|error| format!("library.pace: {error}"))? else { continue };
+            let (block_len, max) = (BLOCK_HEADER_LEN + self.chunk_len(), model.block_len_max.value);
+            if block_len > max as usize {
+                let most = (max as usize - BLOCK_HEADER_LEN) / 1024;
+                return Err(format!(
+                    "{} writes blocks of at most {max} bytes: data.block_kib must be {most} or less",
+                    model.name
+                ));
+            }
         }
         Ok(())
     }
@@ -271,9 +289,9 @@ impl Config {
         self.data.block_kib as usize * 1024
     }
 
-    /// Bytes behind early warning of a volume of the usual capacity that are kept at least.
-    pub(crate) fn reserve_bytes_min(&self) -> usize {
-        usize::try_from((self.library.volume_mib << 20) / EARLY_WARNING_SHARE_MAX).unwrap_or(usize::MAX)
+    /// Bytes behind early warning of a volume of a library's usual capacity that are kept at least.
+    pub(crate) fn reserve_bytes_min(library: &LibraryConfig) -> usize {
+        usize::try_from((library.volume_mib << 20) / EARLY_WARNING_SHARE_MAX).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn checkpoint_every(&self) -> Duration {

@@ -250,7 +250,8 @@ impl Site {
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, own));
             let stop = AtomicBool::new(false);
-            let access = VolumeAccess { host, drives: self.data_path.drives(), between: None };
+            let routes = self.routes()?;
+            let access = VolumeAccess { host, drives: routes.drives(), between: None };
             let read = read_streams(&located.wanted, &reads, access, (&stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, own) = &mut *guard;

@@ -3,18 +3,21 @@
 
 use std::sync::Mutex;
 
-use capstan_catalog::{Catalog, CatalogError};
+use capstan_catalog::{Catalog, CatalogError, MAIN_LIBRARY};
 
 use crate::shared::locked;
 
-/// The catalog's fact: since when, and when last.
-const WAITS_FACT: &str = "drives waited for";
+/// The catalog's fact for a library: since when, and when last.
+fn waits_fact(library: &str) -> String {
+    if library == MAIN_LIBRARY { "drives waited for".to_owned() } else { format!("drives waited for: {library}") }
+}
+
 /// Who waits says so as often as this, and is taken to wait for twice as long.
 const SAID_EVERY_NS: i64 = 10_000_000_000;
 
-/// Since when somebody waits, nanoseconds since 1970.
-pub(crate) fn waited_since_ns(catalog: &Catalog, now_ns: i64) -> Result<Option<i64>, CatalogError> {
-    Ok(catalog.fact(WAITS_FACT)?.and_then(|text| still_waits(&text, now_ns)))
+/// Since when somebody waits for a drive of a library, nanoseconds since 1970.
+pub(crate) fn waited_since_ns(catalog: &Catalog, library: &str, now_ns: i64) -> Result<Option<i64>, CatalogError> {
+    Ok(catalog.fact(&waits_fact(library))?.and_then(|text| still_waits(&text, now_ns)))
 }
 
 fn still_waits(text: &str, now_ns: i64) -> Option<i64> {
@@ -24,16 +27,16 @@ fn still_waits(text: &str, now_ns: i64) -> Option<i64> {
 }
 
 /// Says that somebody waits. Where it cannot be said, the drive is waited for all the same.
-pub(crate) fn note_wait(catalog: &Mutex<Catalog>, now_ns: i64) {
-    let mut catalog = locked(catalog);
-    let Ok(before) = catalog.fact(WAITS_FACT) else { return };
+pub(crate) fn note_wait(catalog: &Mutex<Catalog>, library: &str, now_ns: i64) {
+    let (mut catalog, fact) = (locked(catalog), waits_fact(library));
+    let Ok(before) = catalog.fact(&fact) else { return };
     let before = before.unwrap_or_default();
     let since = still_waits(&before, now_ns);
     let said_ns = before.split_once(' ').and_then(|(_, last)| last.parse::<i64>().ok());
     if since.is_some() && said_ns.is_some_and(|said_ns| now_ns - said_ns < SAID_EVERY_NS) {
         return;
     }
-    let _ = catalog.put_fact(WAITS_FACT, &format!("{} {now_ns}", since.unwrap_or(now_ns)));
+    let _ = catalog.put_fact(&fact, &format!("{} {now_ns}", since.unwrap_or(now_ns)));
 }
 
 #[cfg(test)]

@@ -254,6 +254,22 @@ pub enum DirectorError {
     /// Operator: a rebuild put another catalog in the place of the one that was opened.
     #[error("the catalog was rebuilt a moment ago: start the server again")]
     CatalogReplaced,
+    /// Operator: no such library.
+    #[error("there is no library {name:?} in capstan.toml: there are {known}")]
+    UnknownLibrary {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// Operator: no such storage unit.
+    #[error("there is no storage unit or library {name:?} in capstan.toml: there are {known}")]
+    UnknownUnit {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {

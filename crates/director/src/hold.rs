@@ -287,7 +287,7 @@ pub(crate) fn what(resource: &Resource) -> String {
         Resource::Volume(volser) => format!("volume {volser}"),
         Resource::Pool(pool) => format!("pool {pool}"),
         Resource::CatchUp(pool) => format!("what is missing of pool {pool}"),
-        Resource::Seat(_) => "each drive".to_owned(),
+        Resource::Seat { .. } => "each drive".to_owned(),
         Resource::Server => "the queue".to_owned(),
     }
 }

@@ -25,10 +25,14 @@ pub(crate) fn create_cartridge(mounter: &Mounter, volser: &Volser, capacity_byte
     }
     let spec =
         CartridgeSpec { volser: volser.clone(), capacity_bytes, early_warning_bytes, generation: "virtual".to_owned() };
-    mounter.devices.change(&ChangerOrder::Create(spec))?;
+    mounter.library.devices.change(&ChangerOrder::Create(spec))?;
     // Of names that somebody chose, too: what is forgotten later is known by its key alone.
     crate::names::note_used(&mut locked(&mounter.catalog), [volser]);
-    locked(&mounter.catalog).put_volume(&Volume { capacity: Some(capacity_bytes), ..Volume::blank(volser.clone()) })?;
+    locked(&mounter.catalog).put_volume(&Volume {
+        capacity: Some(capacity_bytes),
+        library: mounter.library.name.clone(),
+        ..Volume::blank(volser.clone())
+    })?;
     (mounter.events)(Event::Created { volser: volser.clone() });
     Ok(())
 }

@@ -33,6 +33,7 @@ mod keep;
 mod keys;
 mod label;
 mod left_out;
+mod libraries;
 mod library;
 mod library_marker;
 mod limits;
@@ -72,7 +73,7 @@ pub use admin::{Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
     AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
-    PolicyTiming, ServerConfig, TellEvent, TellRule, find_settings, parse_age,
+    PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig, find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;

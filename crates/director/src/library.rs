@@ -9,6 +9,7 @@ use capstan_mover::devices::{ChangerOrder, DevicesError, LibraryInventory, Loade
 use capstan_tape::{ChangerError, ChangerRequest, DriveDescription, Element, ElementAddress, Finding};
 
 use crate::DirectorError;
+use crate::libraries::LibraryAt;
 use crate::library_marker;
 use crate::site::{Site, locked};
 
@@ -60,17 +61,25 @@ impl Site {
     /// # Errors
     /// The library cannot be asked. A virtual one that is not there has nothing in it.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
-        let elements = match self.devices.inventory() {
-            // A library that is not there has nothing in it; `status` says why it is not there.
-            Err(DevicesError::Changer(ChangerError::Unusable { .. })) if self.config.library.is_virtual() => Vec::new(),
-            other => other?.elements,
-        };
-        let elsewhere = match self.config.library.loader() {
-            Loader::Robot => Whereabouts::Outside,
-            Loader::Person => Whereabouts::Shelf,
-        };
+        let (all, mut found) = (self.libraries.all(), Vec::new());
+        for library in all {
+            let elements = match library.devices.inventory() {
+                // A library that is not there has nothing in it; `status` says why it is not there.
+                Err(DevicesError::Changer(ChangerError::Unusable { .. })) if library.config.is_virtual() => Vec::new(),
+                // Nor has one whose mover is away, for those who ask for others.
+                Err(_) if self.libraries.are_several() => Vec::new(),
+                other => other?.elements,
+            };
+            found.push(elements);
+        }
         let place = |volume: &Volume| {
-            let element = elements.iter().find(|element| element.volser.as_ref() == Some(&volume.volser));
+            let mut elements = found.iter().flatten();
+            let element = elements.find(|element| element.volser.as_ref() == Some(&volume.volser));
+            let own = if all.len() == 1 { all.first() } else { self.libraries.get(&volume.library) };
+            let elsewhere = match own.map(|library| library.config.loader()) {
+                Some(Loader::Person) => Whereabouts::Shelf,
+                Some(Loader::Robot) | None => Whereabouts::Outside,
+            };
             element.map_or(elsewhere, |element| Whereabouts::At(element.address))
         };
         Ok(volumes.iter().map(place).collect())
@@ -81,8 +90,8 @@ impl Site {
     /// # Errors
     /// The library cannot be asked.
     pub fn drives(&self) -> Result<Vec<DriveRow>, DirectorError> {
-        let elements = self.devices.inventory()?.elements;
-        let drives = self.devices.describe_drives()?;
+        let elements = self.library.devices.inventory()?.elements;
+        let drives = self.library.devices.describe_drives()?;
         let rows = (0u32..).zip(drives).map(|(number, description)| {
             let address = ElementAddress::Drive(number);
             let element = elements.iter().find(|element| element.address == address);
@@ -96,13 +105,14 @@ impl Site {
     /// # Errors
     /// The library or the catalog cannot be asked.
     pub fn inventory(&self) -> Result<Inventory, DirectorError> {
-        let LibraryInventory { elements, findings } = self.devices.inventory()?;
+        let LibraryInventory { elements, findings } = self.library.devices.inventory()?;
         let mut volumes = locked(&self.catalog).volumes()?;
         let places = elements.into_iter().map(|element| {
             let known = volumes.iter().find(|volume| Some(&volume.volser) == element.volser.as_ref()).cloned();
             LibraryPlace { element, known }
         });
         let places: Vec<LibraryPlace> = places.collect();
+        volumes.retain(|volume| !self.libraries.are_several() || volume.library == self.library.name);
         volumes.retain(|volume| places.iter().all(|place| place.element.volser.as_ref() != Some(&volume.volser)));
         Ok(Inventory { places, absent: volumes, findings })
     }
@@ -113,7 +123,7 @@ impl Site {
     /// The library is virtual, or the robot did not do it: the error says whether anything moved.
     pub fn load_drive(&self, volser: &Volser, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("load")?;
-        Ok(self.devices.change(&ChangerOrder::Load { volser: volser.clone(), drive })?)
+        Ok(self.library.devices.change(&ChangerOrder::Load { volser: volser.clone(), drive })?)
     }
 
     /// Unloads a drive and brings what was in it back to its slot.
@@ -122,7 +132,7 @@ impl Site {
     /// As [`Site::load_drive`].
     pub fn unload_drive(&self, drive: u32) -> Result<(), DirectorError> {
         self.has_robot("unload")?;
-        Ok(self.devices.change(&ChangerOrder::Unload { drive })?)
+        Ok(self.library.devices.change(&ChangerOrder::Unload { drive })?)
     }
 
     /// Brings a volume into a drive in exchange for the one that is there.
@@ -160,18 +170,23 @@ impl Site {
         self.request(ChangerRequest::Export { volser: volser.clone() })
     }
 
-    /// Why the library cannot be used, if it cannot: the disk below it is not mounted, for one.
+    /// Why a library cannot be used, if one cannot: the disk below it is not mounted, for one.
     pub fn library_problem(&self) -> Option<String> {
-        let found = match self.devices.inventory() {
+        self.libraries.all().iter().find_map(|library| self.problem_of(library))
+    }
+
+    fn problem_of(&self, library: &LibraryAt) -> Option<String> {
+        let found = match library.devices.inventory() {
             Err(DevicesError::Changer(error @ ChangerError::Unusable { .. })) => return Some(error.to_string()),
             Err(_) => return None,
             Ok(found) => found.elements,
         };
-        if !self.config.library.is_folder_here() {
+        if !library.config.is_folder_here() {
             return None;
         }
         let volumes = locked(&self.catalog).volumes().ok()?;
-        let mut known = volumes.iter().filter(|volume| volume.id.is_some()).peekable();
+        let is_known = |volume: &&Volume| volume.id.is_some() && volume.library == library.name;
+        let mut known = volumes.iter().filter(is_known).peekable();
         known.peek()?;
         let is_there = |volser: &Volser| found.iter().any(|element| element.volser.as_ref() == Some(volser));
         if known.clone().any(|volume| is_there(&volume.volser)) {
@@ -179,7 +194,7 @@ impl Site {
         }
         Some(format!(
             "the library {} holds none of the {} that the catalog knows: if it is on a disk of its own, mount that disk",
-            self.library_dir().display(),
+            self.work_dir().join(&library.config.path).display(),
             if known.clone().count() == 1 { "cartridge".to_owned() } else { format!("{} cartridges", known.count()) }
         ))
     }
@@ -190,15 +205,15 @@ impl Site {
     /// # Errors
     /// The robot did not do it; or, of a virtual library, its directory cannot be marked or is that of another catalog.
     pub fn initialize_library(&self) -> Result<(), DirectorError> {
-        if self.config.library.is_folder_here() {
+        if self.library.config.is_folder_here() {
             let _presence = self.presence()?;
-            return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog));
+            return library_marker::adopt(&self.library_dir(), &mut locked(&self.catalog), &self.library.name);
         }
         self.request(ChangerRequest::Initialize)
     }
 
     fn request(&self, request: ChangerRequest) -> Result<(), DirectorError> {
-        Ok(self.devices.change(&ChangerOrder::Request(request))?)
+        Ok(self.library.devices.change(&ChangerOrder::Request(request))?)
     }
 
     /// Mail slots with a cartridge in them, its barcode readable or not.
@@ -220,7 +235,7 @@ impl Site {
 
     /// A drive of the virtual library lets go of its cartridge when nobody uses it.
     fn has_robot(&self, what: &str) -> Result<(), DirectorError> {
-        if !self.config.library.is_virtual() {
+        if !self.library.config.is_virtual() {
             return Ok(());
         }
         let library = self.library_dir().display().to_string();

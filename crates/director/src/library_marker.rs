@@ -1,4 +1,4 @@
-//! Which directory is the library of a catalog.
+//! Which directory is a library of a catalog.
 //!
 //! A virtual library often lies on a disk of its own. If that is not mounted, its mount point is an empty directory,
 //! and a backup into it would be hidden as soon as the disk is there again. So the library's directory carries a marker
@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use capstan_catalog::Catalog;
+use capstan_catalog::{Catalog, MAIN_LIBRARY};
 use capstan_format::Volser;
 use capstan_tape::{
     CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Library, VirtualLibrary,
@@ -16,14 +16,16 @@ use uuid::Uuid;
 
 use crate::DirectorError;
 
-/// The catalog's fact that names its library.
-pub(crate) const LIBRARY_FACT: &str = "library";
+/// The catalog's fact that has the mark of a library.
+pub(crate) fn library_fact(name: &str) -> String {
+    if name == MAIN_LIBRARY { "library".to_owned() } else { format!("library {name}") }
+}
 
 /// Whether a directory is the library of a catalog; `Err` has the reason why not, for the operator. A library that was
 /// never marked is marked, if cartridges that the catalog knows are in it, or if the catalog knows none.
-pub(crate) fn check(directory: &Path, catalog: &mut Catalog) -> Result<Result<(), String>, DirectorError> {
+pub(crate) fn check(directory: &Path, catalog: &mut Catalog, name: &str) -> Result<Result<(), String>, DirectorError> {
     let found = VirtualLibrary::id(directory).map_err(DirectorError::host("read the marker of", directory))?;
-    let reason = match (catalog.fact(LIBRARY_FACT)?, found) {
+    let reason = match (catalog.fact(&library_fact(name))?, found) {
         (Some(known), Some(found)) if known == found => return Ok(Ok(())),
         (Some(_), Some(_)) => {
             "it is the library of another catalog: look at library.path in capstan.toml, and at what is mounted there"
@@ -35,41 +37,42 @@ pub(crate) fn check(directory: &Path, catalog: &mut Catalog) -> Result<Result<()
             "it does not hold the file library.id, which marks the library of this catalog. If it is on a disk of its own, mount that disk"
         }
         (None, Some(found)) => {
-            note(catalog, &found);
+            note(catalog, name, &found);
             return Ok(Ok(()));
         }
-        (None, None) if cartridges_are_gone(directory, catalog)? => {
+        (None, None) if cartridges_are_gone(directory, catalog, name)? => {
             "none of the cartridges that the catalog knows is in it. If it is on a disk of its own, mount that disk"
         }
         (None, None) => {
             // A disk that cannot be written has been read from all the same, and is marked another time.
             if let Ok(id) = VirtualLibrary::mark(directory, &Uuid::new_v4().simple().to_string()) {
-                note(catalog, &id);
+                note(catalog, name, &id);
             }
             return Ok(Ok(()));
         }
     };
-    let unless = "; if this is where the cartridges are on purpose, run `capstan library initialize`";
+    let which = if name == MAIN_LIBRARY { String::new() } else { format!(" --library {name}") };
+    let unless = format!("; if this is where the cartridges are on purpose, run `capstan library initialize{which}`");
     Ok(Err(format!("{reason}{unless}")))
 }
 
 /// Makes a directory the library of a catalog, whatever was known before.
-pub(crate) fn adopt(directory: &Path, catalog: &mut Catalog) -> Result<(), DirectorError> {
+pub(crate) fn adopt(directory: &Path, catalog: &mut Catalog, name: &str) -> Result<(), DirectorError> {
     let id = VirtualLibrary::mark(directory, &Uuid::new_v4().simple().to_string());
     let id = id.map_err(DirectorError::host("mark", directory))?;
-    Ok(catalog.put_fact(LIBRARY_FACT, &id)?)
+    Ok(catalog.put_fact(&library_fact(name), &id)?)
 }
 
 /// Whether the catalog knows labelled cartridges, and none of them is in a directory.
-fn cartridges_are_gone(directory: &Path, catalog: &Catalog) -> Result<bool, DirectorError> {
+fn cartridges_are_gone(directory: &Path, catalog: &Catalog, name: &str) -> Result<bool, DirectorError> {
     let mut known = catalog.volumes()?;
-    known.retain(|volume| volume.id.is_some());
+    known.retain(|volume| volume.id.is_some() && volume.library == name);
     Ok(!known.is_empty() && !known.iter().any(|volume| VirtualLibrary::holds(directory, &volume.volser)))
 }
 
 /// Keeps the library's id. A catalog that cannot be written is noted another time.
-fn note(catalog: &mut Catalog, id: &str) {
-    let _ = catalog.put_fact(LIBRARY_FACT, id);
+fn note(catalog: &mut Catalog, name: &str, id: &str) {
+    let _ = catalog.put_fact(&library_fact(name), id);
 }
 
 /// Stands for a library that is not to be used.

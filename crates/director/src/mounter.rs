@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::{Catalog, DamagedBlocks, Moment, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
 use capstan_keys::KeyError;
-use capstan_mover::MoverAt;
 use capstan_mover::devices::{
-    Devices, DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
+    DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
-use capstan_tape::{ChangerError, ElementAddress, EncryptionState, barcode};
+use capstan_tape::{ChangerError, ElementAddress, EncryptionState, barcode, with_causes};
 
 use crate::hold::{Hold, Holds};
+use crate::libraries::{Libraries, LibraryAt};
 use crate::mounts::Mounts;
 use crate::shared::Clock;
 use crate::shared::SharedKeys;
@@ -36,9 +36,10 @@ pub(crate) use seats::Drives;
 pub(crate) struct Mounter {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
-    pub(crate) devices: Arc<dyn Devices>,
-    /// The drives that this process's own sessions and reads take, by their mounts.
-    pub(crate) data_path: MoverAt,
+    /// All libraries: a volume is mounted in the one that it is in.
+    pub(crate) libraries: Libraries,
+    /// The one that the job writes in.
+    pub(crate) library: Arc<LibraryAt>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     pub(crate) holds: Arc<Holds>,
@@ -48,8 +49,6 @@ pub(crate) struct Mounter {
     is_stand_in: bool,
     /// Whether its job has a place in a queue, which knows of its wait for a drive.
     is_of_queue: bool,
-    /// Who brings cartridges.
-    loader: Loader,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -61,8 +60,8 @@ impl Mounter {
         Self {
             catalog: Arc::clone(&site.catalog),
             keys: site.keys.clone(),
-            devices: Arc::clone(&site.devices),
-            data_path: site.data_path.clone(),
+            libraries: site.libraries.clone(),
+            library: Arc::clone(&site.library),
             clock: site.clock,
             events: Arc::clone(&site.events),
             holds: Arc::clone(&site.holds),
@@ -70,7 +69,6 @@ impl Mounter {
             drives: Arc::default(),
             is_stand_in: site.is_read_only(),
             is_of_queue: false,
-            loader: site.config.library.loader(),
             stop: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -103,26 +101,104 @@ impl Mounter {
         (self.clock)()
     }
 
-    /// Barcodes of volumes that jobs may take: those in slots and drives. What lies in a mail slot is outside, on its
-    /// way to the vault or waiting for `library import`; cleaning cartridges are no volumes. A person can fetch every
-    /// volume there is.
+    /// Barcodes of volumes that can be read: those in slots and drives of all libraries that answer. What lies in a
+    /// mail slot is outside, on its way to the vault or waiting for `library import`; cleaning cartridges are no
+    /// volumes. A person can fetch every volume there is. Which library has a volume is noted.
+    ///
+    /// With one library, what it answers is the answer, a failure too.
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
-        self.volumes_at(|address| !matches!(address, ElementAddress::ImportExport(_)))
+        if !self.libraries.are_several() {
+            return self.present_here();
+        }
+        let (mut all, mut failure) = (Vec::new(), None);
+        let libraries = self.libraries.all();
+        for library in libraries {
+            let found = self.volumes_in(library, is_inside);
+            let reason = found.as_ref().err().map(|error| with_causes(error));
+            self.mounts.silent.note(&library.name, reason.as_deref(), &self.events);
+            match found {
+                Ok(found) => all.extend(found.into_iter().map(|volser| (volser, &library.name))),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match failure {
+            Some(error) if all.is_empty() => return Err(error),
+            _ => self.note_libraries(&all)?,
+        }
+        let mut volumes: Vec<_> = all.into_iter().map(|(volser, _)| volser).collect();
+        volumes.sort();
+        volumes.dedup();
+        Ok(volumes)
     }
 
-    /// Barcodes of volumes in the library, its mail slots included.
-    pub(crate) fn present_anywhere(&self) -> Result<Vec<Volser>, DirectorError> {
-        self.volumes_at(|_| true)
+    /// The same of the library that the job writes in.
+    pub(crate) fn present_here(&self) -> Result<Vec<Volser>, DirectorError> {
+        self.volumes_in(&self.library, is_inside)
     }
 
-    fn volumes_at(&self, wanted: impl Fn(ElementAddress) -> bool) -> Result<Vec<Volser>, DirectorError> {
-        if self.loader == Loader::Person {
-            let volumes = locked(&self.catalog).volumes()?;
+    /// Barcodes of volumes in the library that the job writes in, its mail slots included.
+    pub(crate) fn anywhere_here(&self) -> Result<Vec<Volser>, DirectorError> {
+        self.volumes_in(&self.library, |_| true)
+    }
+
+    /// The same mounter, for jobs that write on a volume: in the library that has it.
+    pub(crate) fn at_volume(self, volser: &Volser) -> Result<Self, DirectorError> {
+        if !self.libraries.are_several() || self.anywhere_here().is_ok_and(|volumes| volumes.contains(volser)) {
+            return Ok(self);
+        }
+        let library = match self.other_library(volser, &self.library) {
+            Some(other) => other,
+            None => Arc::clone(self.libraries.of_volume(&self.catalog, volser, &self.library)?),
+        };
+        Ok(Self { library, ..self })
+    }
+
+    /// Whether a library with a robot has a volume, its mail slots included.
+    pub(crate) fn is_in_a_robot(&self, volser: &Volser) -> Result<bool, DirectorError> {
+        for library in self.libraries.all().iter().filter(|library| library.config.loader() == Loader::Robot) {
+            if self.volumes_in(library, |_| true)?.contains(volser) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn volumes_in(
+        &self,
+        library: &LibraryAt,
+        wanted: impl Fn(ElementAddress) -> bool,
+    ) -> Result<Vec<Volser>, DirectorError> {
+        if library.config.loader() == Loader::Person {
+            let mut volumes = locked(&self.catalog).volumes()?;
+            volumes.retain(|volume| volume.library == library.name || !self.libraries.are_several());
             return Ok(volumes.into_iter().map(|volume| volume.volser).collect());
         }
-        let there = self.devices.inventory()?.elements.into_iter().filter(|element| wanted(element.address));
+        let there = library.devices.inventory()?.elements.into_iter().filter(|element| wanted(element.address));
         let volumes = there.filter_map(|element| element.volser);
         Ok(volumes.filter(|volser| !barcode::is_cleaning(volser)).collect())
+    }
+
+    /// Notes which libraries volumes were found in. One that is in two stays noted where it was.
+    fn note_libraries(&self, found: &[(Volser, &String)]) -> Result<(), DirectorError> {
+        let mut catalog = locked(&self.catalog);
+        for volume in catalog.volumes()? {
+            let mut there = found.iter().filter(|(volser, _)| *volser == volume.volser).map(|(_, library)| *library);
+            let Some(first) = there.next() else { continue };
+            if *first != volume.library && !there.any(|library| *library == volume.library) && !self.is_stand_in {
+                catalog.update_volume(&volume.volser, |volume| volume.library.clone_from(first))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another library than this one that has a volume.
+    fn other_library(&self, volser: &Volser, than: &LibraryAt) -> Option<Arc<LibraryAt>> {
+        let others = self.libraries.all().iter().filter(|library| library.name != than.name);
+        let mut robots = others.filter(|library| library.config.loader() == Loader::Robot);
+        let has = |library: &&Arc<LibraryAt>| {
+            self.volumes_in(library, is_inside).is_ok_and(|volumes| volumes.contains(volser))
+        };
+        robots.find(has).map(Arc::clone)
     }
 
     /// Reserves a volume, brings it into a free drive and makes it ready.
@@ -138,11 +214,19 @@ impl Mounter {
         if let Some(hold) = &hold {
             self.mounts_under(hold);
         }
-        let mut said = false;
+        let (mut said, mut looked) = (false, !self.libraries.are_several());
+        let mut library = Arc::clone(self.libraries.of_volume(&self.catalog, volser, &self.library)?);
         loop {
-            match self.devices.mount(&self.mount_order(volser, hold.as_ref())?, self) {
-                Ok(report) => return self.mounted_volume(report, volser, hold),
+            match library.devices.mount(&self.mount_order(volser, hold.as_ref())?, self) {
+                Ok(report) => return self.mounted_volume(report, volser, &library, hold),
                 Err(DevicesError::NoDrive(busy)) => self.wait_for_drive(volser, busy, &mut said)?,
+                // It may have been moved since it was seen there.
+                Err(
+                    error @ (DevicesError::Changer(ChangerError::UnknownVolume { .. }) | DevicesError::Connection(_)),
+                ) if !looked => match self.other_library(volser, &library) {
+                    Some(other) => (library, looked) = (other, true),
+                    None => return Err(error.into()),
+                },
                 Err(error) => return Err(error.into()),
             }
         }
@@ -163,6 +247,7 @@ impl Mounter {
         &self,
         report: MountReport,
         volser: &Volser,
+        library: &Arc<LibraryAt>,
         hold: Option<Hold>,
     ) -> Result<InDrive, DirectorError> {
         // What a person brought in its place may have named others.
@@ -174,7 +259,7 @@ impl Mounter {
         let drive = report.drive.clone();
         (self.events)(Event::Mounted { volser: volser.clone(), drive: drive.clone() });
         let volume = InDrive {
-            devices: Arc::clone(&self.devices),
+            library: Arc::clone(library),
             mount: report.mount,
             drive,
             serial: report.drive_serial.and_then(|serial| serial.parse().ok()),
@@ -205,13 +290,16 @@ impl Mounter {
         DriveReservation { key, living }
     }
 
-    /// Keeps what the drive says of the medium, for those who plan without a drive.
+    /// Keeps what the drive says of the medium, and where it is, for those who plan without a drive.
     fn note_kind(&self, volume: &InDrive) -> Result<(), DirectorError> {
         let mut catalog = locked(&self.catalog);
         let Some(known) = catalog.volume(&volume.volser)? else { return Ok(()) };
         let kind = volume.kind(known.medium);
-        if kind != known.medium {
-            catalog.update_volume(&volume.volser, |known| known.medium = kind)?;
+        if kind != known.medium || known.library != volume.library.name {
+            catalog.update_volume(&volume.volser, |known| {
+                known.medium = kind;
+                known.library.clone_from(&volume.library.name);
+            })?;
         }
         Ok(())
     }
@@ -232,7 +320,7 @@ impl Mounter {
         mut volume: InDrive,
         description: Option<capstan_tape::VolumeDescription>,
     ) -> Result<(), DirectorError> {
-        let report = self.devices.dismount(&DismountOrder { mount: volume.mount, description })?;
+        let report = volume.library.devices.dismount(&DismountOrder { mount: volume.mount, description })?;
         volume.is_over = true;
         let volser = &volume.volser;
         if let Some(health) = &report.health {
@@ -333,6 +421,11 @@ impl Mounter {
         let found = locked(&self.catalog).volume(volser)?;
         found.ok_or_else(|| DirectorError::UnknownVolume { volser: volser.to_string() })
     }
+}
+
+/// Whether a place is not a mail slot.
+fn is_inside(address: ElementAddress) -> bool {
+    !matches!(address, ElementAddress::ImportExport(_))
 }
 
 /// Whether this key is out of reach for good, or until somebody says otherwise, while others of its volume may not be.

@@ -3,9 +3,13 @@
 //!
 //! Each lock is held for one look or one change, and never together with another.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 
 use capstan_format::{KeyTag, Volser};
+
+use crate::shared::locked;
+use crate::{Event, Events};
 
 /// What drives said of volumes.
 #[derive(Default)]
@@ -16,4 +20,25 @@ pub(crate) struct Mounts {
     pub(crate) left_alerts: Mutex<Vec<(Volser, u16)>>,
     /// Keys that blocks named and that could not be had, until somebody asks.
     pub(crate) missed_keys: Mutex<Vec<(Volser, KeyTag)>>,
+    /// Libraries that did not answer.
+    pub(crate) silent: SilentLibraries,
+}
+
+/// Libraries that did not answer, until they do: each is told of once.
+#[derive(Default)]
+pub(crate) struct SilentLibraries(Mutex<HashSet<String>>);
+
+impl SilentLibraries {
+    /// Notes how a library answered; says so if it did not and had answered before.
+    pub(crate) fn note(&self, library: &str, failure: Option<&str>, events: &Events) {
+        let Some(reason) = failure else {
+            locked(&self.0).remove(library);
+            return;
+        };
+        let is_new = locked(&self.0).insert(library.to_owned());
+        if is_new {
+            let message = format!("library {library} cannot be asked, so its volumes count as absent: {reason}");
+            events(Event::Notice { message });
+        }
+    }
 }

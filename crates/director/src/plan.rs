@@ -159,7 +159,7 @@ impl Site {
         };
         let Located { wanted, absent, stood_in_for } = located;
         // Where only some of an object is wanted, each drive may say in which order.
-        let wanted = split_at_gaps(wanted);
+        let wanted = self.routes()?.split(split_at_gaps(wanted));
         let reads = plan_reads(&wanted);
         let passes = rows_of(&wanted, &reads);
         let without_key = self.destroyed_keys(&passes)?;

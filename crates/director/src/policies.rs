@@ -121,7 +121,7 @@ impl Site {
             return Ok(Vec::new());
         }
         let settings = self.settings_now();
-        let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings)).collect();
+        let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings, &self.config)).collect();
         for BackupPolicy { config, .. } in &mut policies {
             // Nobody joins under the name of the server's machine; but that may be called so since.
             let counts =
@@ -246,8 +246,9 @@ fn unknown(name: &str) -> DirectorError {
     DirectorError::UnknownPolicy { name: name.to_owned() }
 }
 
-/// A policy from its text, with the programs that this machine's settings have for its scripts.
-fn read(text: PolicyText, settings: &Config) -> BackupPolicy {
+/// A policy from its text, with the programs that this machine's settings have for its scripts. `opened` are the
+/// settings by which libraries were opened.
+fn read(text: PolicyText, settings: &Config, opened: &Config) -> BackupPolicy {
     let PolicyText { name, text, changed_ns, scheduled_ns } = text;
     let (mut config, mut fault) = match toml::from_str::<JobConfig>(&text) {
         Ok(config) => (config, None),
@@ -258,6 +259,10 @@ fn read(text: PolicyText, settings: &Config) -> BackupPolicy {
     };
     if settings.jobs.contains_key(&name) {
         fault = Some("capstan.toml has a job of that name: give one of them another name".to_owned());
+    }
+    if let Some(unit) = config.unit.as_deref().filter(|unit| opened.unit(Some(unit)).is_none()) {
+        let reason = opened.no_such_unit(unit);
+        fault.get_or_insert(format!("unit: {reason} (a server learns of new ones when it is started again)"));
     }
     if let Err((key, reason)) = config.check_policy(&name) {
         let place = key.map_or(String::new(), |key| format!("{key}: "));

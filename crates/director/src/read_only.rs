@@ -68,24 +68,25 @@ fn fill(dir: &Path, config: &Config, scratch: &Path) -> io::Result<()> {
     if config.keys.is_cluster() {
         config.keys.identity = absolute.join(&config.keys.identity);
     }
-    let there = absolute.join(&config.library.path);
-    if config.library.is_folder_here() && there.exists() {
-        config.library.path = library(there, scratch)?;
+    for (number, settings) in std::iter::once(&mut config.library).chain(config.libraries.values_mut()).enumerate() {
+        let there = absolute.join(&settings.path);
+        if settings.is_folder_here() && there.exists() {
+            settings.path = library(there, &scratch.join(format!("library{number}")))?;
+        }
     }
     std::fs::write(scratch.join("capstan.toml"), config.to_text())
 }
 
 /// A library on a disk of its own is used as it is; one that cannot be written has a stand-in, too.
-fn library(there: PathBuf, scratch: &Path) -> io::Result<PathBuf> {
+fn library(there: PathBuf, here: &Path) -> io::Result<PathBuf> {
     if can_write(&there) {
         return Ok(there);
     }
-    let here = scratch.join("library");
-    std::fs::create_dir(&here)?;
+    std::fs::create_dir(here)?;
     for name in LINKED.iter().filter(|name| there.join(name).exists()) {
         symlink(there.join(name), here.join(name))?;
     }
-    Ok(here)
+    Ok(here.to_owned())
 }
 
 /// Copies a file if there is one, for its owner to write: the original may say that nobody may.

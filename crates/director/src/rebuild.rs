@@ -19,9 +19,10 @@ use capstan_mover::devices::Loader;
 use capstan_tape::{ChangerError, EncryptionState, with_causes};
 
 use crate::catch_up::session_record;
+use crate::config::{Config, find_settings};
 use crate::error::refuses_part;
 use crate::hold::CATALOG_FACT;
-use crate::library_marker::LIBRARY_FACT;
+use crate::library_marker::library_fact;
 use crate::mounter::{InDrive, Mounter};
 use crate::process;
 use crate::server_term::AUDIT_ANCHOR_FACT;
@@ -89,20 +90,22 @@ pub fn rebuild(
     }
     let mut catalog = Catalog::create(&staged, &database)?;
     if let Some(Ok(old)) = &old {
-        keep_library(old, &mut catalog)?;
+        keep_libraries(old, &mut catalog, &Config::read(&find_settings(dir)?)?)?;
     }
     let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
     let _alone = site.alone()?;
     let mut report = RebuildReport::default();
-    let mounter = Mounter::new(&site);
-    for volser in volumes_to_read(old.as_ref(), &site, &mounter)? {
-        match read_volume(&mounter, &volser, &mut report) {
-            Ok(()) => {}
-            // Without keys nothing can be read: that is no matter of one volume.
-            Err(error) if error.no_keys_at_all() => return Err(error),
-            // No volume, though its barcode is that of one.
-            Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
-            Err(error) => report.problems.push((volser, with_causes(&error))),
+    for library in site.library_names() {
+        let mounter = Mounter::new(&site.clone().in_library(&library)?);
+        for volser in volumes_to_read(old.as_ref(), &site, &mounter)? {
+            match read_volume(&mounter, &volser, &mut report) {
+                Ok(()) => {}
+                // Without keys nothing can be read: that is no matter of one volume.
+                Err(error) if error.no_keys_at_all() => return Err(error),
+                // No volume, though its barcode is that of one.
+                Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
+                Err(error) => report.problems.push((volser, with_causes(&error))),
+            }
         }
     }
     if let Some(old) = &old {
@@ -125,7 +128,6 @@ pub fn rebuild(
     let now_ns = site.now_ns();
     // The databases must be closed before their directories are moved.
     let events = Arc::clone(&site.events);
-    drop(mounter);
     drop(site);
     drop(old);
     if place.exists() {
@@ -164,9 +166,9 @@ fn discard(dir: &Path, events: &Events) -> Result<(), DirectorError> {
 
 /// The volumes in the library; those that the old catalog knows, where a person brings them.
 fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<Vec<Volser>, DirectorError> {
-    if site.config.library.loader() == Loader::Robot {
-        let present = mounter.present()?;
-        for volser in mounter.present_anywhere()?.into_iter().filter(|volser| !present.contains(volser)) {
+    if mounter.library.config.loader() == Loader::Robot {
+        let present = mounter.present_here()?;
+        for volser in mounter.anywhere_here()?.into_iter().filter(|volser| !present.contains(volser)) {
             let message = format!(
                 "volume {volser} lies in a mail slot and is not read: `capstan library import` brings it in, for another rebuild"
             );
@@ -176,7 +178,10 @@ fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<
     }
     let known = old.and_then(|old| old.as_ref().ok()).map(Catalog::volumes);
     match known {
-        Some(Ok(volumes)) => Ok(volumes.into_iter().map(|volume| volume.volser).collect()),
+        Some(Ok(mut volumes)) => {
+            volumes.retain(|volume| !mounter.libraries.are_several() || volume.library == mounter.library.name);
+            Ok(volumes.into_iter().map(|volume| volume.volser).collect())
+        }
         Some(Err(_)) | None => {
             let reason = "nobody knows which volumes there are: without the old catalog a rebuild needs a library with a changer";
             let library = capstan_mover::devices::BY_HAND.to_owned();
@@ -185,12 +190,14 @@ fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<
     }
 }
 
-/// Takes over which directory the library is: one that is not mounted holds no volumes, and must not be taken for the
-/// library.
-fn keep_library(old: &Catalog, anew: &mut Catalog) -> Result<(), DirectorError> {
+/// Takes over which directories the libraries are: one that is not mounted holds no volumes, and must not be taken for
+/// a library.
+fn keep_libraries(old: &Catalog, anew: &mut Catalog, config: &Config) -> Result<(), DirectorError> {
     // One that cannot be read knows no library; then what is there is taken.
-    if let Ok(Some(library)) = old.fact(LIBRARY_FACT) {
-        anew.put_fact(LIBRARY_FACT, &library)?;
+    for (name, _) in config.all_libraries() {
+        if let Ok(Some(library)) = old.fact(&library_fact(name)) {
+            anew.put_fact(&library_fact(name), &library)?;
+        }
     }
     // What was reserved before stays older than what is reserved from now on, and drives are reserved in the same name.
     anew.take_over_generations(old)?;
@@ -282,11 +289,11 @@ fn read_volume(mounter: &Mounter, volser: &Volser, report: &mut RebuildReport) -
 }
 
 fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
-    let volser = volume.volser.clone();
+    let (volser, library) = (volume.volser.clone(), volume.library.name.clone());
     let (capacity, medium) = (Some(volume.medium.capacity_bytes), volume.kind(MediumKind::Rewritable));
     let key = match volume.medium.encryption {
         EncryptionState::Blank => {
-            locked(&mounter.catalog).put_volume(&Volume { capacity, medium, ..Volume::blank(volser) })?;
+            locked(&mounter.catalog).put_volume(&Volume { capacity, medium, library, ..Volume::blank(volser) })?;
             report.blank += 1;
             return Ok(());
         }
@@ -300,7 +307,7 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
             // It can never be labelled.
             MediumKind::WriteOnce => VolumeState::Retired,
         };
-        locked(&mounter.catalog).put_volume(&Volume { capacity, medium, state, ..Volume::blank(volser) })?;
+        locked(&mounter.catalog).put_volume(&Volume { capacity, medium, state, library, ..Volume::blank(volser) })?;
         report.blank += 1;
         return Ok(());
     }
@@ -321,6 +328,7 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         key,
         capacity,
         medium,
+        library,
         end_of_data_lbn: FIRST_SESSION_LBN,
         labelled_ns: Some(header.labelled_ns),
         recycled: header.recycled,

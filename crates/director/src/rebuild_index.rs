@@ -89,7 +89,7 @@ fn read_parts(
     object: ObjectId,
     runs: &mut Vec<Vec<u8>>,
 ) -> Result<u64, DirectorError> {
-    let hold = mounter.hold_to_read(std::slice::from_ref(&place.volser), 1)?;
+    let hold = mounter.hold_to_read(std::slice::from_ref(&place.volser), false)?;
     let volume = mounter.mount_to_read(&place.volser, place.volume, hold)?;
     let read = parts_of(&volume, place, object, runs);
     mounter.dismount(volume)?;

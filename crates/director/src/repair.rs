@@ -225,6 +225,7 @@ impl Site {
         }
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         for group in groups {
+            host.write_to(&group[0].wanted.pool)?;
             let objects = group.iter().map(|lack| lack.object.id);
             if !host.reserve(self.volumes_to_read(objects, group[0].wanted.copy)?, drives)? {
                 // What other jobs use is mended by a later run.
@@ -387,7 +388,7 @@ impl Site {
         };
         let mut options = self.session_options_for_copy(like.chunk_len as usize);
         options.first_copy = copy;
-        Ok(self.data_path.start_session(&options, &record, vec![append], watch.stop.clone())?)
+        Ok(mounter.library.data_path.start_session(&options, &record, vec![append], watch.stop.clone())?)
     }
 
     /// The ranges that are copied, and the entries that go with them, by connection and offset.
@@ -450,7 +451,8 @@ impl Site {
             let reads = plan_reads(&located.wanted);
             let failure = Mutex::new(None);
             let shared = Mutex::new((&mut sink, entries));
-            let access = VolumeAccess { host, drives: self.data_path.drives(), between: None };
+            let routes = self.routes()?;
+            let access = VolumeAccess { host, drives: routes.drives(), between: None };
             let read = read_streams(&located.wanted, &reads, access, (&watch.stop, &watch.meters), &|_, reader| {
                 let mut guard = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (sink, entries) = &mut *guard;

@@ -114,7 +114,8 @@ impl Site {
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
-        let access = VolumeAccess { host: &mut host, drives: self.data_path.drives(), between: None };
+        let routes = self.routes()?;
+        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
         let streams = restore_streams(&plan.wanted, &plan.reads, access, &target, watch);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
@@ -145,7 +146,8 @@ impl Site {
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
-        let access = VolumeAccess { host: &mut host, drives: self.data_path.drives(), between: None };
+        let routes = self.routes()?;
+        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
         let (streams, extract) = client.restore(&plan.wanted, &plan.reads, access, watch)?;
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");

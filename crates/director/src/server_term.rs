@@ -1,9 +1,10 @@
 //! What a server and its operators need of a site beside its jobs: the right to move runs through the queue, what
 //! people do with runs and with peers of the cell, and which drives others use.
 
-use capstan_catalog::{Cancelled, EnrolmentRow, Entered, NewRun, Reservation, Resource, UserRow, Wish};
+use capstan_catalog::{Cancelled, EnrolmentRow, Entered, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish};
 
 use crate::DirectorError;
+use crate::config::StorageUnit;
 use crate::drive_waits::waited_since_ns;
 use crate::hold::Hold;
 use crate::presence::Presence;
@@ -13,8 +14,10 @@ use crate::site::{Site, locked};
 /// The catalog's fact that says where the audit log of the cell stood at its last record.
 pub const AUDIT_ANCHOR_FACT: &str = "anchor of the audit log";
 
-/// The catalog's fact that says how many drives the server found.
-const DRIVES_FACT: &str = "drives of the server";
+/// The catalog's fact that says how many drives the server found in a library.
+fn drives_fact(library: &str) -> String {
+    if library == MAIN_LIBRARY { "drives of the server".to_owned() } else { format!("drives of the server: {library}") }
+}
 
 /// The right to move runs through the queue, until it is dropped.
 pub struct ServerTerm {
@@ -41,13 +44,17 @@ pub struct SourceInUse {
     pub process: Option<u32>,
 }
 
-/// How the drives of a site are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the drives of a library are used.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveUse {
-    /// Drives there are.
-    pub all: u32,
-    /// Of these, drives that jobs of other processes use.
+    /// The library.
+    pub library: String,
+    /// Drives there are; none where nobody knows, as no server has found the library yet.
+    pub all: Option<u32>,
+    /// Drives that jobs of other processes use.
     pub by_others: u32,
+    /// Since when somebody outside the queue waits for one, nanoseconds since 1970, if somebody does.
+    pub waited_for_ns: Option<i64>,
 }
 
 impl Site {
@@ -76,52 +83,108 @@ impl Site {
         Ok(self.holds.living()?.iter().any(|held| held.resource == Resource::Server))
     }
 
-    /// How the drives are used; `None` where nobody knows how many there are, as no server has found the library yet.
-    /// The library is not asked: it may be off, or a robot may move.
+    /// How the drives of each library are used. No library is asked: it may be off, or a robot may move.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn drive_use(&self) -> Result<Option<DriveUse>, DirectorError> {
-        let all = locked(&self.catalog).fact(DRIVES_FACT)?.and_then(|text| text.parse().ok());
+    pub fn drive_use(&self) -> Result<Vec<DriveUse>, DirectorError> {
         let held = self.holds.living()?;
         let server = held.iter().find(|held| held.resource == Resource::Server).map(|held| held.owner.as_str());
-        let is_of_others =
-            |held: &&Reservation| matches!(held.resource, Resource::Seat(_)) && Some(held.owner.as_str()) != server;
-        let by_others = u32::try_from(held.iter().filter(is_of_others).count()).unwrap_or(u32::MAX);
-        Ok(all.map(|all| DriveUse { all, by_others }))
+        let catalog = locked(&self.catalog);
+        let use_of = |library: String| {
+            let is_of_others = |held: &&Reservation| {
+                let is_seat = matches!(&held.resource, Resource::Seat { library: of, .. } if *of == library);
+                is_seat && Some(held.owner.as_str()) != server
+            };
+            let by_others = u32::try_from(held.iter().filter(is_of_others).count()).unwrap_or(u32::MAX);
+            let all = catalog.fact(&drives_fact(&library))?.and_then(|text| text.parse().ok());
+            let waited_for_ns = waited_since_ns(&catalog, &library, self.now_ns())?;
+            Ok(DriveUse { library, all, by_others, waited_for_ns })
+        };
+        self.library_names().into_iter().map(use_of).collect()
     }
 
-    /// Since when somebody outside the queue waits for a drive, nanoseconds since 1970; none if nobody does.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn drives_waited_for_since_ns(&self) -> Result<Option<i64>, DirectorError> {
-        Ok(waited_since_ns(&locked(&self.catalog), self.now_ns())?)
-    }
-
-    /// Asks the library how many drives there are, for all that want to know.
-    ///
-    /// # Errors
-    /// The library does not answer, or the catalog cannot be written.
-    pub fn find_drives(&self) -> Result<(), DirectorError> {
-        let drives = self.devices.drives()?.to_string();
-        let mut catalog = locked(&self.catalog);
-        if catalog.fact(DRIVES_FACT)?.as_ref() != Some(&drives) {
-            catalog.put_fact(DRIVES_FACT, &drives)?;
-        }
-        Ok(())
-    }
-
-    /// Notes that the library does not say how many drives it has.
+    /// Asks each library how many drives there are, for all that want to know; gives those that do not answer, and why.
+    /// How many they have is not known any more then.
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn forget_drives(&self) -> Result<(), DirectorError> {
-        let mut catalog = locked(&self.catalog);
-        if catalog.fact(DRIVES_FACT)?.is_some_and(|known| !known.is_empty()) {
-            catalog.put_fact(DRIVES_FACT, "")?;
+    pub fn find_drives(&self) -> Result<Vec<(String, DirectorError)>, DirectorError> {
+        let libraries = self.libraries.all();
+        // One that is slow, or away, holds up no other.
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let asks = libraries.iter().map(|library| scope.spawn(|| library.devices.drives()));
+            let asks: Vec<_> = asks.collect();
+            asks.into_iter().map(|ask| ask.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let (mut catalog, mut silent) = (locked(&self.catalog), Vec::new());
+        for (library, found) in libraries.iter().zip(found) {
+            let text = match found {
+                Ok(drives) => drives.to_string(),
+                Err(error) => {
+                    silent.push((library.name.clone(), error.into()));
+                    String::new()
+                }
+            };
+            let fact = drives_fact(&library.name);
+            if catalog.fact(&fact)?.unwrap_or_default() != text {
+                catalog.put_fact(&fact, &text)?;
+            }
         }
-        Ok(())
+        Ok(silent)
+    }
+
+    /// A storage unit; that of the main library where none is named.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownUnit`].
+    pub fn unit(&self, name: Option<&str>) -> Result<StorageUnit, DirectorError> {
+        self.config.unit(name).ok_or_else(|| DirectorError::UnknownUnit {
+            name: name.unwrap_or_default().to_owned(),
+            known: self.config.unit_names().join(", "),
+        })
+    }
+
+    /// The same site, whose jobs write in a library of a storage unit: that with the most drives free.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownUnit`]; or no library of it can be asked.
+    pub fn in_unit(self, name: Option<&str>) -> Result<Self, DirectorError> {
+        let unit = self.unit(name)?;
+        if let [only] = &unit.libraries[..] {
+            return self.in_library(only);
+        }
+        let held = self.holds.living()?;
+        let (mut best, mut failure): (Option<(&str, u32)>, _) = (None, None);
+        for library in &unit.libraries {
+            let is_taken =
+                |held: &&Reservation| matches!(&held.resource, Resource::Seat { library: of, .. } if of == library);
+            match self.library_named(library)?.devices.drives() {
+                Ok(drives) => {
+                    let taken = u32::try_from(held.iter().filter(is_taken).count()).unwrap_or(u32::MAX);
+                    let free = drives.saturating_sub(taken);
+                    if best.is_none_or(|(_, most)| free > most) {
+                        best = Some((library, free));
+                    }
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match (best, failure) {
+            (Some((library, _)), _) => self.clone().in_library(library),
+            (None, Some(error)) => Err(error.into()),
+            (None, None) => Ok(self),
+        }
+    }
+
+    /// The same site, whose jobs write where volumes of a pool are: in its own library if that has some, else in the
+    /// one that has most.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn in_library_of_pool(self, pool: &str) -> Result<Self, DirectorError> {
+        let library = self.libraries.of_pool(&self.catalog, pool, &self.library)?;
+        self.in_library(&library.name)
     }
 
     /// Sources that jobs have for themselves now, with their client, and the process of each job, if it can be told.

@@ -15,19 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use capstan_catalog::{Catalog, Database, Pool, ScratchFeed};
+use capstan_catalog::{Catalog, Database, MAIN_LIBRARY, Pool, ScratchFeed};
 use capstan_format::Algorithm;
 use capstan_keys::cluster::{ClusterPlace, Identity, KeyCluster};
 use capstan_keys::{Argon2Cost, KeyError, KeyProvider, SealedStore, Unlock};
-use capstan_mover::devices::{Devices, LibraryConfig};
-use capstan_mover::{Connect, LocalSources, MountedDrives, MoverAt, RemoteMover, SourceFound, SourceHost};
+use capstan_mover::devices::Devices;
+use capstan_mover::{Connect, LocalSources, MoverAt, RemoteMover, SourceFound, SourceHost};
 use capstan_tape::Library;
 use tempfile::TempDir;
 
 use crate::config::{Config, find_settings};
 use crate::drive_keys::BlockKeys;
 use crate::hold::Holds;
-use crate::library_marker::{self, AbsentLibrary};
+use crate::libraries::{Libraries, LibraryAt, VolumeRoutes};
+use crate::library_marker;
 use crate::mounts::Mounts;
 use crate::mover_socket::MoverSocket;
 use crate::pools::DEFAULT_POOL;
@@ -36,9 +37,6 @@ use crate::sessions::Sessions;
 pub(crate) use crate::shared::locked;
 use crate::shared::{Clock, SharedKeys};
 use crate::{DirectorError, Event, Events};
-
-/// The library of this process's devices.
-type SharedLibrary = Arc<Mutex<dyn Library>>;
 
 /// An open state directory.
 #[derive(Clone)]
@@ -53,11 +51,10 @@ pub struct Site {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
     store: Option<Arc<Mutex<SealedStore>>>,
-    library: SharedLibrary,
-    /// What mounts volumes.
-    pub(crate) devices: Arc<dyn Devices>,
-    /// Where blocks are written and read.
-    pub(crate) data_path: MoverAt,
+    /// All libraries.
+    pub(crate) libraries: Libraries,
+    /// The one that this site's jobs write in.
+    pub(crate) library: Arc<LibraryAt>,
     /// What drives said of volumes, whichever job of this process mounted them.
     pub(crate) mounts: Arc<Mounts>,
     /// What jobs of this process have reserved.
@@ -126,9 +123,9 @@ impl Site {
         };
         catalog.put_pool(&pool)?;
         if options.config.library.is_folder_here() {
-            library_marker::adopt(&dir.join(&options.config.library.path), &mut catalog)?;
+            options.config.library.open(dir, Arc::new(|_| {})).map_err(DirectorError::Changer)?;
+            library_marker::adopt(&dir.join(&options.config.library.path), &mut catalog, MAIN_LIBRARY)?;
         }
-        open_library(dir, &options.config.library, &mut catalog, &(Arc::new(|_| {}) as Events))?;
         // Last, because its presence says that the directory is whole.
         let staged = dir.join("capstan.toml.new");
         std::fs::write(&staged, options.config.to_text()).map_err(DirectorError::host("write", &staged))?;
@@ -153,10 +150,7 @@ impl Site {
         let catalog_inode = inode(&dir.join("catalog"));
         let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
         let mut site = Self { catalog_inode, ..Self::assemble(dir, catalog, unlock, clock, events)? };
-        let mover = site.config.library.mover.clone();
-        if !mover.is_empty() {
-            site = site.with_mover(Arc::new(MoverSocket::new(named, &mover)))?;
-        }
+        site = site.with_movers(&|mover| Arc::new(MoverSocket::new(named, mover)))?;
         site.fold_policies_in()?;
         Ok(Self { dir: named.to_owned(), stand_in, ..site })
     }
@@ -182,9 +176,51 @@ impl Site {
 
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
     #[must_use]
-    pub fn with_library(mut self, library: impl Library + 'static) -> Self {
-        self.library = Arc::new(Mutex::new(library));
-        self.with_local_devices()
+    pub fn with_library(self, library: impl Library + 'static) -> Self {
+        let keys = self.block_keys();
+        let changed = LibraryAt { library: Arc::new(Mutex::new(library)), ..(*self.library).clone() }.with_keys(keys);
+        self.change_library(&changed)
+    }
+
+    /// The same site, whose jobs write in another of its libraries.
+    ///
+    /// # Errors
+    /// [`DirectorError::UnknownLibrary`].
+    pub fn in_library(mut self, name: &str) -> Result<Self, DirectorError> {
+        self.library = Arc::clone(self.library_named(name)?);
+        Ok(self)
+    }
+
+    /// The library that this site's jobs write in.
+    pub fn library_name(&self) -> &str {
+        &self.library.name
+    }
+
+    /// The names of all libraries, that of the main one first.
+    pub fn library_names(&self) -> Vec<String> {
+        self.libraries.all().iter().map(|library| library.name.clone()).collect()
+    }
+
+    pub(crate) fn library_named(&self, name: &str) -> Result<&Arc<LibraryAt>, DirectorError> {
+        self.libraries.get(name).ok_or_else(|| DirectorError::UnknownLibrary {
+            name: name.to_owned(),
+            known: self.library_names().join(", "),
+        })
+    }
+
+    fn change_library(mut self, changed: &LibraryAt) -> Self {
+        let name = changed.name.clone();
+        self.libraries =
+            self.libraries.changed(|other| if other.name == name { changed.clone() } else { other.clone() });
+        self.with_library_of_before()
+    }
+
+    /// After all libraries were made anew.
+    fn with_library_of_before(mut self) -> Self {
+        if let Some(library) = self.libraries.get(&self.library.name) {
+            self.library = Arc::clone(library);
+        }
+        self
     }
 
     /// The same site for the sources of another machine, as objects name it.
@@ -215,14 +251,18 @@ impl Site {
     #[must_use]
     pub fn with_keys(mut self, keys: impl KeyProvider + 'static) -> Self {
         self.keys = Some(Arc::new(keys));
-        self.with_local_devices()
+        self.libraries = self.libraries.changed(|library| match library.config.mover.is_empty() {
+            true => library.with_keys(self.block_keys()),
+            false => library.clone(),
+        });
+        self.with_library_of_before()
     }
 
     /// The same site with other devices than its settings name, and the data path that takes their drives.
     #[must_use]
-    pub fn with_devices(mut self, devices: Arc<dyn Devices>, data_path: MoverAt) -> Self {
-        (self.devices, self.data_path) = (devices, data_path);
-        self
+    pub fn with_devices(self, devices: Arc<dyn Devices>, data_path: MoverAt) -> Self {
+        let changed = LibraryAt { devices, data_path, ..(*self.library).clone() };
+        self.change_library(&changed)
     }
 
     /// The same site, whose drives are those of a mover elsewhere.
@@ -236,10 +276,28 @@ impl Site {
         Ok(self.with_devices(Arc::new(mover.clone()), MoverAt::Elsewhere(mover)))
     }
 
+    /// The same site, whose movers are reached so.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn with_movers(self, way_to: &dyn Fn(&str) -> Arc<dyn Connect>) -> Result<Self, DirectorError> {
+        let (own, of_movers) = (self.library.name.clone(), self.libraries.clone());
+        let mut site = self;
+        for library in of_movers.all().iter().filter(|library| !library.config.mover.is_empty()) {
+            site = site.in_library(&library.name)?.with_mover(way_to(&library.config.mover))?;
+        }
+        site.in_library(&own)
+    }
+
     /// What mounts this site's volumes, and the data path that takes their drives: to be served to another process, or
     /// put behind something.
     pub fn devices(&self) -> (Arc<dyn Devices>, MoverAt) {
-        (Arc::clone(&self.devices), self.data_path.clone())
+        (Arc::clone(&self.library.devices), self.library.data_path.clone())
+    }
+
+    /// Where volumes are read.
+    pub(crate) fn routes(&self) -> Result<VolumeRoutes, DirectorError> {
+        VolumeRoutes::new(&self.libraries, &self.catalog)
     }
 
     fn block_keys(&self) -> BlockKeys {
@@ -251,12 +309,6 @@ impl Site {
         }
     }
 
-    /// The same site with the devices of this process, over its library and keys as they are now.
-    fn with_local_devices(self) -> Self {
-        let (devices, data_path) = local_devices(&self.library, &self.config, self.block_keys());
-        self.with_devices(devices, data_path)
-    }
-
     pub(crate) fn assemble(
         dir: &Path,
         catalog: Arc<Mutex<Catalog>>,
@@ -266,7 +318,6 @@ impl Site {
     ) -> Result<Self, DirectorError> {
         let config_path = find_settings(dir)?;
         let config = Config::read(&config_path)?;
-        let library = open_library(dir, &config.library, &mut locked(&catalog), &events)?;
         let (mut keys, mut store) = (None, None);
         match (config.keys.cluster(dir), unlock) {
             (Some(place), _) => keys = Some(Arc::new(key_cluster(place, clock, &events)) as SharedKeys),
@@ -282,8 +333,13 @@ impl Site {
         let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
         let mounts: Arc<Mounts> = Arc::default();
         let block_keys =
-            BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
-        let (devices, data_path) = local_devices(&library, &config, block_keys);
+            || BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
+        let opened: Result<Vec<_>, _> = config
+            .all_libraries()
+            .map(|named| LibraryAt::open(dir, named, &mut locked(&catalog), block_keys(), &events))
+            .collect();
+        let libraries = Libraries::new(opened?);
+        let library = Arc::clone(&libraries.all()[0]);
         Ok(Self {
             dir: dir.to_owned(),
             work_dir: dir.to_owned(),
@@ -292,9 +348,8 @@ impl Site {
             catalog,
             keys,
             store,
+            libraries,
             library,
-            devices,
-            data_path,
             mounts,
             holds,
             sessions: Arc::default(),
@@ -364,9 +419,9 @@ impl Site {
         &self.client
     }
 
-    /// Where the virtual cartridges lie.
+    /// Where the virtual cartridges of the library lie that this site's jobs write in.
     pub fn library_dir(&self) -> PathBuf {
-        self.work_dir.join(&self.config.library.path)
+        self.work_dir.join(&self.library.config.path)
     }
 
     /// The catalog, for questions.
@@ -406,36 +461,6 @@ pub fn check_writable(dir: &Path) -> Result<(), DirectorError> {
         true => Ok(()),
         false => Err(DirectorError::StateReadOnly { path: dir.to_owned() }),
     }
-}
-
-/// The library that the settings name. That of a mover is nowhere here.
-fn open_library(
-    dir: &Path,
-    config: &LibraryConfig,
-    catalog: &mut Catalog,
-    events: &Events,
-) -> Result<SharedLibrary, DirectorError> {
-    let absent = |library, reason| -> SharedLibrary { Arc::new(Mutex::new(AbsentLibrary { library, reason })) };
-    if !config.mover.is_empty() {
-        let reason = "its mover is asked, and not this host".to_owned();
-        return Ok(absent(format!("of mover {}", config.mover), reason));
-    }
-    if config.is_virtual() {
-        let path = dir.join(&config.path);
-        if let Err(reason) = library_marker::check(&path, catalog)? {
-            return Ok(absent(path.display().to_string(), reason));
-        }
-    }
-    let events = Arc::clone(events);
-    let on_wait = Arc::new(move |message| events(Event::Waiting { message }));
-    config.open(dir, on_wait).map_err(DirectorError::Changer)
-}
-
-/// The devices of this process, and its data path.
-fn local_devices(library: &SharedLibrary, config: &Config, keys: BlockKeys) -> (Arc<dyn Devices>, MoverAt) {
-    let drives: Arc<MountedDrives> = Arc::default();
-    let devices = config.library.devices(library, Arc::new(keys), &drives);
-    (Arc::new(devices), MoverAt::Here(drives))
 }
 
 /// Keys from a cluster, whose notices go where this site's go.

@@ -133,7 +133,8 @@ impl Site {
             let end = planned.partition_point(|range| range.start < blocks.end);
             without(blocks, &planned[first..end]).into_iter().for_each(|left| between.add(left));
         }
-        let access = VolumeAccess { host, drives: self.data_path.drives(), between: Some(between) };
+        let routes = self.routes()?;
+        let access = VolumeAccess { host, drives: routes.drives(), between: Some(between) };
         let streams = verify_streams(&plan.wanted, &plan.reads, access, watch);
         self.report(&plan, streams, host, watch)
     }

@@ -88,7 +88,8 @@ impl Site {
         let behind = (all - own.len()) as u64;
         let open = object.status == ObjectStatus::Open;
         let plan = self.plan(own, vec![object.id], open, WhichCopy::Only(copy))?;
-        let access = VolumeAccess { host, drives: self.data_path.drives(), between: None };
+        let routes = self.routes()?;
+        let access = VolumeAccess { host, drives: routes.drives(), between: None };
         let streams = verify_streams(&plan.wanted, &plan.reads, access, watch);
         let mut report = self.report(&plan, streams, host, watch)?;
         (report.behind, report.elapsed_ns) = (behind, began.elapsed().as_nanos() as u64);

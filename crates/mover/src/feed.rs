@@ -1,6 +1,8 @@
 //! Executing a read plan: one reader goes over the volumes, each stream's blocks go to a thread that has no other at
 //! the time.
 
+mod several;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +23,9 @@ use crate::stream::{Gap, Piece, StreamReader};
 use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
+
+pub(crate) use several::{InLibrary, ReadPart, ReadParts, parts_of};
+pub use several::{ReadRoutes, split_by_library};
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;
@@ -69,11 +74,19 @@ pub struct DrivesAt<'a>(pub(crate) DrivesWay<'a>);
 pub(crate) enum DrivesWay<'a> {
     Here(&'a MountedDrives),
     Elsewhere(&'a dyn ReadsElsewhere),
+    /// Of several libraries.
+    Several(&'a dyn ReadRoutes),
 }
 
 impl<'a> From<&'a MountedDrives> for DrivesAt<'a> {
     fn from(drives: &'a MountedDrives) -> Self {
         Self(DrivesWay::Here(drives))
+    }
+}
+
+impl<'a> From<&'a dyn ReadRoutes> for DrivesAt<'a> {
+    fn from(routes: &'a dyn ReadRoutes) -> Self {
+        Self(DrivesWay::Several(routes))
     }
 }
 
@@ -198,6 +211,20 @@ pub struct ReadReport {
     pub bad: Vec<BadBlocks>,
 }
 
+impl ReadReport {
+    /// Takes in what another part of the same read met.
+    pub(crate) fn add(&mut self, part: Self) {
+        self.blocks += part.blocks;
+        self.plain_bytes += part.plain_bytes;
+        let room = |kept: &Vec<Damage>| DAMAGES_MAX.saturating_sub(kept.len());
+        self.recovered.extend(part.recovered.into_iter().take(room(&self.recovered)));
+        self.lost.extend(part.lost.into_iter().take(room(&self.lost)));
+        self.recovered_count += part.recovered_count;
+        self.lost_count += part.lost_count;
+        self.bad.extend(part.bad);
+    }
+}
+
 /// Executes a plan. `consume` runs on one of several threads for each stream and reads the stream's members in order.
 /// Once `stop` is set nothing more is read. `meters` tell meanwhile who waits for whom.
 pub fn read_streams(
@@ -225,6 +252,9 @@ pub fn read_streams(
             };
             far.read(ToRead { wanted, plan, stop, meters }, host, &with_feeds)
         }
+        DrivesWay::Several(routes) => {
+            several::read(routes, ToRead { wanted, plan, stop, meters }, (host, between), consume)
+        }
     }
 }
 
@@ -247,6 +277,9 @@ pub fn read_between(
             Ok(())
         }
         DrivesWay::Elsewhere(far) => far.read_between(mount, place, between, end_lbn),
+        DrivesWay::Several(routes) => {
+            read_between(routes.drives(routes.library_of(place)), mount, place, between, end_lbn)
+        }
     }
 }
 

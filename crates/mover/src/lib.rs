@@ -49,7 +49,9 @@ pub use damage::{BadBlocks, Damage, FailedMember, add_bad_block};
 pub use drive_health::DriveHealth;
 pub use elsewhere::{Connect, MoverAt, OwnersKeys, RemoteMover, ServedMover};
 pub use error::MoverError;
-pub use feed::{DrivesAt, ReadHost, ReadReport, VolumeAccess, read_between, read_streams};
+pub use feed::{
+    DrivesAt, ReadHost, ReadReport, ReadRoutes, VolumeAccess, read_between, read_streams, split_by_library,
+};
 pub use intake::Intake;
 pub use interleave::ExtentBounds;
 pub use job_token::JobToken;

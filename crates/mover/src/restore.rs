@@ -12,7 +12,9 @@ use crate::damage::FailedMember;
 use crate::extract::{
     ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
 };
-use crate::feed::{DrivesWay, ReadReport, ToRead, VerifiedElsewhere, VerifyCounters, VolumeAccess, read_streams};
+use crate::feed::{
+    DrivesWay, InLibrary, ReadReport, ToRead, VerifiedElsewhere, VerifyCounters, VolumeAccess, parts_of, read_streams,
+};
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
@@ -96,6 +98,15 @@ pub struct StreamsReport {
     pub failed: Vec<FailedMember>,
     /// What ended the work before its end: a full disk, for one.
     pub fatal: Option<ExtractError>,
+}
+
+impl StreamsReport {
+    /// Takes in how another part of the same restore went.
+    pub(crate) fn add(&mut self, part: Self) {
+        self.read.add(part.read);
+        self.failed.extend(part.failed);
+        self.fatal = self.fatal.take().or(part.fatal);
+    }
 }
 
 /// Shared by the threads of one run.
@@ -190,6 +201,14 @@ pub fn verify_streams(
         let counters = VerifyCounters { members: &watch.members, bytes: &watch.bytes, taken: &watch.taken };
         let VerifiedElsewhere { read, failed, broken } = far.verify(what, host, between, counters);
         return StreamsReport { read, failed, fatal: broken.map(|reason| ExtractError::Mover { reason }) };
+    }
+    if let DrivesWay::Several(routes) = drives.0
+        && let [part] = &parts_of(routes, wanted, plan).parts[..]
+    {
+        // Checksums are compared where the drives are.
+        let mut host = InLibrary { host, routes, library: part.library };
+        let access = VolumeAccess { host: &mut host, drives: routes.drives(part.library), between };
+        return verify_streams(wanted, plan, access, watch);
     }
     let access = VolumeAccess { host, drives, between };
     let verdicts = Verdicts::default();

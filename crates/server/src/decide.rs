@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use capstan_director::SessionTerms;
+use capstan_director::{SessionTerms, StorageUnit};
 use capstan_schedule::Window;
 
 /// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
@@ -33,6 +33,8 @@ pub struct WaitingRun {
     pub is_held: bool,
     /// What it has in common with those whose session it may share. It needs as many drives as copies.
     pub terms: SessionTerms,
+    /// The libraries whose drives it may have.
+    pub unit: StorageUnit,
     /// When it may begin, if that is limited.
     pub window: Option<(Window, TimeZone)>,
     /// Why its policy cannot be run, if it cannot.
@@ -65,6 +67,10 @@ pub struct WorkingRun {
     pub client: String,
     /// The session that it writes into.
     pub session: i64,
+    /// The library whose drives that has.
+    pub library: String,
+    /// The storage unit of its policy.
+    pub unit: String,
     /// What all runs of that have in common.
     pub terms: SessionTerms,
     /// When it will be done, if that can be told.
@@ -80,24 +86,34 @@ pub struct Situation {
     pub waiting: Vec<WaitingRun>,
     /// Runs at work.
     pub working: Vec<WorkingRun>,
-    /// Most runs of one session.
-    pub runs_per_drive: usize,
     /// Most runs of one client; none for no bound.
     pub runs_per_client: Option<usize>,
+    /// The libraries and their drives.
+    pub libraries: Vec<LibraryDrives>,
+}
+
+/// The drives of a library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibraryDrives {
+    /// The library.
+    pub library: String,
+    /// Drives there are; none where the library does not say, or its mover is away.
+    pub all: Option<u32>,
+    /// Those of them that are used by jobs outside the queue.
+    pub by_others: u32,
     /// Since when somebody outside the queue waits for a drive, if somebody does.
     pub waited_for: Option<Timestamp>,
-    /// Drives there are, and those of them that are used by jobs outside the queue; `None` where the library does not
-    /// say how many there are.
-    pub drives: Option<(u32, u32)>,
 }
 
 /// What becomes of a run that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunDecision {
-    /// It begins, in the session of this number.
+    /// It begins, in a session.
     Begins {
-        /// The number: one of its own, or that of the session which it joins.
+        /// Its number: one of its own, or that of the session which it joins.
         session: i64,
+        /// The library whose drives that has.
+        library: String,
     },
     /// It waits for this.
     Waits(WaitsFor),
@@ -125,8 +141,8 @@ pub enum WaitsFor {
         /// How many may be at work.
         at_most: usize,
     },
-    /// The library to say how many drives it has.
-    Library,
+    /// One of these libraries, to say how many drives it has.
+    Library(Vec<String>),
     /// Drives.
     Drives {
         /// How many it needs.
@@ -152,6 +168,8 @@ pub enum LimitOf {
     Policy,
     /// The client.
     Client,
+    /// The storage unit, whose bound is of drives.
+    Unit,
 }
 
 /// Who is at work.
@@ -173,6 +191,8 @@ impl AtWork<'_> {
 struct OpenSession {
     number: i64,
     terms: SessionTerms,
+    library: String,
+    unit: String,
     runs: usize,
     /// When the last of its runs will be done, if that can be told.
     ends: Option<Timestamp>,
@@ -192,7 +212,8 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
             }
             None => {
                 let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
-                sessions.push(OpenSession { number, terms, runs: 1, ends });
+                let (library, unit) = (run.library.clone(), run.unit.clone());
+                sessions.push(OpenSession { number, terms, library, unit, runs: 1, ends });
             }
         }
     }
@@ -201,8 +222,8 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
 
 /// What becomes of each run that waits, the first in the queue first.
 ///
-/// A run that begins gets drives of its own while some are free. Where none are, it joins the session on its terms that
-/// has the fewest runs, if that has room.
+/// A run that begins gets drives of its own while some are free, in the library of its storage unit that has most of
+/// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room.
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
@@ -215,45 +236,14 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let working = situation.working.iter().map(|working| (working.policy.as_str(), working.client.as_str()));
     let mut at_work = AtWork(working.collect());
     let mut sessions = sessions_of(&situation.working);
-    let used: u32 = sessions.iter().map(|session| drives_of(&session.terms)).sum();
-    let (drives, of_others) = situation.drives.unwrap_or_default();
-    let mut free = drives.saturating_sub(used).saturating_sub(of_others);
-    // A session that runs join keeps its drive for longer: for a while, none does if somebody waits for one.
-    let is_waited_for = situation.waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR);
-    let most_runs = if is_waited_for { 0 } else { situation.runs_per_drive };
-    // The run that drives are kept for, and when it will probably have them.
-    let mut kept: Option<(i64, Option<Timestamp>)> = None;
+    let mut rooms: Vec<LibraryRoom<'_>> =
+        situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
     let mut decisions = Vec::with_capacity(order.len());
     for waiting in order {
-        // One that wants more than there are begins, and says so.
-        let needed = drives_of(&waiting.terms).min(drives);
         let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client));
         let decision = match not_yet {
             Some(waits_for) => RunDecision::Waits(waits_for),
-            None if situation.drives.is_none() => RunDecision::Waits(WaitsFor::Library),
-            None => match (kept, with_room(&mut sessions, waiting, most_runs)) {
-                (Some((behind, until)), _) => RunDecision::Waits(WaitsFor::Turn { behind, until }),
-                (None, _) if needed <= free => {
-                    free -= needed;
-                    let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
-                    let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
-                    sessions.push(OpenSession { number, terms, runs: 1, ends: None });
-                    RunDecision::Begins { session: number }
-                }
-                (None, Some(session)) => {
-                    session.runs += 1;
-                    session.ends = None;
-                    RunDecision::Begins { session: session.number }
-                }
-                (None, None) => {
-                    let until = free_at(&sessions, now, needed, free);
-                    // Drives that jobs outside the queue use come free whenever they do.
-                    if needed + of_others <= drives && was_ready_long(waiting, now) {
-                        kept = Some((waiting.run, until));
-                    }
-                    RunDecision::Waits(WaitsFor::Drives { needed, free, until })
-                }
-            },
+            None => place(waiting, &mut rooms, &mut sessions, now),
         };
         if let RunDecision::Begins { .. } = decision {
             at_work.0.push((&waiting.policy, &waiting.client));
@@ -263,14 +253,103 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     decisions
 }
 
-/// The session that a run may join.
-fn with_room<'a>(
-    sessions: &'a mut [OpenSession],
+/// What a library has left.
+struct LibraryRoom<'a> {
+    name: &'a str,
+    /// Drives it has.
+    drives: u32,
+    /// Those that jobs outside the queue use.
+    of_others: u32,
+    free: u32,
+    /// Whether somebody outside the queue waits for a drive, and that for no longer than others may be kept off: a
+    /// session that runs join keeps its drive for longer.
+    is_waited_for: bool,
+    /// The run that drives are kept for, and when it will probably have them.
+    kept: Option<(i64, Option<Timestamp>)>,
+}
+
+impl<'a> LibraryRoom<'a> {
+    /// None of one that does not say how many drives it has.
+    fn of(library: &'a LibraryDrives, sessions: &[OpenSession], now: Timestamp) -> Option<Self> {
+        let own = sessions.iter().filter(|session| session.library == library.library);
+        let used: u32 = own.map(|session| drives_of(&session.terms)).sum();
+        let (drives, of_others) = (library.all?, library.by_others);
+        Some(Self {
+            name: &library.library,
+            drives,
+            of_others,
+            free: drives.saturating_sub(used).saturating_sub(of_others),
+            is_waited_for: library.waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR),
+            kept: None,
+        })
+    }
+
+    /// Drives that a run needs here: one that wants more than there are begins, and says so.
+    fn needed(&self, waiting: &WaitingRun) -> u32 {
+        drives_of(&waiting.terms).min(self.drives)
+    }
+}
+
+/// Where a run begins that is ready to, or what it waits for.
+fn place(
     waiting: &WaitingRun,
-    most_runs: usize,
-) -> Option<&'a mut OpenSession> {
-    let joinable = sessions.iter_mut().filter(|session| session.terms == waiting.terms && session.runs < most_runs);
-    joinable.min_by_key(|session| session.runs)
+    rooms: &mut [LibraryRoom<'_>],
+    sessions: &mut Vec<OpenSession>,
+    now: Timestamp,
+) -> RunDecision {
+    let unit = &waiting.unit;
+    let in_unit = |room: &LibraryRoom<'_>| unit.libraries.iter().any(|library| library == room.name);
+    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(|open| drives_of(&open.terms)).sum();
+    let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used));
+    let mut own: Vec<&mut LibraryRoom<'_>> = rooms.iter_mut().filter(|room| in_unit(room)).collect();
+    // As the unit names them: the first of equals.
+    own.sort_by_key(|room| unit.libraries.iter().position(|library| library == room.name));
+    if own.is_empty() {
+        return RunDecision::Waits(WaitsFor::Library(unit.libraries.clone()));
+    }
+    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && room.needed(waiting) <= room.free.min(left);
+    let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| own[at].free);
+    if let Some(room) = best.map(|at| &mut own[at]) {
+        room.free -= room.needed(waiting);
+        let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
+        let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
+        let (library, unit) = (room.name.to_owned(), unit.name.clone());
+        sessions.push(OpenSession { number, terms, library: library.clone(), unit, runs: 1, ends: None });
+        return RunDecision::Begins { session: number, library };
+    }
+    let open: Vec<&str> =
+        own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
+    let may_join = |session: &&mut OpenSession| {
+        let has_room = session.runs < usize::from(unit.runs_per_drive);
+        session.terms == waiting.terms && has_room && open.contains(&session.library.as_str())
+    };
+    if let Some(session) = sessions.iter_mut().filter(may_join).min_by_key(|session| session.runs) {
+        session.runs += 1;
+        session.ends = None;
+        return RunDecision::Begins { session: session.number, library: session.library.clone() };
+    }
+    if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
+        return RunDecision::Waits(WaitsFor::Turn { behind, until });
+    }
+    if own.iter().any(|room| room.kept.is_none() && room.needed(waiting) <= room.free) {
+        let at_most = unit.drives.unwrap_or_default() as usize;
+        return RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most });
+    }
+    let (mut best, mut first): (Option<(u32, u32)>, Option<Timestamp>) = (None, None);
+    for room in own.iter_mut().filter(|room| room.kept.is_none()) {
+        let needed = room.needed(waiting);
+        let until = free_at(sessions, room.name, now, needed, room.free);
+        // Drives that jobs outside the queue use come free whenever they do.
+        if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {
+            room.kept = Some((waiting.run, until));
+        }
+        first = first.into_iter().chain(until).min();
+        if best.is_none_or(|(_, free)| room.free > free) {
+            best = Some((needed, room.free));
+        }
+    }
+    let (needed, free) = best.unwrap_or_default();
+    RunDecision::Waits(WaitsFor::Drives { needed, free, until: first })
 }
 
 /// Since when a run could have begun, as far as it is up to its time.
@@ -312,10 +391,10 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
     waiting.source_in_use.clone().map(WaitsFor::Source)
 }
 
-/// When so many drives will probably be free, as far as the runs at work have a usual length.
-fn free_at(sessions: &[OpenSession], now: Timestamp, needed: u32, mut free: u32) -> Option<Timestamp> {
-    let mut ends: Vec<_> =
-        sessions.iter().filter_map(|session| Some((session.ends?, drives_of(&session.terms)))).collect();
+/// When so many drives of a library will probably be free, as far as the runs at work have a usual length.
+fn free_at(sessions: &[OpenSession], library: &str, now: Timestamp, needed: u32, mut free: u32) -> Option<Timestamp> {
+    let own = sessions.iter().filter(|session| session.library == library);
+    let mut ends: Vec<_> = own.filter_map(|session| Some((session.ends?, drives_of(&session.terms)))).collect();
     ends.sort_unstable();
     for (ends, drives) in ends {
         free += drives;
@@ -344,8 +423,23 @@ mod tests {
         SessionTerms { pool: "p".into(), copies, compression: None, shortfall: Shortfall::Fail }
     }
 
+    const MAIN: &str = "main";
+
     fn begins(session: i64) -> RunDecision {
-        RunDecision::Begins { session }
+        begins_in(session, MAIN)
+    }
+
+    fn begins_in(session: i64, library: &str) -> RunDecision {
+        RunDecision::Begins { session, library: library.into() }
+    }
+
+    fn unit(name: &str, libraries: &[&str], runs_per_drive: u8) -> StorageUnit {
+        let libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
+        StorageUnit { name: name.into(), libraries, drives: None, runs_per_drive }
+    }
+
+    fn library(name: &str, all: Option<u32>, by_others: u32) -> LibraryDrives {
+        LibraryDrives { library: name.into(), all, by_others, waited_for: None }
     }
 
     fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
@@ -359,6 +453,7 @@ mod tests {
             not_before: Timestamp::UNIX_EPOCH,
             is_held: false,
             terms: terms(1),
+            unit: unit(MAIN, &[MAIN], 1),
             window: None,
             fault: None,
             source_in_use: None,
@@ -368,7 +463,8 @@ mod tests {
 
     fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
         let (policy, client) = (format!("policy {run}"), "tern".to_owned());
-        WorkingRun { run, policy, client, session: run, terms: terms(drives), ends: ends.map(at) }
+        let (library, unit) = (MAIN.to_owned(), MAIN.to_owned());
+        WorkingRun { run, policy, client, session: run, library, unit, terms: terms(drives), ends: ends.map(at) }
     }
 
     fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
@@ -376,10 +472,8 @@ mod tests {
             now: at(0),
             waiting,
             working,
-            runs_per_drive: 1,
             runs_per_client: None,
-            waited_for: None,
-            drives: Some((drives, 0)),
+            libraries: vec![library(MAIN, Some(drives), 0)],
         }
     }
 
@@ -399,21 +493,24 @@ mod tests {
     fn runs_share_a_session_where_no_drive_is_free_for_them() {
         let of_pool = |run: i64, pool: &str, since: i64| {
             let terms = SessionTerms { pool: pool.into(), ..terms(1) };
-            WaitingRun { terms, ..waiting(run, 50, since) }
+            WaitingRun { terms, unit: unit(MAIN, &[MAIN], 3), ..waiting(run, 50, since) }
         };
         let at_work = |run: i64, session: i64| WorkingRun { session, ..working(run, 1, Some(300)) };
         let queue = vec![of_pool(4, "p", -60), of_pool(5, "p", -50), of_pool(6, "other", -40), of_pool(7, "p", -30)];
-        let two = Situation { runs_per_drive: 3, ..situation(queue.clone(), vec![at_work(1, 1), at_work(2, 1)], 2) };
+        let two = situation(queue.clone(), vec![at_work(1, 1), at_work(2, 1)], 2);
         // One is free, then the session with fewer runs has room for two, and the other one for one.
         assert_eq!(decide(&two), [(4, begins(4)), (5, begins(4)), (6, drives(1, 0, Some(300))), (7, begins(1))]);
         // While somebody outside the queue waits, for half an hour, nobody joins.
-        let of_restore = |since| decide(&Situation { waited_for: Some(at(since)), ..two.clone() });
+        let of_restore = |since| {
+            let waited_for = LibraryDrives { waited_for: Some(at(since)), ..library(MAIN, Some(2), 0) };
+            decide(&Situation { libraries: vec![waited_for], ..two.clone() })
+        };
         assert_eq!(of_restore(-60)[1], (5, drives(1, 0, Some(300))));
         assert_eq!(of_restore(-1800)[1], (5, begins(4)));
         // Who waited long for a drive is passed by nobody, though there is room for others.
         let early = WaitingRun { entered: at(-7200), ..of_pool(6, "other", 0) };
         let full = Situation { waiting: vec![early, of_pool(7, "p", -30)], ..two.clone() };
-        let full = Situation { drives: Some((1, 0)), ..full };
+        let full = Situation { libraries: vec![library(MAIN, Some(1), 0)], ..full };
         let until = Some(at(300));
         let turn = RunDecision::Waits(WaitsFor::Turn { behind: 6, until });
         assert_eq!(decide(&full), [(6, drives(1, 0, Some(300))), (7, turn)]);
@@ -505,15 +602,15 @@ mod tests {
         let queue = vec![WaitingRun { terms: terms(3), ..waiting(1, 50, -60) }];
         let mut others = situation(queue, vec![], 2);
         assert_eq!(decide(&others), [(1, begins(1))], "the job itself says what it lacks");
-        others.drives = Some((2, 1));
+        others.libraries = vec![library(MAIN, Some(2), 1)];
         assert_eq!(decide(&others), [(1, drives(2, 1, None))]);
     }
 
     #[test]
     fn drives_are_kept_for_nobody_who_waits_for_others_or_for_a_window() {
         let large = WaitingRun { terms: terms(2), ..waiting(1, 50, -7200) };
-        let pinned =
-            Situation { drives: Some((2, 1)), ..situation(vec![large.clone(), waiting(2, 50, -10)], vec![], 2) };
+        let pinned = situation(vec![large.clone(), waiting(2, 50, -10)], vec![], 2);
+        let pinned = Situation { libraries: vec![library(MAIN, Some(2), 1)], ..pinned };
         assert_eq!(decide(&pinned), [(1, drives(2, 1, None)), (2, begins(2))]);
         // It is 8:00 UTC: the window has been open for ten minutes.
         let window = |text: &str| Some((text.parse().unwrap(), TimeZone::UTC));
@@ -527,8 +624,46 @@ mod tests {
 
     #[test]
     fn nothing_begins_before_the_library_says_what_it_has() {
-        let unknown = Situation { drives: None, ..situation(vec![waiting(1, 50, -60)], vec![], 0) };
-        assert_eq!(decide(&unknown), [(1, RunDecision::Waits(WaitsFor::Library))]);
+        let unknown =
+            Situation { libraries: vec![library(MAIN, None, 0)], ..situation(vec![waiting(1, 50, -60)], vec![], 0) };
+        assert_eq!(decide(&unknown), [(1, RunDecision::Waits(WaitsFor::Library(vec![MAIN.into()])))]);
+    }
+
+    #[test]
+    fn a_run_goes_to_the_library_of_its_unit_that_has_most_drives_free() {
+        let of_unit = |run: i64, unit: StorageUnit| WaitingRun { unit, ..waiting(run, 50, -run) };
+        let both = || unit("tape", &["east", "west"], 2);
+        let libraries =
+            |east, west| vec![library(MAIN, Some(1), 0), library("west", west, 0), library("east", east, 0)];
+        let queue = (1..=6).rev().map(|run| of_unit(run, both())).collect();
+        let three = Situation { libraries: libraries(Some(1), Some(2)), ..situation(queue, vec![], 0) };
+        // Two are free in the west, then one in each, of which the unit names the east first; then sessions are shared.
+        let west = |run, session| (run, begins_in(session, "west"));
+        let east = |run, session| (run, begins_in(session, "east"));
+        assert_eq!(decide(&three), [west(6, 6), east(5, 5), west(4, 4), west(3, 6), east(2, 5), west(1, 4)]);
+        // One that is away is nobody's, and what is written elsewhere waits for that alone.
+        let queue = vec![of_unit(1, both()), of_unit(2, unit("west", &["west"], 2))];
+        let away = Situation { libraries: libraries(Some(1), None), ..situation(queue, vec![], 0) };
+        let waits = RunDecision::Waits(WaitsFor::Library(vec!["west".into()]));
+        assert_eq!(decide(&away), [(2, waits), (1, begins_in(1, "east"))]);
+    }
+
+    #[test]
+    fn a_unit_has_a_bound_of_drives_and_keeps_them_in_its_libraries_alone() {
+        let bounded = StorageUnit { drives: Some(1), ..unit("tape", &["east", "west"], 1) };
+        let of_unit = |run: i64, unit: &StorageUnit| WaitingRun { unit: unit.clone(), ..waiting(run, 50, -7200 - run) };
+        let libraries = vec![library("east", Some(1), 0), library("west", Some(1), 0)];
+        let queue = vec![of_unit(2, &bounded), of_unit(1, &bounded)];
+        let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1 });
+        let both = Situation { libraries: libraries.clone(), ..situation(queue, vec![], 0) };
+        assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit)]);
+        // Drives of the east are kept for a run that waits long; the west goes on.
+        let (east, west) = (unit("east", &["east"], 1), unit("any", &["east", "west"], 1));
+        let at_work = WorkingRun { library: "east".into(), unit: "east".into(), ..working(9, 1, Some(300)) };
+        let queue = vec![of_unit(2, &east), of_unit(1, &east), WaitingRun { unit: west, ..waiting(3, 50, 0) }];
+        let kept = Situation { libraries, ..situation(queue, vec![at_work], 0) };
+        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: Some(at(300)) });
+        assert_eq!(decide(&kept), [(2, drives(1, 0, Some(300))), (1, turn), (3, begins_in(3, "west"))]);
     }
 
     /// Whatever comes, a run that could begin does so after all that ranked before it: nothing starves.
@@ -543,7 +678,7 @@ mod tests {
             at_work.retain(|working| working.ends > Some(at(now)));
             let situation = Situation { now: at(now), ..situation(queue.clone(), at_work.clone(), 2) };
             for (run, decision) in decide(&situation) {
-                if let RunDecision::Begins { session } = decision {
+                if let RunDecision::Begins { session, .. } = decision {
                     let terms = queue.iter().find(|waiting| waiting.run == run).unwrap().terms.clone();
                     queue.retain(|waiting| waiting.run != run);
                     at_work.push(WorkingRun { session, terms, ..working(run, 1, Some(now + 500)) });

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
-use capstan_director::{BackupPolicy, DirectorError, JobConfig, PolicyTiming, SessionTerms, Site, SourceInUse};
+use capstan_director::{
+    BackupPolicy, DirectorError, DriveUse, JobConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
+};
+use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{PeerAway, Situation, WaitingRun, WorkingRun};
+use crate::decide::{LibraryDrives, PeerAway, Situation, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
 
 /// Ended runs among which the usual length of a run is looked for.
@@ -35,10 +38,21 @@ pub struct Look {
     pub pending: Vec<PendingRun>,
     /// Runs at work.
     pub active: Vec<ActiveRun>,
-    /// The mover that has the drives, and why it cannot be told anything; none where it can, or the server has them.
-    pub mover_away: Option<(String, PeerAway)>,
+    /// Libraries whose movers cannot be told anything, and why.
+    pub movers_away: Vec<MoverAway>,
     /// What is decided by.
     pub situation: Situation,
+}
+
+/// A library whose drives cannot be used, as their mover is away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoverAway {
+    /// The library.
+    pub library: String,
+    /// Its mover.
+    pub mover: String,
+    /// Why it cannot be told anything.
+    pub away: PeerAway,
 }
 
 impl Look {
@@ -75,7 +89,13 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         policy
             .map_or_else(|| SessionTerms::of_job(&JobConfig::default()), |policy| SessionTerms::of_job(&policy.config))
     };
-    let waiting = |pending: &PendingRun| {
+    let unit_of = |name: &str| {
+        let policy = policies.iter().find(|policy| policy.name == name);
+        // One that is not set is a fault of the policy.
+        let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
+        unit.map_or_else(|| site.unit(None), Ok)
+    };
+    let waiting = |pending: &PendingRun| -> Result<WaitingRun, DirectorError> {
         let timing = timings.get(pending.run.policy.as_str());
         let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
         let client = pending.run.client.as_str();
@@ -87,7 +107,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             None => Some("there is no such policy any more".to_owned()),
         };
         let timing = timing.and_then(|timing| timing.as_ref().ok());
-        WaitingRun {
+        Ok(WaitingRun {
             run: pending.run.run,
             policy: pending.run.policy.clone(),
             runs_at_once: timing.and_then(|timing| timing.runs_at_once),
@@ -98,31 +118,41 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
             terms: terms_of(&pending.run.policy),
+            unit: unit_of(&pending.run.policy)?,
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
             client_away: (client != site.client()).then(|| peer_away((CLIENT, client), &peers, &away, now)).flatten(),
-        }
+        })
     };
-    let working = |active: &ActiveRun| {
+    let working = |active: &ActiveRun| -> Result<WorkingRun, DirectorError> {
         let usual = usual_length(&done, active);
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
         let terms = terms_of(&policy);
-        WorkingRun { run: active.run.run, policy, client, session: active.session, terms, ends }
+        let (session, library, unit) = (active.place.session, active.place.library.clone(), unit_of(&policy)?.name);
+        Ok(WorkingRun { run: active.run.run, policy, client, session, library, unit, terms, ends })
+    };
+    let of_movers = site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
+    let mover_away = |(library, config): (&str, &LibraryConfig)| {
+        let (library, mover) = (library.to_owned(), config.mover.clone());
+        Some(MoverAway { away: peer_away((MOVER, &mover), &peers, &away, now)?, library, mover })
+    };
+    let movers_away: Vec<MoverAway> = of_movers.filter_map(mover_away).collect();
+    let drives = |drives: DriveUse| {
+        let is_away = movers_away.iter().any(|away| away.library == drives.library);
+        let waited_for = drives.waited_for_ns.map(moment);
+        let (library, by_others) = (drives.library, drives.by_others);
+        LibraryDrives { library, all: drives.all.filter(|_| !is_away), by_others, waited_for }
     };
     let situation = Situation {
         now,
-        waiting: pending.iter().map(waiting).collect(),
-        working: active.iter().map(working).collect(),
-        runs_per_drive: site.config().server.runs_per_drive.into(),
+        waiting: pending.iter().map(waiting).collect::<Result<_, _>>()?,
+        working: active.iter().map(working).collect::<Result<_, _>>()?,
         runs_per_client: Some(site.config().server.runs_per_client.into()).filter(|most| *most > 0),
-        waited_for: site.drives_waited_for_since_ns()?.map(moment),
-        drives: site.drive_use()?.map(|drives| (drives.all, drives.by_others)),
+        libraries: site.drive_use()?.into_iter().map(drives).collect(),
     };
-    let mover = Some(&site.config().library.mover).filter(|mover| !mover.is_empty());
-    let mover_away = mover.and_then(|mover| Some((mover.clone(), peer_away((MOVER, mover), &peers, &away, now)?)));
-    Ok(Look { policies, scheduled, pending, active, mover_away, situation })
+    Ok(Look { policies, scheduled, pending, active, movers_away, situation })
 }
 
 /// A time of the catalog.

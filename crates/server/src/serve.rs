@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome};
+use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome, RunPlace};
 use capstan_director::{DirectorError, ServerTerm, SessionTerms, Site};
 use uuid::Uuid;
 
-use crate::decide::{PeerAway, RunDecision, WaitsFor, decide};
+use crate::decide::{PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::tell::{TellDesk, TellFinding, TellFrom};
@@ -205,8 +205,9 @@ struct Server<'a> {
 #[derive(Clone)]
 struct Working {
     stop: Arc<AtomicBool>,
-    /// The terms of its session: its policy may say others by now.
+    /// The terms of its session, and its storage unit: its policy may say others by now.
     terms: SessionTerms,
+    unit: String,
 }
 
 /// What keeps the server from its work, said once for as long as it does.
@@ -271,12 +272,16 @@ impl Server<'_> {
                 continue;
             }
             let found = self.site.find_drives();
-            let pause = if found.is_ok() { DRIVES_ASKED_EVERY } else { LOOKS_AFTER_FAILURE };
-            if found.is_err() {
+            let all_answer = found.as_ref().is_ok_and(Vec::is_empty);
+            let reason = match found {
+                Ok(silent) => {
+                    silent.iter().map(|(_, error)| tries_again(error)).reduce(|all, more| format!("{all}; {more}"))
+                }
                 // What cannot be noted is asked for again.
-                let _ = self.site.forget_drives();
-            }
-            trouble.tell(self, found.err().map(|error| tries_again(&error)));
+                Err(error) => Some(tries_again(&error)),
+            };
+            let pause = if all_answer { DRIVES_ASKED_EVERY } else { LOOKS_AFTER_FAILURE };
+            trouble.tell(self, reason);
             self.pause(pause);
         }
     }
@@ -302,13 +307,12 @@ impl Server<'_> {
         self.mind_active(&look)?;
         for (run, decision) in decide(&look.situation) {
             match decision {
-                RunDecision::Begins { session } => {
-                    let waiting = look.situation.waiting.iter().find(|waiting| waiting.run == run);
-                    if let Some(terms) = waiting.map(|waiting| waiting.terms.clone()) {
-                        self.begin(run, session, terms, begin)?;
+                RunDecision::Begins { session, library } => {
+                    if let Some(waiting) = look.situation.waiting.iter().find(|waiting| waiting.run == run) {
+                        self.begin(waiting, &RunPlace { session, library }, begin)?;
                     }
                 }
-                RunDecision::Waits(WaitsFor::Library | WaitsFor::Drives { .. }) => {
+                RunDecision::Waits(WaitsFor::Library(_) | WaitsFor::Drives { .. }) => {
                     self.wants_drives.store(true, Ordering::Relaxed);
                 }
                 RunDecision::Waits(_) => {}
@@ -336,7 +340,7 @@ impl Server<'_> {
         for run in &mut look.situation.working {
             let active = look.active.iter().find(|active| active.run.run == run.run);
             if let Some(working) = active.and_then(|active| working.get(&active.claim)) {
-                run.terms = working.terms.clone();
+                (run.terms, run.unit) = (working.terms.clone(), working.unit.clone());
             }
         }
     }
@@ -361,13 +365,14 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn begin(&self, run: i64, session: i64, terms: SessionTerms, begin: &Begin<'_>) -> Result<(), DirectorError> {
+    fn begin(&self, waiting: &WaitingRun, place: &RunPlace, begin: &Begin<'_>) -> Result<(), DirectorError> {
+        let (run, terms, unit) = (waiting.run, waiting.terms.clone(), waiting.unit.name.clone());
         let claim = Uuid::new_v4().into_bytes();
-        let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, session, self.site.now_ns())?;
+        let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, place, self.site.now_ns())?;
         let Some(active) = claimed else { return Ok(()) };
         let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
         let stop: Arc<AtomicBool> = Arc::default();
-        locked(&self.working).insert(claim, Working { stop: Arc::clone(&stop), terms });
+        locked(&self.working).insert(claim, Working { stop: Arc::clone(&stop), terms, unit });
         self.say(Notice::Begun { run, policy, attempt });
         if let Err(error) = begin(active, stop) {
             // The next look has it wait again.

@@ -27,6 +27,10 @@ fn serve(catalog: &mut Catalog) -> u64 {
     }
 }
 
+fn at_main(session: i64) -> RunPlace {
+    RunPlace { session, library: crate::MAIN_LIBRARY.to_owned() }
+}
+
 fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {
     NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0 }
 }
@@ -57,7 +61,7 @@ const CLAIM: [u8; 16] = [7; 16];
 fn a_due_run_is_entered_once_whatever_was_forgotten_of_the_schedule() {
     let (_dir, mut catalog, term) = served();
     let first = waits(catalog.enter_due(term, &due("home", 100), 101).unwrap().unwrap());
-    let active = catalog.claim_run(term, first, CLAIM, 1, 102).unwrap().unwrap();
+    let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 102).unwrap().unwrap();
     assert_eq!((active.run.due_ns, active.run.attempt, active.started_ns), (Some(100), 1, 102));
     assert!(catalog.end_run(CLAIM, &RunEnd { ended_ns: 110, outcome: RunOutcome::Succeeded, message: "" }).unwrap());
     // A clock that was put back has the server decide once more.
@@ -74,7 +78,7 @@ fn a_run_whose_predecessor_is_not_done_is_missed_and_says_so() {
     let (_dir, mut catalog, term) = served();
     let first = waits(catalog.enter_due(term, &due("home", 100), 101).unwrap().unwrap());
     assert_eq!(catalog.enter_due(term, &due("home", 200), 201).unwrap(), Some(Entered::Behind(first)));
-    catalog.claim_run(term, first, CLAIM, 1, 250).unwrap().unwrap();
+    catalog.claim_run(term, first, CLAIM, &at_main(1), 250).unwrap().unwrap();
     assert_eq!(catalog.enter_due(term, &due("home", 300), 301).unwrap(), Some(Entered::Behind(first)));
     let done = catalog.done_runs(9).unwrap();
     let ends: Vec<_> = done.iter().map(|done| (done.run.due_ns, done.outcome, done.message.as_str())).collect();
@@ -98,12 +102,12 @@ fn what_was_missed_is_noted_with_its_reason() {
 fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
     let (_dir, mut catalog, old) = served();
     let ids: Vec<_> = ["a", "b", "c"].map(|policy| waits(catalog.enter_run(&run(policy, None), 1).unwrap())).into();
-    catalog.claim_run(old, ids[0], CLAIM, 1, 2).unwrap().unwrap();
-    catalog.claim_run(old, ids[1], [8; 16], 1, 2).unwrap().unwrap();
+    catalog.claim_run(old, ids[0], CLAIM, &at_main(1), 2).unwrap().unwrap();
+    catalog.claim_run(old, ids[1], [8; 16], &at_main(1), 2).unwrap().unwrap();
     assert_eq!(catalog.cancel_run(ids[1], 3).unwrap(), Cancelled::Told);
     let new = serve(&mut catalog);
     for refused in [
-        catalog.claim_run(old, ids[2], [9; 16], 1, 4).map(drop),
+        catalog.claim_run(old, ids[2], [9; 16], &at_main(1), 4).map(drop),
         catalog.enter_due(old, &due("a", 5), 5).map(drop),
         catalog.return_lost(old, 5).map(drop),
     ] {
@@ -119,7 +123,7 @@ fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
     // The one that had begun it comes back from wherever it was.
     let end = RunEnd { ended_ns: 7, outcome: RunOutcome::Succeeded, message: "" };
     assert!(!catalog.end_run(CLAIM, &end).unwrap() && catalog.retry_run(CLAIM, 2, 0, 7).unwrap() == Again::Unknown);
-    catalog.claim_run(new, ids[0], [9; 16], 1, 8).unwrap().unwrap();
+    catalog.claim_run(new, ids[0], [9; 16], &at_main(1), 8).unwrap().unwrap();
     assert!(!catalog.end_run(CLAIM, &end).unwrap());
     assert!(catalog.end_run([9; 16], &end).unwrap());
 }
@@ -128,7 +132,7 @@ fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
 fn a_run_is_tried_again_held_and_cancelled() {
     let (_dir, mut catalog, term) = served();
     let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
-    catalog.claim_run(term, id, CLAIM, 1, 2).unwrap().unwrap();
+    catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
     catalog.run_has_job(CLAIM, 77).unwrap();
     assert_eq!(catalog.active_runs().unwrap()[0].job, Some(77));
     assert!(!catalog.hold_run(id, true, 3).unwrap(), "it is at work");
@@ -136,12 +140,12 @@ fn a_run_is_tried_again_held_and_cancelled() {
     let pending = catalog.pending_runs().unwrap();
     assert_eq!((pending[0].run.attempt, pending[0].not_before_ns, pending[0].is_held), (2, 500, false));
     assert!(catalog.hold_run(id, true, 3).unwrap());
-    assert_eq!(catalog.claim_run(term, id, CLAIM, 1, 3).unwrap(), None);
+    assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 3).unwrap(), None);
     assert!(catalog.hold_run(id, false, 600).unwrap());
     assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 600, "it waits since it was released");
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);
-    assert_eq!(catalog.claim_run(term, id, CLAIM, 1, 5).unwrap(), None);
+    assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 5).unwrap(), None);
     assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
 }
 
@@ -149,7 +153,7 @@ fn a_run_is_tried_again_held_and_cancelled() {
 fn a_run_that_was_cancelled_does_not_wait_again() {
     let (_dir, mut catalog, term) = served();
     let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
-    catalog.claim_run(term, id, CLAIM, 1, 2).unwrap().unwrap();
+    catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
     assert_eq!(catalog.cancel_run(id, 3).unwrap(), Cancelled::Told);
     // It fails before anybody looks.
     assert_eq!(catalog.retry_run(CLAIM, 2, 500, 4).unwrap(), Again::Cancelled);
@@ -164,7 +168,7 @@ fn what_the_history_has_as_done_is_not_done_again() {
     for (policy, outcome) in [("a", JobOutcome::Warned), ("b", JobOutcome::Failed)] {
         let id = waits(catalog.enter_run(&run(policy, None), 1).unwrap());
         let claim = [id as u8; 16];
-        catalog.claim_run(old, id, claim, 1, 2).unwrap().unwrap();
+        catalog.claim_run(old, id, claim, &at_main(1), 2).unwrap().unwrap();
         let start = crate::JobStart { kind: "backup", subject: policy, process: "", started_ns: 3 };
         let job = catalog.begin_job(&start).unwrap();
         catalog.run_has_job(claim, job).unwrap();
@@ -191,7 +195,7 @@ fn a_run_that_ends_its_servers_lets_others_go_first() {
     let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
     let mut waited = Vec::new();
     for _ in 0..5 {
-        catalog.claim_run(term, id, CLAIM, 1, 2).unwrap().unwrap();
+        catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
         term = serve(&mut catalog);
         catalog.return_lost(term, 100).unwrap();
         waited.push((catalog.pending_runs().unwrap()[0].not_before_ns - 100) / 1_000_000_000);
@@ -217,8 +221,8 @@ fn what_was_decided_by_times_that_are_no_more_is_void() {
 fn a_catalog_that_replaces_another_one_has_its_queue() {
     let (_dir, mut catalog, term) = served();
     let ids = ["a", "b", "c"].map(|policy| waits(catalog.enter_due(term, &due(policy, 100), 101).unwrap().unwrap()));
-    catalog.claim_run(term, ids[0], CLAIM, 1, 102).unwrap().unwrap();
-    catalog.claim_run(term, ids[1], [8; 16], 1, 102).unwrap().unwrap();
+    catalog.claim_run(term, ids[0], CLAIM, &at_main(1), 102).unwrap().unwrap();
+    catalog.claim_run(term, ids[1], [8; 16], &at_main(1), 102).unwrap().unwrap();
     catalog.end_run([8; 16], &RunEnd { ended_ns: 103, outcome: RunOutcome::Succeeded, message: "" }).unwrap();
     catalog.hold_run(ids[2], true, 103).unwrap();
     let other = tempfile::tempdir().unwrap();

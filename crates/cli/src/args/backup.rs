@@ -71,6 +71,9 @@ pub(crate) struct Backup {
     /// of that name)
     #[arg(required_unless_present = "stdin", value_name = "SOURCE|JOB")]
     pub(crate) sources: Vec<PathBuf>,
+    /// Storage unit, or library, to write to [default: main, which is the one under [library] in capstan.toml]
+    #[arg(long)]
+    pub(crate) unit: Option<String>,
     /// Pool to write to [default: default]
     #[arg(long)]
     pub(crate) pool: Option<String>,

@@ -32,6 +32,9 @@ pub(crate) struct Copy {
     /// Pool to write the copy to
     #[arg(long, value_name = "POOL")]
     pub(crate) to_pool: String,
+    /// Storage unit, or library, to write the copy to [default: the library that has volumes of the pool]
+    #[arg(long)]
+    pub(crate) unit: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -108,6 +111,9 @@ pub(crate) struct Label {
     /// The pool; any pool can take a volume of `scratch`
     #[arg(long, default_value = "scratch")]
     pub(crate) pool: String,
+    /// Library in which a new cartridge is made [default: main]
+    #[arg(long)]
+    pub(crate) library: Option<String>,
     /// Capacity of a new cartridge [default: from capstan.toml]
     #[arg(long, value_parser = crate::units::parse_bytes)]
     pub(crate) size: Option<u64>,

@@ -191,6 +191,7 @@ mod tests {
             message: message.to_owned(),
             history: None,
             session: None,
+            library: None,
         };
         let (at, time) = (Some(1_700_000_000_000_000_000), units::time(1_700_000_000_000_000_000));
         for (row, words) in [

@@ -52,13 +52,13 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
         data: data.clone().unwrap_or_else(|| site.config().server.data.clone()),
         ..site.config().server.clone()
     };
-    let mover = site.config().library.mover.clone();
+    let mut of_movers = site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
+    if let (Some((_, library)), true) = (of_movers.next(), settings.listen.is_empty()) {
+        return Err(Failure::Usage(listens_for_no_mover(&library.mover)));
+    }
+    drop(of_movers);
     let movers = MoverConnections::default();
-    let site = match mover.is_empty() {
-        true => site,
-        false if settings.listen.is_empty() => return Err(Failure::Usage(listens_for_no_mover(&mover))),
-        false => site.with_mover(movers.way_to(&mover))?,
-    };
+    let site = site.with_movers(&|mover| movers.way_to(mover))?;
     let cell = serve_cell(cli, &site, &settings, movers)?;
     let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
@@ -116,7 +116,7 @@ fn named(peer: &PeerId) -> MemberName {
 
 fn listens_for_no_mover(mover: &str) -> String {
     format!(
-        "the drives are those of mover {mover} (library.mover in capstan.toml), and this server does not listen for it: \
+        "the drives are those of mover {mover} (a library in capstan.toml), and this server does not listen for it: \
          start it with --listen, or set listen under [server]"
     )
 }
@@ -208,7 +208,11 @@ impl Worker for InProcess<'_> {
             Ok(client) => client,
             Err(worked) => return worked,
         };
-        let served = Served { site: self.site, entered, client, session: run.session };
+        let site = match self.site.clone().in_library(&run.place.library) {
+            Ok(site) => site,
+            Err(error) => return Worked { end: WorkEnd::Failed, message: error.to_string() },
+        };
+        let served = Served { site: &site, entered, client, session: run.place.session };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

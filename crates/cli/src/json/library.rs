@@ -116,6 +116,8 @@ impl From<&Inventory> for InventoryRow {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct DriveLine {
+    /// The library whose drive it is.
+    library: String,
     /// Its number.
     drive: u32,
     /// Its maker's name for it, if it is known.
@@ -128,9 +130,10 @@ pub(crate) struct DriveLine {
     volume: Option<String>,
 }
 
-impl From<&DriveRow> for DriveLine {
-    fn from(row: &DriveRow) -> Self {
+impl DriveLine {
+    pub(crate) fn of(library: &str, row: &DriveRow) -> Self {
         Self {
+            library: library.to_owned(),
             drive: row.number,
             model: row.description.model.clone(),
             serial: row.description.serial.clone(),

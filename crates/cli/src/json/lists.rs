@@ -325,6 +325,8 @@ pub(crate) struct VolumeRow {
     pub(crate) in_library: bool,
     /// Where: an element of the library, `outside` or `shelf`.
     pub(crate) place: String,
+    /// The library that it was last seen in.
+    pub(crate) library: String,
 }
 
 /// A pool: a line of `pools`.

@@ -57,6 +57,7 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
                 verified_ns: verified(volume)?.map(|verified| verified.at_ns),
                 in_library: matches!(place, Whereabouts::At(address) if !matches!(address, ElementAddress::ImportExport(_))),
                 place: place_name(*place),
+                library: volume.library.clone(),
             })
         });
         return print_rows(rows);
@@ -74,6 +75,7 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
         "verified",
         "place",
     ]);
+    let several = site.library_names().len() > 1;
     for (volume, place) in volumes.iter().zip(&places) {
         table.row(vec![
             volume.volser.to_string(),
@@ -94,7 +96,10 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
                 None if volume.checkpoint_lbn > 0 => "never".to_owned(),
                 None => String::new(),
             },
-            place_name(*place),
+            match several {
+                true => format!("{} {}", volume.library, place_name(*place)),
+                false => place_name(*place),
+            },
         ]);
     }
     print(&table)

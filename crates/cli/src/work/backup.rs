@@ -212,6 +212,11 @@ pub(super) fn run(
         Some(client) => site.for_client(client),
         None => site,
     };
+    // A server has said in which library its run writes.
+    let site = match (request.target, frame.session) {
+        (Target::Pool, None) => site.in_unit(args.unit.as_deref())?,
+        _ => site,
+    };
     let work = |record: &mut Record| {
         (frame.begun)();
         let mut ended = work(cli, &site, &request, display, watch, record);

@@ -128,6 +128,7 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
         stdin: job.stdin.clone(),
         from_command: job.stdin.is_some(),
         policy: Some(name.to_owned()),
+        unit: args.unit.clone().or_else(|| job.unit.clone()),
         pool: args.pool.clone().or_else(|| job.pool.clone()),
         connections: args.connections.or(job.connections),
         copies: args.copies.or(job.copies),

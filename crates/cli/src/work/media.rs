@@ -44,6 +44,10 @@ pub(crate) fn chain_of(site: &Site, text: &str, object: Object, chain: bool) -> 
 pub(crate) fn copy(cli: &Globals, args: &args::Copy) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
+    let site = match &args.unit {
+        Some(unit) => site.in_unit(Some(unit))?,
+        None => site.in_library_of_pool(&args.to_pool)?,
+    };
     let object = find_object(&site, &args.object, None)?;
     let mut objects = chain_of(&site, &args.object, object, args.chain)?;
     let all = objects.len();
@@ -271,6 +275,10 @@ pub(crate) fn forget(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fai
 pub(crate) fn label(cli: &Globals, args: &args::Label) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
+    let site = match &args.library {
+        Some(library) => site.in_library(library)?,
+        None => site,
+    };
     let pool = (args.pool != "scratch").then_some(args.pool.as_str());
     let volumes = args.volumes.iter().map(|text| volser(text)).collect::<Result<Vec<_>, _>>()?;
     for volume in volumes.iter().filter(|_| !args.force) {

@@ -97,7 +97,7 @@ impl Site {
         let hosts = self.hosts(&mounter, pools, request, (place.running(), &nowhere));
         let path = match request.target {
             Target::Null => MoverAt::Here(nowhere),
-            Target::Pool => self.data_path.clone(),
+            Target::Pool => self.library.data_path.clone(),
         };
         let stop = Arc::clone(place.session_stop());
         let session = path.start_session(&self.session_options(request), &record, hosts, stop)?;

@@ -66,7 +66,7 @@ impl Site {
             checkpoints: CheckpointBounds {
                 bytes: data.checkpoint_mib << 20,
                 every: self.config.checkpoint_every(),
-                entry_bytes: ENTRY_BYTES_MAX.min(self.config.reserve_bytes_min() / 2),
+                entry_bytes: ENTRY_BYTES_MAX.min(crate::Config::reserve_bytes_min(&self.library.config) / 2),
             },
             ended_within: None,
             mounts_for_blocks: false,

@@ -35,6 +35,9 @@ pub struct JobConfig {
     pub exclude_caches: bool,
     /// Whether it stays on the file system of each source.
     pub one_file_system: bool,
+    /// The storage unit, or the library, that it writes to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// The pool of the first copy.
     pub pool: Option<String>,
     /// Copies written at once.

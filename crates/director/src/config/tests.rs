@@ -26,7 +26,7 @@ fn each_setting_has_a_comment_and_the_text_is_read_back() {
     assert!(settings > 20, "{text}");
     assert_eq!(read(&text).unwrap(), Config::default());
     // The example is a job once its comment signs are gone.
-    let example = text.split("# [jobs.nightly]").nth(1).unwrap().split("#\n# Scripts").next().unwrap();
+    let example = text.split("# [jobs.nightly]").nth(1).unwrap().split("#\n# Further libraries").next().unwrap();
     let job: String =
         example.lines().map(|line| line.trim_start_matches("# ")).fold(String::new(), |a, b| a + b + "\n");
     let config = read(&format!("[jobs.nightly]{job}")).unwrap();

@@ -96,6 +96,7 @@ const EXAMPLE: &str = "
 # exclude_caches = true                  # keep only their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
 # pool = \"default\"
+# unit = \"main\"                         # the storage unit or library it writes to, where there are several
 # copies = 2                             # written at once; each needs a drive
 # connections = 4                        # streams that read at the same time
 # full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\"
@@ -103,6 +104,17 @@ const EXAMPLE: &str = "
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
 # after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
+#
+# Further libraries, of this host or of movers, with the settings of [library]; that one is called main. And storage
+# units: libraries whose drives a backup may use, whichever is free (docs/OPERATIONS.md).
+#
+# [libraries.west]
+# mover = \"west\"
+#
+# [units.tape]
+# libraries = [\"main\", \"west\"]
+# drives = 4                             # most that runs of a server write to at a time
+# runs_per_drive = 8                     # instead of that of [server]
 #
 # Scripts: programs that policies may run on this machine, by name (docs/CELL.md).
 #

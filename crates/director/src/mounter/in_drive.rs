@@ -5,16 +5,18 @@ use std::sync::Arc;
 use capstan_catalog::MediumKind;
 use capstan_format::{CatalogPart, SessionId, SessionRecord, Volser, VolumeHeader, VolumeId};
 use capstan_keys::{Cartridge, Name};
-use capstan_mover::devices::{Devices, VolumeReport, VolumeRequest};
+use capstan_mover::devices::{VolumeReport, VolumeRequest};
 use capstan_mover::{FoundCheckpoint, MountId};
 use capstan_tape::{DriveError, DriveKey, EncryptionState, Medium, Position, Rewritability, VolumeDescription};
 
 use crate::hold::Hold;
+use crate::libraries::LibraryAt;
 use crate::{DirectorError, WriteOnceBar};
 
 /// A volume in a drive. Where it is dropped and not dismounted, the drive is let go of and the volume stays in it.
 pub(crate) struct InDrive {
-    pub(super) devices: Arc<dyn Devices>,
+    /// The library whose drive it is in.
+    pub(crate) library: Arc<LibraryAt>,
     pub(crate) mount: MountId,
     /// The drive.
     pub(crate) drive: String,
@@ -33,7 +35,7 @@ pub(crate) struct InDrive {
 impl Drop for InDrive {
     fn drop(&mut self) {
         if !self.is_over {
-            self.devices.abandon(self.mount);
+            self.library.devices.abandon(self.mount);
         }
     }
 }
@@ -50,11 +52,11 @@ macro_rules! answer {
 
 impl InDrive {
     fn ask(&self, request: &VolumeRequest) -> Result<VolumeReport, DirectorError> {
-        Ok(self.devices.at_volume(self.mount, request)?)
+        Ok(self.library.devices.at_volume(self.mount, request)?)
     }
 
     pub(crate) fn set_key(&self, key: Option<DriveKey>) -> Result<(), DirectorError> {
-        Ok(self.devices.set_key(self.mount, key)?)
+        Ok(self.library.devices.set_key(self.mount, key)?)
     }
 
     pub(crate) fn read_label(&self) -> Result<VolumeHeader, DirectorError> {
@@ -105,7 +107,7 @@ impl InDrive {
     }
 
     pub(crate) fn catalog_part(&self, life: VolumeId, found: &FoundCheckpoint) -> Result<CatalogPart, DirectorError> {
-        Ok(self.devices.catalog_part(self.mount, life, found)?)
+        Ok(self.library.devices.catalog_part(self.mount, life, found)?)
     }
 
     /// Refuses a write-protected volume, before anything is forgotten for its sake.

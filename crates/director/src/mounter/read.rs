@@ -4,6 +4,8 @@
 //! A volume that is given back stays in its drive until another one is wanted, or until the mounter is dropped: what
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
+use std::sync::Arc;
+
 use capstan_catalog::Verified;
 use capstan_format::Volser;
 use capstan_mover::{
@@ -43,6 +45,13 @@ impl ReadMounter {
             orders: Vec::new(),
             unreadable: Vec::new(),
         }
+    }
+
+    /// What is written meanwhile goes to where volumes of a pool are.
+    pub(crate) fn write_to(&mut self, pool: &str) -> Result<(), DirectorError> {
+        let Mounter { libraries, catalog, library, .. } = &self.mounter;
+        self.mounter.library = libraries.of_pool(catalog, pool, library)?;
+        Ok(())
     }
 
     /// Of the job whose drives it uses.
@@ -94,8 +103,8 @@ impl ReadMounter {
         self.put_back();
         self.reserved = None;
         let hold = match drives {
-            Drives::Waited => self.mounter.hold_to_read(&volumes, 2)?,
-            Drives::IfFree => match self.mounter.hold_to_read_if_free(&volumes, 2)? {
+            Drives::Waited => self.mounter.hold_to_read(&volumes, true)?,
+            Drives::IfFree => match self.mounter.hold_to_read_if_free(&volumes, true)? {
                 Some(hold) => Some(hold),
                 None => return Ok(false),
             },
@@ -110,7 +119,7 @@ impl ReadMounter {
             Some((volumes, _)) if volumes.contains(volser) => Ok(None),
             // Another copy stands in: whoever has its volume may wait for one that is reserved here.
             Some(_) => self.mounter.holds.volume(volser).map(Some),
-            None => self.mounter.hold_to_read(std::slice::from_ref(volser), 1),
+            None => self.mounter.hold_to_read(std::slice::from_ref(volser), false),
         }
     }
 
@@ -132,7 +141,10 @@ impl ReadMounter {
         end_lbn: u64,
     ) -> Result<(), DirectorError> {
         let mount = self.open(place)?;
-        let read = read_between(self.mounter.data_path.drives(), mount, place, between, end_lbn);
+        let library =
+            self.volumes.iter().find(|volume| volume.mount == mount).map(|volume| Arc::clone(&volume.library));
+        let library = library.unwrap_or_else(|| Arc::clone(&self.mounter.library));
+        let read = read_between(library.data_path.drives(), mount, place, between, end_lbn);
         self.release(mount, place);
         Ok(read?)
     }

@@ -1,21 +1,22 @@
 //! Seats: who may use drives at the same time.
 //!
-//! There are as many seats as drives. A job takes all that it needs at once, before it mounts anything, and waits for
-//! them if it must; so no two jobs each wait for a drive that the other has. What takes a drive for moments only (a
-//! volume is labelled, say) has no seat: it uses a drive that is free, and whoever has a seat and finds no drive free
-//! waits for those moments.
+//! Each library has as many seats as drives. A job takes all that it needs at once, before it mounts anything, and
+//! waits for them if it must; so no two jobs each wait for a drive that the other has. What takes a drive for moments
+//! only (a volume is labelled, say) has no seat: it uses a drive that is free, and whoever has a seat and finds no
+//! drive free waits for those moments.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_catalog::{Reservation, Resource, Wish};
+use capstan_catalog::{Reservation, Resource, SeatsWanted, Wish};
 use capstan_format::Volser;
 use capstan_tape::ChangerError;
 
 use super::{Mounter, locked};
 use crate::drive_waits::note_wait;
 use crate::hold::{Hold, holder, what};
+use crate::libraries::{LibraryAt, in_words};
 use crate::{DirectorError, Event};
 
 /// How often whoever has a seat looks for a drive that is free.
@@ -39,22 +40,23 @@ pub(crate) struct JobDrives {
 impl Mounter {
     /// Takes as many seats as drives are needed at the same time, or as there are; waits for them, and says so.
     pub(crate) fn seats(&self, wanted: u32) -> Result<Hold, DirectorError> {
-        self.wait_for(&self.wish(Vec::new(), wanted)?)
+        self.wait_for(&Wish { seats: vec![self.seats_at(&self.library, wanted)?], ..Wish::default() })
     }
 
     /// One seat, if a drive is free.
     pub(crate) fn seat_if_free(&self) -> Result<Option<Hold>, DirectorError> {
-        let hold = self.holds.reserve(&self.wish(Vec::new(), 1)?)?.ok();
+        let wish = Wish { seats: vec![self.seats_at(&self.library, 1)?], ..Wish::default() };
+        let hold = self.holds.reserve(&wish)?.ok();
         hold.iter().for_each(|hold| self.mounts_under(hold));
         Ok(hold)
     }
 
-    /// Reserves volumes that are read, and seats for them: all at once, so that nobody has one thing and waits for
+    /// Reserves volumes that are read, and a seat for them in each library that has some; and one in the library that
+    /// the job writes in, if it writes: all at once, so that nobody has one thing and waits for
     /// another. None where nothing can be recorded: whoever restores must be able to, on a full disk too, and the
     /// drives' own locks keep others away.
-    pub(crate) fn hold_to_read(&self, volumes: &[Volser], seats: u32) -> Result<Option<Hold>, DirectorError> {
-        let volumes = volumes.iter().cloned().map(Resource::Volume).collect();
-        match self.wait_for(&self.wish(volumes, seats)?) {
+    pub(crate) fn hold_to_read(&self, volumes: &[Volser], writes: bool) -> Result<Option<Hold>, DirectorError> {
+        match self.wait_for(&self.wish_to_read(volumes, writes)?) {
             Err(DirectorError::Catalog(error)) => {
                 let message = format!("that volumes are in use could not be noted: {error}");
                 (self.events)(Event::Notice { message });
@@ -65,9 +67,8 @@ impl Mounter {
     }
 
     /// [`Mounter::hold_to_read`] if nobody has any of it.
-    pub(crate) fn hold_to_read_if_free(&self, volumes: &[Volser], seats: u32) -> Result<Option<Hold>, DirectorError> {
-        let volumes = volumes.iter().cloned().map(Resource::Volume).collect();
-        let hold = self.holds.reserve(&self.wish(volumes, seats)?)?.ok();
+    pub(crate) fn hold_to_read_if_free(&self, volumes: &[Volser], writes: bool) -> Result<Option<Hold>, DirectorError> {
+        let hold = self.holds.reserve(&self.wish_to_read(volumes, writes)?)?.ok();
         if let Some(hold) = &hold {
             self.mounts_under(hold);
         }
@@ -76,31 +77,61 @@ impl Mounter {
 
     fn wait_for(&self, wish: &Wish) -> Result<Hold, DirectorError> {
         let hold = self.holds.wait_for(wish, (&self.stop, &self.events), |held| {
-            if matches!(held.resource, Resource::Seat(_)) && !self.is_of_queue {
-                note_wait(&self.catalog, self.now_ns());
+            if let Resource::Seat { library, .. } = &held.resource {
+                if !self.is_of_queue {
+                    note_wait(&self.catalog, library, self.now_ns());
+                }
+                return self.waits_for_seat(wish, library, held);
             }
-            let (what, holder) = match &held.resource {
-                Resource::Seat(_) if wish.seats_of == 1 => ("the drive".to_owned(), holder(held)),
-                Resource::Seat(_) if wish.seats == 1 => {
-                    return "other jobs use all drives: this job goes on when one is free".to_owned();
-                }
-                Resource::Seat(_) => {
-                    let seats = wish.seats;
-                    return format!(
-                        "this job needs {seats} drives at once: it goes on when other jobs leave it as many"
-                    );
-                }
-                resource => (what(resource), holder(held)),
-            };
+            let (what, holder) = (what(&held.resource), holder(held));
             format!("{what} is in use by {holder}: this job goes on when it is free")
         })?;
         self.mounts_under(&hold);
         Ok(hold)
     }
 
-    fn wish(&self, alone: Vec<Resource>, seats: u32) -> Result<Wish, DirectorError> {
-        let drives = self.devices.drives()?;
-        Ok(Wish { alone, seats: seats.min(drives), seats_of: drives, ..Wish::default() })
+    /// What whoever waits for drives of a library is told.
+    fn waits_for_seat(&self, wish: &Wish, library: &str, held: &Reservation) -> String {
+        let of = if self.libraries.are_several() { format!(" of {}", in_words(library)) } else { String::new() };
+        let wanted = wish.seats.iter().find(|seats| seats.library == library);
+        let (seats, all) = wanted.map_or((1, 1), |seats| (seats.wanted, seats.of));
+        match (seats, all) {
+            (_, 1) => format!("the drive{of} is in use by {}: this job goes on when it is free", holder(held)),
+            (1, _) => format!("other jobs use all drives{of}: this job goes on when one is free"),
+            _ => format!("this job needs {seats} drives{of} at once: it goes on when other jobs leave it as many"),
+        }
+    }
+
+    fn seats_at(&self, library: &LibraryAt, wanted: u32) -> Result<SeatsWanted, DirectorError> {
+        let of = library.devices.drives()?;
+        Ok(SeatsWanted { library: library.name.clone(), wanted: wanted.min(of), of })
+    }
+
+    fn wish_to_read(&self, volumes: &[Volser], writes: bool) -> Result<Wish, DirectorError> {
+        let mut libraries: Vec<(&LibraryAt, u32)> = Vec::new();
+        if writes {
+            libraries.push((&self.library, 1));
+        }
+        for volser in volumes {
+            let library = self.libraries.of_volume(&self.catalog, volser, &self.library)?;
+            let written = usize::from(writes);
+            match libraries[written..].iter().any(|(known, _)| known.name == library.name) {
+                true => {}
+                false => libraries.push((library, 1)),
+            }
+        }
+        if volumes.is_empty() && !writes {
+            libraries.push((&self.library, 1));
+        }
+        let mut seats: Vec<SeatsWanted> = Vec::new();
+        for (library, wanted) in libraries {
+            match seats.iter_mut().find(|seats| seats.library == library.name) {
+                Some(seats) => seats.wanted = (seats.wanted + wanted).min(seats.of),
+                None => seats.push(self.seats_at(library, wanted)?),
+            }
+        }
+        let alone = volumes.iter().cloned().map(Resource::Volume).collect();
+        Ok(Wish { alone, seats, ..Wish::default() })
     }
 
     /// Notes that a volume is this job's, and not what it waits for.

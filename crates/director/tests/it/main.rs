@@ -9,6 +9,7 @@ mod expiry;
 mod golden;
 mod hostile_volume;
 mod key_cluster;
+mod libraries;
 mod main_path;
 mod meanwhile;
 mod mover_elsewhere;

@@ -26,7 +26,7 @@ use crate::place::{Bench, small, tree};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A mover, whose process is this one's threads: its drives, and connections to it.
-struct Mover {
+pub(crate) struct Mover {
     served: ServedMover,
     /// Connections that are open.
     open: Mutex<Vec<UnixStream>>,
@@ -36,7 +36,12 @@ struct Mover {
 impl Mover {
     /// One with the cartridges of a bench.
     fn of(bench: &Bench) -> Arc<Self> {
-        let settings = LibraryConfig { path: PathBuf::from("library"), ..LibraryConfig::default() };
+        Self::of_library(bench, "library")
+    }
+
+    /// One with those in a folder of its state directory.
+    pub(crate) fn of_library(bench: &Bench, folder: &str) -> Arc<Self> {
+        let settings = LibraryConfig { path: PathBuf::from(folder), ..LibraryConfig::default() };
         let library = settings.open(&bench.path("state"), Arc::new(|_| {})).unwrap();
         let (keys, drives) = (Arc::<OwnersKeys>::default(), Arc::default());
         let devices = Arc::new(settings.devices(&library, Arc::clone(&keys) as _, &drives));
@@ -56,7 +61,7 @@ impl Mover {
     }
 
     /// It is gone, with all its connections.
-    fn dies(&self) {
+    pub(crate) fn dies(&self) {
         self.is_down.store(true, Ordering::Relaxed);
         self.open.lock().unwrap().drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
@@ -108,16 +113,16 @@ impl Connect for Way {
     }
 }
 
-fn at(mover: &Arc<Mover>, site: Site) -> Site {
+pub(crate) fn at(mover: &Arc<Mover>, site: Site) -> Site {
     site.with_mover(Arc::new(Way(Arc::clone(mover)))).unwrap()
 }
 
 /// A client's way to the server for orders, and to the mover for blocks.
-struct FromClient {
-    jobs: NetworkJobs,
-    mover: Arc<Mover>,
+pub(crate) struct FromClient {
+    pub(crate) jobs: NetworkJobs,
+    pub(crate) mover: Arc<Mover>,
     /// Connections that it has opened to the mover.
-    to_mover: AtomicU64,
+    pub(crate) to_mover: AtomicU64,
 }
 
 impl Dial for FromClient {
@@ -144,7 +149,7 @@ impl Dial for ToMover<'_> {
 }
 
 /// Does something with a client that serves a job meanwhile.
-fn with_client<T>(
+pub(crate) fn with_client<T>(
     way: &FromClient,
     restores: Option<RestoreInto<'_>>,
     work: impl FnOnce(capstan_mover::NetworkJob) -> T,
@@ -169,7 +174,7 @@ fn backup_of_client(bench: &Bench, way: &FromClient, level: Level) -> Result<Bac
     })
 }
 
-fn latest(bench: &Bench) -> capstan_catalog::Object {
+pub(crate) fn latest(bench: &Bench) -> capstan_catalog::Object {
     bench.objects().into_iter().max_by_key(|object| object.id).unwrap()
 }
 

@@ -96,6 +96,7 @@ pub fn serve_job(end: &ClientEnd<'_>) -> io::Result<()> {
 impl ClientEnd<'_> {
     fn serve_link(&self, process: &JobToken, owed: &Owed) -> io::Result<()> {
         let mut link = Link(connect(self.dial, (&self.token, process), Purpose::Orders)?);
+        let mut restoring = None;
         loop {
             // Orders come when they come: whether the mover is still there is for the system to find out.
             link.0.set_timeout(Some(LOOKS))?;
@@ -112,7 +113,9 @@ impl ClientEnd<'_> {
                     let ran = script::run(self.rules, &mut link, order, owed, &self.stop)?;
                     link.send(&JobReport::Ran(ran), &[])?;
                 }
-                JobOrder::Restore(order) => self.restore(&mut link, process, &order, &attached)?,
+                JobOrder::Restore(order) => {
+                    restoring = self.restore(restoring.take(), &mut link, process, (&order, &attached))?;
+                }
                 JobOrder::Read(order) => link = self.read(link, process, *order)?,
                 JobOrder::End => return Ok(()),
                 JobOrder::Rows { .. } | JobOrder::GoOn | JobOrder::Stop => {

@@ -24,7 +24,10 @@ use super::restore::keep_awake;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::blocks_in::BlocksIn;
 use crate::extract::{ExtractError, ExtractReport};
-use crate::feed::{AccessHere, DrivesWay, ReadReport, ToRead, VolumeAccess, gaps_of, read_into};
+use crate::feed::{
+    AccessHere, DrivesAt, DrivesWay, InLibrary, ReadPart, ReadParts, ReadReport, ToRead, VolumeAccess, gaps_of,
+    parts_of, read_into,
+};
 use crate::intake::{IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
@@ -33,7 +36,7 @@ use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::stretch::open_at_once;
-use crate::{Intake, Metadata, MoverError, Stopped};
+use crate::{Intake, Metadata, MoverError, ReadHost, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -425,35 +428,69 @@ impl NetworkJob {
         watch: &RestoreWatch,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
         let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
-        let VolumeAccess { host, drives, between } = access;
+        let VolumeAccess { host, drives, .. } = access;
+        let DrivesWay::Several(routes) = drives.0 else { return self.restore_part(what, (host, drives), watch, false) };
+        let ReadParts { parts, stream_goes_on } = parts_of(routes, wanted, plan);
+        if stream_goes_on {
+            let reason =
+                "a file begins in one library and ends in another: make a copy of the backup first (capstan copy)";
+            return Err(SourceError::Mover { reason: reason.to_owned() });
+        }
+        let (last, mut before): (_, Option<StreamsReport>) = (parts.len() - 1, None);
+        for (number, ReadPart { library, plan }) in parts.into_iter().enumerate() {
+            let mut host = InLibrary { host, routes, library };
+            let what = ToRead { plan: &plan, ..what };
+            let (mut report, extract) =
+                self.restore_part(what, (&mut host, routes.drives(library)), watch, number < last)?;
+            let is_over = number == last || report.fatal.is_some() || watch.stop.load(Ordering::Relaxed);
+            if let Some(before) = before.take() {
+                report.add(before);
+            }
+            if is_over {
+                return Ok((report, extract));
+            }
+            before = Some(report);
+        }
+        Err(self.nonsense())
+    }
+
+    /// Has the client write what is read in one library; `more` where another part follows.
+    fn restore_part(
+        &self,
+        what: ToRead<'_>,
+        (host, drives): (&mut dyn ReadHost, DrivesAt<'_>),
+        watch: &RestoreWatch,
+        more: bool,
+    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
         match drives.0 {
             DrivesWay::Here(drives) => {
                 let restore = self.expect_pieces();
                 let send = |is_answered: &dyn Fn() -> bool| {
-                    self.send_pieces(restore, what, AccessHere { host, drives, between }, is_answered)
+                    self.send_pieces(restore, what, AccessHere { host, drives, between: None }, is_answered)
                 };
-                self.restored_as_sent((restore, None), what, watch, send)
+                self.restored_as_sent((restore, None, more), what, watch, send)
             }
             DrivesWay::Elsewhere(far) => {
                 let lost = |error: MoverError| SourceError::Mover { reason: with_causes(&error) };
                 let (expected, run) = far.send(what, &self.job.client).map_err(lost)?;
                 let from = OtherMover { address: expected.address, token: expected.token };
-                self.restored_as_sent((expected.reading, Some(from)), what, watch, |_| run(host))
+                self.restored_as_sent((expected.reading, Some(from), more), what, watch, |_| run(host))
             }
+            DrivesWay::Several(_) => Err(self.nonsense()),
         }
     }
 
     /// Has the client write what `send` sends it meanwhile.
     fn restored_as_sent(
         &self,
-        (restore, from): (u64, Option<OtherMover>),
+        (restore, from, more): (u64, Option<OtherMover>, bool),
         what: ToRead<'_>,
         watch: &RestoreWatch,
         send: impl FnOnce(&dyn Fn() -> bool) -> Option<ReadReport>,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
         let (streams, members) = pack_wanted(what.wanted);
         let (open, planned) = (open_at_once(what.plan) as u32, watch.planned.load(Ordering::Relaxed));
-        let order = RestoreOrder { restore, open, planned, streams, from };
+        let order = RestoreOrder { restore, open, planned, streams, from, more };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             thread::scope(|scope| {

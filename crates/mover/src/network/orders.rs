@@ -141,6 +141,9 @@ pub(super) struct RestoreOrder {
     /// Who has what is read, if not whoever orders.
     #[serde(default)]
     pub(super) from: Option<OtherMover>,
+    /// Whether another order of the same restore follows: what is written is finished behind the last one.
+    #[serde(default)]
+    pub(super) more: bool,
 }
 
 /// A stream of which members are to be written.

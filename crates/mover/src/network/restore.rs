@@ -29,25 +29,47 @@ const PROBLEMS_MAX: usize = 1_000;
 /// Streams that are open at once, at most.
 const OPEN_MAX: usize = 4_096;
 
-/// What came of a restore, beside what the mover met.
-type Outcome = (Verdicts, Result<ExtractReport, String>);
+/// A restore of which more orders come.
+pub(super) struct OpenRestore {
+    target: Box<RestoreTarget>,
+    watch: RestoreWatch,
+}
+
+/// How far what was ordered has brought a restore.
+enum Written {
+    /// Another order of it comes.
+    More(Box<RestoreTarget>),
+    Finished(ExtractReport),
+}
+
+/// What came of an order, beside what the mover met.
+type Outcome = (Verdicts, Result<Written, String>);
 
 impl ClientEnd<'_> {
-    /// Writes what comes, and reports. An error is that of the orders link.
+    /// Writes what comes, and reports; gives what the next order goes on with, where one follows. An error is that of
+    /// the orders link.
     pub(super) fn restore(
         &self,
+        begun: Option<OpenRestore>,
         link: &mut OrdersLink,
         process: &JobToken,
-        order: &RestoreOrder,
-        members: &[u8],
-    ) -> io::Result<()> {
-        let report = match self.target() {
-            Err(reason) => {
-                RestoredReport { members: 0, bytes: 0, failed: Vec::new(), fatal: Some(reason), extract: None }
+        order: (&RestoreOrder, &[u8]),
+    ) -> io::Result<Option<OpenRestore>> {
+        let begun = match begun {
+            Some(begun) => Ok(begun),
+            None => {
+                self.target().map(|target| OpenRestore { target: Box::new(target), watch: RestoreWatch::default() })
             }
-            Ok(target) => self.restore_into(target, link, process, order, members)?,
         };
-        link.send(&JobReport::Restored(Box::new(report)), &[])
+        let (report, open) = match begun {
+            Err(reason) => {
+                let fatal = Some(reason);
+                (RestoredReport { members: 0, bytes: 0, failed: Vec::new(), fatal, extract: None }, None)
+            }
+            Ok(begun) => self.restore_into(begun, link, process, order)?,
+        };
+        link.send(&JobReport::Restored(Box::new(report)), &[])?;
+        Ok(open)
     }
 
     /// Where its own user said.
@@ -60,17 +82,15 @@ impl ClientEnd<'_> {
 
     fn restore_into(
         &self,
-        target: RestoreTarget,
+        OpenRestore { target, watch: whole }: OpenRestore,
         link: &mut OrdersLink,
         process: &JobToken,
-        order: &RestoreOrder,
-        members: &[u8],
-    ) -> io::Result<RestoredReport> {
+        (order, members): (&RestoreOrder, &[u8]),
+    ) -> io::Result<(RestoredReport, Option<OpenRestore>)> {
         let wanted = unpack_wanted(&order.streams, members)?;
-        let watch = RestoreWatch::default();
-        watch.planned.store(order.planned, Ordering::Relaxed);
-        let watch = &watch;
-        thread::scope(|scope| {
+        whole.planned.store(order.planned, Ordering::Relaxed);
+        let watch = &whole;
+        let (report, target) = thread::scope(|scope| {
             let (done, is_done) = channel();
             scope.spawn(move || {
                 let outcome = self.write(target, &wanted, process, order, watch);
@@ -79,7 +99,7 @@ impl ClientEnd<'_> {
             });
             loop {
                 match is_done.recv_timeout(REPORTS_EVERY) {
-                    Ok((verdicts, extract)) => return Ok(report(verdicts, extract, watch)),
+                    Ok((verdicts, written)) => return Ok(report(verdicts, written, watch)),
                     Err(RecvTimeoutError::Timeout) => {
                         let goes_on = tell(link, watch);
                         if self.stop.load(Ordering::Relaxed) || !matches!(goes_on, Ok(true)) {
@@ -90,12 +110,13 @@ impl ClientEnd<'_> {
                     Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a writer failed by a bug")),
                 }
             }
-        })
+        })?;
+        Ok((report, target.map(|target| OpenRestore { target, watch: whole })))
     }
 
     fn write(
         &self,
-        target: RestoreTarget,
+        target: Box<RestoreTarget>,
         wanted: &crate::read::Wanted,
         process: &JobToken,
         order: &RestoreOrder,
@@ -130,11 +151,14 @@ impl ClientEnd<'_> {
         if watch.stop.load(Ordering::Relaxed) {
             return (verdicts, Err("it was told to stop".to_owned()));
         }
+        if order.more {
+            return (verdicts, Ok(Written::More(target)));
+        }
         let finished = target.finish().map_err(|error| with_causes(&error));
         if let (Ok(report), Some(into)) = (&finished, &self.restores) {
             (into.told)(report);
         }
-        (verdicts, finished)
+        (verdicts, finished.map(Written::Finished))
     }
 }
 
@@ -154,25 +178,32 @@ fn tell(link: &mut OrdersLink, watch: &RestoreWatch) -> io::Result<bool> {
     }
 }
 
-fn report(verdicts: Verdicts, extract: Result<ExtractReport, String>, watch: &RestoreWatch) -> RestoredReport {
+fn report(
+    verdicts: Verdicts,
+    written: Result<Written, String>,
+    watch: &RestoreWatch,
+) -> (RestoredReport, Option<Box<RestoreTarget>>) {
     let streams = verdicts.into_report(ReadReport::default());
     let mut failed = streams.failed;
     failed.truncate(FAILED_MAX);
     let fatal = streams.fatal.map(|error| with_causes(&error));
-    let (extract, failure) = match extract {
-        Ok(mut extract) => {
-            extract.problems.truncate(PROBLEMS_MAX);
-            (Some(extract), None)
+    let (mut extract, mut failure, mut open) = (None, None, None);
+    match written {
+        Ok(Written::Finished(mut report)) => {
+            report.problems.truncate(PROBLEMS_MAX);
+            extract = Some(report);
         }
-        Err(reason) => (None, Some(reason)),
-    };
-    RestoredReport {
+        Ok(Written::More(target)) => open = Some(target),
+        Err(reason) => failure = Some(reason),
+    }
+    let report = RestoredReport {
         members: watch.members.load(Ordering::Relaxed),
         bytes: watch.bytes.load(Ordering::Relaxed),
         failed,
         fatal: fatal.or(failure),
         extract,
-    }
+    };
+    (report, open)
 }
 
 /// Says every so often that the mover is still there, until it is told that all is sent.

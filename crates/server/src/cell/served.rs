@@ -113,7 +113,7 @@ impl ServedCell {
         let door = ServerDoor { jobs: jobs.clone(), movers: movers.clone() };
         let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), Arc::new(door))?;
         // Whoever has drives of its own needs no way to those of a mover.
-        let relays = !site.config().library.mover.is_empty();
+        let relays = site.config().all_libraries().any(|(_, library)| !library.mover.is_empty());
         let relay = relays.then(|| MoverRelay::start(site.dir(), movers.clone())).transpose()?;
         let addresses = CellAddresses { members: listens.0, enrolment: listens.1, data: data.address() };
         let registrar = CellRegistrar::new(site.clone(), authority.clone(), known.clone(), host.clone());

@@ -185,7 +185,7 @@ impl Worker for Clerk<'_> {
         entered(journal.number());
         let sources = site.config().jobs[&run.run.policy].sources.clone();
         let policy = run.run.policy.clone();
-        let (session, of_run) = (Some(run.session), Some(run.run.run));
+        let (session, of_run) = (Some(run.place.session), Some(run.run.run));
         let request = BackupRequest { level: Level::Full, policy, session, run: of_run, ..BackupRequest::of(sources) };
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         match site.backup(&request, &watch) {

@@ -2,13 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{Cancelled, Entered, Grant, NewRun, ObjectFilter, Promise, Resource, RunOutcome, Wish};
+use capstan_catalog::{
+    Cancelled, Entered, Grant, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunOutcome, RunPlace, Wish,
+};
 use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, ServerTerm, Site};
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
 
 const NIGHTLY: &str = "[policies.one]\nsources = [\"DIR/one\"]\nschedule = \"22:00\"\nzone = \"UTC\"\n";
+
+fn at_main(session: i64) -> RunPlace {
+    RunPlace { session, library: MAIN_LIBRARY.to_owned() }
+}
 
 fn is_done(site: &Site, runs: usize) -> bool {
     site.catalog().done_runs(100).unwrap().len() == runs
@@ -24,7 +30,7 @@ fn enter(bench: &Bench, policy: &str) -> i64 {
 fn at_work(bench: &Bench, site: &Site) -> (ServerTerm, i64, JobJournal) {
     let term = site.begin_term().unwrap();
     let run = enter(bench, "one");
-    site.catalog().claim_run(term.number(), run, [7; 16], run, site.now_ns()).unwrap().unwrap();
+    site.catalog().claim_run(term.number(), run, [7; 16], &at_main(run), site.now_ns()).unwrap().unwrap();
     let journal = site.begin_run("backup", "one:").unwrap();
     site.catalog().run_has_job([7; 16], journal.number()).unwrap();
     (term, run, journal)
@@ -214,7 +220,7 @@ fn a_run_that_nobody_works_on_waits_again() {
         let (policy, not_before_ns) = ("one", ns("2026-11-20T13:00:00Z"));
         let new = NewRun { policy, client: site.client(), due_ns: None, priority: 50, not_before_ns };
         let Entered::Waits(run) = site.catalog().enter_run(&new, site.now_ns()).unwrap() else { panic!("it is there") };
-        assert!(site.catalog().claim_run(term, run, [7; 16], 1, site.now_ns()).unwrap().is_some());
+        assert!(site.catalog().claim_run(term, run, [7; 16], &at_main(1), site.now_ns()).unwrap().is_some());
         bench.until("it waits again", |_| attempts(&bench) == [1]);
         bench.set_clock("2026-11-20T12:00:31Z");
         bench.until("it is done", |site| is_done(site, 1));

@@ -2,7 +2,7 @@
 
 use capstan_catalog::RunOutcome;
 use capstan_director::{Site, TellEvent};
-use capstan_server::{PeerAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{MoverAway, PeerAway, RunDecision, WaitsFor, decide, look};
 
 use super::attention::Attention;
 use crate::failure::{Failure, director};
@@ -30,7 +30,9 @@ pub(super) struct Queued {
     /// Clients that runs wait for: their names, and why they cannot begin there.
     away: Vec<(String, PeerAway)>,
     /// The mover that has the drives, and why it cannot be told anything.
-    mover_away: Option<(String, PeerAway)>,
+    movers_away: Vec<MoverAway>,
+    /// How many libraries there are.
+    libraries: usize,
     /// Policies that cannot be run here, and why.
     faults: Vec<(String, String)>,
     pub(super) waiting: usize,
@@ -78,7 +80,8 @@ impl Queued {
             of_nobody,
             unnamed,
             away: clients_away,
-            mover_away: look.mover_away.clone(),
+            movers_away: look.movers_away.clone(),
+            libraries: site.library_names().len(),
             is_served: site.is_served()?,
             policies: look.policies.iter().map(|policy| policy.name.clone()).collect(),
             scheduled: look.scheduled.len(),
@@ -163,9 +166,13 @@ impl Queued {
             lines.push(Attention::told(TellEvent::ClientAway, key, subject, text).about("", client));
         }
         // Nobody sees a mover while no server runs.
-        if let Some((mover, away)) = self.mover_away.as_ref().filter(|_| self.is_served) {
-            let text = format!("no drive can be used: they are those of {}", peer_away(*away, "mover", mover));
-            let (key, subject) = (format!("mover {mover}"), format!("mover {mover} is away, and no drive can be used"));
+        for MoverAway { library, mover, away } in self.movers_away.iter().filter(|_| self.is_served) {
+            let which = match self.libraries {
+                1 => "no drive".to_owned(),
+                _ => format!("no drive of library {library}"),
+            };
+            let text = format!("{which} can be used: they are those of {}", peer_away(*away, "mover", mover));
+            let (key, subject) = (format!("mover {mover}"), format!("mover {mover} is away, and {which} can be used"));
             lines.push(Attention::told(TellEvent::MoverAway, key, subject, text));
         }
         for run in &self.held {

@@ -1,6 +1,6 @@
 //! The queue and the schedule, as users see and change them.
 
-use capstan_catalog::{Cancelled, DoneRun, Entered, QueuedRun, RunOutcome};
+use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome};
 use capstan_director::DirectorError;
 use jiff::{SignedDuration, Timestamp};
 
@@ -210,7 +210,7 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
     let line = |active: &capstan_catalog::ActiveRun| {
         let ends = look.situation.working.iter().find(|working| working.run == active.run.run);
         let until = ends.and_then(|working| working.ends).filter(|ends| *ends > look.situation.now);
-        let others = look.active.iter().filter(|other| other.session == active.session).count() - 1;
+        let others = look.active.iter().filter(|other| other.place == active.place).count() - 1;
         let message = match (is_served, active.is_cancelled, others) {
             (false, true, _) => "no server is running: it will be cancelled when one starts".to_owned(),
             (false, false, _) => "no server is running: it continues when one starts".to_owned(),
@@ -228,7 +228,8 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
             until_ns: until.filter(|_| is_served).map(ns),
             message,
             history: active.job,
-            session: Some(active.session),
+            session: Some(active.place.session),
+            library: Some(active.place.library.clone()),
             ..row(&active.run)
         }
     };
@@ -294,11 +295,25 @@ impl Waits {
                 let (name, of, setting) = match of {
                     LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
                     LimitOf::Client => (&run.client, "client", "runs_per_client"),
+                    LimitOf::Unit => {
+                        let drives = if *at_most == 1 { "1 drive".to_owned() } else { format!("{at_most} drives") };
+                        return Self::new(
+                            "limit",
+                            format!("another run of its storage unit to end: {drives} at a time"),
+                        );
+                    }
                 };
                 let runs = counted_runs(*at_most);
                 Self::new("limit", format!("another run of {of} {name} to end: at most {runs} at a time ({setting})"))
             }
-            WaitsFor::Library => Self::new("library", "the library to answer: `capstan drives` shows whether it does"),
+            WaitsFor::Library(libraries) => {
+                let which = match &libraries[..] {
+                    [only] if only == MAIN_LIBRARY => "the library".to_owned(),
+                    [only] => format!("library {only}"),
+                    several => format!("one of the libraries {}", several.join(", ")),
+                };
+                Self::new("library", format!("{which} to answer: `capstan drives` shows whether it does"))
+            }
             WaitsFor::Drives { needed, free, until } => {
                 let drives = if *needed == 1 { "1 drive".to_owned() } else { format!("{needed} drives") };
                 Self::new("drives", format!("{drives} ({free} free now)")).until(*until)
@@ -349,6 +364,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         message: String::new(),
         history: None,
         session: None,
+        library: None,
     }
 }
 

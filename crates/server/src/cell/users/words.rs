@@ -113,6 +113,9 @@ pub struct QueueRow {
     pub history: Option<i64>,
     /// The session that a run at work writes into. Runs of one session take turns at the same drives.
     pub session: Option<i64>,
+    /// The library whose drives that session has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
 }
 
 /// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.

@@ -1,0 +1,250 @@
+//! A site with two libraries: a job writes in one of them, and reads from both.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use capstan_catalog::Object;
+use capstan_director::{
+    BackupRequest, BackupWatch, Config, DirectorError, Level, Loss, Place, RestoreReport, Site, UnitConfig, Whereabouts,
+};
+use capstan_mover::devices::LibraryConfig;
+use capstan_mover::extract::{ExtractOptions, ExtractReport};
+use capstan_mover::{NetworkJobs, RestoreInto, RestoreWatch};
+
+use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
+use crate::place::{Bench, small, tree};
+
+/// Settings with a second library in a folder of this host, or at mover rook; and a unit of both.
+fn two_libraries(mover: &str) -> Config {
+    let mut config = small();
+    let west = LibraryConfig { path: PathBuf::from("west"), mover: mover.to_owned(), ..config.library.clone() };
+    config.libraries.insert("west".to_owned(), west);
+    let both = UnitConfig { libraries: vec!["west".into(), "main".into()], ..UnitConfig::default() };
+    config.units.insert("both".to_owned(), both);
+    config
+}
+
+/// The site, with its second library at a mover, if there is one.
+fn site(bench: &Bench, mover: Option<&Arc<Mover>>) -> Site {
+    let site = bench.site();
+    match mover {
+        None => site,
+        Some(mover) => at(mover, site.in_library("west").unwrap()).in_library("main").unwrap(),
+    }
+}
+
+fn back_up_in(site: &Site, library: &str, request: &BackupRequest) {
+    let site = site.clone().in_library(library).unwrap();
+    let report = site.backup(request, &BackupWatch::default()).unwrap();
+    assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
+}
+
+fn libraries_of(site: &Site) -> Vec<(String, String)> {
+    let volumes = site.catalog().volumes().unwrap();
+    volumes.into_iter().map(|volume| (volume.volser.to_string(), volume.library)).collect()
+}
+
+fn restore(site: &Site, bench: &Bench, object: &Object, to: &str) -> RestoreReport {
+    let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
+    site.restore(&plan, &bench.path(to), &ExtractOptions::default(), &RestoreWatch::default()).unwrap()
+}
+
+fn assert_restores(site: &Site, bench: &Bench, to: &str) {
+    let report = restore(site, bench, &latest(bench), to);
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(tree(&bench.path(to).join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+}
+
+#[test]
+fn a_job_writes_in_one_library_and_reads_from_both() {
+    for mover in ["", "rook"] {
+        let bench = Bench::new(two_libraries(mover));
+        bench.fill("a", 60, 50_000);
+        let mover = (!mover.is_empty()).then(|| Mover::of_library(&bench, "west"));
+        let site = site(&bench, mover.as_ref());
+        back_up_in(&site, "main", &bench.request(Level::Full));
+        bench.fill("b", 40, 50_000);
+        back_up_in(&site, "west", &BackupRequest { copies: 2, ..bench.request(Level::Incremental) });
+        let (main, west) = ("main".to_owned(), "west".to_owned());
+        let of = |site: &Site| libraries_of(site).into_iter().map(|(_, library)| library).collect::<Vec<_>>();
+        assert_eq!(of(&site), [main.clone(), west.clone(), west.clone()]);
+        assert_restores(&site, &bench, "both");
+
+        let objects = bench.objects();
+        let verified = site.verify_objects(&objects, &RestoreWatch::default()).unwrap();
+        assert!(verified.len() == 3 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
+        for (volser, _) in libraries_of(&site) {
+            let report = site.verify_volume(&volser.parse().unwrap(), &RestoreWatch::default()).unwrap();
+            assert!(report.is_whole() && report.bad.is_empty() && report.blocks > 0, "{volser}: {report:?}");
+        }
+        // A copy of what the main library has, where the pool's volumes are: it is read there and written here.
+        let full = objects.iter().min_by_key(|object| object.id).unwrap();
+        let copied = site.clone().in_library_of_pool("default-copy2").unwrap();
+        copied.copy_objects(std::slice::from_ref(full), "default-copy2", &RestoreWatch::default()).unwrap();
+        assert_eq!(of(&site), [main, west.clone(), west], "it went on the volume that was there");
+        let verified = site.verify_objects(std::slice::from_ref(full), &RestoreWatch::default()).unwrap();
+        assert!(verified.len() == 2 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
+
+        // What is lost with a volume of one library is copied anew to it from the other one.
+        let (lost, _) = libraries_of(&site).into_iter().rfind(|(_, library)| library == "west").unwrap();
+        let lost = lost.parse().unwrap();
+        site.label(&lost, None, None, Loss::Accept, capstan_catalog::Promise::Keep).unwrap();
+        let mended = site.repair(&[], capstan_director::Shortfall::Fail, &RestoreWatch::default()).unwrap();
+        assert!(mended.copies.iter().all(|copy| copy.failure.is_none()), "{mended:?}");
+        let verified = site.verify_objects(&bench.objects(), &RestoreWatch::default()).unwrap();
+        assert!(verified.len() == 4 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
+        assert_restores(&site, &bench, "mended");
+    }
+}
+
+#[test]
+fn a_rebuild_finds_the_volumes_of_each_library_where_they_are() {
+    let bench = Bench::new(two_libraries(""));
+    bench.fill("a", 30, 50_000);
+    back_up_in(&bench.site(), "main", &bench.request(Level::Full));
+    bench.fill("b", 30, 50_000);
+    back_up_in(&bench.site(), "west", &bench.request(Level::Incremental));
+    let (dump, libraries) = (bench.dump(), libraries_of(&bench.site()));
+    bench.rebuild();
+    assert_eq!((bench.dump(), libraries_of(&bench.site())), (dump, libraries));
+    bench.assert_restores(&latest(&bench), "rebuilt");
+}
+
+/// Files of one stream are on two volumes, and these in two libraries.
+#[test]
+fn a_volume_that_was_moved_is_found_and_a_stream_goes_on_in_another_library() {
+    for mover in ["", "rook"] {
+        let mut config = two_libraries("");
+        config.library.volume_mib = 8;
+        let bench = Bench::new(config);
+        bench.fill("a", 240, 50_000);
+        back_up_in(&bench.site(), "main", &BackupRequest { connections: 1, ..bench.request(Level::Full) });
+        let volumes: Vec<String> = libraries_of(&bench.site()).into_iter().map(|(volser, _)| volser).collect();
+        assert_eq!(volumes.len(), 2, "{volumes:?}");
+        let second = bench.path(&format!("state/west/slots/{}.tape", volumes[1]));
+        std::fs::create_dir_all(second.parent().unwrap()).unwrap();
+        std::fs::rename(bench.cartridge(&volumes[1]), second).unwrap();
+        let settings = bench.path("state/capstan.toml");
+        let text = std::fs::read_to_string(&settings).unwrap();
+        let (before, west) = text.split_once("[libraries.west]").unwrap();
+        let west = west.replacen("mover = \"\"", &format!("mover = \"{mover}\""), 1);
+        std::fs::write(&settings, format!("{before}[libraries.west]{west}")).unwrap();
+        let mover = (!mover.is_empty()).then(|| Mover::of_library(&bench, "west"));
+        let site = site(&bench, mover.as_ref());
+        assert_eq!(site.config().libraries["west"].mover.is_empty(), mover.is_none());
+        let known = site.catalog().volumes().unwrap();
+        let places = site.whereabouts(&known).unwrap();
+        assert!(places.iter().all(|place| matches!(place, Whereabouts::At(_))), "{places:?}");
+        assert_restores(&site, &bench, "moved");
+        assert_eq!(libraries_of(&site)[1], (volumes[1].clone(), "west".to_owned()));
+        // One file that begins on one volume and ends on the other; and the object as one stream.
+        let mut stream = Vec::new();
+        site.cat_object(latest(&bench).id, &mut stream).unwrap();
+        assert!(stream.len() > 240 * 50_000);
+        let verified = site.verify_objects(&bench.objects(), &RestoreWatch::default()).unwrap();
+        assert!(verified[0].report.is_whole() && verified[0].report.members == 241, "{verified:?}");
+    }
+}
+
+#[test]
+fn a_client_gets_back_what_lies_in_two_libraries() {
+    let bench = Bench::new(two_libraries("rook"));
+    bench.fill("a", 40, 50_000);
+    let mover = Mover::of_library(&bench, "west");
+    let site = site(&bench, Some(&mover));
+    back_up_in(&site, "main", &bench.request(Level::Full));
+    bench.fill("b", 30, 50_000);
+    std::fs::hard_link(bench.source().join("a-3"), bench.source().join("linked")).unwrap();
+    back_up_in(&site, "west", &bench.request(Level::Incremental));
+    let way = FromClient { jobs: NetworkJobs::default(), mover, to_mover: AtomicU64::new(0) };
+    let (to, written) = (bench.path("at-the-client"), Mutex::new(Vec::new()));
+    let told = |report: &ExtractReport| written.lock().unwrap().push(report.files);
+    let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &told };
+    let (report, members) = with_client(&way, Some(into), |job| {
+        let plan = site.plan_restore(&[Place { object: latest(&bench).id, paths: Vec::new() }]).unwrap();
+        let watch = RestoreWatch::default();
+        let report = site.restore_to_client(&plan, &job, &watch).unwrap();
+        (report, watch.members.load(Ordering::Relaxed))
+    });
+    assert!(report.is_whole(), "{report:?}");
+    assert_eq!(*written.lock().unwrap(), [70], "it is finished once, behind the last library");
+    assert!(members >= 70 && way.to_mover.load(Ordering::Relaxed) == 1, "{members}");
+    assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+}
+
+#[test]
+fn a_library_whose_mover_is_away_is_nobodys_but_those_who_name_it() {
+    let bench = Bench::new(two_libraries("rook"));
+    bench.fill("a", 20, 50_000);
+    let mover = Mover::of_library(&bench, "west");
+    back_up_in(&site(&bench, Some(&mover)), "main", &bench.request(Level::Full));
+    bench.fill("b", 20, 50_000);
+    back_up_in(&site(&bench, Some(&mover)), "west", &bench.request(Level::Incremental));
+    mover.dies();
+    let site = site(&bench, Some(&mover));
+    // A unit of both goes to the one that answers; what names the other one says why not.
+    bench.fill("c", 20, 50_000);
+    let in_unit = site.clone().in_unit(Some("both")).unwrap();
+    assert_eq!(in_unit.library_name(), "main");
+    in_unit.backup(&bench.request(Level::Full), &BackupWatch::default()).unwrap();
+    assert_restores(&site, &bench, "new");
+    let west = site.clone().in_library("west").unwrap();
+    let error = west.backup(&bench.request(Level::Full), &BackupWatch::default()).unwrap_err();
+    assert!(capstan_tape::with_causes(&error).contains("mover rook is not connected"), "{error:?}");
+    // What needs a volume of it names that volume, and a notice says why it is not there.
+    let objects = bench.objects();
+    let incremental = objects.iter().find(|object| object.base.is_some()).unwrap();
+    let report = restore(&site, &bench, incremental, "old");
+    assert!(!report.is_whole() && report.absent.len() == 1, "{report:?}");
+    let notices = bench.notices.lock().unwrap();
+    let said: Vec<_> = notices.iter().filter(|notice| notice.contains("library west cannot be asked")).collect();
+    assert!(!said.is_empty() && said[0].contains("mover rook is not connected"), "{notices:?}");
+}
+
+#[test]
+fn libraries_and_units_that_make_no_sense_are_named() {
+    let wrong = |change: &dyn Fn(&mut Config)| {
+        let mut config = two_libraries("");
+        change(&mut config);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("capstan.toml");
+        std::fs::write(&path, config.to_text()).unwrap();
+        Config::read(&path).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(wrong(&|_| {}), Ok(()));
+    let unit = |libraries: &[&str]| UnitConfig {
+        libraries: libraries.iter().map(|library| (*library).to_owned()).collect(),
+        ..UnitConfig::default()
+    };
+    let west = || two_libraries("").libraries["west"].clone();
+    let library = |name: &'static str, settings: LibraryConfig| {
+        wrong(&move |config| drop(config.libraries.insert(name.to_owned(), settings.clone())))
+    };
+    let named = |name: &'static str, settings: UnitConfig| {
+        wrong(&move |config| drop(config.units.insert(name.to_owned(), settings.clone())))
+    };
+    let at = |path: &str| LibraryConfig { path: path.into(), ..west() };
+    for (found, said) in [
+        (library("main", at("m")), "libraries.main: that is what [library] is called"),
+        (library("a b", at("m")), "libraries.a b: its name has up to 32"),
+        (library("east", west()), "libraries.west: another library has the folder west, too"),
+        (wrong(&|config| config.library.path = "west".into()), "libraries.west: another library has the folder west"),
+        (
+            library("east", LibraryConfig { drives: 0, ..at("e") }),
+            "libraries.east.drives and libraries.east.volume_mib",
+        ),
+        (named("west", unit(&["main"])), "units.west: a library has that name"),
+        (named("u", unit(&[])), "units.u.libraries names no library"),
+        (named("u", unit(&["east"])), "there is no library east: there are main, west"),
+        (named("u", unit(&["west", "west"])), "west is named twice"),
+        (named("u", UnitConfig { drives: Some(0), ..unit(&["west"]) }), "units.u.drives must be above 0"),
+    ] {
+        let error = found.unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+    let bench = Bench::new(two_libraries(""));
+    let error = bench.site().in_unit(Some("east")).map(drop).unwrap_err();
+    assert!(matches!(&error, DirectorError::UnknownUnit { .. }), "{error:?}");
+    assert!(error.to_string().contains("there are both, main, west"), "{error}");
+}
