@@ -112,7 +112,10 @@ impl Mounter {
         }
         let (mut all, mut failure) = (Vec::new(), None);
         let libraries = self.libraries.all();
-        for library in libraries {
+        let is_asked = |library: &&Arc<LibraryAt>| {
+            Arc::ptr_eq(library, &self.library) || !self.mounts.silent.is_silent(&library.name)
+        };
+        for library in libraries.iter().filter(is_asked) {
             let found = self.volumes_in(library, is_inside);
             let reason = found.as_ref().err().map(|error| with_causes(error));
             self.mounts.silent.note(&library.name, reason.as_deref(), &self.events);

@@ -3,8 +3,9 @@
 //!
 //! Each lock is held for one look or one change, and never together with another.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use capstan_format::{KeyTag, Volser};
 
@@ -24,19 +25,27 @@ pub(crate) struct Mounts {
     pub(crate) silent: SilentLibraries,
 }
 
-/// Libraries that did not answer, until they do: each is told of once.
+/// For so long a library that did not answer is not asked again: with its mover away, each question takes seconds.
+const NOT_ASKED_FOR: Duration = Duration::from_secs(5);
+
+/// Libraries that did not answer, and when, until they do: each is told of once.
 #[derive(Default)]
-pub(crate) struct SilentLibraries(Mutex<HashSet<String>>);
+pub(crate) struct SilentLibraries(Mutex<HashMap<String, Instant>>);
 
 impl SilentLibraries {
+    /// Whether a library did not answer a moment ago.
+    pub(crate) fn is_silent(&self, library: &str) -> bool {
+        locked(&self.0).get(library).is_some_and(|since| since.elapsed() < NOT_ASKED_FOR)
+    }
+
     /// Notes how a library answered; says so if it did not and had answered before.
     pub(crate) fn note(&self, library: &str, failure: Option<&str>, events: &Events) {
         let Some(reason) = failure else {
             locked(&self.0).remove(library);
             return;
         };
-        let is_new = locked(&self.0).insert(library.to_owned());
-        if is_new {
+        let before = locked(&self.0).insert(library.to_owned(), Instant::now());
+        if before.is_none() {
             let message = format!("library {library} cannot be asked, so its volumes count as absent: {reason}");
             events(Event::Notice { message });
         }

@@ -313,13 +313,12 @@ mod tests {
     #[test]
     fn streams_are_taken_apart_by_libraries_as_far_as_members_are_whole_there() {
         let routes = ByLetter(MountedDrives::default());
-        let mut both = stream(vec![extent(0, 0), extent(1, 500)]);
-        // One member that begins in one library and ends in the other.
-        both.members.push(WantedMember { offset: 900, len: 0, crc: 0 });
+        let mut both = stream(vec![extent(0, 0), extent(1, 500), extent(2, 1000)]);
         let split = split_by_library(wanted(vec![both.clone()]), &routes);
         let members = |split: &Wanted| split.streams.iter().map(|stream| stream.members.len()).collect::<Vec<_>>();
-        assert_eq!(members(&split), [1, 2]);
-        assert_eq!(libraries(&split), (vec![(0, 1), (1, 1)], false));
+        assert_eq!(members(&split), [2, 1]);
+        assert_eq!(libraries(&split), (vec![(0, 2), (1, 1)], false));
+        // One member that begins in one library and ends in the other.
         both.members = vec![WantedMember { offset: 400, len: 200, crc: 0 }];
         let split = split_by_library(wanted(vec![both]), &routes);
         assert_eq!((members(&split), libraries(&split).1), (vec![1], true));

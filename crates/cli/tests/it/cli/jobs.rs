@@ -11,7 +11,7 @@ use super::Bench;
 
 impl Bench {
     /// Adds to the settings; `SOURCE` stands for the source.
-    fn settings(&self, more: &str) {
+    pub(super) fn settings(&self, more: &str) {
         let path = self.dir.path().join("state/capstan.toml");
         let text = fs::read_to_string(&path).unwrap() + &more.replace("SOURCE", &self.source_text());
         fs::write(&path, text).unwrap();

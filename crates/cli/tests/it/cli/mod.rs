@@ -14,6 +14,7 @@ mod jobs;
 mod json;
 mod key_cluster;
 mod labels;
+mod libraries;
 mod lists;
 mod mover;
 mod outside;
