@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use capstan_catalog::{Catalog, MAIN_LIBRARY};
 use capstan_format::Volser;
 use capstan_mover::devices::{Devices, LibraryConfig};
-use capstan_mover::{DrivesAt, MountedDrives, MoverAt, ReadRoutes, VolumePlace, Wanted, split_by_library};
+use capstan_mover::{
+    DrivesAt, MountedDrives, MoverAt, ReadPlan, ReadRoutes, VolumePlace, Wanted, plans_by_library, split_by_library,
+};
 use capstan_tape::Library;
 
 use crate::drive_keys::BlockKeys;
@@ -136,6 +138,11 @@ impl VolumeRoutes {
             }
         }
         Ok(Self { libraries: libraries.clone(), of })
+    }
+
+    /// What can be read at the same time, a plan for each library.
+    pub(crate) fn plans(&self, wanted: &Wanted, plan: &ReadPlan) -> Vec<ReadPlan> {
+        if self.libraries.are_several() { plans_by_library(wanted, plan, self) } else { vec![plan.clone()] }
     }
 
     /// Takes streams apart by the libraries that they can be read in.

@@ -13,7 +13,8 @@ use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
 use capstan_mover::{
-    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, RestoreWatch, StreamsReport, VolumeAccess, restore_streams,
+    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreWatch, StreamsReport, VolumeAccess,
+    restore_streams,
 };
 
 use crate::DirectorError;
@@ -115,8 +116,33 @@ impl Site {
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let routes = self.routes()?;
-        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
-        let streams = restore_streams(&plan.wanted, &plan.reads, access, &target, watch);
+        let mut others = routes.plans(&plan.wanted, &plan.reads);
+        let first = others.remove(0);
+        let restore = |reads: &ReadPlan, host: &mut ReadMounter| {
+            let access = VolumeAccess { host, drives: routes.drives(), between: None };
+            restore_streams(&plan.wanted, reads, access, &target, watch)
+        };
+        // Libraries are read at the same time, each by a thread.
+        let streams = std::thread::scope(|scope| {
+            let beside: Vec<_> = others
+                .iter()
+                .map(|reads| {
+                    scope.spawn(|| {
+                        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+                        let streams = restore(reads, &mut host);
+                        (streams, host.end())
+                    })
+                })
+                .collect();
+            let mut streams = restore(&first, &mut host);
+            host.put_back();
+            for other in beside {
+                let (of_other, met) = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                streams.add(of_other);
+                host.take_in(met);
+            }
+            streams
+        });
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         drop(host);

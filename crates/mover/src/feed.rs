@@ -25,7 +25,7 @@ use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
 pub(crate) use several::{InLibrary, ReadPart, ReadParts, parts_of};
-pub use several::{ReadRoutes, split_by_library};
+pub use several::{ReadRoutes, plans_by_library, split_by_library};
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;

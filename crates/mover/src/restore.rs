@@ -102,7 +102,7 @@ pub struct StreamsReport {
 
 impl StreamsReport {
     /// Takes in how another part of the same restore went.
-    pub(crate) fn add(&mut self, part: Self) {
+    pub fn add(&mut self, part: Self) {
         self.read.add(part.read);
         self.failed.extend(part.failed);
         self.fatal = self.fatal.take().or(part.fatal);

@@ -17,6 +17,13 @@ use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
 use crate::{DirectorError, Event};
 
+/// What a reader met, beside what it read.
+pub(crate) struct ReadMet {
+    without_key: Vec<(Volser, DirectorError)>,
+    orders: Vec<ReadOrder>,
+    unreadable: Vec<(VolumePlace, String)>,
+}
+
 /// Mounts volumes for read plans.
 pub(crate) struct ReadMounter {
     mounter: Mounter,
@@ -52,6 +59,23 @@ impl ReadMounter {
         let Mounter { libraries, catalog, library, .. } = &self.mounter;
         self.mounter.library = libraries.of_pool(catalog, pool, library)?;
         Ok(())
+    }
+
+    /// Takes in what another reader of the same act met.
+    pub(crate) fn take_in(&mut self, met: ReadMet) {
+        self.without_key.extend(met.without_key);
+        self.orders.extend(met.orders);
+        self.unreadable.extend(met.unreadable);
+    }
+
+    /// Puts back what is in drives, and gives what it met.
+    pub(crate) fn end(mut self) -> ReadMet {
+        self.put_back();
+        ReadMet {
+            without_key: std::mem::take(&mut self.without_key),
+            orders: std::mem::take(&mut self.orders),
+            unreadable: std::mem::take(&mut self.unreadable),
+        }
     }
 
     /// Of the job whose drives it uses.

@@ -36,7 +36,7 @@ pub(crate) struct ReadParts {
     pub(crate) stream_goes_on: bool,
 }
 
-/// Takes a plan apart by libraries. What no copy holds is in the first part.
+/// Takes a plan apart by libraries.
 pub(crate) fn parts_of(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan) -> ReadParts {
     let library = |pass: &Pass| routes.library_of(&wanted.volumes[pass.volume]);
     let mut passes: Vec<(usize, &Pass)> = plan.passes.iter().map(|pass| (library(pass), pass)).collect();
@@ -59,8 +59,21 @@ pub(crate) fn parts_of(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan
     if parts.is_empty() {
         parts.push(ReadPart { library: 0, plan: ReadPlan::default() });
     }
-    parts[0].plan.missing.clone_from(&plan.missing);
+    for missing in &plan.missing {
+        // Whoever takes the stream is told with what is read of it.
+        let has = |part: &ReadPart| library_of.get(&missing.0) == Some(&part.library);
+        let at = parts.iter().position(has).unwrap_or(0);
+        parts[at].plan.missing.push(missing.clone());
+    }
     ReadParts { parts, stream_goes_on }
+}
+
+/// A plan for each library, where each stream is read in one: they can be carried out at the same time. One plan where
+/// they cannot.
+#[must_use]
+pub fn plans_by_library(wanted: &Wanted, plan: &ReadPlan, routes: &dyn ReadRoutes) -> Vec<ReadPlan> {
+    let ReadParts { parts, stream_goes_on } = parts_of(routes, wanted, plan);
+    if stream_goes_on { vec![plan.clone()] } else { parts.into_iter().map(|part| part.plan).collect() }
 }
 
 /// Takes streams apart by the libraries in which their members are whole, so that each is read in one of them. A member
@@ -308,6 +321,20 @@ mod tests {
         let there_and_back = stream(vec![extent(0, 0), extent(1, 500), extent(2, 1000)]);
         assert_eq!(libraries(&wanted(vec![there_and_back])), (vec![(0, 1), (1, 1), (0, 1)], true));
         assert_eq!(libraries(&wanted(Vec::new())), (vec![(0, 0)], false));
+    }
+
+    #[test]
+    fn what_no_copy_holds_is_told_with_what_is_read_of_its_stream() {
+        let mut one_of_each: Vec<_> = (0..2).map(|volume| stream(vec![extent(volume, 0)])).collect();
+        one_of_each.push(stream(Vec::new()));
+        for stream in &mut one_of_each {
+            stream.members = vec![WantedMember { offset: 0, len: 900, crc: 0 }];
+        }
+        let wanted = wanted(one_of_each);
+        let plans = plans_by_library(&wanted, &plan_reads(&wanted), &ByLetter(MountedDrives::default()));
+        let missing: Vec<Vec<usize>> =
+            plans.iter().map(|plan| plan.missing.iter().map(|(stream, _)| *stream).collect()).collect();
+        assert_eq!(missing, [vec![0, 2], vec![1]]);
     }
 
     #[test]

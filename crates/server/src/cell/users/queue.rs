@@ -217,6 +217,11 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
             (true, _, 0) => String::new(),
             (true, _, others) => format!("shares drives with {}", counted_runs(others)),
         };
+        let message = match (is_served && look.situation.libraries.len() > 1, &*message) {
+            (false, _) => message,
+            (true, "") => format!("in library {}", active.place.library),
+            (true, shares) => format!("in library {}, {shares}", active.place.library),
+        };
         let state = match (active.is_cancelled, is_served) {
             (true, _) => "stopping",
             (false, true) => "running",
