@@ -48,10 +48,13 @@ fn service(cli: &Globals, site: &Site) -> Result<String, Failure> {
     };
     let program =
         std::env::current_exe().map_err(|error| Failure::Other(format!("cannot tell where capstan is: {error}")))?;
-    let (state, library) = (absolute(site.dir())?, absolute(&site.library_dir())?);
+    let state = absolute(site.dir())?;
     let mut paths = state.clone();
-    if site.config().library.is_folder_here() && !Path::new(&library).starts_with(&state) {
-        paths = format!("{state} {library}");
+    for (_, library) in site.config().all_libraries().filter(|(_, library)| library.is_folder_here()) {
+        let folder = absolute(&site.dir().join(&library.path))?;
+        if !Path::new(&folder).starts_with(&state) {
+            paths = format!("{paths} {folder}");
+        }
     }
     let mut text = SERVICE.1.replace("/usr/bin/capstan", &word(&program)?);
     if let Some(key_file) = &cli.key_file {

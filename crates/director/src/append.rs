@@ -135,7 +135,7 @@ impl AppendHost {
         // Behind the look at the reservations: what was let go of before that look is seen as it was left. And before
         // the look into the library: what is made meanwhile is no volume that is away.
         let volumes = locked(&self.mounter.catalog).volumes()?;
-        let present = self.mounter.present_here()?;
+        let present = self.mounter.present_to_write()?;
         let anywhere = self.mounter.anywhere_here()?;
         let refill = Refill {
             scratch: self.pool.feed == ScratchFeed::Allowed,
@@ -151,7 +151,10 @@ impl AppendHost {
         let volumes = locked(&self.mounter.catalog).volumes()?;
         let in_use = self.mounter.holds.volumes()?;
         let anywhere = self.mounter.anywhere_here()?;
-        let Some(volser) = self.next_volser(&anywhere, &volumes, &in_use) else {
+        // Nor is a name taken that a stranger in another library has.
+        let mut taken = self.mounter.present()?;
+        taken.extend_from_slice(&anywhere);
+        let Some(volser) = self.next_volser(&taken, &volumes, &in_use) else {
             let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
             return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
         };

@@ -11,7 +11,7 @@
 //!
 //! [`Catalog::volume_opened`]: capstan_catalog::Catalog::volume_opened
 
-use capstan_catalog::{CheckpointSeen, MediumKind, Resource, Volume, VolumeState, Wish};
+use capstan_catalog::{CheckpointSeen, MediumKind, Reservation, Resource, Volume, VolumeState};
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
@@ -247,8 +247,11 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
     if !present.contains(&known.volser) {
         return Ok(None);
     }
-    let hold = match mounter.holds.reserve(&Wish::alone(Resource::Volume(known.volser.clone())))? {
+    // One in another library than the job's needs a drive there, and is left alone where none is free.
+    let wish = mounter.wish_beside(&known.volser)?;
+    let hold = match mounter.holds.reserve(&wish)? {
         Ok(hold) => hold,
+        Err(Reservation { resource: Resource::Seat { .. }, .. }) => return Ok(None),
         Err(held) => {
             // A job that writes on it has caught up with it before, and records what it writes.
             let is_written = locked(&mounter.catalog).opened_under(life)? == Some(held.generation);

@@ -254,6 +254,18 @@ pub enum DirectorError {
     /// Operator: a rebuild put another catalog in the place of the one that was opened.
     #[error("the catalog was rebuilt a moment ago: start the server again")]
     CatalogReplaced,
+    /// Operator: a rebuild reads with drives of this host.
+    #[error(
+        "library {library} is that of mover {mover}, and a rebuild reads volumes with drives of this host: stop that mover, \
+         connect its library here, and in capstan.toml name its changer, or its folder, in place of the mover; put the \
+         mover back when the catalog is rebuilt"
+    )]
+    RebuildAtMover {
+        /// The library.
+        library: String,
+        /// Its mover.
+        mover: String,
+    },
     /// Operator: no such library.
     #[error("there is no library {name:?} in capstan.toml: there are {known}")]
     UnknownLibrary {

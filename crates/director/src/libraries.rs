@@ -39,11 +39,12 @@ impl LibraryAt {
     pub(crate) fn open(
         dir: &Path,
         (name, config): (&str, &LibraryConfig),
+        all: &[&str],
         catalog: &mut Catalog,
         keys: BlockKeys,
         events: &Events,
     ) -> Result<Self, DirectorError> {
-        let library = open_library(dir, (name, config), catalog, events)?;
+        let library = open_library(dir, (name, config), all, catalog, events)?;
         let (devices, data_path) = local_devices(&library, config, keys);
         Ok(Self { name: name.to_owned(), config: config.clone(), library, devices, data_path })
     }
@@ -172,6 +173,7 @@ impl ReadRoutes for VolumeRoutes {
 fn open_library(
     dir: &Path,
     (name, config): (&str, &LibraryConfig),
+    all: &[&str],
     catalog: &mut Catalog,
     events: &Events,
 ) -> Result<SharedLibrary, DirectorError> {
@@ -182,7 +184,7 @@ fn open_library(
     }
     if config.is_virtual() {
         let path = dir.join(&config.path);
-        if let Err(reason) = library_marker::check(&path, catalog, name)? {
+        if let Err(reason) = library_marker::check(&path, catalog, (name, all))? {
             return Ok(absent(path.display().to_string(), reason));
         }
     }

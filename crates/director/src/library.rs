@@ -53,6 +53,8 @@ pub enum Whereabouts {
     Outside,
     /// Where a person keeps it: there is no robot to tell.
     Shelf,
+    /// The library that it was last seen in does not answer.
+    Unknown,
 }
 
 impl Site {
@@ -61,13 +63,16 @@ impl Site {
     /// # Errors
     /// The library cannot be asked. A virtual one that is not there has nothing in it.
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
-        let (all, mut found) = (self.libraries.all(), Vec::new());
+        let (all, mut found, mut silent) = (self.libraries.all(), Vec::new(), Vec::new());
         for library in all {
             let elements = match library.devices.inventory() {
                 // A library that is not there has nothing in it; `status` says why it is not there.
                 Err(DevicesError::Changer(ChangerError::Unusable { .. })) if library.config.is_virtual() => Vec::new(),
                 // Nor has one whose mover is away, for those who ask for others.
-                Err(_) if self.libraries.are_several() => Vec::new(),
+                Err(_) if self.libraries.are_several() => {
+                    silent.push(&library.name);
+                    Vec::new()
+                }
                 other => other?.elements,
             };
             found.push(elements);
@@ -77,6 +82,7 @@ impl Site {
             let element = elements.find(|element| element.volser.as_ref() == Some(&volume.volser));
             let own = if all.len() == 1 { all.first() } else { self.libraries.get(&volume.library) };
             let elsewhere = match own.map(|library| library.config.loader()) {
+                _ if silent.contains(&&volume.library) => Whereabouts::Unknown,
                 Some(Loader::Person) => Whereabouts::Shelf,
                 Some(Loader::Robot) | None => Whereabouts::Outside,
             };

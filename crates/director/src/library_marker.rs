@@ -23,8 +23,17 @@ pub(crate) fn library_fact(name: &str) -> String {
 
 /// Whether a directory is the library of a catalog; `Err` has the reason why not, for the operator. A library that was
 /// never marked is marked, if cartridges that the catalog knows are in it, or if the catalog knows none.
-pub(crate) fn check(directory: &Path, catalog: &mut Catalog, name: &str) -> Result<Result<(), String>, DirectorError> {
+pub(crate) fn check(
+    directory: &Path,
+    catalog: &mut Catalog,
+    (name, others): (&str, &[&str]),
+) -> Result<Result<(), String>, DirectorError> {
     let found = VirtualLibrary::id(directory).map_err(DirectorError::host("read the marker of", directory))?;
+    for other in others.iter().filter(|other| **other != name) {
+        if found.is_some() && catalog.fact(&library_fact(other))? == found {
+            return Ok(Err(format!("it is the directory of library {other}, too: give each its own in capstan.toml")));
+        }
+    }
     let reason = match (catalog.fact(&library_fact(name))?, found) {
         (Some(known), Some(found)) if known == found => return Ok(Ok(())),
         (Some(_), Some(_)) => {

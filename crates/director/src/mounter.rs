@@ -2,6 +2,7 @@
 //!
 //! It decides and records. What touches library and drives is [`Devices`], which may be in another process.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -49,6 +50,8 @@ pub(crate) struct Mounter {
     is_stand_in: bool,
     /// Whether its job has a place in a queue, which knows of its wait for a drive.
     is_of_queue: bool,
+    /// Whether volumes are mounted in that library alone.
+    is_here_alone: bool,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -69,6 +72,7 @@ impl Mounter {
             drives: Arc::default(),
             is_stand_in: site.is_read_only(),
             is_of_queue: false,
+            is_here_alone: false,
             stop: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -110,7 +114,7 @@ impl Mounter {
         if !self.libraries.are_several() {
             return self.present_here();
         }
-        let (mut all, mut failure) = (Vec::new(), None);
+        let (mut all, mut answered, mut failure) = (Vec::new(), Vec::new(), None);
         let libraries = self.libraries.all();
         let is_asked = |library: &&Arc<LibraryAt>| {
             Arc::ptr_eq(library, &self.library) || !self.mounts.silent.is_silent(&library.name)
@@ -120,13 +124,16 @@ impl Mounter {
             let reason = found.as_ref().err().map(|error| with_causes(error));
             self.mounts.silent.note(&library.name, reason.as_deref(), &self.events);
             match found {
-                Ok(found) => all.extend(found.into_iter().map(|volser| (volser, &library.name))),
+                Ok(found) => {
+                    answered.push(&library.name);
+                    all.extend(found.into_iter().map(|volser| (volser, &library.name)));
+                }
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         match failure {
-            Some(error) if all.is_empty() => return Err(error),
-            _ => self.note_libraries(&all)?,
+            Some(error) if answered.is_empty() => return Err(error),
+            _ => self.note_libraries(&all, &answered)?,
         }
         let mut volumes: Vec<_> = all.into_iter().map(|(volser, _)| volser).collect();
         volumes.sort();
@@ -137,6 +144,31 @@ impl Mounter {
     /// The same of the library that the job writes in.
     pub(crate) fn present_here(&self) -> Result<Vec<Volser>, DirectorError> {
         self.volumes_in(&self.library, is_inside)
+    }
+
+    /// Barcodes of volumes that the job may write on: those in its library, unless the catalog knows them in another
+    /// one that has them, or does not answer.
+    pub(crate) fn present_to_write(&self) -> Result<Vec<Volser>, DirectorError> {
+        if !self.libraries.are_several() {
+            return self.present_here();
+        }
+        self.present()?;
+        let mut here = self.present_here()?;
+        let volumes = locked(&self.catalog).volumes()?;
+        let is_elsewhere = |volser: &Volser| {
+            let known = volumes.iter().find(|volume| volume.volser == *volser);
+            known
+                .is_some_and(|known| known.library != self.library.name && self.libraries.get(&known.library).is_some())
+        };
+        here.retain(|volser| !is_elsewhere(volser));
+        Ok(here)
+    }
+
+    /// The same mounter, for volumes that are written: they are mounted in the library that the job writes in, wherever
+    /// the catalog has seen them.
+    #[must_use]
+    pub(crate) fn here_alone(self) -> Self {
+        Self { is_here_alone: true, ..self }
     }
 
     /// Barcodes of volumes in the library that the job writes in, its mail slots included.
@@ -158,9 +190,13 @@ impl Mounter {
 
     /// Whether a library with a robot has a volume, its mail slots included.
     pub(crate) fn is_in_a_robot(&self, volser: &Volser) -> Result<bool, DirectorError> {
+        let known = Arc::clone(self.libraries.of_volume(&self.catalog, volser, &self.library)?);
         for library in self.libraries.all().iter().filter(|library| library.config.loader() == Loader::Robot) {
-            if self.volumes_in(library, |_| true)?.contains(volser) {
-                return Ok(true);
+            match self.volumes_in(library, |_| true) {
+                Ok(volumes) if volumes.contains(volser) => return Ok(true),
+                // Whether another one has it is no reason to keep it.
+                Err(error) if Arc::ptr_eq(library, &known) => return Err(error),
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(false)
@@ -181,13 +217,20 @@ impl Mounter {
         Ok(volumes.filter(|volser| !barcode::is_cleaning(volser)).collect())
     }
 
-    /// Notes which libraries volumes were found in. One that is in two stays noted where it was.
-    fn note_libraries(&self, found: &[(Volser, &String)]) -> Result<(), DirectorError> {
+    /// Notes which libraries volumes were found in. One stays noted where it was if it is there too, or if that library
+    /// did not answer: the other one may be a stranger of the same barcode.
+    fn note_libraries(&self, found: &[(Volser, &String)], answered: &[&String]) -> Result<(), DirectorError> {
+        if self.is_stand_in {
+            return Ok(());
+        }
+        let mut there: HashMap<&Volser, Vec<&String>> = HashMap::new();
+        found.iter().for_each(|(volser, library)| there.entry(volser).or_default().push(library));
         let mut catalog = locked(&self.catalog);
         for volume in catalog.volumes()? {
-            let mut there = found.iter().filter(|(volser, _)| *volser == volume.volser).map(|(_, library)| *library);
-            let Some(first) = there.next() else { continue };
-            if *first != volume.library && !there.any(|library| *library == volume.library) && !self.is_stand_in {
+            let Some(libraries) = there.get(&volume.volser) else { continue };
+            let is_known = self.libraries.get(&volume.library).is_some();
+            let stays = libraries.contains(&&volume.library) || is_known && !answered.contains(&&volume.library);
+            if let (false, Some(first)) = (stays, libraries.first()) {
                 catalog.update_volume(&volume.volser, |volume| volume.library.clone_from(first))?;
             }
         }
@@ -217,8 +260,12 @@ impl Mounter {
         if let Some(hold) = &hold {
             self.mounts_under(hold);
         }
-        let (mut said, mut looked) = (false, !self.libraries.are_several());
-        let mut library = Arc::clone(self.libraries.of_volume(&self.catalog, volser, &self.library)?);
+        let (mut said, mut looked) = (false, self.is_here_alone || !self.libraries.are_several());
+        let known = match self.is_here_alone {
+            true => &self.library,
+            false => self.libraries.of_volume(&self.catalog, volser, &self.library)?,
+        };
+        let mut library = Arc::clone(known);
         loop {
             match library.devices.mount(&self.mount_order(volser, hold.as_ref())?, self) {
                 Ok(report) => return self.mounted_volume(report, volser, &library, hold),

@@ -80,6 +80,10 @@ pub fn rebuild(
     if staged.exists() {
         discard(&staged, &events)?;
     }
+    let config = Config::read(&find_settings(dir)?)?;
+    if let Some((name, library)) = config.all_libraries().find(|(_, library)| !library.mover.is_empty()) {
+        return Err(DirectorError::RebuildAtMover { library: name.to_owned(), mover: library.mover.clone() });
+    }
     let database = match &options.database {
         Some(database) => database.clone(),
         None => Database::of(&place)?,
@@ -90,7 +94,7 @@ pub fn rebuild(
     }
     let mut catalog = Catalog::create(&staged, &database)?;
     if let Some(Ok(old)) = &old {
-        keep_libraries(old, &mut catalog, &Config::read(&find_settings(dir)?)?)?;
+        keep_libraries(old, &mut catalog, &config)?;
     }
     let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
     let _alone = site.alone()?;

@@ -373,7 +373,7 @@ impl Site {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
-            mounter: mounter.clone(),
+            mounter: mounter.clone().here_alone(),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

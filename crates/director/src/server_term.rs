@@ -7,6 +7,7 @@ use crate::DirectorError;
 use crate::config::StorageUnit;
 use crate::drive_waits::waited_since_ns;
 use crate::hold::Hold;
+use crate::libraries::LibraryAt;
 use crate::presence::Presence;
 use crate::process;
 use crate::site::{Site, locked};
@@ -110,28 +111,23 @@ impl Site {
     /// # Errors
     /// The catalog cannot be written.
     pub fn find_drives(&self) -> Result<Vec<(String, DirectorError)>, DirectorError> {
-        let libraries = self.libraries.all();
-        // One that is slow, or away, holds up no other.
-        let found: Vec<_> = std::thread::scope(|scope| {
-            let asks = libraries.iter().map(|library| scope.spawn(|| library.devices.drives()));
-            let asks: Vec<_> = asks.collect();
-            asks.into_iter().map(|ask| ask.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        });
-        let (mut catalog, mut silent) = (locked(&self.catalog), Vec::new());
-        for (library, found) in libraries.iter().zip(found) {
-            let text = match found {
-                Ok(drives) => drives.to_string(),
-                Err(error) => {
-                    silent.push((library.name.clone(), error.into()));
-                    String::new()
-                }
+        let ask = |library: &LibraryAt| -> Result<Option<(String, DirectorError)>, DirectorError> {
+            let (text, silent) = match library.devices.drives() {
+                Ok(drives) => (drives.to_string(), None),
+                Err(error) => (String::new(), Some((library.name.clone(), error.into()))),
             };
-            let fact = drives_fact(&library.name);
+            let (mut catalog, fact) = (locked(&self.catalog), drives_fact(&library.name));
             if catalog.fact(&fact)?.unwrap_or_default() != text {
                 catalog.put_fact(&fact, &text)?;
             }
-        }
-        Ok(silent)
+            Ok(silent)
+        };
+        // One that is slow, or away, holds up no other.
+        let asked: Vec<_> = std::thread::scope(|scope| {
+            let asks: Vec<_> = self.libraries.all().iter().map(|library| scope.spawn(|| ask(library))).collect();
+            asks.into_iter().map(|ask| ask.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        asked.into_iter().filter_map(Result::transpose).collect()
     }
 
     /// A storage unit; that of the main library where none is named.

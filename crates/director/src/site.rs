@@ -334,9 +334,10 @@ impl Site {
         let mounts: Arc<Mounts> = Arc::default();
         let block_keys =
             || BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
+        let names: Vec<&str> = config.all_libraries().map(|(name, _)| name).collect();
         let opened: Result<Vec<_>, _> = config
             .all_libraries()
-            .map(|named| LibraryAt::open(dir, named, &mut locked(&catalog), block_keys(), &events))
+            .map(|named| LibraryAt::open(dir, named, &names, &mut locked(&catalog), block_keys(), &events))
             .collect();
         let libraries = Libraries::new(opened?);
         let library = Arc::clone(&libraries.all()[0]);

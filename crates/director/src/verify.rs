@@ -155,7 +155,7 @@ impl Site {
         };
         let present = sound.and_then(|()| self.presence());
         let cleared = present.and_then(|_presence| {
-            let mounter = Mounter::new(self).stopped_by(&watch.stop);
+            let mounter = Mounter::new(self).stopped_by(&watch.stop).at_volume(&known.volser)?;
             let _seats = mounter.seats(1)?;
             clear_suspicion(&mounter, known, life)
         });

@@ -24,7 +24,7 @@ use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
-pub(crate) use several::{InLibrary, ReadPart, ReadParts, parts_of};
+pub(crate) use several::{InLibrary, ReadPart, parts_of, without_torn};
 pub use several::{ReadRoutes, plans_by_library, split_by_library};
 
 /// Blocks in flight over all streams beyond their queues.

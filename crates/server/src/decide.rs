@@ -1,5 +1,8 @@
 //! Which runs begin, and what each of the others waits for.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
@@ -238,13 +241,21 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut sessions = sessions_of(&situation.working);
     let mut rooms: Vec<LibraryRoom<'_>> =
         situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
+    let mut kept_units = HashMap::new();
     let mut decisions = Vec::with_capacity(order.len());
     for waiting in order {
         let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client));
-        let decision = match not_yet {
-            Some(waits_for) => RunDecision::Waits(waits_for),
-            None => place(waiting, &mut rooms, &mut sessions, now),
+        let decision = match (not_yet, kept_units.get(waiting.unit.name.as_str())) {
+            (Some(waits_for), _) => RunDecision::Waits(waits_for),
+            (None, Some(behind)) => RunDecision::Waits(WaitsFor::Turn { behind: *behind, until: None }),
+            (None, None) => place(waiting, &mut rooms, &mut sessions, now),
         };
+        // A bound of drives is kept for a run as drives are.
+        if matches!(decision, RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, .. }))
+            && was_ready_long(waiting, now)
+        {
+            kept_units.insert(waiting.unit.name.as_str(), waiting.run);
+        }
         if let RunDecision::Begins { .. } = decision {
             at_work.0.push((&waiting.policy, &waiting.client));
         }
@@ -335,21 +346,20 @@ fn place(
         let at_most = unit.drives.unwrap_or_default() as usize;
         return RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most });
     }
-    let (mut best, mut first): (Option<(u32, u32)>, Option<Timestamp>) = (None, None);
-    for room in own.iter_mut().filter(|room| room.kept.is_none()) {
-        let needed = room.needed(waiting);
-        let until = free_at(sessions, room.name, now, needed, room.free);
-        // Drives that jobs outside the queue use come free whenever they do.
-        if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {
-            room.kept = Some((waiting.run, until));
-        }
-        first = first.into_iter().chain(until).min();
-        if best.is_none_or(|(_, free)| room.free > free) {
-            best = Some((needed, room.free));
-        }
+    // The library that has enough first, as far as that can be told.
+    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();
+    open.sort_by_key(|room| {
+        let until = free_at(sessions, room.name, now, room.needed(waiting), room.free);
+        (until.is_none(), until, Reverse(room.free))
+    });
+    let Some(room) = open.into_iter().next() else { return RunDecision::Waits(WaitsFor::Library(Vec::new())) };
+    let (needed, free) = (room.needed(waiting), room.free);
+    let until = free_at(sessions, room.name, now, needed, free);
+    // Drives that jobs outside the queue use come free whenever they do.
+    if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {
+        room.kept = Some((waiting.run, until));
     }
-    let (needed, free) = best.unwrap_or_default();
-    RunDecision::Waits(WaitsFor::Drives { needed, free, until: first })
+    RunDecision::Waits(WaitsFor::Drives { needed, free, until })
 }
 
 /// Since when a run could have begun, as far as it is up to its time.
@@ -656,7 +666,17 @@ mod tests {
         let queue = vec![of_unit(2, &bounded), of_unit(1, &bounded)];
         let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1 });
         let both = Situation { libraries: libraries.clone(), ..situation(queue, vec![], 0) };
-        assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit)]);
+        assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit.clone())]);
+        // The bound is kept for a run that waits long, too.
+        let two = StorageUnit { drives: Some(2), ..bounded.clone() };
+        let large = WaitingRun { terms: terms(2), ..of_unit(2, &two) };
+        let at_work = WorkingRun { library: "east".into(), unit: "tape".into(), ..working(9, 1, None) };
+        let wide = vec![library("east", Some(1), 0), library("west", Some(2), 0)];
+        let queue = vec![large, of_unit(1, &two)];
+        let kept = Situation { libraries: wide, ..situation(queue, vec![at_work], 0) };
+        let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2 });
+        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: None });
+        assert_eq!(decide(&kept), [(2, limit), (1, turn)]);
         // Drives of the east are kept for a run that waits long; the west goes on.
         let (east, west) = (unit("east", &["east"], 1), unit("any", &["east", "west"], 1));
         let at_work = WorkingRun { library: "east".into(), unit: "east".into(), ..working(9, 1, Some(300)) };

@@ -100,8 +100,16 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
+        let (terms, unit) = (terms_of(&pending.run.policy), unit_of(&pending.run.policy)?);
+        let too_many = unit.drives.filter(|drives| u32::from(terms.copies) > *drives).map(|drives| {
+            format!(
+                "it makes {} copies at once, and its storage unit {} has a bound of {drives}",
+                terms.copies, unit.name
+            )
+        });
         let fault = match timing {
             Some(Err(fault)) => Some(fault.clone()),
+            Some(Ok(_)) if too_many.is_some() => too_many,
             Some(Ok(_)) if !is_named => Some(format!("it does not name client {client} any more: cancel the run")),
             Some(Ok(_)) => None,
             None => Some("there is no such policy any more".to_owned()),
@@ -117,8 +125,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             entered: moment(pending.run.entered_ns).min(now),
             not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
-            terms: terms_of(&pending.run.policy),
-            unit: unit_of(&pending.run.policy)?,
+            terms,
+            unit,
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),

@@ -11,7 +11,7 @@ use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewR
 use capstan_director::{DirectorError, ServerTerm, SessionTerms, Site};
 use uuid::Uuid;
 
-use crate::decide::{PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
+use crate::decide::{LibraryDrives, PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::tell::{TellDesk, TellFinding, TellFrom};
@@ -275,7 +275,12 @@ impl Server<'_> {
             let all_answer = found.as_ref().is_ok_and(Vec::is_empty);
             let reason = match found {
                 Ok(silent) => {
-                    silent.iter().map(|(_, error)| tries_again(error)).reduce(|all, more| format!("{all}; {more}"))
+                    let several = self.site.library_names().len() > 1;
+                    let words = silent.iter().map(|(library, error)| match several {
+                        true => format!("library {library}: {}", tries_again(error)),
+                        false => tries_again(error),
+                    });
+                    words.reduce(|all, more| format!("{all}; {more}"))
                 }
                 // What cannot be noted is asked for again.
                 Err(error) => Some(tries_again(&error)),
@@ -305,6 +310,15 @@ impl Server<'_> {
         self.mind_clients(&mut look);
         self.mind_terms(&mut look);
         self.mind_active(&look)?;
+        // A library that came back is asked, though no run waits for it alone.
+        let of_runs = |library: &LibraryDrives| {
+            look.situation.waiting.iter().any(|waiting| waiting.unit.libraries.contains(&library.library))
+        };
+        let is_away = |library: &LibraryDrives| look.movers_away.iter().any(|away| away.library == library.library);
+        let mut unknown = look.situation.libraries.iter().filter(|library| library.all.is_none());
+        if unknown.any(|library| of_runs(library) && !is_away(library)) {
+            self.wants_drives.store(true, Ordering::Relaxed);
+        }
         for (run, decision) in decide(&look.situation) {
             match decision {
                 RunDecision::Begins { session, library } => {

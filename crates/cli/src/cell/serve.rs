@@ -37,7 +37,11 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     if let Some(problem) = site.library_problem() {
-        return Err(Failure::Other(format!("{problem}. Then start the server again")));
+        if site.library_names().len() == 1 {
+            return Err(Failure::Other(format!("{problem}. Then start the server again")));
+        }
+        // Others may be there, and the cell goes on with those.
+        show(cli, site.dir(), ServerEvent::Trouble { reason: problem });
     }
     let term = site.begin_term()?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -323,7 +323,7 @@ pub(crate) struct VolumeRow {
     pub(crate) verified_ns: Option<i64>,
     /// Whether it is in a slot or a drive of the library. What lies in a mail slot is outside.
     pub(crate) in_library: bool,
-    /// Where: an element of the library, `outside` or `shelf`.
+    /// Where: an element of the library, `outside`, `shelf`, or `unknown` if its library does not answer.
     pub(crate) place: String,
     /// The library that it was last seen in.
     pub(crate) library: String,

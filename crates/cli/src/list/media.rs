@@ -23,6 +23,7 @@ fn place_name(place: Whereabouts) -> String {
         Whereabouts::At(address) => address.to_string(),
         Whereabouts::Outside => "outside".to_owned(),
         Whereabouts::Shelf => "shelf".to_owned(),
+        Whereabouts::Unknown => "unknown".to_owned(),
     }
 }
 

@@ -127,7 +127,7 @@ impl Site {
 
     fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> Box<dyn CopyHost> {
         Box::new(AppendHost {
-            mounter: mounter.clone(),
+            mounter: mounter.clone().here_alone(),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

@@ -90,6 +90,14 @@ impl Mounter {
         Ok(hold)
     }
 
+    /// A volume, and a seat where it is in another library than the job writes in.
+    pub(crate) fn wish_beside(&self, volser: &Volser) -> Result<Wish, DirectorError> {
+        let library = self.libraries.of_volume(&self.catalog, volser, &self.library)?;
+        let is_own = library.name == self.library.name;
+        let seats = if is_own { Vec::new() } else { vec![self.seats_at(library, 1)?] };
+        Ok(Wish { seats, ..Wish::alone(Resource::Volume(volser.clone())) })
+    }
+
     /// What whoever waits for drives of a library is told.
     fn waits_for_seat(&self, wish: &Wish, library: &str, held: &Reservation) -> String {
         let of = if self.libraries.are_several() { format!(" of {}", in_words(library)) } else { String::new() };

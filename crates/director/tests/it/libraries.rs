@@ -147,30 +147,89 @@ fn a_volume_that_was_moved_is_found_and_a_stream_goes_on_in_another_library() {
     }
 }
 
+/// Restores the latest object at a client, after something happened to what it was planned on: the report, and what was
+/// told when it was finished.
+fn restore_to_client(
+    bench: &Bench,
+    site: &Site,
+    way: &FromClient,
+    to: &str,
+    happens: &dyn Fn(),
+) -> (RestoreReport, Vec<u64>) {
+    let (to, written) = (bench.path(to), Mutex::new(Vec::new()));
+    let told = |report: &ExtractReport| written.lock().unwrap().push(report.files);
+    let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &told };
+    let report = with_client(way, Some(into), |job| {
+        let plan = site.plan_restore(&[Place { object: latest(bench).id, paths: Vec::new() }]).unwrap();
+        happens();
+        site.restore_to_client(&plan, &job, &RestoreWatch::default()).unwrap()
+    });
+    (report, written.into_inner().unwrap())
+}
+
 #[test]
 fn a_client_gets_back_what_lies_in_two_libraries() {
-    let bench = Bench::new(two_libraries("rook"));
+    let mut config = two_libraries("rook");
+    config.libraries.get_mut("west").unwrap().volume_mib = 8;
+    let bench = Bench::new(config);
     bench.fill("a", 40, 50_000);
     let mover = Mover::of_library(&bench, "west");
     let site = site(&bench, Some(&mover));
     back_up_in(&site, "main", &bench.request(Level::Full));
-    bench.fill("b", 30, 50_000);
+    bench.fill("b", 200, 50_000);
     std::fs::hard_link(bench.source().join("a-3"), bench.source().join("linked")).unwrap();
-    back_up_in(&site, "west", &bench.request(Level::Incremental));
-    let way = FromClient { jobs: NetworkJobs::default(), mover, to_mover: AtomicU64::new(0) };
-    let (to, written) = (bench.path("at-the-client"), Mutex::new(Vec::new()));
-    let told = |report: &ExtractReport| written.lock().unwrap().push(report.files);
-    let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &told };
-    let (report, members) = with_client(&way, Some(into), |job| {
-        let plan = site.plan_restore(&[Place { object: latest(&bench).id, paths: Vec::new() }]).unwrap();
-        let watch = RestoreWatch::default();
-        let report = site.restore_to_client(&plan, &job, &watch).unwrap();
-        (report, watch.members.load(Ordering::Relaxed))
-    });
+    back_up_in(&site, "west", &BackupRequest { connections: 1, ..bench.request(Level::Incremental) });
+    let volumes: Vec<String> = libraries_of(&site).into_iter().map(|(volser, _)| volser).collect();
+    assert_eq!(volumes.len(), 3, "two are in the west: {volumes:?}");
+    let way = FromClient { jobs: NetworkJobs::default(), mover: Arc::clone(&mover), to_mover: AtomicU64::new(0) };
+    let (report, written) = restore_to_client(&bench, &site, &way, "whole", &|| ());
     assert!(report.is_whole(), "{report:?}");
-    assert_eq!(*written.lock().unwrap(), [70], "it is finished once, behind the last library");
-    assert!(members >= 70 && way.to_mover.load(Ordering::Relaxed) == 1, "{members}");
-    assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+    assert_eq!(written, [240], "it is finished once, behind the last library");
+    assert_eq!(way.to_mover.load(Ordering::Relaxed), 1);
+    let restored = |to: &str| tree(&bench.path(to).join(bench.source().strip_prefix("/").unwrap()));
+    assert_eq!(restored("whole"), tree(&bench.source()));
+
+    // A volume of the second library is in the vault: what is on it is missing, and nothing else.
+    let slot = bench.path(&format!("state/west/slots/{}.tape", volumes[2]));
+    std::fs::rename(&slot, bench.path("vault")).unwrap();
+    let (report, written) = restore_to_client(&bench, &site, &way, "in-part", &|| ());
+    let (failed, files) = (report.failed.len() as u64, written[0]);
+    assert!(failed > 20 && failed < 120 && files >= 240 - failed, "{failed} failed, {files} are there");
+    std::fs::rename(bench.path("vault"), slot).unwrap();
+    // The mover goes away behind the plan: what is in the main library comes, and is finished.
+    let (report, written) = restore_to_client(&bench, &site, &way, "without", &|| mover.dies());
+    assert!(report.failed.len() >= 200 && report.failed[0].reason.contains("mover"), "{:?}", report.failed.first());
+    // The file of two names has changed since, so it is in the second.
+    assert_eq!((written, restored("without").len()), (vec![39], 39));
+}
+
+#[test]
+fn a_volume_is_labelled_and_known_in_the_library_that_has_it() {
+    let bench = Bench::new(two_libraries(""));
+    let west = bench.site().in_library("west").unwrap();
+    let volser = "W00001".parse().unwrap();
+    let label = |site: &Site| {
+        site.label(&volser, Some("default"), None, Loss::Accept, capstan_catalog::Promise::Keep).unwrap();
+    };
+    label(&west);
+    // As one that a person has put there, and that nobody knows.
+    bench.sql("DELETE FROM volumes; DELETE FROM reservations");
+    label(&bench.site());
+    assert_eq!(libraries_of(&bench.site()), [("W00001".to_owned(), "west".to_owned())]);
+    // A stranger of its barcode in the main library is not written on, and its name is not given again.
+    std::fs::copy(bench.path("state/west/slots/W00001.tape"), bench.cartridge("W00001")).unwrap();
+    bench.fill("a", 10, 50_000);
+    back_up_in(&bench.site(), "main", &bench.request(Level::Full));
+    back_up_in(&bench.site(), "west", &bench.request(Level::Full));
+    let libraries: Vec<_> = libraries_of(&bench.site()).into_iter().map(|(_, library)| library).collect();
+    assert_eq!(libraries, ["main", "west"]);
+    bench.assert_restores(&latest(&bench), "restored");
+    // One directory is not two libraries, whatever it is called.
+    let settings = bench.path("state/capstan.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, format!("{text}\n[libraries.east]\npath = \"./west\"\n")).unwrap();
+    let problem = bench.site().library_problem().unwrap();
+    assert!(problem.contains("it is the directory of library west, too"), "{problem}");
 }
 
 #[test]

@@ -68,6 +68,24 @@ pub(crate) fn parts_of(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan
     ReadParts { parts, stream_goes_on }
 }
 
+/// A plan without the streams that go on in another library than they begin in; and these.
+pub(crate) fn without_torn(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan) -> (ReadPlan, Vec<usize>) {
+    let (mut library_of, mut torn): (HashMap<usize, usize>, Vec<usize>) = Default::default();
+    for pass in &plan.passes {
+        let library = routes.library_of(&wanted.volumes[pass.volume]);
+        for run in &pass.runs {
+            if *library_of.entry(run.stream).or_insert(library) != library && !torn.contains(&run.stream) {
+                torn.push(run.stream);
+            }
+        }
+    }
+    let mut whole = plan.clone();
+    whole.passes.iter_mut().for_each(|pass| pass.runs.retain(|run| !torn.contains(&run.stream)));
+    whole.passes.retain(|pass| !pass.runs.is_empty());
+    whole.missing.retain(|(stream, _)| !torn.contains(stream));
+    (whole, torn)
+}
+
 /// A plan for each library, where each stream is read in one: they can be carried out at the same time. One plan where
 /// they cannot.
 #[must_use]
@@ -224,6 +242,8 @@ struct AcrossParts<F> {
     part: usize,
     /// Streams of the part that is read.
     streams: HashSet<usize>,
+    /// Streams that are open from the parts before: each keeps a thread.
+    open_beside: usize,
 }
 
 impl<F: Feeds> AcrossParts<F> {
@@ -234,12 +254,15 @@ impl<F: Feeds> AcrossParts<F> {
                 last.insert(run.stream, number);
             });
         }
-        Self { feeds, started: HashSet::new(), last, part: 0, streams: HashSet::new() }
+        Self { feeds, started: HashSet::new(), last, part: 0, streams: HashSet::new(), open_beside: 0 }
     }
 
     fn begin(&mut self, part: usize, plan: &ReadPlan) {
         self.part = part;
         self.streams = plan.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.stream).collect();
+        let goes_on = |stream: &&usize| self.last.get(stream).is_some_and(|last| *last >= part);
+        // Those that were begun and come again in this part count, too: a part does not know that they are open.
+        self.open_beside = self.started.iter().filter(goes_on).count();
     }
 }
 
@@ -251,7 +274,7 @@ impl<F: Feeds> Feeds for AcrossParts<F> {
     fn start(&mut self, stream: usize, open: usize) {
         // A part that fails fails all streams that there are.
         if self.streams.contains(&stream) && self.started.insert(stream) {
-            self.feeds.start(stream, open);
+            self.feeds.start(stream, open + self.open_beside);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The mover's side of a job: who may come for it, and what the client is asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,20 +23,21 @@ use super::receiver::BlockReceiver;
 use super::restore::keep_awake;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::blocks_in::BlocksIn;
+use crate::damage::FailedMember;
 use crate::extract::{ExtractError, ExtractReport};
 use crate::feed::{
-    AccessHere, DrivesAt, DrivesWay, InLibrary, ReadPart, ReadParts, ReadReport, ToRead, VolumeAccess, gaps_of,
-    parts_of, read_into,
+    AccessHere, DrivesAt, DrivesWay, InLibrary, ReadPart, ReadReport, ToRead, VolumeAccess, gaps_of, parts_of,
+    read_into, without_torn,
 };
 use crate::intake::{IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
-use crate::read::{ReadPlan, Wanted};
+use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::stretch::open_at_once;
-use crate::{Intake, Metadata, MoverError, ReadHost, Stopped};
+use crate::{Intake, Metadata, MountedDrives, MoverError, ReadHost, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -430,28 +431,42 @@ impl NetworkJob {
         let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
         let VolumeAccess { host, drives, .. } = access;
         let DrivesWay::Several(routes) = drives.0 else { return self.restore_part(what, (host, drives), watch, false) };
-        let ReadParts { parts, stream_goes_on } = parts_of(routes, wanted, plan);
-        if stream_goes_on {
-            let reason =
-                "a file begins in one library and ends in another: make a copy of the backup first (capstan copy)";
-            return Err(SourceError::Mover { reason: reason.to_owned() });
-        }
-        let (last, mut before): (_, Option<StreamsReport>) = (parts.len() - 1, None);
-        for (number, ReadPart { library, plan }) in parts.into_iter().enumerate() {
+        let (plan, torn) = without_torn(routes, wanted, plan);
+        let parts = parts_of(routes, wanted, &plan).parts;
+        if let ([only], true) = (&parts[..], torn.is_empty()) {
+            let (plan, library) = (&only.plan, only.library);
             let mut host = InLibrary { host, routes, library };
-            let what = ToRead { plan: &plan, ..what };
-            let (mut report, extract) =
-                self.restore_part(what, (&mut host, routes.drives(library)), watch, number < last)?;
-            let is_over = number == last || report.fatal.is_some() || watch.stop.load(Ordering::Relaxed);
-            if let Some(before) = before.take() {
-                report.add(before);
-            }
-            if is_over {
-                return Ok((report, extract));
-            }
-            before = Some(report);
+            return self.restore_part(ToRead { plan, ..what }, (&mut host, routes.drives(library)), watch, false);
         }
-        Err(self.nonsense())
+        let mut whole = StreamsReport { read: ReadReport::default(), failed: Vec::new(), fatal: None };
+        let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
+        fail_streams(&mut whole, wanted, torn, reason);
+        for ReadPart { library, plan } in parts {
+            let mut host = InLibrary { host: &mut *host, routes, library };
+            let access: (&mut dyn ReadHost, _) = (&mut host, routes.drives(library));
+            match self.restore_part(ToRead { plan: &plan, ..what }, access, watch, true) {
+                Ok((part, extract)) => {
+                    let is_over = part.fatal.is_some() || watch.stop.load(Ordering::Relaxed);
+                    whole.add(part);
+                    if is_over {
+                        return Ok((whole, extract));
+                    }
+                }
+                // What is in other libraries comes all the same.
+                Err(SourceError::Mover { reason }) => {
+                    let streams: HashSet<usize> =
+                        plan.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.stream).collect();
+                    fail_streams(&mut whole, wanted, streams, &reason);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // With nothing more to come, the client finishes what it has written.
+        let (nothing, no_drives) = (ReadPlan::default(), MountedDrives::default());
+        let access = (host, DrivesAt::from(&no_drives));
+        let (last, extract) = self.restore_part(ToRead { plan: &nothing, ..what }, access, watch, false)?;
+        whole.add(last);
+        Ok((whole, extract))
     }
 
     /// Has the client write what is read in one library; `more` where another part follows.
@@ -584,6 +599,14 @@ impl NetworkJob {
             }
             Some(read)
         })
+    }
+}
+
+/// All that is wanted of these streams has failed.
+fn fail_streams(report: &mut StreamsReport, wanted: &Wanted, streams: impl IntoIterator<Item = usize>, reason: &str) {
+    for stream in streams {
+        let failed = |member: &WantedMember| FailedMember { stream, offset: member.offset, reason: reason.to_owned() };
+        report.failed.extend(wanted.streams[stream].members.iter().map(failed));
     }
 }
 

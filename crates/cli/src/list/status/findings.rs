@@ -51,8 +51,11 @@ fn of_drive(concern: &Concern) -> TellFinding {
 fn scratch(site: &Site, facts: &Facts) -> Option<TellFinding> {
     let volumes = &facts.volumes;
     let is_scratch = |state| matches!(state, VolumeState::Blank | VolumeState::Scratch);
+    let mut libraries = site.config().all_libraries();
+    let in_library = |name: &str| volumes.iter().filter(|volume| volume.library == name).count();
+    let makes_more =
+        libraries.any(|(name, library)| library.is_virtual() && in_library(name) < library.volumes_max as usize);
     let library = &site.config().library;
-    let makes_more = library.is_virtual() && volumes.len() < library.volumes_max as usize;
     if volumes.is_empty() || makes_more || !facts.expiry.frees.is_empty() {
         return None;
     }
