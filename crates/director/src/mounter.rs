@@ -131,9 +131,13 @@ impl Mounter {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        match failure {
-            Some(error) if answered.is_empty() => return Err(error),
-            _ => self.note_libraries(&all, &answered)?,
+        if let (Some(error), true) = (failure, answered.is_empty()) {
+            return Err(error);
+        }
+        // Whoever restores must be able to on a full disk, too.
+        if let Err(error) = self.note_libraries(&all, &answered) {
+            let message = format!("in which libraries volumes are could not be noted: {}", with_causes(&error));
+            (self.events)(Event::Notice { message });
         }
         let mut volumes: Vec<_> = all.into_iter().map(|(volser, _)| volser).collect();
         volumes.sort();

@@ -150,12 +150,23 @@ impl Site {
         interrupted: bool,
         copy: WhichCopy<'_>,
     ) -> Result<RestorePlan, DirectorError> {
-        let present = self.present()?;
+        self.plan_among(entries, objects, interrupted, copy, &self.present()?)
+    }
+
+    /// The same of these volumes alone.
+    pub(crate) fn plan_among(
+        &self,
+        entries: Vec<StateEntry>,
+        objects: Vec<ObjectId>,
+        interrupted: bool,
+        copy: WhichCopy<'_>,
+        present: &[Volser],
+    ) -> Result<RestorePlan, DirectorError> {
         let older = older_versions(&locked(&self.catalog), &entries)?;
         let located = {
             let catalog = locked(&self.catalog);
             let stored = entries.iter().map(|entry| (entry.object, &entry.entry));
-            self.locate_entries(&catalog, stored, &present, copy)?
+            self.locate_entries(&catalog, stored, present, copy)?
         };
         let Located { wanted, absent, stood_in_for } = located;
         // Where only some of an object is wanted, each drive may say in which order.

@@ -1,6 +1,6 @@
 //! Restores: a plan is carried out, and what came of it is told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,6 +20,7 @@ use capstan_mover::{
 use crate::DirectorError;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
+use crate::select::WhichCopy;
 use crate::site::Site;
 
 /// A file that could not be given back, and why.
@@ -149,12 +150,59 @@ impl Site {
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
+        if self.libraries.are_several() && !report.failed.is_empty() {
+            self.restore_from_elsewhere(plan, &mut report, &target, watch)?;
+        }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
         for stream in &plan.streams {
             self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
         }
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
+    }
+
+    /// Restores what failed from copies in other libraries: a read goes to the other copies of its own library alone.
+    fn restore_from_elsewhere(
+        &self,
+        plan: &RestorePlan,
+        report: &mut RestoreReport,
+        target: &Directory,
+        watch: &RestoreWatch,
+    ) -> Result<(), DirectorError> {
+        let failed: HashSet<&[u8]> = report.failed.iter().map(|file| &*file.path).collect();
+        let entries = plan.entries.iter().filter(|entry| failed.contains(&*entry.entry.path)).cloned().collect();
+        // What was found damaged is on record. What could not be mounted, or has no key, is passed by.
+        let mut out_of_reach: HashSet<&Volser> = report.without_key.iter().map(|(volser, _)| volser).collect();
+        out_of_reach
+            .extend(report.lost.iter().filter(|lost| lost.lbn.is_none() || !lost.of_medium).map(|lost| &lost.volser));
+        let mut present = self.present()?;
+        present.retain(|volser| !out_of_reach.contains(volser));
+        let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
+        if again.reads.passes.is_empty() {
+            return Ok(());
+        }
+        let (mut host, routes) = (ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)), self.routes()?);
+        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
+        let streams = restore_streams(&again.wanted, &again.reads, access, target, watch);
+        let second = self.report(&again, streams, &mut host, watch)?;
+        host.note_bad(&second.bad, "restore");
+        drop(host);
+        if watch.stop.load(Relaxed) {
+            return Err(DirectorError::RestoreInterrupted);
+        }
+        (report.members, report.bytes) = (second.members, second.bytes);
+        report.blocks += second.blocks;
+        report.failed = second.failed;
+        report.recovered.extend(second.recovered);
+        report.bad.extend(second.bad);
+        report.orders.extend(second.orders);
+        report.without_key.extend(second.without_key);
+        report.lost.extend(second.lost);
+        if report.failed.is_empty() {
+            report.recovered.append(&mut report.lost);
+            report.without_key.clear();
+        }
+        Ok(())
     }
 
     /// Carries out a plan: a client writes what is read, where its user said.

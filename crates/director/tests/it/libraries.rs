@@ -203,6 +203,29 @@ fn a_client_gets_back_what_lies_in_two_libraries() {
     assert_eq!((written, restored("without").len()), (vec![39], 39));
 }
 
+/// What cannot be read in one library comes from a copy in the other one, in the same restore.
+#[test]
+fn a_copy_in_another_library_stands_in() {
+    for what in ["label", "blocks"] {
+        let bench = Bench::new(two_libraries(""));
+        bench.fill("a", 40, 50_000);
+        let site = bench.site();
+        back_up_in(&site, "main", &bench.request(Level::Full));
+        site.add_pool("vault", None, None).unwrap();
+        let west = site.clone().in_library("west").unwrap();
+        west.copy_objects(&[latest(&bench)], "vault", &RestoreWatch::default()).unwrap();
+        drop((site, west));
+        let (volser, library) = libraries_of(&bench.site()).remove(0);
+        assert_eq!(library, "main");
+        let cartridge = bench.cartridge(&volser);
+        let mut bytes = std::fs::read(&cartridge).unwrap();
+        let from = if what == "label" { 0 } else { bytes.len() / 3 };
+        bytes[from..].iter_mut().take(300_000).for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&cartridge, bytes).unwrap();
+        assert_restores(&bench.site(), &bench, "restored");
+    }
+}
+
 #[test]
 fn a_volume_is_labelled_and_known_in_the_library_that_has_it() {
     let bench = Bench::new(two_libraries(""));
