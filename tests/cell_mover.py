@@ -23,7 +23,7 @@ from cell import differences, picture
 from cell_clients import DRIVES, EVENTS, ROUNDS_FULL, Sweep, all_rounds
 from program import FULL, Checks, Failed, Scratch, said
 
-ROUNDS = 4
+ROUNDS = 3
 # Each of these once before any comes again; those of clients and server alone are drawn from cell_clients.py.
 OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
 # Whose data would cross the server.

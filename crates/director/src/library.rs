@@ -65,7 +65,7 @@ impl Site {
     pub fn whereabouts(&self, volumes: &[Volume]) -> Result<Vec<Whereabouts>, DirectorError> {
         let (all, mut found, mut silent) = (self.libraries.all(), Vec::new(), Vec::new());
         for library in all {
-            let elements = match library.devices.inventory() {
+            let elements = match self.ask(library) {
                 // A library that is not there has nothing in it; `status` says why it is not there.
                 Err(DevicesError::Changer(ChangerError::Unusable { .. })) if library.config.is_virtual() => Vec::new(),
                 // Nor has one whose mover is away, for those who ask for others.
@@ -181,8 +181,21 @@ impl Site {
         self.libraries.all().iter().find_map(|library| self.problem_of(library))
     }
 
+    /// What is where in a library. With its mover away, each question takes seconds: it is asked once in a while.
+    fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
+        let silent = &self.mounts.silent;
+        if !library.config.mover.is_empty() && silent.is_silent(&library.name) {
+            return Err(DevicesError::Connection(std::io::Error::other("it did not answer a moment ago")));
+        }
+        let found = library.devices.inventory();
+        if !library.config.mover.is_empty() {
+            silent.note(&library.name, found.is_ok());
+        }
+        found
+    }
+
     fn problem_of(&self, library: &LibraryAt) -> Option<String> {
-        let found = match library.devices.inventory() {
+        let found = match self.ask(library) {
             Err(DevicesError::Changer(error @ ChangerError::Unusable { .. })) => return Some(error.to_string()),
             Err(_) => return None,
             Ok(found) => found.elements,

@@ -121,14 +121,16 @@ impl Mounter {
         };
         for library in libraries.iter().filter(is_asked) {
             let found = self.volumes_in(library, is_inside);
-            let reason = found.as_ref().err().map(|error| with_causes(error));
-            self.mounts.silent.note(&library.name, reason.as_deref(), &self.events);
+            self.mounts.silent.note(&library.name, found.is_ok());
             match found {
                 Ok(found) => {
                     answered.push(&library.name);
                     all.extend(found.into_iter().map(|volser| (volser, &library.name)));
                 }
-                Err(error) => failure = failure.or(Some(error)),
+                Err(error) => {
+                    self.mounts.silent.tell(&library.name, &with_causes(&error), &self.events);
+                    failure = failure.or(Some(error));
+                }
             }
         }
         if let (Some(error), true) = (failure, answered.is_empty()) {

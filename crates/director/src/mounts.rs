@@ -28,24 +28,40 @@ pub(crate) struct Mounts {
 /// For so long a library that did not answer is not asked again: with its mover away, each question takes seconds.
 const NOT_ASKED_FOR: Duration = Duration::from_secs(5);
 
-/// Libraries that did not answer, and when, until they do: each is told of once.
+/// Libraries that did not answer, until they do: each is told of once.
 #[derive(Default)]
-pub(crate) struct SilentLibraries(Mutex<HashMap<String, Instant>>);
+pub(crate) struct SilentLibraries(Mutex<HashMap<String, Silence>>);
+
+/// Since when a library does not answer, and whether somebody was told.
+struct Silence {
+    since: Instant,
+    is_told: bool,
+}
 
 impl SilentLibraries {
     /// Whether a library did not answer a moment ago.
     pub(crate) fn is_silent(&self, library: &str) -> bool {
-        locked(&self.0).get(library).is_some_and(|since| since.elapsed() < NOT_ASKED_FOR)
+        locked(&self.0).get(library).is_some_and(|silence| silence.since.elapsed() < NOT_ASKED_FOR)
     }
 
-    /// Notes how a library answered; says so if it did not and had answered before.
-    pub(crate) fn note(&self, library: &str, failure: Option<&str>, events: &Events) {
-        let Some(reason) = failure else {
-            locked(&self.0).remove(library);
+    /// Notes how a library answered.
+    pub(crate) fn note(&self, library: &str, answered: bool) {
+        let mut silent = locked(&self.0);
+        if answered {
+            silent.remove(library);
             return;
+        }
+        let is_told = silent.get(library).is_some_and(|before| before.is_told);
+        silent.insert(library.to_owned(), Silence { since: Instant::now(), is_told });
+    }
+
+    /// Says that a library did not answer, unless that was said.
+    pub(crate) fn tell(&self, library: &str, reason: &str, events: &Events) {
+        let is_new = match locked(&self.0).get_mut(library) {
+            Some(silence) => !std::mem::replace(&mut silence.is_told, true),
+            None => false,
         };
-        let before = locked(&self.0).insert(library.to_owned(), Instant::now());
-        if before.is_none() {
+        if is_new {
             let message = format!("library {library} cannot be asked, so its volumes count as absent: {reason}");
             events(Event::Notice { message });
         }
