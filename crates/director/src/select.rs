@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use capstan_catalog::{Catalog, Extent, MergedState, Object, ObjectFilter, ObjectStatus, StateEntry};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
-use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream};
+use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges};
 
 use crate::DirectorError;
 use crate::damage::BadPlaces;
@@ -310,17 +310,7 @@ struct Cover<'a> {
 
 impl<'a> Cover<'a> {
     fn of(members: &'a [WantedMember], extents: &[ExtentPlace]) -> Self {
-        let mut ranges: Vec<_> =
-            extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        let mut held: Vec<Range<u64>> = Vec::new();
-        for range in ranges {
-            match held.last_mut().filter(|last| range.start <= last.end) {
-                Some(last) => last.end = last.end.max(range.end),
-                None => held.push(range),
-            }
-        }
-        Self { members, held }
+        Self { members, held: held_ranges(extents) }
     }
 
     fn holds(&self, member: &WantedMember) -> bool {

@@ -64,7 +64,9 @@ pub use network::{
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
-pub use read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads};
+pub use read::{
+    ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges, plan_reads,
+};
 pub use restore::{RestoreWatch, StreamsReport, restore_streams, verify_streams};
 pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};

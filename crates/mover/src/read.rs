@@ -257,6 +257,21 @@ fn clip(extent: &ExtentPlace, stream: usize, chunk_len: u32, range: Range<u64>) 
     }
 }
 
+/// What extents hold of their stream, whichever copies they are of: disjoint, and never touching each other.
+pub fn held_ranges(extents: &[ExtentPlace]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<_> =
+        extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut held: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match held.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => held.push(range),
+        }
+    }
+    held
+}
+
 /// Members to ranges: neighbours become one.
 fn merged(members: &[WantedMember]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();

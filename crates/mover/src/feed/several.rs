@@ -7,7 +7,7 @@ use std::thread;
 
 use super::{AccessHere, CrewFeeds, DrivesAt, DrivesWay, Feeds, ReadHost, ReadReport, ToRead, gaps_of, read_into};
 use crate::crew::{Consume, Crew, queue_len};
-use crate::read::{ExtentPlace, Pass, ReadPlan, VolumePlace, Wanted, WantedMember, WantedStream};
+use crate::read::{Pass, ReadPlan, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges};
 use crate::stream::Piece;
 use crate::stretch::open_at_once;
 use crate::{BetweenBlocks, Filled, HostError, MountId, ReadOrder};
@@ -131,21 +131,6 @@ fn by_library(stream: WantedStream, libraries: &[usize]) -> Vec<WantedStream> {
         split.push(WantedStream { members: rest, extents, ..stream });
     }
     split
-}
-
-/// What extents hold of their stream, whichever copies they are of.
-fn held_ranges(extents: &[ExtentPlace]) -> Vec<Range<u64>> {
-    let mut ranges: Vec<_> =
-        extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut held: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match held.last_mut().filter(|last| range.start <= last.end) {
-            Some(last) => last.end = last.end.max(range.end),
-            None => held.push(range),
-        }
-    }
-    held
 }
 
 fn is_held(held: &[Range<u64>], member: &WantedMember) -> bool {
@@ -302,7 +287,7 @@ mod tests {
 
     use super::*;
     use crate::MountedDrives;
-    use crate::read::plan_reads;
+    use crate::read::{ExtentPlace, plan_reads};
 
     /// Volumes whose barcode begins with W are in the second library.
     struct ByLetter(MountedDrives);

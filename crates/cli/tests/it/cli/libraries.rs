@@ -6,7 +6,15 @@ use serde_json::Value;
 
 use super::Bench;
 
-const TWO: &str = "\n[libraries.west]\npath = \"west\"\ndrives = 1\nvolume_mib = 64\n\n[units.tape]\nlibraries = [\"west\", \"main\"]\n";
+const TWO: &str = r#"
+[libraries.west]
+path = "west"
+drives = 1
+volume_mib = 64
+
+[units.tape]
+libraries = ["west", "main"]
+"#;
 
 fn column<'r>(rows: &'r [Value], name: &str) -> Vec<&'r str> {
     rows.iter().map(|row| row[name].as_str().unwrap()).collect()
