@@ -65,5 +65,8 @@ mod tests {
         };
     }
 
-    corpora!(label block session_trailer pax_reader extract key_store backup cartridge volume rebuild iscsi commands ttlv enrolment client);
+    corpora!(
+        label block session_trailer pax_reader extract key_store backup cartridge volume rebuild iscsi commands ttlv
+        enrolment client
+    );
 }

@@ -100,9 +100,7 @@ impl Libraries {
         let known = crate::shared::locked(catalog).volume(volser)?;
         Ok(known.and_then(|known| self.get(&known.library)).unwrap_or(other))
     }
-}
 
-impl Libraries {
     /// The library in which jobs write to a pool: `own` if volumes of the pool are there, else the one that has most of
     /// them; `own` if none has any.
     pub(crate) fn of_pool(

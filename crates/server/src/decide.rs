@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use capstan_director::{SessionTerms, StorageUnit};
+use capstan_director::{DriveUse, SessionTerms, StorageUnit};
 use capstan_schedule::Window;
 
 /// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
@@ -92,20 +92,7 @@ pub struct Situation {
     /// Most runs of one client; none for no bound.
     pub runs_per_client: Option<usize>,
     /// The libraries and their drives.
-    pub libraries: Vec<LibraryDrives>,
-}
-
-/// The drives of a library.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LibraryDrives {
-    /// The library.
-    pub library: String,
-    /// Drives there are; none where the library does not say, or its mover is away.
-    pub all: Option<u32>,
-    /// Those of them that are used by jobs outside the queue.
-    pub by_others: u32,
-    /// Since when somebody outside the queue waits for a drive, if somebody does.
-    pub waited_for: Option<Timestamp>,
+    pub libraries: Vec<DriveUse>,
 }
 
 /// What becomes of a run that waits.
@@ -281,16 +268,17 @@ struct LibraryRoom<'a> {
 
 impl<'a> LibraryRoom<'a> {
     /// None of one that does not say how many drives it has.
-    fn of(library: &'a LibraryDrives, sessions: &[OpenSession], now: Timestamp) -> Option<Self> {
+    fn of(library: &'a DriveUse, sessions: &[OpenSession], now: Timestamp) -> Option<Self> {
         let own = sessions.iter().filter(|session| session.library == library.library);
         let used: u32 = own.map(|session| drives_of(&session.terms)).sum();
         let (drives, of_others) = (library.all?, library.by_others);
+        let waited_for = library.waited_for_ns.and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok());
         Some(Self {
             name: &library.library,
             drives,
             of_others,
             free: drives.saturating_sub(used).saturating_sub(of_others),
-            is_waited_for: library.waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR),
+            is_waited_for: waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR),
             kept: None,
         })
     }
@@ -448,8 +436,8 @@ mod tests {
         StorageUnit { name: name.into(), libraries, drives: None, runs_per_drive }
     }
 
-    fn library(name: &str, all: Option<u32>, by_others: u32) -> LibraryDrives {
-        LibraryDrives { library: name.into(), all, by_others, waited_for: None }
+    fn library(name: &str, all: Option<u32>, by_others: u32) -> DriveUse {
+        DriveUse { library: name.into(), all, by_others, waited_for_ns: None }
     }
 
     fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
@@ -512,7 +500,8 @@ mod tests {
         assert_eq!(decide(&two), [(4, begins(4)), (5, begins(4)), (6, drives(1, 0, Some(300))), (7, begins(1))]);
         // While somebody outside the queue waits, for half an hour, nobody joins.
         let of_restore = |since| {
-            let waited_for = LibraryDrives { waited_for: Some(at(since)), ..library(MAIN, Some(2), 0) };
+            let waited_for =
+                DriveUse { waited_for_ns: Some((NOW + since) * 1_000_000_000), ..library(MAIN, Some(2), 0) };
             decide(&Situation { libraries: vec![waited_for], ..two.clone() })
         };
         assert_eq!(of_restore(-60)[1], (5, drives(1, 0, Some(300))));

@@ -26,7 +26,7 @@ mod look;
 mod serve;
 pub mod tell;
 
-pub use decide::{LibraryDrives, LimitOf, PeerAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
+pub use decide::{LimitOf, PeerAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use look::{Look, MoverAway, look};
 pub use serve::{Notice, WorkEnd, Worked, Worker, serve};

@@ -10,7 +10,7 @@ use capstan_director::{
 use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{LibraryDrives, PeerAway, Situation, WaitingRun, WorkingRun};
+use crate::decide::{PeerAway, Situation, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
 
 /// Ended runs among which the usual length of a run is looked for.
@@ -147,18 +147,16 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         Some(MoverAway { away: peer_away((MOVER, &mover), &peers, &away, now)?, library, mover })
     };
     let movers_away: Vec<MoverAway> = of_movers.filter_map(mover_away).collect();
-    let drives = |drives: DriveUse| {
-        let is_away = movers_away.iter().any(|away| away.library == drives.library);
-        let waited_for = drives.waited_for_ns.map(moment);
-        let (library, by_others) = (drives.library, drives.by_others);
-        LibraryDrives { library, all: drives.all.filter(|_| !is_away), by_others, waited_for }
-    };
+    let mut libraries = site.drive_use()?;
+    let is_away = |drives: &&mut DriveUse| movers_away.iter().any(|away| away.library == drives.library);
+    // Nobody can use them, however many there were.
+    libraries.iter_mut().filter(is_away).for_each(|drives| drives.all = None);
     let situation = Situation {
         now,
         waiting: pending.iter().map(waiting).collect::<Result<_, _>>()?,
         working: active.iter().map(working).collect::<Result<_, _>>()?,
         runs_per_client: Some(site.config().server.runs_per_client.into()).filter(|most| *most > 0),
-        libraries: site.drive_use()?.into_iter().map(drives).collect(),
+        libraries,
     };
     Ok(Look { policies, scheduled, pending, active, movers_away, situation })
 }

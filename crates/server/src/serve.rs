@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome, RunPlace};
-use capstan_director::{DirectorError, ServerTerm, SessionTerms, Site};
+use capstan_director::{DirectorError, DriveUse, ServerTerm, SessionTerms, Site};
 use uuid::Uuid;
 
-use crate::decide::{LibraryDrives, PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
+use crate::decide::{PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::tell::{TellDesk, TellFinding, TellFrom};
@@ -311,10 +311,10 @@ impl Server<'_> {
         self.mind_terms(&mut look);
         self.mind_active(&look)?;
         // A library that came back is asked, though no run waits for it alone.
-        let of_runs = |library: &LibraryDrives| {
+        let of_runs = |library: &DriveUse| {
             look.situation.waiting.iter().any(|waiting| waiting.unit.libraries.contains(&library.library))
         };
-        let is_away = |library: &LibraryDrives| look.movers_away.iter().any(|away| away.library == library.library);
+        let is_away = |library: &DriveUse| look.movers_away.iter().any(|away| away.library == library.library);
         let mut unknown = look.situation.libraries.iter().filter(|library| library.all.is_none());
         if unknown.any(|library| of_runs(library) && !is_away(library)) {
             self.wants_drives.store(true, Ordering::Relaxed);
