@@ -63,6 +63,8 @@ pub struct RunPlace {
     pub session: i64,
     /// The library whose drives that has.
     pub library: String,
+    /// How many of them each copy has.
+    pub drives: u32,
 }
 
 /// A run at work.
@@ -304,7 +306,7 @@ impl Catalog {
     /// The database cannot be read.
     pub fn active_runs(&self) -> Result<Vec<ActiveRun>, CatalogError> {
         let query = format!(
-            "SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library FROM active_runs ORDER BY run"
+            "SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library, drives FROM active_runs ORDER BY run"
         );
         self.db.query(&query, &[], active)
     }
@@ -595,7 +597,7 @@ impl WholeQueue {
         let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
         let mut all_done = db.query(&done_runs, &[], done)?;
         let active_runs =
-            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library FROM active_runs");
+            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library, drives FROM active_runs");
         let mut waiting = Vec::new();
         for active in db.query(&active_runs, &[], active)? {
             match done_by_history(db, &active)? {
@@ -670,19 +672,19 @@ fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i6
 
 fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
     let ActiveRun { run, term, claim, started_ns, place, .. } = active;
-    let RunPlace { session, library } = place;
+    let RunPlace { session, library, drives } = place;
     let term = number("a term", *term)?;
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
     let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12, ?13)"
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library, drives)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12, ?13, ?14)"
     );
     transaction
         .execute(
             &insert,
             params![
                 run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, *claim, started_ns, session,
-                library
+                library, drives
             ],
         )
         .map(drop)
@@ -714,7 +716,7 @@ fn take_active(
     values: &[crate::db::Value<'_>],
 ) -> Result<Vec<ActiveRun>, CatalogError> {
     let delete = format!(
-        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library"
+        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library, drives"
     );
     transaction.query(&delete, values, active)
 }
@@ -739,7 +741,7 @@ fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
 fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
     let (term, claim, started_ns) = (row.get(8)?, row.get(9)?, row.get(10)?);
     let (is_cancelled, job) = (row.get(11)?, row.get(12)?);
-    let place = RunPlace { session: row.get(13)?, library: row.get(14)? };
+    let place = RunPlace { session: row.get(13)?, library: row.get(14)?, drives: row.get(15)? };
     Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
 }
 

@@ -1,5 +1,6 @@
 //! Backups: the session that writes, its copies, and the sources that are read into it.
 
+mod drive_sets;
 mod joined;
 mod options;
 mod reading;
@@ -328,7 +329,7 @@ impl Site {
         std::thread::scope(|scope| {
             // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
             let counting = count.then(|| scope.spawn(|| Self::count_files(&specs, &totals, watch)));
-            let connections = self.connections(request);
+            let connections = self.connections(request, joined.drive_sets());
             let sources = Reading { site: self, intake: &joined.intake, connections, watch }.all(jobs);
             totals.stop();
             if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {

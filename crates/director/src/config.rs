@@ -193,6 +193,8 @@ pub struct DataConfig {
     pub checkpoint_mib: u64,
     /// ... or this many seconds.
     pub checkpoint_seconds: u64,
+    /// A job that may write to several drives uses another one for each so many GiB that it will probably write.
+    pub drive_worthwhile_gib: u64,
 }
 
 impl Default for DataConfig {
@@ -205,6 +207,7 @@ impl Default for DataConfig {
             extent_longest_mib: 256,
             checkpoint_mib: 4096,
             checkpoint_seconds: 60,
+            drive_worthwhile_gib: 32,
         }
     }
 }

@@ -211,7 +211,7 @@ impl Site {
             Ok(())
         });
         // Why the copy failed says more than that nothing could be handed to it any more.
-        for outcome in session.finish().copies {
+        for outcome in session.finish().writers {
             outcome.map_err(DirectorError::of_copy)?;
         }
         moved.map(|()| reports)

@@ -53,6 +53,7 @@ mod presence;
 mod process;
 mod protection;
 mod ranges;
+mod read_at_once;
 mod read_only;
 mod rebuild;
 mod rebuild_index;

@@ -84,6 +84,12 @@ impl Mounter {
         Self { stop: Arc::clone(stop), ..self }
     }
 
+    /// Another one for the same act, which waits for drives as if it were another job.
+    #[must_use]
+    pub(crate) fn beside(&self) -> Self {
+        Self { drives: Arc::default(), ..self.clone() }
+    }
+
     /// The same mounter for a run of a queue.
     #[must_use]
     pub(crate) fn of_queue(self) -> Self {

@@ -312,7 +312,7 @@ impl Site {
             }));
         }
         // Why the copy failed says more than that nothing could be handed to it any more.
-        for outcome in session.finish().copies {
+        for outcome in session.finish().writers {
             if let Err(error) = outcome {
                 return same_for_all(group, DirectorError::of_copy(error));
             }

@@ -55,6 +55,10 @@ pub struct BackupRequest {
     pub connections: u16,
     /// Copies written at once.
     pub copies: u8,
+    /// Drives for each copy, at most: as many as are free when it begins are used, and one at least.
+    pub drives: u8,
+    /// Whether fewer are used where its sources had little to write the last time.
+    pub drives_by_need: bool,
     /// Everything, or what changed.
     pub level: Level,
     /// How old the last full object may get before an incremental becomes a full one, in nanoseconds; `None` for ever.
@@ -91,6 +95,8 @@ impl BackupRequest {
             retention: Retention::OfPool,
             connections: 1,
             copies: 1,
+            drives: 1,
+            drives_by_need: false,
             level: Level::Full,
             full_every_ns: None,
             tree: TreeOptions::default(),

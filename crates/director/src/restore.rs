@@ -20,6 +20,7 @@ use capstan_mover::{
 use crate::DirectorError;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
+use crate::read_at_once::read_at_once;
 use crate::select::WhichCopy;
 use crate::site::Site;
 
@@ -117,33 +118,11 @@ impl Site {
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let routes = self.routes()?;
-        let mut others = routes.plans(&plan.wanted, &plan.reads);
-        let first = others.remove(0);
         let restore = |reads: &ReadPlan, host: &mut ReadMounter| {
             let access = VolumeAccess { host, drives: routes.drives(), between: None };
             restore_streams(&plan.wanted, reads, access, &target, watch)
         };
-        // Libraries are read at the same time, each by a thread.
-        let streams = std::thread::scope(|scope| {
-            let beside: Vec<_> = others
-                .iter()
-                .map(|reads| {
-                    scope.spawn(|| {
-                        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
-                        let streams = restore(reads, &mut host);
-                        (streams, host.end())
-                    })
-                })
-                .collect();
-            let mut streams = restore(&first, &mut host);
-            host.put_back();
-            for other in beside {
-                let (of_other, met) = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                streams.add(of_other);
-                host.take_in(met);
-            }
-            streams
-        });
+        let streams = read_at_once(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &mut host, &restore);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         drop(host);

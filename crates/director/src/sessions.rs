@@ -84,7 +84,9 @@ struct State {
     /// The place of the job that begins it.
     opener: u64,
     places: Vec<PlaceRow>,
-    copies: Vec<CopyStanding>,
+    /// Copies, set by set.
+    writers: Vec<WriterStanding>,
+    sets: usize,
     session: Option<Session>,
     seats: Option<Hold>,
     /// Volumes that were to be gone on with and are not any more.
@@ -112,9 +114,9 @@ struct PlaceRow {
     meters: Option<Arc<Meters>>,
 }
 
-/// How a copy stands.
+/// How a copy of a drive set stands.
 #[derive(Default)]
-struct CopyStanding {
+struct WriterStanding {
     /// Objects of jobs that are here or have left something to wait for, and of which all is recorded.
     settled: HashSet<ObjectId>,
     /// How it ended, if it has.
@@ -129,7 +131,7 @@ pub(crate) struct ToldFailure {
     pub(crate) lacks_volume: bool,
 }
 
-impl CopyStanding {
+impl WriterStanding {
     fn has(&self, objects: &[ObjectId]) -> bool {
         objects.iter().all(|object| self.settled.contains(object))
     }
@@ -144,7 +146,7 @@ struct KeptFor {
 impl State {
     /// Whether nothing more is to be waited for of these objects.
     fn is_settled(&self, objects: &[ObjectId]) -> bool {
-        self.copies.iter().all(|copy| copy.end.is_some() || copy.has(objects))
+        self.writers.iter().all(|writer| writer.end.is_some() || writer.has(objects))
     }
 
     /// What is kept and need not be any more; for the caller to drop when it has let go of the state.
@@ -157,8 +159,8 @@ impl State {
     }
 
     fn forget(&mut self, objects: &[ObjectId]) {
-        for copy in &mut self.copies {
-            copy.settled.retain(|object| !objects.contains(object));
+        for writer in &mut self.writers {
+            writer.settled.retain(|object| !objects.contains(object));
         }
     }
 }
@@ -221,8 +223,7 @@ impl Sessions {
         let is_first = there.is_none();
         let running = there.unwrap_or_else(|| {
             let stop = if shared.is_some() { Arc::default() } else { Arc::clone(stop) };
-            let copies = (0..request.copies).map(|_| CopyStanding::default()).collect();
-            let state = Mutex::new(State { copies, opener: number, ..State::default() });
+            let state = Mutex::new(State { opener: number, ..State::default() });
             Arc::new(RunningSession { shared, stop, state, changed: Condvar::new() })
         });
         locked(&running.state).places.push(row);
@@ -266,17 +267,24 @@ impl RunningSession {
         }
     }
 
-    /// All of these objects is recorded, of a copy.
-    pub(crate) fn settled(&self, copy: usize, objects: &[ObjectId]) {
-        self.note(copy, |copy| copy.settled.extend(objects));
+    /// How many drives each copy has, before any of them is used.
+    pub(crate) fn has_sets(&self, sets: usize, writers: usize) {
+        let mut state = locked(&self.state);
+        state.sets = sets;
+        state.writers = (0..writers).map(|_| WriterStanding::default()).collect();
     }
 
-    /// A copy has ended. Where all have, the drives are free, whoever is still here.
-    pub(crate) fn ended(&self, copy: usize, end: Result<(), ToldFailure>) {
-        self.note(copy, |copy| copy.end = Some(end));
+    /// All of these objects is recorded that came to a writer.
+    pub(crate) fn settled(&self, writer: usize, objects: &[ObjectId]) {
+        self.note(writer, |writer| writer.settled.extend(objects));
+    }
+
+    /// A writer has ended. Where all have, the drives are free, whoever is still here.
+    pub(crate) fn ended(&self, writer: usize, end: Result<(), ToldFailure>) {
+        self.note(writer, |writer| writer.end = Some(end));
         let seats = {
             let mut state = locked(&self.state);
-            let is_over = state.copies.iter().all(|copy| copy.end.is_some());
+            let is_over = state.writers.iter().all(|writer| writer.end.is_some());
             is_over.then(|| state.seats.take())
         };
         drop(seats);
@@ -284,13 +292,13 @@ impl RunningSession {
 
     /// Whether jobs may come to it: no copy has failed.
     fn is_sound(&self) -> bool {
-        locked(&self.state).copies.iter().all(|copy| !matches!(copy.end, Some(Err(_))))
+        locked(&self.state).writers.iter().all(|writer| !matches!(writer.end, Some(Err(_))))
     }
 
-    fn note(&self, copy: usize, change: impl FnOnce(&mut CopyStanding)) {
+    fn note(&self, writer: usize, change: impl FnOnce(&mut WriterStanding)) {
         let mut state = locked(&self.state);
-        if let Some(copy) = state.copies.get_mut(copy) {
-            change(copy);
+        if let Some(writer) = state.writers.get_mut(writer) {
+            change(writer);
         }
         let settled = state.settled_claims();
         drop(state);
@@ -339,6 +347,11 @@ impl SessionPlace {
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         Ok(state.phase == Phase::Open)
+    }
+
+    /// How many drives each copy has, once it is open.
+    pub(crate) fn drive_sets(&self) -> usize {
+        locked(&self.running.state).sets
     }
 
     /// The way in, and what is counted of this job; none where the session is over.
@@ -405,11 +418,11 @@ impl SessionPlace {
         state.session.iter().for_each(Session::look);
         let own = state.places.extract_if(.., |place| place.number == self.number).next();
         let claims = own.and_then(|own| own.claims);
-        let of_copy = |copy: &CopyStanding| match &copy.end {
-            Some(Err(failure)) if !copy.has(&objects) => Err(CopyFailure::Told(failure.clone())),
+        let of_writer = |writer: &WriterStanding| match &writer.end {
+            Some(Err(failure)) if !writer.has(&objects) => Err(CopyFailure::Told(failure.clone())),
             _ => Ok(()),
         };
-        let copies = state.copies.iter().map(of_copy).collect();
+        let copies = by_copy(state.writers.iter().map(of_writer), state.sets);
         let passed_over = locked(&state.passed_over).clone();
         if is_settled {
             state.forget(&objects);
@@ -422,11 +435,11 @@ impl SessionPlace {
     /// Closes the session, and gives its drives back.
     fn close(&self, session: Option<Session>) -> LeftSession {
         let running = &self.running;
-        let mut copies = Vec::new();
+        let mut writers: Vec<Result<(), CopyFailure>> = Vec::new();
         if let Some(session) = session {
             let closing = session.close();
             let mut state = locked(&running.state);
-            while state.copies.iter().any(|copy| copy.end.is_none()) && !closing.is_over() {
+            while state.writers.iter().any(|writer| writer.end.is_none()) && !closing.is_over() {
                 if self.stop.load(Ordering::Relaxed) {
                     running.stop.store(true, Ordering::Relaxed);
                 }
@@ -434,18 +447,20 @@ impl SessionPlace {
                 (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
-            copies = closing.join().copies.into_iter().map(|copy| copy.map_err(CopyFailure::Known)).collect();
+            let ended = closing.join().writers.into_iter();
+            writers = ended.map(|writer| writer.map_err(CopyFailure::Known)).collect();
         }
         let mut state = locked(&running.state);
         let own = state.places.iter_mut().find(|place| place.number == self.number);
         let (claims, objects) = own.map(|own| (own.claims.take(), own.objects.clone())).unwrap_or_default();
         if running.shared.is_some() {
             // As for those who went before: what is recorded is made, whatever became of the session behind it.
-            let recorded = copies.iter_mut().zip(&state.copies).filter(|(_, copy)| copy.has(&objects));
+            let recorded = writers.iter_mut().zip(&state.writers).filter(|(_, writer)| writer.has(&objects));
             for (end, _) in recorded {
                 *end = Ok(());
             }
         }
+        let copies = by_copy(writers.into_iter(), state.sets);
         state.places.clear();
         let (seats, kept) = (state.seats.take(), std::mem::take(&mut state.kept));
         let passed_over = std::mem::take(&mut *locked(&state.passed_over));
@@ -453,6 +468,23 @@ impl SessionPlace {
         drop((seats, kept));
         LeftSession { copies, claims, is_settled: true, passed_over }
     }
+}
+
+/// How each copy ended, of how its writers did, set by set: well, if all of them did.
+fn by_copy(
+    writers: impl ExactSizeIterator<Item = Result<(), CopyFailure>>,
+    sets: usize,
+) -> Vec<Result<(), CopyFailure>> {
+    let count = writers.len() / sets.max(1);
+    let mut copies: Vec<Result<(), CopyFailure>> = Vec::new();
+    for (number, writer) in writers.enumerate() {
+        match copies.get_mut(number.checked_rem(count).unwrap_or_default()) {
+            Some(copy) if copy.is_ok() => *copy = writer,
+            Some(_) => {}
+            None => copies.push(writer),
+        }
+    }
+    copies
 }
 
 impl Drop for SessionPlace {

@@ -4,8 +4,8 @@
 //! reported and the others go on; what it lacks is found in the catalog and copied later.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 use crate::drive_health::DriveHealth;
+use crate::drive_sets::DriveSets;
 use crate::meters::Meters;
 use crate::queue::{Nothing, Receiver, Sender, queue};
 use crate::volume::FIRST_SESSION_LBN;
@@ -107,6 +108,11 @@ pub(crate) struct CopyTask {
     pub(crate) number: u8,
     /// Whether it is the one that the session's counters tell of.
     pub(crate) first: bool,
+    /// Whether it is of the first drive set, whose drive's time is told while it runs.
+    pub(crate) first_set: bool,
+    /// Its number among the writers of all drive sets, from 0; and these.
+    pub(crate) writer: usize,
+    pub(crate) sets: Weak<DriveSets>,
     pub(crate) record: SessionRecord,
     pub(crate) bounds: CheckpointBounds,
     pub(crate) ended_within: Option<Duration>,
@@ -130,6 +136,7 @@ impl CopyThread {
             writer: None,
             checkpointed: Instant::now(),
             asked_ns: 0,
+            unflushed: 0,
             busy: Duration::ZERO,
             idle: Duration::ZERO,
         };
@@ -160,6 +167,8 @@ struct Copy {
     checkpointed: Instant,
     /// When the drive was asked last how it is, nanoseconds since 1970.
     asked_ns: i64,
+    /// Bytes that are counted as stored and not as flushed.
+    unflushed: u64,
     busy: Duration,
     idle: Duration,
 }
@@ -183,7 +192,18 @@ impl Copy {
         }
         let failure = outcome.as_ref().err().map(|error| with_causes(error));
         self.host.ended(failure.as_deref());
+        if let Some(sets) = self.task.sets.upgrade() {
+            sets.ended(self.task.writer, failure.is_some());
+        }
         outcome
+    }
+
+    /// All that came of these objects is recorded.
+    fn settled(&mut self, objects: &[ObjectId]) {
+        self.host.settled(objects);
+        if let Some(sets) = self.task.sets.upgrade() {
+            sets.settled(self.task.writer, objects);
+        }
     }
 
     /// Gives the drive back, and ends its mount.
@@ -223,7 +243,7 @@ impl Copy {
                     }
                 }
             };
-            if self.task.first && unasked == 0 {
+            if self.task.first && self.task.first_set && unasked == 0 {
                 meters.at_drive.begin(now);
             }
             unasked += 1;
@@ -245,7 +265,7 @@ impl Copy {
         }
         let meters = &self.task.meters;
         let now = Instant::now();
-        if self.task.first {
+        if self.task.first && self.task.first_set {
             meters.at_drive.end(since, now);
         }
         self.busy += now - since;
@@ -293,10 +313,10 @@ impl Copy {
                 }
                 self.writer()?.touch(object);
             }
-            // What came of it is recorded with the volume that was left.
-            None if self.writer.is_none() => {
+            // Nothing of it came here; or what came is recorded with the volume that was left.
+            None if self.writer.is_none() || !self.objects.contains_key(&object) => {
                 self.objects.remove(&object);
-                self.host.settled(&[object]);
+                self.settled(&[object]);
                 return Ok(());
             }
             None => self.writer()?.touch(object),
@@ -340,6 +360,7 @@ impl Copy {
         }
         if self.task.first {
             self.task.meters.stored_bytes.fetch_add(len, Ordering::Relaxed);
+            self.unflushed += len;
         }
         if self.writer.as_ref().is_some_and(VolumeWriter::is_full) {
             self.next_volume()?;
@@ -385,15 +406,13 @@ impl Copy {
                 writer.health(|health| self.host.health(&volser, health))?;
             }
         }
-        if self.task.first {
-            let stored = self.task.meters.stored_bytes.load(Ordering::Relaxed);
-            self.task.meters.flushed_bytes.store(stored, Ordering::Relaxed);
-        }
+        let flushed = std::mem::take(&mut self.unflushed);
+        self.task.meters.flushed_bytes.fetch_add(flushed, Ordering::Relaxed);
         let ended = std::mem::take(&mut self.ended);
         self.end_due = None;
         self.objects.retain(|object, record| record.state == ObjectState::Open && !ended.contains(object));
         if !ended.is_empty() {
-            self.host.settled(&ended);
+            self.settled(&ended);
         }
         self.checkpointed = Instant::now();
         Ok(())

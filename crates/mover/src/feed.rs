@@ -1,6 +1,7 @@
 //! Executing a read plan: one reader goes over the volumes, each stream's blocks go to a thread that has no other at
 //! the time.
 
+mod apart;
 mod several;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +25,7 @@ use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
+pub use apart::plans_apart;
 pub(crate) use several::{InLibrary, ReadPart, parts_of, without_torn};
 pub use several::{ReadRoutes, plans_by_library, split_by_library};
 

@@ -7,7 +7,7 @@ use capstan_format::{ObjectId, ObjectRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::blocks_in::BlocksIn;
-use crate::control::Control;
+use crate::drive_sets::DriveSets;
 use crate::meters::Meters;
 use crate::pack::{PackOptions, Packer};
 use crate::throttle::Throttle;
@@ -24,10 +24,16 @@ pub(crate) enum IntakeWay {
 
 /// The way into a session of this process.
 pub(crate) struct IntakeHere {
-    pub(crate) blocks: BlocksIn,
-    packer: Packer,
+    pub(crate) sets: Vec<SetIn>,
+    pub(crate) between: Arc<DriveSets>,
     /// What is counted for its job alone.
     job: Option<Arc<Meters>>,
+}
+
+/// The way into one drive set.
+pub(crate) struct SetIn {
+    pub(crate) blocks: BlocksIn,
+    pub(crate) packer: Packer,
 }
 
 /// The way into a session of a mover elsewhere.
@@ -95,9 +101,9 @@ impl Intake {
     pub fn throttled(self, throttle: Throttle) -> Self {
         match &self.0 {
             IntakeWay::Here(here) => {
-                let blocks = BlocksIn { throttle: Some(Arc::new(throttle)), ..here.blocks.clone() };
-                let (packer, job) = (here.packer.share(), here.job.clone());
-                Self(IntakeWay::Here(Arc::new(IntakeHere { blocks, packer, job })))
+                let throttle = Arc::new(throttle);
+                let way = |blocks: BlocksIn| BlocksIn { throttle: Some(Arc::clone(&throttle)), ..blocks };
+                Self(IntakeWay::Here(Arc::new(here.with(way, here.job.clone()))))
             }
             IntakeWay::Elsewhere(far) => {
                 far.throttle(throttle);
@@ -112,7 +118,7 @@ impl Intake {
     /// [`MoverError::Stopped`] if no copy is left that writes; [`MoverError::Elsewhere`] if the mover is gone.
     pub fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
         match &self.0 {
-            IntakeWay::Here(here) => here.blocks.controls.send(Control::Object { record, job: here.job.clone() }),
+            IntakeWay::Here(here) => here.between.begin_object(record, here.job.clone()),
             IntakeWay::Elsewhere(far) => far.begin_object(record),
         }
     }
@@ -160,30 +166,45 @@ impl Intake {
 
     pub(crate) fn end(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {
         match &self.0 {
-            IntakeWay::Here(here) => here.blocks.controls.send(Control::ObjectEnd { object, ended_ns }),
+            IntakeWay::Here(here) => here.between.end_object(object, ended_ns),
             IntakeWay::Elsewhere(far) => far.end_object(object, ended_ns),
         }
     }
 }
 
 impl IntakeHere {
-    pub(crate) fn new(blocks: BlocksIn, packer: Packer) -> Self {
-        Self { blocks, packer, job: None }
+    pub(crate) fn new(sets: Vec<SetIn>, between: Arc<DriveSets>) -> Self {
+        Self { sets, between, job: None }
+    }
+
+    fn with(&self, way: impl Fn(BlocksIn) -> BlocksIn, job: Option<Arc<Meters>>) -> Self {
+        let set = |set: &SetIn| SetIn { blocks: way(set.blocks.clone()), packer: set.packer.share() };
+        Self { sets: self.sets.iter().map(set).collect(), between: Arc::clone(&self.between), job }
+    }
+
+    /// The drive set for one more connection of an object, which has begun there.
+    pub(crate) fn set_for(&self, object: ObjectId) -> &SetIn {
+        &self.sets[self.between.set_for(object)]
+    }
+
+    /// How blocks of the session are packed, and where the job stops.
+    pub(crate) fn blocks(&self) -> &BlocksIn {
+        &self.sets[0].blocks
     }
 
     /// Another way into the same session. Once `stop` is set, the sources of this job are told so at their next chunk;
     /// those of others go on. `job` counts what is written of its objects.
-    pub(crate) fn another(&self, stop: Arc<AtomicBool>, job: Arc<Meters>) -> Intake {
-        let blocks = BlocksIn { stop, throttle: None, ..self.blocks.clone() };
-        Intake(IntakeWay::Here(Arc::new(Self { blocks, packer: self.packer.share(), job: Some(job) })))
+    pub(crate) fn another(&self, stop: &Arc<AtomicBool>, job: Arc<Meters>) -> Intake {
+        let way = |blocks: BlocksIn| BlocksIn { stop: Arc::clone(stop), throttle: None, ..blocks };
+        Intake(IntakeWay::Here(Arc::new(self.with(way, Some(job)))))
     }
 
     fn connection(&self, object: ObjectId, start: StreamStart) -> Connection {
-        let blocks = &self.blocks;
+        let SetIn { blocks, packer } = self.set_for(object);
         Connection::new(
             (blocks.open_stream(object), object, start.connection),
             blocks.pool.clone(),
-            self.packer.share(),
+            packer.share(),
             Some(blocks.controls.clone()),
             Arc::clone(&blocks.stop),
         )

@@ -13,6 +13,7 @@ mod crew;
 mod damage;
 pub mod devices;
 mod drive_health;
+mod drive_sets;
 mod elsewhere;
 mod error;
 pub mod extract;
@@ -50,8 +51,8 @@ pub use drive_health::DriveHealth;
 pub use elsewhere::{Connect, MoverAt, OwnersKeys, RemoteMover, ServedMover};
 pub use error::MoverError;
 pub use feed::{
-    DrivesAt, ReadHost, ReadReport, ReadRoutes, VolumeAccess, plans_by_library, read_between, read_streams,
-    split_by_library,
+    DrivesAt, ReadHost, ReadReport, ReadRoutes, VolumeAccess, plans_apart, plans_by_library, read_between,
+    read_streams, split_by_library,
 };
 pub use intake::Intake;
 pub use interleave::ExtentBounds;

@@ -90,7 +90,7 @@ impl<R: BufRead> Read for Counted<'_, R> {
 }
 
 /// How streams were given back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StreamsReport {
     /// What reading met.
     pub read: ReadReport,

@@ -5,12 +5,15 @@
 //! connection --+--> pack (threads) --> interleave -----+
 //! connection --+                                       +--> copy 2 --> drive
 //! ```
+//! There may be several of these, side by side, each with drives of its own: the drive sets of the session
+//! ([`crate::drive_sets`]).
+//!
 //! Every arrow is a queue whose blocks come from one pool. The interleaving thread owns the order; each copy owns its
 //! volume.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +24,8 @@ use crate::block::Block;
 use crate::blocks_in::BlocksIn;
 use crate::control::{Control, Controls};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
-use crate::intake::{Intake, IntakeHere, IntakeWay};
+use crate::drive_sets::DriveSets;
+use crate::intake::{Intake, IntakeHere, IntakeWay, SetIn};
 use crate::interleave::{ExtentBounds, Interleave, Pressure, Turn};
 use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
@@ -31,6 +35,8 @@ use crate::{MountedDrives, MoverError};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
 const STARVING: Duration = Duration::from_millis(20);
+/// How long what has ended may wait for a checkpoint where there are several drive sets: another one waits for it.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How a session runs.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -56,6 +62,14 @@ pub struct SessionOptions {
     pub ended_within: Option<Duration>,
     /// Whether a volume is mounted only when there is a block to write, and not for an object that begins.
     pub mounts_for_blocks: bool,
+    /// Drives of each copy that are written at the same time, each with a share of the pool.
+    pub drive_sets: usize,
+}
+
+impl SessionOptions {
+    fn ended_within(&self) -> Option<Duration> {
+        if self.drive_sets > 1 { self.ended_within.or(Some(ENDED_WITHIN)) } else { self.ended_within }
+    }
 }
 
 /// A running session, of this process or of a mover elsewhere.
@@ -70,10 +84,22 @@ struct SessionHere {
     way_in: Arc<IntakeHere>,
     /// The same, for the only job.
     intake: Intake,
-    workers: PackWorkers,
-    interleaver: JoinHandle<()>,
-    copies: Vec<CopyThread>,
+    workers: Vec<PackWorkers>,
+    threads: SetThreads,
     meters: Arc<Meters>,
+}
+
+/// What interleaves and writes, set by set.
+#[derive(Default)]
+struct SetThreads {
+    interleavers: Vec<JoinHandle<()>>,
+    writers: Vec<CopyThread>,
+}
+
+/// A drive set that waits for its threads.
+struct NewSet {
+    blocks: BlocksIn,
+    controls: Receiver<Control>,
 }
 
 /// A session of a mover elsewhere.
@@ -101,20 +127,25 @@ pub(crate) trait ClosingElsewhere: Send {
 pub struct ClosingSession(ClosingWay);
 
 enum ClosingWay {
-    Here { interleaver: JoinHandle<()>, copies: Vec<CopyThread> },
+    /// The drive sets hear of each other until they have ended.
+    Here {
+        threads: SetThreads,
+        _sets: Arc<DriveSets>,
+    },
     Elsewhere(Box<dyn ClosingElsewhere>),
 }
 
-/// How each copy ended, in order.
+/// How each writer ended: a copy, where there is one drive set, and else a copy of a drive set.
 pub struct SessionOutcome {
-    /// One result a copy.
-    pub copies: Vec<Result<(), MoverError>>,
+    /// One result a host, in their order.
+    pub writers: Vec<Result<(), MoverError>>,
 }
 
 impl Session {
     /// Starts the threads. Nothing is mounted before an object begins, or has a block to write. Once `stop` is set,
     /// sources are told so at their next chunk; what they have handed on is still written and flushed by
-    /// [`Session::finish`]. `drives` are those that the hosts mount volumes in.
+    /// [`Session::finish`]. `drives` are those that the hosts mount volumes in: a host a copy, set by set where there
+    /// are several drive sets.
     ///
     /// # Errors
     /// A thread cannot be started, or the compressor cannot be set up.
@@ -126,60 +157,54 @@ impl Session {
         stop: Arc<AtomicBool>,
     ) -> Result<Self, MoverError> {
         let meters = Arc::new(Meters::default());
-        // Each connection may hold a chunk and a spare, each worker a chunk and a spare; the rest is buffer.
-        let needed = options.connections * 2 + options.pack_workers * 2 + 8;
-        let buffers = needed.max((options.pool_bytes / options.chunk_len as u64) as usize);
-        let pool = BlockPool::new(buffers, options.chunk_len);
-        // A copy has as many again that it took from its queue.
-        let queue_blocks = (buffers / 8).max(1);
-        let mut copies = Vec::new();
-        for (number, host) in (options.first_copy..).zip(hosts) {
-            let task = CopyTask {
-                number,
-                first: number == options.first_copy,
-                record: record.clone(),
-                bounds: options.checkpoints,
-                ended_within: options.ended_within,
-                mounts_for_blocks: options.mounts_for_blocks,
-                chunk_len: options.chunk_len,
-                queue_blocks,
-                meters: Arc::clone(&meters),
-                drives: Arc::clone(drives),
+        let sets = options.drive_sets.max(1);
+        let copies = hosts.len() / sets;
+        let stops = std::iter::repeat_n(stop, sets);
+        let new: Vec<NewSet> = stops.map(|stop| NewSet::of(options, stop, &meters)).collect();
+        let between = Arc::new(DriveSets::new(new.iter().map(|set| set.blocks.controls.clone()).collect(), copies));
+        let (mut ins, mut workers, mut threads) = (Vec::new(), Vec::new(), SetThreads::default());
+        let mut hosts = hosts.into_iter();
+        for (set, NewSet { blocks, controls }) in new.into_iter().enumerate() {
+            let mut queues = Vec::new();
+            for (copy, host) in hosts.by_ref().take(copies).enumerate() {
+                let task = CopyTask {
+                    number: options.first_copy + copy as u8,
+                    first: copy == 0,
+                    first_set: set == 0,
+                    writer: set * copies + copy,
+                    sets: Arc::downgrade(&between),
+                    record: record.clone(),
+                    bounds: options.checkpoints,
+                    ended_within: options.ended_within(),
+                    mounts_for_blocks: options.mounts_for_blocks,
+                    chunk_len: options.chunk_len,
+                    // A copy has as many again that it took from its queue.
+                    queue_blocks: (blocks.pool.buffers() / 8).max(1),
+                    meters: Arc::clone(&meters),
+                    drives: Arc::clone(drives),
+                };
+                let writer = CopyThread::start(task, host)?;
+                queues.push(Some(writer.queue.clone()));
+                threads.writers.push(writer);
+            }
+            let share = options.pack_workers.div_ceil(sets);
+            let (packer, own_workers) =
+                Packer::start(options.pack, share, &blocks.pool, Arc::clone(&blocks.out), Arc::clone(&meters.pack_ns))?;
+            let loop_ = InterleaveLoop {
+                interleave: Interleave::new(options.extents),
+                pool: blocks.pool.clone(),
+                queues,
+                objects: HashMap::new(),
+                set,
+                sets: Arc::downgrade(&between),
             };
-            copies.push(CopyThread::start(task, host)?);
+            threads.interleavers.push(spawn("interleave", move || loop_.run(controls))?);
+            workers.push(own_workers);
+            ins.push(SetIn { blocks, packer });
         }
-        let (control, controls) = queue(usize::MAX);
-        let control = Controls(control);
-        let (forward, counted) = (control.clone(), Arc::clone(&meters));
-        let packed_to: PackedTo = Arc::new(move |block: Block| {
-            counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
-            forward.block(block)
-        });
-        let (packer, workers) = Packer::start(
-            options.pack,
-            options.pack_workers,
-            &pool,
-            Arc::clone(&packed_to),
-            Arc::clone(&meters.pack_ns),
-        )?;
-        let queues = copies.iter().map(|copy| Some(copy.queue.clone())).collect();
-        let (interleave, watched) = (Interleave::new(options.extents), pool.clone());
-        let loop_ = InterleaveLoop { interleave, pool: watched, queues, objects: HashMap::new() };
-        let interleaver = spawn("interleave", move || loop_.run(controls))?;
-        let blocks = BlocksIn {
-            pool,
-            out: packed_to,
-            controls: control,
-            stop,
-            streams: Arc::default(),
-            receivers: Arc::default(),
-            reserved: Arc::default(),
-            pack: options.pack,
-            throttle: None,
-        };
-        let way_in = Arc::new(IntakeHere::new(blocks, packer));
+        let way_in = Arc::new(IntakeHere::new(ins, between));
         let intake = Intake(IntakeWay::Here(Arc::clone(&way_in)));
-        Ok(Self(SessionWay::Here(SessionHere { way_in, intake, workers, interleaver, copies, meters })))
+        Ok(Self(SessionWay::Here(SessionHere { way_in, intake, workers, threads, meters })))
     }
 
     pub(crate) fn elsewhere(session: Box<dyn SessionElsewhere>) -> Self {
@@ -202,7 +227,7 @@ impl Session {
         match &self.0 {
             SessionWay::Here(here) => {
                 let job = Arc::new(Meters::of_job(&here.meters));
-                Ok((here.way_in.another(stop, Arc::clone(&job)), job))
+                Ok((here.way_in.another(&stop, Arc::clone(&job)), job))
             }
             SessionWay::Elsewhere(far) => far.intake_of(stop),
         }
@@ -231,26 +256,27 @@ impl Session {
 
     /// Takes nothing more. All connections, and all that [`Session::intake_of`] has given, must be finished or dropped.
     pub fn close(self) -> ClosingSession {
-        let SessionHere { way_in, intake, workers, interleaver, copies, meters } = match self.0 {
+        let SessionHere { way_in, intake, workers, threads, meters } = match self.0 {
             SessionWay::Here(here) => here,
             SessionWay::Elsewhere(far) => return ClosingSession(ClosingWay::Elsewhere(far.close())),
         };
-        let (control, pool) = (way_in.blocks.controls.clone(), way_in.blocks.pool.clone());
+        let sets = Arc::clone(&way_in.between);
+        let pools: Vec<_> = way_in.sets.iter().map(|set| set.blocks.pool.clone()).collect();
         drop((way_in, intake));
-        workers.join();
-        // The interleaver may be gone already because every copy has failed.
-        let _ = control.send(Control::Close);
-        meters.source_wait_ns.store(pool.waited_ns(), Ordering::Relaxed);
-        ClosingSession(ClosingWay::Here { interleaver, copies })
+        workers.into_iter().for_each(PackWorkers::join);
+        sets.close();
+        let waited = pools.iter().map(BlockPool::waited_ns).max().unwrap_or_default();
+        meters.source_wait_ns.store(waited, Ordering::Relaxed);
+        ClosingSession(ClosingWay::Here { threads, _sets: sets })
     }
 }
 
 impl ClosingSession {
-    /// Whether all copies have ended.
+    /// Whether all writers have ended.
     pub fn is_over(&self) -> bool {
         match &self.0 {
-            ClosingWay::Here { interleaver, copies } => {
-                interleaver.is_finished() && copies.iter().all(CopyThread::is_over)
+            ClosingWay::Here { threads: SetThreads { interleavers, writers }, .. } => {
+                interleavers.iter().all(JoinHandle::is_finished) && writers.iter().all(CopyThread::is_over)
             }
             ClosingWay::Elsewhere(far) => far.is_over(),
         }
@@ -259,12 +285,41 @@ impl ClosingSession {
     /// Waits until all is written and every volume is released.
     pub fn join(self) -> SessionOutcome {
         match self.0 {
-            ClosingWay::Here { interleaver, copies } => {
-                join(interleaver);
-                SessionOutcome { copies: copies.into_iter().map(CopyThread::join).collect() }
+            ClosingWay::Here { threads: SetThreads { interleavers, writers }, .. } => {
+                interleavers.into_iter().for_each(join);
+                SessionOutcome { writers: writers.into_iter().map(CopyThread::join).collect() }
             }
             ClosingWay::Elsewhere(far) => far.join(),
         }
+    }
+}
+
+impl NewSet {
+    fn of(options: &SessionOptions, stop: Arc<AtomicBool>, meters: &Arc<Meters>) -> Self {
+        let (sets, workers) = (options.drive_sets.max(1), options.pack_workers);
+        // Each connection may hold a chunk and a spare, each worker a chunk and a spare; the rest is buffer.
+        let needed = options.connections * 2 + workers * 2 + 8;
+        let share = options.pool_bytes / sets as u64;
+        let pool = BlockPool::new(needed.max((share / options.chunk_len as u64) as usize), options.chunk_len);
+        let (control, controls) = queue(usize::MAX);
+        let control = Controls(control);
+        let (forward, counted) = (control.clone(), Arc::clone(meters));
+        let out: PackedTo = Arc::new(move |block: Block| {
+            counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
+            forward.block(block)
+        });
+        let blocks = BlocksIn {
+            pool,
+            out,
+            controls: control,
+            stop,
+            streams: Arc::default(),
+            receivers: Arc::default(),
+            reserved: Arc::default(),
+            pack: options.pack,
+            throttle: None,
+        };
+        Self { blocks, controls }
     }
 }
 
@@ -284,6 +339,8 @@ struct InterleaveLoop {
     /// `None` once a copy has failed.
     queues: Vec<Option<Sender<Command>>>,
     objects: HashMap<ObjectId, ObjectFlow>,
+    set: usize,
+    sets: Weak<DriveSets>,
 }
 
 /// An object that comes.
@@ -380,6 +437,9 @@ impl InterleaveLoop {
     }
 
     fn stream_is_over(&mut self, object: ObjectId) {
+        if let Some(sets) = self.sets.upgrade() {
+            sets.connection_is_over(self.set);
+        }
         if let Some(flow) = self.objects.get_mut(&object) {
             flow.streams = flow.streams.saturating_sub(1);
         }

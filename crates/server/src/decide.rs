@@ -1,7 +1,7 @@
 //! Which runs begin, and what each of the others waits for.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +36,8 @@ pub struct WaitingRun {
     pub is_held: bool,
     /// What it has in common with those whose session it may share. It needs as many drives as copies.
     pub terms: SessionTerms,
+    /// Drives that each copy can use, if they are free.
+    pub drives: u32,
     /// The libraries whose drives it may have.
     pub unit: StorageUnit,
     /// When it may begin, if that is limited.
@@ -72,6 +74,8 @@ pub struct WorkingRun {
     pub session: i64,
     /// The library whose drives that has.
     pub library: String,
+    /// How many of them each copy has.
+    pub drives: u32,
     /// The storage unit of its policy.
     pub unit: String,
     /// What all runs of that have in common.
@@ -104,6 +108,8 @@ pub enum RunDecision {
         session: i64,
         /// The library whose drives that has.
         library: String,
+        /// How many of them each copy has.
+        drives: u32,
     },
     /// It waits for this.
     Waits(WaitsFor),
@@ -182,14 +188,19 @@ struct OpenSession {
     number: i64,
     terms: SessionTerms,
     library: String,
+    /// Of each copy.
+    drives: u32,
     unit: String,
     runs: usize,
     /// When the last of its runs will be done, if that can be told.
     ends: Option<Timestamp>,
 }
 
-fn drives_of(terms: &SessionTerms) -> u32 {
-    terms.copies.into()
+impl OpenSession {
+    /// All drives that it has.
+    fn all_drives(&self) -> u32 {
+        u32::from(self.terms.copies) * self.drives.max(1)
+    }
 }
 
 fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
@@ -202,8 +213,8 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
             }
             None => {
                 let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
-                let (library, unit) = (run.library.clone(), run.unit.clone());
-                sessions.push(OpenSession { number, terms, library, unit, runs: 1, ends });
+                let (library, drives, unit) = (run.library.clone(), run.drives, run.unit.clone());
+                sessions.push(OpenSession { number, terms, library, drives, unit, runs: 1, ends });
             }
         }
     }
@@ -217,7 +228,8 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
-/// lets others pass for a while, and then no more.
+/// lets others pass for a while, and then no more. Drives that are left when all have their turn are given to runs that
+/// begin and can use them.
 #[must_use]
 pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
@@ -228,9 +240,9 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut sessions = sessions_of(&situation.working);
     let mut rooms: Vec<LibraryRoom<'_>> =
         situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
-    let mut kept_units = HashMap::new();
+    let (mut kept_units, mut is_short) = (HashMap::new(), HashSet::new());
     let mut decisions = Vec::with_capacity(order.len());
-    for waiting in order {
+    for &waiting in &order {
         let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client));
         let decision = match (not_yet, kept_units.get(waiting.unit.name.as_str())) {
             (Some(waits_for), _) => RunDecision::Waits(waits_for),
@@ -243,12 +255,39 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         {
             kept_units.insert(waiting.unit.name.as_str(), waiting.run);
         }
-        if let RunDecision::Begins { .. } = decision {
-            at_work.0.push((&waiting.policy, &waiting.client));
+        match decision {
+            RunDecision::Begins { .. } => at_work.0.push((&waiting.policy, &waiting.client)),
+            RunDecision::Waits(WaitsFor::Drives { .. }) => is_short.extend(waiting.unit.libraries.iter()),
+            RunDecision::Waits(_) => {}
         }
         decisions.push((waiting.run, decision));
     }
+    // Whoever waits for a drive outside the queue, or in it, has it before one that writes already.
+    let mut open: Vec<_> = rooms
+        .into_iter()
+        .filter(|room| room.kept.is_none() && !room.is_waited_for && is_short.iter().all(|short| *short != room.name))
+        .collect();
+    let mut begun_sessions: HashSet<i64> = situation.working.iter().map(|working| working.session).collect();
+    for (waiting, (_, decision)) in order.into_iter().zip(&mut decisions) {
+        let RunDecision::Begins { session, library, drives } = decision else { continue };
+        if begun_sessions.insert(*session)
+            && let Some(room) = open.iter_mut().find(|room| room.name == library)
+        {
+            give_more_drives(waiting, *session, room, &mut sessions);
+        }
+        *drives = sessions.iter().find(|open| open.number == *session).map_or(1, |open| open.drives);
+    }
     decisions
+}
+
+/// Gives a session that a run begins the drives that are left and that it can use.
+fn give_more_drives(waiting: &WaitingRun, session: i64, room: &mut LibraryRoom<'_>, sessions: &mut [OpenSession]) {
+    let (copies, unit) = (u32::from(waiting.terms.copies), &waiting.unit);
+    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
+    let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used)).min(room.free);
+    let more = (left / copies.max(1)).min(waiting.drives.saturating_sub(1));
+    room.free -= more * copies;
+    sessions.iter_mut().filter(|open| open.number == session).for_each(|open| open.drives += more);
 }
 
 /// What a library has left.
@@ -270,7 +309,7 @@ impl<'a> LibraryRoom<'a> {
     /// None of one that does not say how many drives it has.
     fn of(library: &'a DriveUse, sessions: &[OpenSession], now: Timestamp) -> Option<Self> {
         let own = sessions.iter().filter(|session| session.library == library.library);
-        let used: u32 = own.map(|session| drives_of(&session.terms)).sum();
+        let used: u32 = own.map(OpenSession::all_drives).sum();
         let (drives, of_others) = (library.all?, library.by_others);
         let waited_for = library.waited_for_ns.and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok());
         Some(Self {
@@ -285,7 +324,7 @@ impl<'a> LibraryRoom<'a> {
 
     /// Drives that a run needs here: one that wants more than there are begins, and says so.
     fn needed(&self, waiting: &WaitingRun) -> u32 {
-        drives_of(&waiting.terms).min(self.drives)
+        u32::from(waiting.terms.copies).min(self.drives)
     }
 }
 
@@ -298,7 +337,7 @@ fn place(
 ) -> RunDecision {
     let unit = &waiting.unit;
     let in_unit = |room: &LibraryRoom<'_>| unit.libraries.iter().any(|library| library == room.name);
-    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(|open| drives_of(&open.terms)).sum();
+    let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
     let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used));
     let mut own: Vec<&mut LibraryRoom<'_>> = rooms.iter_mut().filter(|room| in_unit(room)).collect();
     // As the unit names them: the first of equals.
@@ -313,8 +352,8 @@ fn place(
         let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
         let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
         let (library, unit) = (room.name.to_owned(), unit.name.clone());
-        sessions.push(OpenSession { number, terms, library: library.clone(), unit, runs: 1, ends: None });
-        return RunDecision::Begins { session: number, library };
+        sessions.push(OpenSession { number, terms, library: library.clone(), drives: 1, unit, runs: 1, ends: None });
+        return RunDecision::Begins { session: number, library, drives: 1 };
     }
     let open: Vec<&str> =
         own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
@@ -325,7 +364,8 @@ fn place(
     if let Some(session) = sessions.iter_mut().filter(may_join).min_by_key(|session| session.runs) {
         session.runs += 1;
         session.ends = None;
-        return RunDecision::Begins { session: session.number, library: session.library.clone() };
+        let (library, drives) = (session.library.clone(), session.drives);
+        return RunDecision::Begins { session: session.number, library, drives };
     }
     if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
         return RunDecision::Waits(WaitsFor::Turn { behind, until });
@@ -392,7 +432,7 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
 /// When so many drives of a library will probably be free, as far as the runs at work have a usual length.
 fn free_at(sessions: &[OpenSession], library: &str, now: Timestamp, needed: u32, mut free: u32) -> Option<Timestamp> {
     let own = sessions.iter().filter(|session| session.library == library);
-    let mut ends: Vec<_> = own.filter_map(|session| Some((session.ends?, drives_of(&session.terms)))).collect();
+    let mut ends: Vec<_> = own.filter_map(|session| Some((session.ends?, session.all_drives()))).collect();
     ends.sort_unstable();
     for (ends, drives) in ends {
         free += drives;
@@ -428,7 +468,7 @@ mod tests {
     }
 
     fn begins_in(session: i64, library: &str) -> RunDecision {
-        RunDecision::Begins { session, library: library.into() }
+        RunDecision::Begins { session, library: library.into(), drives: 1 }
     }
 
     fn unit(name: &str, libraries: &[&str], runs_per_drive: u8) -> StorageUnit {
@@ -451,6 +491,7 @@ mod tests {
             not_before: Timestamp::UNIX_EPOCH,
             is_held: false,
             terms: terms(1),
+            drives: 1,
             unit: unit(MAIN, &[MAIN], 1),
             window: None,
             fault: None,
@@ -462,7 +503,8 @@ mod tests {
     fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
         let (policy, client) = (format!("policy {run}"), "tern".to_owned());
         let (library, unit) = (MAIN.to_owned(), MAIN.to_owned());
-        WorkingRun { run, policy, client, session: run, library, unit, terms: terms(drives), ends: ends.map(at) }
+        let terms = terms(drives);
+        WorkingRun { run, policy, client, session: run, library, drives: 1, unit, terms, ends: ends.map(at) }
     }
 
     fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
@@ -517,6 +559,34 @@ mod tests {
         let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
         let last = Situation { working: vec![at_work(1, 1), longer], ..full };
         assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+    }
+
+    #[test]
+    fn drives_that_are_left_go_to_runs_that_can_use_them() {
+        let wants =
+            |run: i64, copies: u8, drives: u32| WaitingRun { terms: terms(copies), drives, ..waiting(run, 50, -60) };
+        let with = |session: i64, drives: u32| RunDecision::Begins { session, library: MAIN.into(), drives };
+        // Each has its own first; what is left the first can use, and the other then.
+        let two = situation(vec![wants(1, 1, 3), wants(2, 1, 3)], vec![], 5);
+        assert_eq!(decide(&two), [(1, with(1, 3)), (2, with(2, 2))]);
+        // Twins need two each.
+        let twins = situation(vec![wants(1, 2, 3)], vec![], 5);
+        assert_eq!(decide(&twins), [(1, with(1, 2))]);
+        // They count as in use, and their session may be joined.
+        let at_work = WorkingRun { drives: 3, ..working(9, 1, Some(300)) };
+        let full = situation(vec![wants(1, 1, 1)], vec![at_work.clone()], 3);
+        assert_eq!(decide(&full), [(1, drives(1, 0, Some(300)))]);
+        let joins = WaitingRun { unit: unit(MAIN, &[MAIN], 2), ..wants(1, 1, 2) };
+        assert_eq!(decide(&situation(vec![joins], vec![at_work], 3)), [(1, with(9, 3))]);
+        // The bound of the unit is of drives.
+        let bounded = WaitingRun { unit: StorageUnit { drives: Some(2), ..unit("u", &[MAIN], 1) }, ..wants(1, 1, 3) };
+        assert_eq!(decide(&situation(vec![bounded], vec![], 5)), [(1, with(1, 2))]);
+        // Nobody has two while another one waits for its only one, in the queue or outside it.
+        let waits = vec![wants(1, 1, 3), wants(2, 3, 1)];
+        assert_eq!(decide(&situation(waits, vec![], 3))[0], (1, with(1, 1)));
+        let waited_for = DriveUse { waited_for_ns: Some((NOW - 60) * 1_000_000_000), ..library(MAIN, Some(3), 0) };
+        let outside = Situation { libraries: vec![waited_for], ..situation(vec![wants(1, 1, 3)], vec![], 3) };
+        assert_eq!(decide(&outside), [(1, with(1, 1))]);
     }
 
     #[test]

@@ -101,6 +101,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
         let (terms, unit) = (terms_of(&pending.run.policy), unit_of(&pending.run.policy)?);
+        let drives = policy.map_or(Ok(1), |policy| site.drives_needed(&policy.config, client))?;
         let too_many = unit.drives.filter(|drives| u32::from(terms.copies) > *drives).map(|drives| {
             format!(
                 "it makes {} copies at once, and its storage unit {} has a bound of {drives}",
@@ -126,6 +127,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
             terms,
+            drives,
             unit,
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
@@ -139,7 +141,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
         let terms = terms_of(&policy);
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit_of(&policy)?.name);
-        Ok(WorkingRun { run: active.run.run, policy, client, session, library, unit, terms, ends })
+        let drives = active.place.drives;
+        Ok(WorkingRun { run: active.run.run, policy, client, session, library, drives, unit, terms, ends })
     };
     let of_movers = site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
     let mover_away = |(library, config): (&str, &LibraryConfig)| {

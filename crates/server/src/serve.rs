@@ -321,9 +321,9 @@ impl Server<'_> {
         }
         for (run, decision) in decide(&look.situation) {
             match decision {
-                RunDecision::Begins { session, library } => {
+                RunDecision::Begins { session, library, drives } => {
                     if let Some(waiting) = look.situation.waiting.iter().find(|waiting| waiting.run == run) {
-                        self.begin(waiting, &RunPlace { session, library }, begin)?;
+                        self.begin(waiting, &RunPlace { session, library, drives }, begin)?;
                     }
                 }
                 RunDecision::Waits(WaitsFor::Library(_) | WaitsFor::Drives { .. }) => {

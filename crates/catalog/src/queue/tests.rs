@@ -28,7 +28,7 @@ fn serve(catalog: &mut Catalog) -> u64 {
 }
 
 fn at_main(session: i64) -> RunPlace {
-    RunPlace { session, library: crate::MAIN_LIBRARY.to_owned() }
+    RunPlace { session, library: crate::MAIN_LIBRARY.to_owned(), drives: 2 }
 }
 
 fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {

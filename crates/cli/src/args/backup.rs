@@ -86,6 +86,13 @@ pub(crate) struct Backup {
     /// Copies written at once, each to volumes of its own [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub(crate) copies: Option<u8>,
+    /// Drives that each copy is written to at the same time, at most: as many as are free when the backup begins
+    /// [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) drives: Option<u8>,
+    /// Whether they are those of a job, which uses fewer for little
+    #[arg(skip)]
+    pub(crate) drives_by_need: bool,
     /// Only what changed since the last object of the same source that can be restored
     #[arg(long, conflicts_with = "full")]
     pub(crate) incremental: bool,

@@ -216,7 +216,8 @@ impl Worker for InProcess<'_> {
             Ok(site) => site,
             Err(error) => return Worked { end: WorkEnd::Failed, message: error.to_string() },
         };
-        let served = Served { site: &site, entered, client, session: run.place.session };
+        let (session, drives) = (run.place.session, run.place.drives);
+        let served = Served { site: &site, entered, client, session, drives };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

@@ -116,6 +116,8 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         retention,
         connections,
         copies: args.copies.unwrap_or(1),
+        drives: args.drives.unwrap_or(1),
+        drives_by_need: args.drives_by_need,
         level: if args.incremental || args.full_every.is_some() { Level::Incremental } else { Level::Full },
         full_every_ns: args.full_every.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?,
         tree: TreeOptions {

@@ -132,6 +132,8 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
         pool: args.pool.clone().or_else(|| job.pool.clone()),
         connections: args.connections.or(job.connections),
         copies: args.copies.or(job.copies),
+        drives: args.drives.or(job.drives),
+        drives_by_need: args.drives.is_none(),
         compression: args.compression.or(job.compression),
         incremental: if says_level { args.incremental } else { job.is_incremental() },
         full_every: if says_level { args.full_every.clone() } else { job.full_every.clone() },
@@ -162,6 +164,8 @@ pub(crate) struct Served<'a> {
     pub(crate) client: Option<Arc<NetworkJob>>,
     /// The session that it writes into.
     pub(crate) session: i64,
+    /// Drives that each copy of that has.
+    pub(crate) drives: u32,
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -208,7 +212,8 @@ pub(crate) fn run_served(
     let begun = || display.entry().into_iter().for_each(served.entered);
     let (session, run_number) = (Some(served.session), Some(run_of.run));
     let around = Around { open: &open, begun: &begun, client: served.client.as_deref(), session, run: run_number };
-    let ended = run(cli, &args::Backup::default(), (name, &job), display, watch, &around);
+    let args = args::Backup { drives: u8::try_from(served.drives).ok(), ..args::Backup::default() };
+    let ended = run(cli, &args, (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same.
     begun();
     ended.map(|ended| (ended.code, ended.message))

@@ -34,6 +34,11 @@ impl Joined {
         self.place.makes(objects, claims);
     }
 
+    /// How many drives each copy has.
+    pub(super) fn drive_sets(&self) -> usize {
+        self.place.drive_sets()
+    }
+
     /// Leaves when all that was made is recorded.
     pub(super) fn leave(self) -> LeftSession {
         let Self { intake, place, .. } = self;
@@ -81,10 +86,15 @@ impl Site {
     ) -> Result<(), DirectorError> {
         let mounter = Mounter::new(self).telling(place.events());
         let mounter = if request.session.is_some() { mounter.of_queue() } else { mounter };
-        let seats = match request.target {
+        let (seats, sets) = match request.target {
             // Whoever waits for them is the job that begins the session.
-            Target::Pool => Some(mounter.clone().stopped_by(&watch.stop).seats(u32::from(request.copies))?),
-            Target::Null => None,
+            Target::Pool => {
+                let own = mounter.clone().stopped_by(&watch.stop);
+                let sets = self.drive_sets(&own, pools, request)?;
+                let (seats, sets) = own.seats_for_sets(u32::from(request.copies), sets)?;
+                (Some(seats), sets as usize)
+            }
+            Target::Null => (None, 1),
         };
         let mounter = mounter.stopped_by(place.session_stop());
         let record = SessionRecord {
@@ -94,13 +104,14 @@ impl Site {
         };
         // What goes nowhere needs no drive of a mover.
         let nowhere: Arc<MountedDrives> = Arc::default();
-        let hosts = self.hosts(&mounter, pools, request, (place.running(), &nowhere));
+        let hosts: Vec<_> = (0..sets).map(|_| self.hosts(&mounter, pools, request, &nowhere)).collect();
+        let hosts = place.running().hears(hosts);
         let path = match request.target {
             Target::Null => MoverAt::Here(nowhere),
             Target::Pool => self.library.data_path.clone(),
         };
         let stop = Arc::clone(place.session_stop());
-        let session = path.start_session(&self.session_options(request), &record, hosts, stop)?;
+        let session = path.start_session(&self.session_options(request, sets), &record, hosts, stop)?;
         place.open(session, seats, mounter.passed_over());
         Ok(())
     }
@@ -110,23 +121,21 @@ impl Site {
         mounter: &Mounter,
         pools: &[Pool],
         request: &BackupRequest,
-        (running, nowhere): (&Arc<RunningSession>, &Arc<MountedDrives>),
+        nowhere: &Arc<MountedDrives>,
     ) -> Vec<Box<dyn CopyHost>> {
-        let hosts: Vec<Box<dyn CopyHost>> = match request.target {
+        match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock, Arc::clone(nowhere)))],
             Target::Pool => {
-                let host = |(copy, pool)| self.append_host(mounter, pool, copy, request.shortfall);
+                let host = |(copy, pool)| -> Box<dyn CopyHost> {
+                    Box::new(self.append_host(mounter, pool, copy, request.shortfall))
+                };
                 (1..).zip(pools.iter().cloned()).map(host).collect()
             }
-        };
-        let heard = |(copy, host)| -> Box<dyn CopyHost> {
-            Box::new(HeardHost { host, copy, running: Arc::clone(running), lacks_volume: false, is_over: false })
-        };
-        hosts.into_iter().enumerate().map(|(copy, host)| heard((copy, host))).collect()
+        }
     }
 
-    fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> Box<dyn CopyHost> {
-        Box::new(AppendHost {
+    pub(super) fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> AppendHost {
+        AppendHost {
             mounter: mounter.clone().here_alone(),
             config: self.config.clone(),
             library_dir: self.library_dir(),
@@ -134,7 +143,19 @@ impl Site {
             copy,
             shortfall,
             writing: None,
-        })
+        }
+    }
+}
+
+impl RunningSession {
+    /// Has these hosts, set by set, tell the session what is recorded; all in one row.
+    fn hears(self: &Arc<Self>, sets: Vec<Vec<Box<dyn CopyHost>>>) -> Vec<Box<dyn CopyHost>> {
+        self.has_sets(sets.len(), sets.iter().map(Vec::len).sum());
+        let copies = sets.into_iter().flat_map(|hosts| hosts.into_iter().enumerate());
+        let heard = |(writer, (copy, host))| -> Box<dyn CopyHost> {
+            Box::new(HeardHost { host, copy, writer, running: Arc::clone(self), lacks_volume: false, is_over: false })
+        };
+        copies.enumerate().map(heard).collect()
     }
 }
 
@@ -143,6 +164,8 @@ struct HeardHost {
     host: Box<dyn CopyHost>,
     /// From 0.
     copy: usize,
+    /// Among those of all drive sets, from 0.
+    writer: usize,
     running: Arc<RunningSession>,
     /// Whether no volume was found.
     lacks_volume: bool,
@@ -183,13 +206,13 @@ impl CopyHost for HeardHost {
     }
 
     fn settled(&mut self, objects: &[ObjectId]) {
-        self.running.settled(self.copy, objects);
+        self.running.settled(self.writer, objects);
     }
 
     fn ended(&mut self, failure: Option<&str>) {
         self.is_over = true;
         let told = |reason: &str| ToldFailure { reason: reason.to_owned(), lacks_volume: self.lacks_volume };
-        self.running.ended(self.copy, failure.map_or(Ok(()), |reason| Err(told(reason))));
+        self.running.ended(self.writer, failure.map_or(Ok(()), |reason| Err(told(reason))));
     }
 
     fn now_ns(&self) -> i64 {

@@ -15,11 +15,11 @@ const ENDED_WITHIN: Duration = Duration::from_secs(5);
 const CONNECTIONS_SHARED_MAX: u16 = 8;
 
 impl Site {
-    /// Streams that a backup reads at the same time.
-    pub(super) fn connections(&self, request: &BackupRequest) -> usize {
+    /// Streams that a backup reads at the same time: one a drive at least.
+    pub(super) fn connections(&self, request: &BackupRequest, sets: usize) -> usize {
         let wanted = request.connections.max(1);
         let most = request.session.map_or(wanted, |_| CONNECTIONS_SHARED_MAX);
-        usize::from(wanted.min(most))
+        usize::from(wanted.min(most)).max(sets)
     }
 
     /// Options of a session that copies one object, a connection at a time.
@@ -29,7 +29,7 @@ impl Site {
         options
     }
 
-    pub(super) fn session_options(&self, request: &BackupRequest) -> SessionOptions {
+    pub(super) fn session_options(&self, request: &BackupRequest, sets: usize) -> SessionOptions {
         let data = &self.config.data;
         let level = match (request.compression, request.target) {
             (Some(level), _) => level,
@@ -38,7 +38,8 @@ impl Site {
             (None, Target::Null) => 0,
         };
         let mut options = self.options(self.config.chunk_len(), level);
-        options.connections = usize::from(request.connections.max(1));
+        options.drive_sets = sets;
+        options.connections = usize::from(request.connections.max(1)).max(sets);
         if request.session.is_some() {
             let jobs = usize::from(self.config.server.runs_per_drive.max(1));
             options.connections = jobs * usize::from(CONNECTIONS_SHARED_MAX);
@@ -70,6 +71,7 @@ impl Site {
             },
             ended_within: None,
             mounts_for_blocks: false,
+            drive_sets: 1,
         }
     }
 }

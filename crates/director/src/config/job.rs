@@ -14,6 +14,8 @@ use crate::keep::KeepRule;
 
 /// Longest name of a job, in bytes: it is in every list, and part of a systemd unit's name.
 const NAME_LEN_MAX: usize = 64;
+/// Most drives that a copy is written to at the same time.
+const DRIVES_MAX: u8 = 16;
 /// The policy of backups that are of no job.
 pub const MANUAL: &str = "manual";
 
@@ -42,6 +44,9 @@ pub struct JobConfig {
     pub pool: Option<String>,
     /// Copies written at once.
     pub copies: Option<u8>,
+    /// Drives that each copy is written to at the same time, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drives: Option<u8>,
     /// Streams that read at the same time.
     pub connections: Option<u16>,
     /// zstd level instead of that of the data path.
@@ -250,6 +255,9 @@ impl JobConfig {
         }
         if self.copies.is_some_and(|copies| !(1..=4).contains(&copies)) {
             return wrong("copies", "must be between 1 and 4");
+        }
+        if self.drives.is_some_and(|drives| !(1..=DRIVES_MAX).contains(&drives)) {
+            return wrong("drives", &format!("must be between 1 and {DRIVES_MAX}"));
         }
         if self.connections.is_some_and(|connections| !(1..=256).contains(&connections)) {
             return wrong("connections", "must be between 1 and 256");

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 33] = [
+const COMMENTS: [(&str, &str); 34] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -47,6 +47,10 @@ const COMMENTS: [(&str, &str); 33] = [
     ("compression_level", "zstd level, from -7 (fastest) to 19; 0 stores blocks as they are read."),
     ("extent_worthwhile_mib", "How much a connection gathers before its next turn on the volume, in MiB."),
     ("extent_longest_mib", "The longest turn, in MiB."),
+    (
+        "drive_worthwhile_gib",
+        "A job that may write to several drives uses one more for each so many GiB that it wrote the last time.",
+    ),
     ("checkpoint_mib", "A checkpoint after this many MiB: the most that an interrupted backup has to repeat ..."),
     ("checkpoint_seconds", "... or after so many seconds."),
     ("[keys]", "Where keys come from: the sealed store of this machine, or a key cluster."),
@@ -98,6 +102,7 @@ const EXAMPLE: &str = "
 # pool = \"default\"
 # unit = \"main\"                         # the storage unit or library it writes to, where there are several
 # copies = 2                             # written at once; each needs a drive
+# drives = 2                             # that each copy is written to at once, if they are free and there is enough to write
 # connections = 4                        # streams that read at the same time
 # full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\"
 # keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\"

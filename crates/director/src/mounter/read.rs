@@ -61,6 +61,11 @@ impl ReadMounter {
         Ok(())
     }
 
+    /// Another one, for a part of the same act that is carried out at the same time.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(self.mounter.beside())
+    }
+
     /// Takes in what another reader of the same act met.
     pub(crate) fn take_in(&mut self, met: ReadMet) {
         self.without_key.extend(met.without_key);

@@ -43,6 +43,28 @@ impl Mounter {
         self.wait_for(&Wish { seats: vec![self.seats_at(&self.library, wanted)?], ..Wish::default() })
     }
 
+    /// Takes seats for as many drive sets of so many drives each as are free; waits for those of one if none are. How
+    /// many sets they are for.
+    pub(crate) fn seats_for_sets(&self, drives: u32, sets: u32) -> Result<(Hold, u32), DirectorError> {
+        for sets in (2..=sets).rev() {
+            let wish = Wish { seats: vec![self.seats_at(&self.library, drives * sets)?], ..Wish::default() };
+            if let Ok(hold) = self.holds.reserve(&wish)? {
+                self.mounts_under(&hold);
+                return Ok((hold, sets));
+            }
+        }
+        Ok((self.seats(drives)?, 1))
+    }
+
+    /// How many drives nobody has of the library that a volume is in.
+    pub(crate) fn drives_free(&self, volser: &Volser) -> Result<u32, DirectorError> {
+        let library = self.libraries.of_volume(&self.catalog, volser, &self.library)?;
+        let is_seat =
+            |held: &Reservation| matches!(&held.resource, Resource::Seat { library: of, .. } if *of == library.name);
+        let taken = self.holds.living()?.iter().filter(|held| is_seat(held)).count();
+        Ok(library.devices.drives()?.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX)))
+    }
+
     /// One seat, if a drive is free.
     pub(crate) fn seat_if_free(&self) -> Result<Option<Hold>, DirectorError> {
         let wish = Wish { seats: vec![self.seats_at(&self.library, 1)?], ..Wish::default() };

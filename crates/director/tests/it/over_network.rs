@@ -268,6 +268,13 @@ fn a_full_backup_and_incrementals_are_what_the_client_had() {
     assert!(network.sent.load(Ordering::Relaxed) < sent / 10, "what did not change is not sent");
 }
 
+fn two_drives() -> Config {
+    let mut config = small();
+    config.library.drives = 2;
+    config
+}
+
+/// At one drive, and at two, whose connections are those of one client.
 #[test]
 fn connections_that_break_lose_nothing_and_repeat_little() {
     let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -279,47 +286,54 @@ fn connections_that_break_lose_nothing_and_repeat_little() {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Some(200_000 + (*state >> 40) % 3_000_000)
     });
-    let bench = Bench::new(small());
-    bench.fill("a", 200, 100_000);
-    bench.fill("deep/er/b", 300, 700);
-    let report = backup(&bench, &network, Level::Full).unwrap();
-    assert_eq!(report.sources[0].report.as_ref().unwrap().files, 500);
-    let dialled = network.dialled.load(Ordering::Relaxed);
-    assert!(dialled > 8, "{dialled} connections");
-    // Each that broke had at most the pool's share under way.
-    let (sent, plain) = (network.sent.load(Ordering::Relaxed), report.plain_bytes);
-    assert!(sent < plain + dialled * (2 << 20), "{sent} bytes sent of {plain} over {dialled} connections");
-    bench.assert_restores(&bench.objects()[0], "broken");
+    for drives in [1, 2] {
+        let bench = Bench::new(two_drives());
+        bench.fill("a", 200, 100_000);
+        bench.fill("deep/er/b", 300, 700);
+        let report =
+            backup_of(bench.site(), &network, &BackupRequest { drives, ..bench.request(Level::Full) }, &Anything)
+                .unwrap();
+        assert_eq!(report.sources[0].report.as_ref().unwrap().files, 500);
+        let dialled = network.dialled.load(Ordering::Relaxed);
+        assert!(dialled > 8, "{dialled} connections");
+        // Each that broke had at most the pool's share under way.
+        let (sent, plain) = (network.sent.swap(0, Ordering::Relaxed), report.plain_bytes);
+        assert!(sent < plain + dialled * (2 << 20), "{sent} bytes sent of {plain} over {dialled} connections");
+        bench.assert_restores(&bench.objects()[0], "broken");
+    }
 }
 
 #[test]
 fn a_client_that_dies_is_named_and_its_next_run_goes_on() {
-    let bench = Bench::new(small());
-    bench.fill("a", 150, 100_000);
-    let network = unbroken();
-    let (down, checkpoints) = (Arc::clone(&network.is_down), AtomicU64::new(0));
-    let events = Arc::new(move |event| {
-        if matches!(event, capstan_director::Event::Checkpoint { .. })
-            && checkpoints.fetch_add(1, Ordering::Relaxed) == 3
-        {
-            down.store(true, Ordering::Relaxed);
-        }
-    });
-    let site = bench.site_told(events);
-    let dies = backup_by(site, &bench, &network, Level::Full, &Anything).unwrap();
-    let reason = dies.sources[0].report.as_ref().unwrap_err();
-    assert!(reason.contains("client web1: it has ended the connection"), "{reason}");
-    let left = bench.objects();
-    assert_eq!((left.len(), left[0].status), (1, ObjectStatus::Open));
+    for drives in [1, 2] {
+        let bench = Bench::new(two_drives());
+        bench.fill("a", 150, 100_000);
+        let network = unbroken();
+        let request = BackupRequest { drives, ..bench.request(Level::Full) };
+        let (down, checkpoints) = (Arc::clone(&network.is_down), AtomicU64::new(0));
+        let events = Arc::new(move |event| {
+            if matches!(event, capstan_director::Event::Checkpoint { .. })
+                && checkpoints.fetch_add(1, Ordering::Relaxed) == 3
+            {
+                down.store(true, Ordering::Relaxed);
+            }
+        });
+        let site = bench.site_told(events);
+        let dies = backup_of(site, &network, &request, &Anything).unwrap();
+        let reason = dies.sources[0].report.as_ref().unwrap_err();
+        assert!(reason.contains("client web1: it has ended the connection"), "{reason}");
+        let left = bench.objects();
+        assert_eq!((left.len(), left[0].status), (1, ObjectStatus::Open));
 
-    network.is_down.store(false, Ordering::Relaxed);
-    let sent = network.sent.swap(0, Ordering::Relaxed);
-    let next = backup(&bench, &network, Level::Full).unwrap();
-    assert!(next.sources[0].resumed, "{next:?}");
-    assert!(network.sent.load(Ordering::Relaxed) < 15_000_000, "after {sent} bytes all were sent again");
-    let whole = bench.objects();
-    assert_eq!((whole.len(), whole[0].status), (1, ObjectStatus::Complete));
-    bench.assert_restores(&whole[0], "resumed");
+        network.is_down.store(false, Ordering::Relaxed);
+        let sent = network.sent.swap(0, Ordering::Relaxed);
+        let next = backup_of(bench.site(), &network, &request, &Anything).unwrap();
+        assert!(next.sources[0].resumed, "{next:?}");
+        assert!(network.sent.load(Ordering::Relaxed) < 15_000_000, "after {sent} bytes all were sent again");
+        let whole = bench.objects();
+        assert_eq!((whole.len(), whole[0].status), (1, ObjectStatus::Complete));
+        bench.assert_restores(&whole[0], "resumed");
+    }
 }
 
 #[test]

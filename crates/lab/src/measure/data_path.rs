@@ -57,6 +57,7 @@ pub(crate) fn session_options(run: &DataPath) -> SessionOptions {
         },
         ended_within: None,
         mounts_for_blocks: false,
+        drive_sets: 1,
     }
 }
 
@@ -190,7 +191,7 @@ fn run_within(
         return Err(DataPathError::Stopped);
     }
     // Why a copy failed says more than that its source was stopped by it.
-    for copy in outcome.copies {
+    for copy in outcome.writers {
         copy.map_err(DataPathError::from)?;
     }
     let whole = match read {

@@ -316,7 +316,7 @@ fn copy_once(
         let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
         sink.finish().map_err(capstan_mover::SourceError::from).map_err(DataPathError::from)?;
     }
-    for copy in session.finish().copies {
+    for copy in session.finish().writers {
         copy.map_err(DataPathError::from)?;
     }
     let seconds = began.elapsed().as_secs_f64();

@@ -252,6 +252,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         checkpoints,
         ended_within: None,
         mounts_for_blocks: false,
+        drive_sets: 1,
     };
     let session = Session::start(&options, &record(), &ends.mounted, vec![host], Arc::default()).expect("a session");
     let object = ObjectRecord {
@@ -274,7 +275,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         sink.finish().map_err(drop)?;
         session.intake().end_object(OBJECT, 6).map_err(drop)
     });
-    let copies = session.finish().copies;
+    let copies = session.finish().writers;
     assert_eq!(sent.is_ok() && !refuses, copies.iter().all(Result::is_ok) && !refuses, "a copy says how it ended");
     (copies, told)
 }

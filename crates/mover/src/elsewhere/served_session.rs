@@ -93,13 +93,13 @@ impl Serving<'_> {
             SessionOrder::Begin(intake, record) => self.on(intake, |intake| intake.begin_object(*record)),
             SessionOrder::End(intake, object, ended_ns) => self.on(intake, |intake| intake.end(object, ended_ns)),
             SessionOrder::Expect { intake, client, object, streams } => {
-                let blocks = self.intakes.get(&intake).and_then(|served| match &served.intake.0 {
-                    IntakeWay::Here(here) => Some(here.blocks.clone()),
+                let way_in = self.intakes.get(&intake).and_then(|served| match &served.intake.0 {
+                    IntakeWay::Here(here) => Some(Arc::clone(here)),
                     IntakeWay::Elsewhere(_) => None,
                 });
-                let Some(blocks) = blocks else { return Ok(over()) };
+                let Some(way_in) = way_in else { return Ok(over()) };
                 let job = self.mover.jobs().open(&client, COMES_WITHIN)?;
-                let expected = job.expect(&blocks, object, &streams);
+                let expected = job.expect(&way_in, object, &streams);
                 let (token, reading) = (job.token().clone(), expected.reading);
                 let number = self.next();
                 self.expected.insert(number, (job, expected));

@@ -267,7 +267,7 @@ impl ClosingElsewhere for RemoteClosing {
             let heard = std::mem::take(&mut *locked(&copy.heard));
             heard.into_end().unwrap_or_else(|| Err(MoverError::Elsewhere { reason: shared.why_broken() }))
         });
-        let outcome = SessionOutcome { copies: ended.collect() };
+        let outcome = SessionOutcome { writers: ended.collect() };
         // The last counts.
         let _ = shared.look();
         drop(over);

@@ -22,14 +22,13 @@ use super::pieces::PieceSender;
 use super::receiver::BlockReceiver;
 use super::restore::keep_awake;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
-use crate::blocks_in::BlocksIn;
 use crate::damage::FailedMember;
 use crate::extract::{ExtractError, ExtractReport};
 use crate::feed::{
     AccessHere, DrivesAt, DrivesWay, InLibrary, ReadPart, ReadReport, ToRead, VolumeAccess, gaps_of, parts_of,
     read_into, without_torn,
 };
-use crate::intake::{IntakeWay, StreamStart};
+use crate::intake::{IntakeHere, IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
 use crate::read::{ReadPlan, Wanted, WantedMember};
@@ -643,12 +642,13 @@ pub(crate) struct Expected {
 
 impl NetworkJob {
     /// Expects streams of an object, for a session of this process.
-    pub(crate) fn expect(&self, blocks_in: &BlocksIn, object: ObjectId, streams: &[StreamStart]) -> Expected {
+    pub(crate) fn expect(&self, way_in: &IntakeHere, object: ObjectId, streams: &[StreamStart]) -> Expected {
         let reading = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
         // Whoever decides mends copies, of which other blocks are there.
         let may_end_early = self.job.client.is_empty();
         let begin = |start: &StreamStart| {
-            let receiver = Arc::new(BlockReceiver::new(blocks_in.clone(), object, *start, may_end_early));
+            let blocks = way_in.set_for(object).blocks.clone();
+            let receiver = Arc::new(BlockReceiver::new(blocks, object, *start, may_end_early));
             locked(&self.job.readings).insert((reading, start.connection), Arc::clone(&receiver));
             (start.connection, receiver)
         };
@@ -696,8 +696,8 @@ impl SourceHost for NetworkJob {
         let streams: Vec<_> = connections.map(StreamStart::whole).collect();
         let (report, is_whole) = match &intake.0 {
             IntakeWay::Here(here) => {
-                let blocks_in = &here.blocks;
-                let expected = self.expect(blocks_in, reading.object, &streams);
+                let blocks_in = here.blocks();
+                let expected = self.expect(here, reading.object, &streams);
                 let order = read_order(&reading, expected.reading, (blocks_in.pool.chunk_len(), blocks_in.pack), None);
                 let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
                 (report, self.have_come(&expected))

@@ -13,7 +13,7 @@ use crate::place::{Bench, Hand};
 const NIGHTLY: &str = "[policies.one]\nsources = [\"DIR/one\"]\nschedule = \"22:00\"\nzone = \"UTC\"\n";
 
 fn at_main(session: i64) -> RunPlace {
-    RunPlace { session, library: MAIN_LIBRARY.to_owned() }
+    RunPlace { session, library: MAIN_LIBRARY.to_owned(), drives: 1 }
 }
 
 fn is_done(site: &Site, runs: usize) -> bool {

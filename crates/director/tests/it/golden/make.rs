@@ -131,6 +131,8 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         retention: Retention::OfPool,
         connections: recipe.connections,
         copies: 1,
+        drives: 1,
+        drives_by_need: false,
         level,
         full_every_ns: None,
         tree: TreeOptions::default(),

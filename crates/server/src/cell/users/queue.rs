@@ -217,11 +217,12 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
             (true, _, 0) => String::new(),
             (true, _, others) => format!("shares drives with {}", counted_runs(others)),
         };
-        let message = match (is_served && look.situation.libraries.len() > 1, &*message) {
-            (false, _) => message,
-            (true, "") => format!("in library {}", active.place.library),
-            (true, shares) => format!("in library {}, {shares}", active.place.library),
-        };
+        let several = is_served && look.situation.libraries.len() > 1;
+        let library = several.then(|| format!("in library {}", active.place.library));
+        let drives = Some(active.place.drives).filter(|drives| is_served && *drives > 1);
+        let drives = drives.map(|drives| format!("writes to {drives} drives at once"));
+        let parts = library.into_iter().chain(drives).chain(Some(message).filter(|message| !message.is_empty()));
+        let message = parts.collect::<Vec<_>>().join(", ");
         let state = match (active.is_cancelled, is_served) {
             (true, _) => "stopping",
             (false, true) => "running",

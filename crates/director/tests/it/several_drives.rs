@@ -1,0 +1,275 @@
+//! A backup that writes each of its copies to several drives at once, and is read from them at once.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use capstan_catalog::{CopyState, Object, ObjectStatus};
+use capstan_director::{BackupRequest, BackupWatch, Config, DirectorError, Event, JobConfig, Level, Place, Site};
+use capstan_mover::extract::ExtractOptions;
+use capstan_mover::{NetworkJobs, RestoreWatch, SourceHost};
+
+use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
+use crate::place::{Bench, copy_tree, small, tree};
+
+/// Longer than a mount takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn drives(count: u32) -> Config {
+    let mut config = small();
+    config.library.drives = count;
+    config
+}
+
+fn on_two(bench: &Bench, level: Level) -> BackupRequest {
+    BackupRequest { drives: 2, connections: 4, ..bench.request(level) }
+}
+
+/// The volumes of each copy of an object.
+fn volumes_of(site: &Site, object: &Object) -> Vec<BTreeSet<String>> {
+    let copies = site.catalog().copies(object.id).unwrap();
+    copies.iter().map(|copy| copy.volumes.iter().map(ToString::to_string).collect()).collect()
+}
+
+fn assert_whole(site: &Site, object: &Object) {
+    assert_eq!(object.status, ObjectStatus::Complete);
+    let wanted = site.catalog().wanted_copies(object.id).unwrap();
+    assert!(wanted.iter().all(|copy| copy.state == CopyState::Whole), "{wanted:?}");
+}
+
+/// Waits until two volumes are mounted at the same time.
+#[derive(Default)]
+struct BothMounted(Mutex<u32>, Condvar);
+
+impl BothMounted {
+    fn hear(&self, event: &Event) {
+        if matches!(event, Event::Mounted { .. }) {
+            *self.0.lock().unwrap() += 1;
+            self.1.notify_all();
+            let (mounted, waited) =
+                self.1.wait_timeout_while(self.0.lock().unwrap(), PATIENCE, |mounted| *mounted < 2).unwrap();
+            assert!(!waited.timed_out(), "{mounted} mounted, and the other one is not beside it");
+        }
+    }
+}
+
+#[test]
+fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
+    for is_elsewhere in [false, true] {
+        let bench = Bench::new(drives(2));
+        bench.fill("a", 80, 100_000);
+        let mover = is_elsewhere.then(|| Mover::of_library(&bench, "library"));
+        let with_mover = |site: Site| match &mover {
+            Some(mover) => at(mover, site),
+            None => site,
+        };
+        let both = Arc::new(BothMounted::default());
+        let heard = Arc::clone(&both);
+        let site = with_mover(bench.site_told(Arc::new(move |event| heard.hear(&event))));
+        let report = site.backup(&on_two(&bench, Level::Full), &BackupWatch::default()).unwrap();
+        assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
+        let full = latest(&bench);
+        assert_eq!(volumes_of(&site, &full), [["A00001", "A00002"].map(str::to_owned).into()]);
+        assert_whole(&site, &full);
+
+        *both.0.lock().unwrap() = 0;
+        let plan = site.plan_restore(&[Place { object: full.id, paths: Vec::new() }]).unwrap();
+        let to = bench.path("out");
+        let report = site.restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
+        assert!(report.is_whole() && report.members > 80, "{report:?}");
+        assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+
+        // What follows goes on where both end, with one drive or with two.
+        let site = with_mover(bench.site());
+        for (name, drives) in [("b", 1), ("c", 2)] {
+            bench.fill(name, 20, 100_000);
+            let request = BackupRequest { drives, ..on_two(&bench, Level::Incremental) };
+            let report = site.backup(&request, &BackupWatch::default()).unwrap();
+            assert!(report.sources[0].report.is_ok(), "{report:?}");
+            let (object, used) = (latest(&bench), usize::from(drives));
+            assert_whole(&site, &object);
+            assert_eq!(volumes_of(&site, &object)[0].len(), used);
+        }
+        drop(site);
+        bench.assert_restores(&latest(&bench), "all");
+        let dump = bench.dump();
+        bench.rebuild();
+        assert_eq!(bench.dump(), dump);
+        bench.assert_restores(&latest(&bench), "rebuilt");
+    }
+}
+
+/// The client opens its connections to the mover, which gives each of them to a drive.
+#[test]
+fn what_a_client_brings_goes_to_two_drives() {
+    let bench = Bench::new(drives(2));
+    bench.fill("a", 80, 100_000);
+    let way = FromClient {
+        jobs: NetworkJobs::default(),
+        mover: Mover::of_library(&bench, "library"),
+        to_mover: AtomicU64::new(0),
+    };
+    let report = with_client(&way, None, |job| {
+        let site = at(&way.mover, bench.site()).for_client("web1").with_sources(Arc::new(job) as Arc<dyn SourceHost>);
+        site.backup(&on_two(&bench, Level::Full), &BackupWatch::default()).unwrap()
+    });
+    assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
+    assert_eq!(way.to_mover.load(Ordering::Relaxed), 4, "connections");
+    let object = latest(&bench);
+    assert_whole(&bench.site(), &object);
+    assert_eq!(volumes_of(&bench.site(), &object)[0].len(), 2);
+    bench.assert_restores(&object, "out");
+}
+
+#[test]
+fn twin_copies_have_two_drives_each() {
+    let bench = Bench::new(drives(4));
+    bench.fill("a", 60, 100_000);
+    let site = bench.site();
+    let request = BackupRequest { copies: 2, ..on_two(&bench, Level::Full) };
+    let report = site.backup(&request, &BackupWatch::default()).unwrap();
+    assert!(report.failed_copies.is_empty(), "{report:?}");
+    let object = latest(&bench);
+    assert_whole(&site, &object);
+    let copies = volumes_of(&site, &object);
+    assert_eq!(copies.iter().map(BTreeSet::len).collect::<Vec<_>>(), [2, 2]);
+    assert!(copies[0].is_disjoint(&copies[1]));
+    let verified = site.verify_objects(&[object], &RestoreWatch::default()).unwrap();
+    assert!(verified.len() == 2 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
+}
+
+/// A volume says that an object is complete: then all of it is on volumes, whenever the machine dies.
+#[test]
+fn no_volume_says_that_an_object_is_complete_before_the_other_has_its_part() {
+    // One drive is late: each of them, for which one is the object's home is not known.
+    for late in 0..4 {
+        let bench = Bench::new(drives(2));
+        bench.fill("a", 40, 60_000);
+        let (slots, saved) = (bench.path("state/library/slots"), bench.path("saved"));
+        let (mounted, count) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&count);
+        let site = bench.site_told(Arc::new(move |event| match event {
+            Event::Mounted { .. } if mounted.fetch_add(1, Ordering::Relaxed) == late % 2 => {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            // As the machine would leave it: the other drive writes meanwhile.
+            Event::Checkpoint { .. } => {
+                let number = counted.fetch_add(1, Ordering::Relaxed);
+                copy_tree(&slots, &saved.with_extension(number.to_string()));
+            }
+            _ => {}
+        }));
+        let report = site.backup(&on_two(&bench, Level::Full), &BackupWatch::default()).unwrap();
+        assert!(report.sources[0].report.is_ok());
+        drop(site);
+        let count = count.load(Ordering::Relaxed);
+        assert!(count >= 2, "{count} checkpoints");
+        let mut complete = 0;
+        for number in 0..count {
+            bench.put_back(&format!("saved.{number}"), "state/library/slots");
+            bench.rebuild();
+            for object in bench.objects().iter().filter(|object| object.status == ObjectStatus::Complete) {
+                complete += 1;
+                bench.assert_restores(object, &format!("out-{number}"));
+            }
+        }
+        assert!(complete > 0, "the last checkpoint has the whole object");
+    }
+}
+
+#[test]
+fn what_was_interrupted_at_two_drives_goes_on() {
+    for behind in [0, 1, 2] {
+        let bench = Bench::new(drives(2));
+        bench.fill("a", 200, 100_000);
+        let (state, saved) = (bench.path("state/catalog"), bench.path("saved"));
+        let seen = Arc::new(AtomicU32::new(0));
+        let count_seen = Arc::clone(&seen);
+        bench.interrupted(&on_two(&bench, Level::Full), 6, move |count| {
+            copy_tree(&state, &saved.with_extension(count.to_string()));
+            count_seen.store(count, Ordering::Relaxed);
+        });
+        if behind > 0 {
+            // What was flushed last was not recorded.
+            let last = seen.load(Ordering::Relaxed);
+            bench.put_back(&format!("saved.{}", last - behind), "state/catalog");
+        }
+        // It may go on with one drive, too.
+        let request = BackupRequest { drives: 1 + (behind % 2) as u8, ..on_two(&bench, Level::Full) };
+        let report = bench.backup(&request).unwrap();
+        assert!(report.sources[0].resumed && report.sources[0].report.is_ok(), "{behind} behind: {report:?}");
+        let object = latest(&bench);
+        assert_whole(&bench.site(), &object);
+        bench.assert_restores(&object, "out");
+        bench.rebuild();
+        bench.assert_restores(&latest(&bench), "rebuilt");
+    }
+}
+
+#[test]
+fn a_pool_that_has_a_volume_for_one_drive_gets_one_and_says_so() {
+    let mut config = drives(2);
+    config.library.volumes_max = 1;
+    let bench = Bench::new(config);
+    bench.fill("a", 20, 100_000);
+    bench.backup(&on_two(&bench, Level::Full)).unwrap();
+    let object = latest(&bench);
+    assert_eq!(volumes_of(&bench.site(), &object)[0].len(), 1);
+    let notices = bench.notices.lock().unwrap().clone();
+    assert!(notices.iter().any(|notice| notice.contains("has volumes for 1 of them")), "{notices:?}");
+    bench.assert_restores(&object, "out");
+}
+
+/// One drive finds no further volume: nothing more is read, and the next attempt goes on from what both have.
+#[test]
+fn a_drive_that_cannot_go_on_ends_the_session_and_nothing_is_lost() {
+    let mut config = drives(2);
+    config.library.volume_mib = 8;
+    config.library.volumes_max = 3;
+    let bench = Bench::new(config);
+    bench.fill("a", 400, 100_000);
+    let ended = bench.backup(&on_two(&bench, Level::Full));
+    assert!(
+        matches!(&ended, Err(DirectorError::SessionFailed { lacks_volume: true, .. }))
+            || format!("{ended:?}").contains("NoVolume"),
+        "{ended:?}"
+    );
+    assert_eq!(latest(&bench).status, ObjectStatus::Open);
+    let settings = bench.path("state/capstan.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, text.replacen("volumes_max = 3", "volumes_max = 20", 1)).unwrap();
+    let report = bench.backup(&on_two(&bench, Level::Full)).unwrap();
+    assert!(report.sources[0].resumed, "{report:?}");
+    assert_whole(&bench.site(), &latest(&bench));
+    bench.assert_restores(&latest(&bench), "out");
+}
+
+#[test]
+fn a_job_uses_as_many_drives_as_its_last_backup_had_use_for() {
+    let mut config = drives(4);
+    config.data.drive_worthwhile_gib = 0;
+    let bench = Bench::new(config);
+    bench.fill("a", 10, 1000);
+    let incremental = JobConfig {
+        sources: vec![bench.source()],
+        drives: Some(3),
+        full_every: Some("4w".to_owned()),
+        ..JobConfig::default()
+    };
+    let needed = |job: &JobConfig| bench.site().drives_needed(job, &latest_client(&bench)).unwrap();
+    let first = bench.site().drives_needed(&incremental, "nobody").unwrap();
+    assert_eq!(first, 3, "nobody knows what there is");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let full = JobConfig { full_every: None, ..incremental.clone() };
+    assert_eq!((needed(&full), needed(&incremental)), (3, 1));
+    let few = JobConfig { drives: None, ..full };
+    assert_eq!(needed(&few), 1);
+    bench.fill("b", 10, 1000);
+    bench.backup(&bench.request(Level::Incremental)).unwrap();
+    assert_eq!(needed(&incremental), 3, "10,000 bytes are a drive's worth for each here");
+}
+
+fn latest_client(bench: &Bench) -> String {
+    latest(bench).client
+}
