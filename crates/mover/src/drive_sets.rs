@@ -10,10 +10,11 @@
 //! All blocks of a connection go through one drive set. A drive set begins an object with its first connection of it.
 //!
 //! A volume says that an object is complete only when all of the object is flushed, in all drive sets: whoever finds
-//! that record has to find the object. So every drive set but one ends its part without a word, and the last one, the
-//! object's home, ends the object once the others have recorded theirs.
+//! that record has to find the object. So every drive set but one ends its part without a word, and the first of them,
+//! the object's home, ends the object once the others have recorded theirs. A session that ends closes the last set
+//! first: what the others wait for is then recorded with its last checkpoint, and no drive stops for it once more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_format::{ObjectId, ObjectRecord};
@@ -39,14 +40,16 @@ struct DriveSet {
     connections: usize,
     /// Writers, one a copy, that have not ended: by their numbers in the session.
     writers: HashSet<usize>,
+    /// Whether it was told to take nothing more.
+    is_closed: bool,
 }
 
 /// An object on its way.
 struct Flow {
     record: ObjectRecord,
     job: Option<Arc<Meters>>,
-    /// The drive sets that have begun it, in order.
-    begun: Vec<usize>,
+    /// The drive sets that have begun it.
+    begun: BTreeSet<usize>,
     end: Option<End>,
 }
 
@@ -63,7 +66,7 @@ impl DriveSets {
     pub(crate) fn new(controls: Vec<Controls>, copies: usize) -> Self {
         let set = |(number, controls): (usize, Controls)| {
             let writers = (number * copies..(number + 1) * copies).collect();
-            DriveSet { controls, connections: 0, writers }
+            DriveSet { controls, connections: 0, writers, is_closed: false }
         };
         let sets = controls.into_iter().enumerate().map(set).collect();
         Self(Mutex::new(State { sets, objects: HashMap::new(), is_closing: false }))
@@ -79,7 +82,7 @@ impl DriveSets {
         if let [only] = &state.sets[..] {
             return only.controls.send(Control::Object { record, job });
         }
-        state.objects.insert(record.object, Flow { record, job, begun: Vec::new(), end: None });
+        state.objects.insert(record.object, Flow { record, job, begun: BTreeSet::new(), end: None });
         Ok(())
     }
 
@@ -128,13 +131,13 @@ impl DriveSets {
         if is_lost && state.sets.len() > 1 {
             // What waits for its end stays open: a part of it may be lost.
             state.objects.clear();
-            state.close();
+            (0..state.sets.len()).for_each(|set| state.close(set));
         } else {
             state.go_on();
         }
     }
 
-    /// The session takes nothing more: drive sets end when every object has.
+    /// The session takes nothing more: a drive set ends when the objects have whose home it is.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_closing = true;
@@ -153,7 +156,7 @@ impl State {
         let Some(flow) = self.objects.get_mut(&object).filter(|flow| !flow.begun.contains(&set)) else {
             return Ok(());
         };
-        flow.begun.push(set);
+        flow.begun.insert(set);
         let (record, job) = (flow.record.clone(), flow.job.clone());
         self.sets[set].controls.send(Control::Object { record, job })
     }
@@ -201,7 +204,7 @@ impl State {
         sent
     }
 
-    /// Ends what waits for nothing any more; and the drive sets, when they are to end and nothing is left.
+    /// Ends what waits for nothing any more; and drive sets that are to end and are no home of what waits.
     fn go_on(&mut self) {
         let is_ready = |_: &ObjectId, flow: &mut Flow| flow.end.as_ref().is_some_and(|end| end.waits_for.is_empty());
         let ready: Vec<_> = self.objects.extract_if(is_ready).collect();
@@ -211,13 +214,17 @@ impl State {
                 let _ = self.end_at(|set| set == home, object, Some(ended_ns));
             }
         }
-        if self.is_closing && self.objects.values().all(|flow| flow.end.is_none()) {
-            self.close();
+        if self.is_closing {
+            let homes: HashSet<usize> =
+                self.objects.values().filter_map(|flow| Some(flow.end.as_ref()?.home)).collect();
+            (0..self.sets.len()).filter(|set| !homes.contains(set)).for_each(|set| self.close(set));
         }
     }
 
-    fn close(&self) {
-        // A drive set may be gone already because all its copies have failed.
-        self.sets.iter().for_each(|set| drop(set.controls.send(Control::Close)));
+    fn close(&mut self, set: usize) {
+        if !std::mem::replace(&mut self.sets[set].is_closed, true) {
+            // It may be gone already because all its copies have failed.
+            let _ = self.sets[set].controls.send(Control::Close);
+        }
     }
 }

@@ -35,8 +35,6 @@ use crate::{MountedDrives, MoverError};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
 const STARVING: Duration = Duration::from_millis(20);
-/// How long what has ended may wait for a checkpoint where there are several drive sets: another one waits for it.
-const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How a session runs.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -64,12 +62,6 @@ pub struct SessionOptions {
     pub mounts_for_blocks: bool,
     /// Drives of each copy that are written at the same time, each with a share of the pool.
     pub drive_sets: usize,
-}
-
-impl SessionOptions {
-    fn ended_within(&self) -> Option<Duration> {
-        if self.drive_sets > 1 { self.ended_within.or(Some(ENDED_WITHIN)) } else { self.ended_within }
-    }
 }
 
 /// A running session, of this process or of a mover elsewhere.
@@ -175,7 +167,7 @@ impl Session {
                     sets: Arc::downgrade(&between),
                     record: record.clone(),
                     bounds: options.checkpoints,
-                    ended_within: options.ended_within(),
+                    ended_within: options.ended_within,
                     mounts_for_blocks: options.mounts_for_blocks,
                     chunk_len: options.chunk_len,
                     // A copy has as many again that it took from its queue.

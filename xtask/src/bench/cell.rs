@@ -1,5 +1,6 @@
 //! Measures what a cell costs: a backup through a server, one by a client over TLS, and one by a client to a mover in a
-//! process of its own, beside the command, in turns; runs that share a drive; and a server that waits.
+//! process of its own, beside the command, in turns; runs that share a drive; a backup that has two drives; and a
+//! server that waits.
 //!
 //! ```text
 //! round 1: capstan backup | a run of the server | of a client | to a mover -> round 2: the other way round -> medians
@@ -9,6 +10,7 @@
 //! mover needed meanwhile.
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
+mod several;
 mod together;
 
 use std::fs;
@@ -23,6 +25,7 @@ use serde_json::Value;
 use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
+use several::{Several, several};
 use together::{Together, together};
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +51,10 @@ const RATE_MIN: f64 = 0.97;
 const CLIENT_PROCESSOR_MAX: f64 = 1.4;
 /// The rate of runs that share a drive, of that of one alone.
 const TOGETHER_MIN: f64 = 0.95;
+/// The rate of one backup to two drives, and of a restore from them, of one drive's.
+const TWO_DRIVES_MIN: f64 = 1.6;
+/// Drives at their pace are steadier than the machine.
+const PACED_ROUNDS_MAX: usize = 3;
 /// Policies of the server that waits, and how long it is watched.
 const POLICIES: usize = 1000;
 const WATCHED: Duration = Duration::from_secs(20);
@@ -128,7 +135,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served", "client", "mover", "together"].map(|name| {
+    let mut stages = ["command", "served", "client", "mover", "together", "several"].map(|name| {
         let mut stage = Stage::new(&work);
         let folder = work.join("cell").join(name);
         stage.set("CAPSTAN", &program);
@@ -142,7 +149,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client, mover, shared] = &stages;
+    let [command, served, client, mover, shared, apart] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
@@ -193,6 +200,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         stage.run("rm -rf $FOLDER")?;
     }
     let together = together(shared, &program, arguments.rounds)?;
+    let Several { backup, restore } = several(apart, arguments.rounds.min(PACED_ROUNDS_MAX))?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -248,6 +256,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             beside,
             TOGETHER_MIN,
         ),
+        ratio_row("one backup to two drives at the pace of LTO-4: rate, of one drive's", backup, TWO_DRIVES_MIN),
+        ratio_row("a restore of that from both: rate, of one drive's", restore, TWO_DRIVES_MIN),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
             format!("{share:.3}"),
