@@ -195,6 +195,7 @@ fn record(object: ObjectId, last: bool) -> ObjectRecord {
         started_ns: 1,
         ended_ns: i64::from(last),
         expires_ns: 0,
+        is_locked: false,
     }
 }
 

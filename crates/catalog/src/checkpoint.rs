@@ -234,15 +234,16 @@ fn join_object(
     // 0 means never, so it is the latest expiry of all.
     db.execute(
         "INSERT INTO objects (object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
-                              expires_ns)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                              expires_ns, locked)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
          ON CONFLICT (object) DO UPDATE SET base = coalesce(objects.base, excluded.base),
          complete = CASE WHEN excluded.complete > objects.complete THEN excluded.complete ELSE objects.complete END,
          started_ns = CASE WHEN excluded.started_ns < objects.started_ns THEN excluded.started_ns ELSE objects.started_ns END,
          ended_ns = CASE WHEN excluded.ended_ns > objects.ended_ns THEN excluded.ended_ns ELSE objects.ended_ns END,
          expires_ns = CASE WHEN objects.expires_ns = 0 OR excluded.expires_ns = 0 THEN 0
                            WHEN excluded.expires_ns > objects.expires_ns THEN excluded.expires_ns
-                           ELSE objects.expires_ns END",
+                           ELSE objects.expires_ns END,
+         locked = CASE WHEN excluded.locked > objects.locked THEN excluded.locked ELSE objects.locked END",
         params![
             object.object.0,
             object.source,
@@ -255,6 +256,7 @@ fn join_object(
             object.started_ns,
             object.ended_ns,
             object.expires_ns,
+            object.is_locked,
         ],
     )?;
     let expired = "SELECT 1 FROM objects WHERE object = ?1 AND expired_ns IS NOT NULL";
@@ -380,6 +382,7 @@ mod tests {
                 started_ns: number,
                 ended_ns: 0,
                 expires_ns: 0,
+                is_locked: false,
             };
             let part = CatalogPart { objects: vec![object], ..CatalogPart::default() };
             let number = number.cast_unsigned();

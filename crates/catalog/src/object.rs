@@ -46,6 +46,8 @@ pub struct Object {
     pub ended_ns: i64,
     /// When it may be forgotten; 0 for never.
     pub expires_ns: i64,
+    /// Whether nobody may have it forgotten before.
+    pub is_locked: bool,
     /// What it holds; `None` until its index is sealed.
     pub counts: Option<Counts>,
 }
@@ -86,7 +88,7 @@ pub struct Extent {
 }
 
 const OBJECT: &str = "SELECT object, source, client, policy, kind, complete, base, chunk_len, started_ns, ended_ns,
-    expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems FROM objects";
+    expires_ns, expired_ns, entries, files, bytes, deleted, changed, problems, locked FROM objects";
 
 impl Catalog {
     /// An object, whatever its status.
@@ -301,6 +303,7 @@ fn object_row(row: &Row<'_>) -> Result<Object, CatalogError> {
         started_ns: row.get(8)?,
         ended_ns: row.get(9)?,
         expires_ns: row.get(10)?,
+        is_locked: row.get(18)?,
         counts,
     })
 }

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 19] = [
+pub(crate) const STEPS: [&str; 20] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -226,6 +226,10 @@ pub(crate) const STEPS: [&str; 19] = [
     // A run may write each of its copies to several drives at once.
     "
     ALTER TABLE active_runs ADD COLUMN drives INTEGER NOT NULL DEFAULT 1;
+    ",
+    // Retention that nobody may shorten.
+    "
+    ALTER TABLE objects ADD COLUMN locked INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

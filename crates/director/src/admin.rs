@@ -6,15 +6,17 @@ use capstan_catalog::{
     Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, Resource, ScratchFeed, Volume,
     VolumeState, Wish,
 };
-use capstan_format::{Algorithm, BLOCK_HEADER_LEN, Volser};
-use capstan_keys::Cartridge;
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, KeyTag, Volser};
+use capstan_keys::{Cartridge, Destruction};
 use capstan_tape::{ChangerError, EncryptionState};
 
 use crate::damage::BadPlaces;
+use crate::drive_keys::note_destroyed;
 use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume};
 use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
+use crate::retention_lock::check_unlocked;
 use crate::site::{Site, locked};
 use crate::{DirectorError, WriteOnceBar};
 
@@ -36,11 +38,21 @@ pub struct Overwritten {
     pub last: Vec<Object>,
 }
 
+/// A key that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestroyedKey {
+    /// Its volume.
+    pub volser: Volser,
+    /// Its public name.
+    pub tag: KeyTag,
+}
+
 impl Site {
     /// Labels a volume for a pool, or for scratch; makes the cartridge if the library has none of that name.
     ///
     /// # Errors
     /// [`DirectorError::VolumeHoldsData`] if objects would lose their last copy and `loss` refuses that;
+    /// [`DirectorError::RetentionLocked`] if one of them is locked, whatever `loss` says;
     /// [`DirectorError::WriteOnce`] if the medium keeps what is on it; [`DirectorError::UnknownPool`];
     /// [`DirectorError::InUse`] if a job has the volume or what is on it. Otherwise the volume cannot be mounted or
     /// written.
@@ -72,7 +84,7 @@ impl Site {
             create_cartridge(&mounter, volser, capacity_bytes.unwrap_or(usual))?;
         }
         self.check_rewritable(volser)?;
-        let last = self.would_lose(volser, loss)?;
+        let last = self.would_lose(volser, loss, promise)?;
         let mut volume = mounter.mount_held(volser, Some(hold))?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
@@ -128,7 +140,7 @@ impl Site {
         let known = mounter.volume(volser)?;
         let objects = self.claim_held_on(volser, None)?;
         self.check_rewritable(volser)?;
-        let last = self.would_lose(volser, loss)?;
+        let last = self.would_lose(volser, loss, promise)?;
         let volume = mounter.mount_held(volser, Some(hold))?;
         if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
             mounter.dismount(volume)?;
@@ -175,14 +187,59 @@ impl Site {
         if mounter.is_in_a_robot(volser)? {
             return Err(DirectorError::VolumePresent { volser: volser.clone() });
         }
-        let last = self.would_lose(volser, loss)?;
+        let last = self.would_lose(volser, loss, promise)?;
         let copies = locked(&self.catalog).remove_volume(volser, promise)?;
         Ok(Overwritten { copies, last })
     }
 
-    /// Objects that would lose their last copy, or the last of a part of it, with a volume. What stands on a volume
+    /// Destroys a key. What it encrypted is gone for good.
+    ///
+    /// # Errors
+    /// [`DirectorError::RetentionLocked`] if nobody may take away what it encrypted. Otherwise the key store is not
+    /// open ([`Site::keys`]), does not have the key, or cannot be written; or the catalog cannot be written. Then the
+    /// key is destroyed, and the same call notes it.
+    pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
+        let now_ns = self.now_ns();
+        let (of, realm) = {
+            let keys = self.keys()?;
+            (keys.list()?.into_iter().find(|key| key.tag == *tag), keys.realm()?)
+        };
+        if let Some(key) = of {
+            let first = locked(&self.catalog).volume(&key.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
+            let issued = realm.unit(&key.volser).and_then(|unit| unit.key(tag));
+            if first.is_some_and(|first| first == *tag || issued.is_some_and(|issued| issued.is_of_life(&first))) {
+                self.would_lose(&key.volser, Loss::Accept, Promise::Keep)?;
+            }
+        }
+        let (destruction, realm) = {
+            let mut keys = self.keys()?;
+            (keys.destroy(tag, now_ns)?, keys.realm()?)
+        };
+        let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) = destruction;
+        let destroyed_ns = record.destroyed_ns.unwrap_or(now_ns);
+        let mut catalog = locked(&self.catalog);
+        let first = catalog.volume(&record.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
+        let unit = realm.unit(&record.volser);
+        let is_further = first
+            .filter(|first| first != tag)
+            .is_some_and(|first| unit.and_then(|unit| unit.key(tag)).is_some_and(|issued| issued.is_of_life(&first)));
+        if is_further && record.activated_ns.is_some() {
+            note_destroyed(&mut catalog, &record.volser, &record.tag, destroyed_ns)?;
+        } else {
+            catalog.key_destroyed(&record.tag, destroyed_ns)?;
+        }
+        Ok(DestroyedKey { volser: record.volser, tag: record.tag })
+    }
+
+    /// Objects that would lose their last copy, or the last of a part of it, with a volume; refused if the retention of
+    /// one is locked. What stands on a volume
     /// whose key is destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
-    fn would_lose(&self, volser: &Volser, loss: Loss) -> Result<Vec<Object>, DirectorError> {
+    pub(crate) fn would_lose(
+        &self,
+        volser: &Volser,
+        loss: Loss,
+        promise: Promise,
+    ) -> Result<Vec<Object>, DirectorError> {
         let catalog = locked(&self.catalog);
         if catalog.volume(volser)?.is_none() {
             return Ok(Vec::new());
@@ -203,6 +260,7 @@ impl Site {
                 last.push(object);
             }
         }
+        check_unlocked(&catalog, volser, (&last, promise), self.now_ns())?;
         if !last.is_empty() && loss == Loss::Refuse {
             return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last.len() });
         }

@@ -25,7 +25,7 @@ use crate::mounter::{Drives, Mounter};
 use crate::path_filter::check_patterns;
 use crate::pools::name_of_copy;
 use crate::presence::Presence;
-use crate::request::{BackupRequest, MissingSource, Shortfall, Target};
+use crate::request::{BackupRequest, MissingSource, Retention, Shortfall, Target};
 use crate::sessions::{CopyFailure, LeftSession, ToldFailure};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
@@ -229,6 +229,7 @@ impl Site {
         let mounter = Mounter::new(self).stopped_by(&watch.stop);
         let mut known = Known::All;
         if to_pool {
+            self.check_lock(request, &pools)?;
             self.check_drives(request.copies)?;
             self.say_clock()?;
             mounter.check_keys(&pools)?;
@@ -369,6 +370,19 @@ impl Site {
         let repair = RestoreWatch { stop: Arc::clone(&watch.stop), ..RestoreWatch::default() };
         let _ = self.mend_copies(&[], Drives::IfFree, Shortfall::Fail, &repair);
         Ok(())
+    }
+
+    /// A lock that never ends is none that anybody wanted.
+    fn check_lock(&self, request: &BackupRequest, pools: &[Pool]) -> Result<(), DirectorError> {
+        let ends = match request.retention {
+            Retention::OfPool => pools.first().is_none_or(|pool| pool.retention_ns.is_some()),
+            Retention::For(_) => true,
+            Retention::ByRule => false,
+        };
+        match pools.first().filter(|_| request.is_locked && !ends) {
+            None => Ok(()),
+            Some(pool) => Err(DirectorError::LockWithoutRetention { pool: pool.name.clone() }),
+        }
     }
 
     /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.

@@ -9,6 +9,7 @@ use capstan_mover::devices::DevicesError;
 use capstan_mover::extract::ExtractError;
 use capstan_mover::{MoverError, SourceError};
 use capstan_tape::{ChangerError, DriveError};
+use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::elsewhere::Elsewhere;
@@ -319,6 +320,29 @@ pub enum DirectorError {
         volser: Volser,
         /// How many objects.
         objects: usize,
+    },
+    /// Operator: nobody may take it away.
+    #[error(
+        "volume {volser} holds object {object}, and its retention, or that of an object that is based on it, is locked, {}. \
+         Nothing was changed",
+        until_words(*until_ns)
+    )]
+    RetentionLocked {
+        /// The volume.
+        volser: Volser,
+        /// The object whose lock ends last.
+        object: ObjectId,
+        /// When that is.
+        until_ns: i64,
+    },
+    /// Operator: a lock that would never end.
+    #[error(
+        "a locked retention must end: give the policy or job a `retention`, or pool {pool} one (`capstan pools add {pool} \
+         --retention 90d`). Nothing was backed up"
+    )]
+    LockWithoutRetention {
+        /// The pool.
+        pool: String,
     },
     /// Operator: a volume on its way out, or in.
     #[error("volume {volser} lies in {place}, which counts as outside: `capstan library import` brings it in")]
@@ -638,6 +662,14 @@ fn further_sources(missing: &[PathBuf]) -> String {
 }
 
 /// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
+/// Until when a lock holds, in words.
+pub(crate) fn until_words(until_ns: i64) -> String {
+    match Timestamp::from_nanosecond(until_ns.into()) {
+        Ok(until) if until_ns < i64::MAX => format!("until {} UTC", until.strftime("%Y-%m-%d %H:%M")),
+        _ => "until it is known when it was begun".to_owned(),
+    }
+}
+
 fn held_text(objects: usize) -> String {
     match objects {
         0 => "data that this catalog does not know, of another program or another site: they would be gone for good"

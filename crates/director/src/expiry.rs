@@ -5,7 +5,8 @@
 //! - the last objects of a source that can be restored, unless the source is said to be gone: who stops a backup has
 //!   not asked for the last one to be thrown away;
 //! - what a living object stands on;
-//! - everything, while the clock is in doubt: a year that is wrong ends every retention.
+//! - everything, while the clock is in doubt: a year that is wrong ends every retention;
+//! - an object whose retention is locked, until that ends.
 //!
 //! Retention counts from the moment an object was begun; for one whose clock was in doubt, from the first believed
 //! record behind it, and while there is none it does not end.
@@ -27,8 +28,10 @@ use jiff::tz::TimeZone;
 use crate::base::why_gone;
 use crate::clock::distance;
 use crate::config::JobConfig;
+use crate::error::until_words;
 use crate::hold::Hold;
 use crate::keep::{KeepRule, KeptBy};
+use crate::retention_lock::{keeps_until, locked_until};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -80,6 +83,11 @@ pub struct ExpirySnapshot {
 pub enum Kept {
     /// It is among the last of its source that can be restored.
     Last,
+    /// Its retention is locked until then; the greatest time where nobody knows when it was begun.
+    Locked {
+        /// Nanoseconds since 1970.
+        until_ns: i64,
+    },
     /// So many living objects stand on it directly.
     Base {
         /// How many.
@@ -150,6 +158,7 @@ impl ExpiryPlan {
 pub fn kept_reason(why: Kept, source: &[u8]) -> String {
     let source = String::from_utf8_lossy(source);
     match why {
+        Kept::Locked { until_ns } => format!("its retention is locked, {}", until_words(until_ns)),
         Kept::Last => format!(
             "it is the last object of {source} that can be restored. It can expire once there is a later one; if the \
              source is gone for good, use --gone {source}"
@@ -193,6 +202,8 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
         let dependents_left = dependents.get(&object.id).copied().unwrap_or_default();
         if !is_due {
             continue;
+        } else if let Some(until_ns) = locked_until(object, &known.timeline) {
+            kept.push((object.clone(), Kept::Locked { until_ns }));
         } else if floor.contains(&object.id) {
             kept.push((object.clone(), Kept::Last));
         } else if dependents_left > 0 {
@@ -263,18 +274,6 @@ fn ruled(known: &ExpirySnapshot) -> HashMap<ObjectId, Ruling> {
         rulings.extend(kept.into_iter().map(|(id, parts)| (id, Ruling::Stays(parts))));
     }
     rulings
-}
-
-/// When the retention of an object ends; `None` for never, and while nobody knows when it was begun.
-fn keeps_until(object: &Object, timeline: &Timeline) -> Option<i64> {
-    let begun = timeline.begun(object.id)?;
-    if object.expires_ns == 0 || !begun.is_bounded {
-        return None;
-    }
-    Some(match begun.doubt {
-        None => object.expires_ns,
-        Some(_) => begun.by_ns.saturating_add(object.expires_ns.saturating_sub(object.started_ns)),
-    })
 }
 
 /// The last objects of each source that is not gone. Of a source of which none can be restored in full, those that can

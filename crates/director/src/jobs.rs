@@ -184,6 +184,7 @@ impl Site {
             started_ns,
             ended_ns: 0,
             expires_ns: keep.map_or(0, |keep| started_ns.saturating_add(keep)),
+            is_locked: request.is_locked,
         }
     }
 
@@ -232,8 +233,11 @@ impl Site {
                 self.compare_left_out(&source, Compared::Resumed(object.id), &request.tree)?;
                 say(object.base);
                 let asked = self.new_record(source.clone(), kind, object.base, request, pool);
-                let record =
-                    ObjectRecord { expires_ns: longer_kept(object.expires_ns, asked.expires_ns), ..record_of(&object) };
+                let record = ObjectRecord {
+                    expires_ns: longer_kept(object.expires_ns, asked.expires_ns),
+                    is_locked: object.is_locked || asked.is_locked,
+                    ..record_of(&object)
+                };
                 let baseline = Some(baseline);
                 return Ok(Job { spec, real_path, record, resumed: true, first_connection, baseline, base_gone });
             }
@@ -436,6 +440,7 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
         started_ns: object.started_ns,
         ended_ns: 0,
         expires_ns: object.expires_ns,
+        is_locked: object.is_locked,
     }
 }
 

@@ -4,13 +4,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Argon2Cost, Destruction, ExportSelection, KeyError, SealedStore, Unlock};
+use capstan_keys::{Argon2Cost, ExportSelection, KeyError, SealedStore, Unlock};
 use zeroize::Zeroizing;
 
 use crate::DirectorError;
 use crate::config::Config;
 use crate::config::find_settings;
-use crate::drive_keys::note_destroyed;
 use crate::site::{Site, check_writable, key_store_path, locked};
 
 /// Where the catalog keeps which volumes have no key.
@@ -18,15 +17,6 @@ const WITHOUT_KEY_FACT: &str = "volumes_without_key";
 
 /// The name of the fact: the tags of keys that are in an export which was made here.
 const EXPORTED_FACT: &str = "exported_keys";
-
-/// A key that is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DestroyedKey {
-    /// Its volume.
-    pub volser: Volser,
-    /// Its public name.
-    pub tag: KeyTag,
-}
 
 /// Makes a new key store in place of one that is lost or damaged. A damaged one is kept beside it, and its path is
 /// given.
@@ -187,32 +177,5 @@ impl Site {
     /// The key store is not open ([`Site::keys`]) or cannot be written, or has no free slot.
     pub fn add_key_slot(&self, unlock: &Unlock) -> Result<u8, DirectorError> {
         Ok(self.keys()?.add_slot(unlock, Argon2Cost::default())?)
-    }
-
-    /// Destroys a key. What it encrypted is gone for good.
-    ///
-    /// # Errors
-    /// The key store is not open ([`Site::keys`]), does not have the key, or cannot be written; or the catalog cannot
-    /// be written. Then the key is destroyed, and the same call notes it.
-    pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
-        let now_ns = self.now_ns();
-        let (destruction, realm) = {
-            let mut keys = self.keys()?;
-            (keys.destroy(tag, now_ns)?, keys.realm()?)
-        };
-        let (Destruction::Destroyed(record) | Destruction::AlreadyDestroyed(record)) = destruction;
-        let destroyed_ns = record.destroyed_ns.unwrap_or(now_ns);
-        let mut catalog = locked(&self.catalog);
-        let first = catalog.volume(&record.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
-        let unit = realm.unit(&record.volser);
-        let is_further = first
-            .filter(|first| first != tag)
-            .is_some_and(|first| unit.and_then(|unit| unit.key(tag)).is_some_and(|issued| issued.is_of_life(&first)));
-        if is_further && record.activated_ns.is_some() {
-            note_destroyed(&mut catalog, &record.volser, &record.tag, destroyed_ns)?;
-        } else {
-            catalog.key_destroyed(&record.tag, destroyed_ns)?;
-        }
-        Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
 }

@@ -60,6 +60,7 @@ mod rebuild_index;
 mod repair;
 mod request;
 mod restore;
+mod retention_lock;
 mod select;
 mod server_term;
 mod sessions;
@@ -70,7 +71,7 @@ mod verify;
 mod verify_object;
 mod whole_runs;
 
-pub use admin::{Loss, Overwritten};
+pub use admin::{DestroyedKey, Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
     AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
@@ -86,7 +87,7 @@ pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
-pub use keys::{DestroyedKey, create_key_store};
+pub use keys::create_key_store;
 pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts};
 pub use limits::reserved_at_the_end;
 pub use mover_socket::{MOVER_SOCKET, MoverSocketHello};

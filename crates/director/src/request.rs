@@ -51,6 +51,8 @@ pub struct BackupRequest {
     pub policy: String,
     /// How long what it makes is kept.
     pub retention: Retention,
+    /// Whether nobody may shorten that.
+    pub is_locked: bool,
     /// Streams that read at the same time.
     pub connections: u16,
     /// Copies written at once.
@@ -93,6 +95,7 @@ impl BackupRequest {
             pool: DEFAULT_POOL.to_owned(),
             policy: String::new(),
             retention: Retention::OfPool,
+            is_locked: false,
             connections: 1,
             copies: 1,
             drives: 1,

@@ -170,6 +170,9 @@ pub struct ObjectRecord {
     pub ended_ns: i64,
     /// When it may be forgotten; 0 for never.
     pub expires_ns: i64,
+    /// Whether nobody may have it forgotten before.
+    #[serde(default)]
+    pub is_locked: bool,
 }
 
 /// How much of one connection's stream is whole: it ends behind a complete member.
@@ -321,9 +324,11 @@ fn put_object(out: &mut Vec<u8>, object: &ObjectRecord) {
         ObjectKind::Device => 2,
         ObjectKind::Stream => 3,
     });
-    out.push(match object.state {
-        ObjectState::Open => 1,
-        ObjectState::Complete => 2,
+    out.push(match (object.state, object.is_locked) {
+        (ObjectState::Open, false) => 1,
+        (ObjectState::Complete, false) => 2,
+        (ObjectState::Open, true) => 3,
+        (ObjectState::Complete, true) => 4,
     });
     out.push(u8::from(object.base.is_some()));
     if let Some(base) = object.base {
@@ -347,9 +352,11 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         3 => ObjectKind::Stream,
         other => return Err(cursor.field("object kind", &other)),
     };
-    let state = match cursor.u8()? {
-        1 => ObjectState::Open,
-        2 => ObjectState::Complete,
+    let (state, is_locked) = match cursor.u8()? {
+        1 => (ObjectState::Open, false),
+        2 => (ObjectState::Complete, false),
+        3 => (ObjectState::Open, true),
+        4 => (ObjectState::Complete, true),
         other => return Err(cursor.field("object state", &other)),
     };
     let base = match cursor.u8()? {
@@ -375,5 +382,6 @@ fn take_object(cursor: &mut Cursor<'_>) -> Result<ObjectRecord, FormatError> {
         started_ns,
         ended_ns,
         expires_ns,
+        is_locked,
     })
 }

@@ -41,8 +41,14 @@ fn entry() -> impl Strategy<Value = FileEntry> {
 fn object() -> impl Strategy<Value = ObjectRecord> {
     let texts = (vec(any::<u8>(), 0..50), ".{0,20}", ".{0,20}");
     let times = (any::<i64>(), any::<i64>(), any::<i64>());
-    (any::<[u8; 16]>(), texts, any::<Option<[u8; 16]>>(), any::<(u8, u32, bool, bool)>(), times).prop_map(
-        |(id, (source, client, policy), base, (copy, chunk_len, device, open), (started_ns, ended_ns, expires_ns))| {
+    (any::<[u8; 16]>(), texts, any::<Option<[u8; 16]>>(), any::<(u8, u32, bool, bool, bool)>(), times).prop_map(
+        |(
+            id,
+            (source, client, policy),
+            base,
+            (copy, chunk_len, device, open, is_locked),
+            (started_ns, ended_ns, expires_ns),
+        )| {
             ObjectRecord {
                 object: ObjectId(id),
                 source,
@@ -56,6 +62,7 @@ fn object() -> impl Strategy<Value = ObjectRecord> {
                 started_ns,
                 ended_ns,
                 expires_ns,
+                is_locked,
             }
         },
     )

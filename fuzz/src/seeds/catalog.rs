@@ -67,6 +67,7 @@ fn part() -> CatalogPart {
         started_ns: NOW_NS,
         ended_ns: NOW_NS + 1,
         expires_ns: 0,
+        is_locked: false,
     };
     let extent = ExtentRecord {
         object: OBJECT,

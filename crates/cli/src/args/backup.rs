@@ -86,6 +86,9 @@ pub(crate) struct Backup {
     /// Copies written at once, each to volumes of its own [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub(crate) copies: Option<u8>,
+    /// Lock the retention of what it makes: nobody can have it forgotten before that ends
+    #[arg(long)]
+    pub(crate) lock: bool,
     /// Drives that each copy is written to at the same time, at most: as many as are free when the backup begins
     /// [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]

@@ -96,6 +96,8 @@ pub(crate) struct ObjectRow {
     pub(crate) ended_ns: i64,
     /// When it may be forgotten; 0 for never.
     pub(crate) expires_ns: i64,
+    /// Whether nobody can have it forgotten before.
+    pub(crate) locked: bool,
     /// `behind` or `ahead` where the clock was in doubt when it was begun; else null.
     pub(crate) clock_doubt: Option<&'static str>,
     /// Where the clock was in doubt: not before this it was begun, nanoseconds since 1970.

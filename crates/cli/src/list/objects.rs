@@ -149,6 +149,7 @@ pub(super) fn object_json(site: &Site, known: &Known, object: &Object) -> Result
         started_ns: object.started_ns,
         ended_ns: object.ended_ns,
         expires_ns: object.expires_ns,
+        locked: object.is_locked,
         clock_doubt: begun.and_then(|begun| doubt_name(begun.doubt)),
         begun_from_ns: begun.map(|begun| begun.from_ns),
         begun_by_ns: begun.map(|begun| begun.by_ns),

@@ -107,7 +107,11 @@ fn object_lines(
         let took = object.ended_ns.saturating_sub(object.started_ns).max(0) as f64 / 1e9;
         sheet.line("ended", &format!("{}, after {}", units::time(object.ended_ns), units::duration(took)))?;
     }
-    let kept = if object.expires_ns == 0 { "for ever".to_owned() } else { units::time(object.expires_ns) };
+    let lock = if object.is_locked { ", and locked" } else { "" };
+    let kept = match object.expires_ns {
+        0 => "for ever".to_owned(),
+        expires_ns => format!("{}{lock}", units::time(expires_ns)),
+    };
     sheet.line("kept until", &kept)
 }
 

@@ -114,6 +114,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         pool: args.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
         policy: args.policy.clone().unwrap_or_else(|| MANUAL.to_owned()),
         retention,
+        is_locked: args.lock,
         connections,
         copies: args.copies.unwrap_or(1),
         drives: args.drives.unwrap_or(1),

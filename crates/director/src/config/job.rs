@@ -57,6 +57,9 @@ pub struct JobConfig {
     pub full_every: Option<String>,
     /// How long what it makes is kept, instead of the pool's retention.
     pub retention: Option<String>,
+    /// Whether nobody may shorten the retention of what it makes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lock: bool,
     /// Which backups of each source are kept, instead of a retention.
     pub keep: Option<KeepRule>,
     /// Whether it waits for a volume, and for another job that has the source.
@@ -240,6 +243,9 @@ impl JobConfig {
         }
         if self.keep.is_some() && self.retention.is_some() {
             return wrong("keep", "keep takes the place of retention: remove one of them");
+        }
+        if self.keep.is_some() && self.lock {
+            return wrong("lock", "a keep rule has no end that could be locked: use retention");
         }
         if self.keep.is_some_and(|rule| rule.is_empty()) {
             return wrong("keep", "it keeps nothing: set at least last = 1");

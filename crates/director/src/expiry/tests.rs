@@ -26,6 +26,7 @@ fn object(number: u8, base: u8, day: i64) -> Object {
         started_ns: day * DAY,
         ended_ns: day * DAY + 1,
         expires_ns: (day + 30) * DAY,
+        is_locked: false,
         counts: None,
     }
 }
@@ -244,4 +245,28 @@ fn what_cannot_be_restored_takes_no_place_in_a_rule() {
     objects[3].started_ns = 18_262 * DAY;
     let known = nightly(&objects, TODAY + 3, KeepRule { last: 1, ..rule });
     assert_eq!(numbers(&plan_expiry(&known, &ExpiryRequest::default()).forget), [2, 1]);
+}
+
+#[test]
+fn what_is_locked_stays_until_its_retention_ends_whoever_names_it() {
+    let mut objects = [object(1, 0, TODAY), object(2, 0, TODAY + 1), object(3, 0, TODAY + 2)];
+    objects[1].is_locked = true;
+    let until_ns = objects[1].expires_ns;
+    let lock = Kept::Locked { until_ns };
+    for request in [names(&[2]), ExpiryRequest { trust_clock: true, ..names(&[2]) }] {
+        let plan = plan_expiry(&known(&objects, TODAY + 20), &request);
+        assert_eq!((kept(&plan), plan.refusal), (vec![(2, lock)], Some(ExpiryRefusal::Named)));
+        let refused = plan.check().expect_err("it is locked").to_string();
+        assert!(refused.contains("its retention is locked, until 2026-12-23 00:00 UTC"), "{refused}");
+    }
+    let late = plan_expiry(&known(&objects, TODAY + 31), &names(&[2]));
+    assert_eq!((numbers(&late.forget), late.refusal), (vec![2], None));
+    // What was interrupted holds nothing that was promised.
+    objects[1].status = ObjectStatus::Open;
+    assert_eq!(numbers(&plan_expiry(&known(&objects, TODAY + 20), &names(&[2])).forget), [2]);
+    // A clock that is in doubt ends no lock, whoever trusts it.
+    objects[1].status = ObjectStatus::Complete;
+    let doubted = plan_expiry(&known(&objects, TODAY + 4000), &ExpiryRequest { trust_clock: true, ..names(&[2]) });
+    assert!(doubted.clock.doubt.is_some());
+    assert_eq!(kept(&doubted), [(2, lock)]);
 }

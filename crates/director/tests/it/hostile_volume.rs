@@ -51,6 +51,7 @@ fn part(object: ObjectId, entry: &FileEntry) -> CatalogPart {
         started_ns: 1,
         ended_ns: 2,
         expires_ns: 0,
+        is_locked: false,
     };
     let mut run = EntryEncoder::new();
     run.push(entry);

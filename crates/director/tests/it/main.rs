@@ -22,6 +22,7 @@ mod policies;
 mod progress;
 mod remembered;
 mod repair;
+mod retention_lock;
 mod several_drives;
 mod several_jobs;
 mod several_keys;

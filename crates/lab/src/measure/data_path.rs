@@ -75,6 +75,7 @@ pub(crate) fn object_record(run: &DataPath) -> ObjectRecord {
         started_ns: now_ns(),
         ended_ns: 0,
         expires_ns: 0,
+        is_locked: false,
     }
 }
 

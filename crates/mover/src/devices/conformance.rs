@@ -268,6 +268,7 @@ fn write(ends: &Ends<'_>, volser: &Volser, refuses: bool) -> (Vec<Result<(), Mov
         started_ns: 5,
         ended_ns: 0,
         expires_ns: 0,
+        is_locked: false,
     };
     let sent = session.intake().begin_object(object).map_err(drop).and_then(|()| {
         let mut sink = session.intake().connection(OBJECT, 0);

@@ -33,6 +33,7 @@ pub fn object(id: ObjectId, base: Option<ObjectId>, state: ObjectState) -> Objec
         started_ns: 1_000 + i64::from(id.0[15]),
         ended_ns: if state == ObjectState::Complete { 2_000 + i64::from(id.0[15]) } else { 0 },
         expires_ns: 0,
+        is_locked: false,
     }
 }
 

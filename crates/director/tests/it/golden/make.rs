@@ -129,6 +129,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         pool: recipe.name.to_owned(),
         policy: recipe.name.to_owned(),
         retention: Retention::OfPool,
+        is_locked: false,
         connections: recipe.connections,
         copies: 1,
         drives: 1,
