@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod job;
+mod network;
 mod tell;
 mod text;
 mod timing;
@@ -26,6 +27,7 @@ use crate::limits::EARLY_WARNING_SHARE_MAX;
 pub use bandwidth::Bandwidth;
 pub(crate) use job::Wrong;
 pub use job::{JobConfig, JobLevel, MANUAL, parse_age};
+pub use network::{NetworkConfig, NetworkRuns, NetworkShare};
 pub use tell::{MailConfig, MailSecurity, TellEvent, TellRule};
 pub(crate) use text::{fault_of, in_plain_words};
 pub use timing::PolicyTiming;
@@ -54,6 +56,9 @@ pub struct Config {
     /// Storage units, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub units: BTreeMap<String, UnitConfig>,
+    /// Networks that clients are in, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<String, NetworkConfig>,
     /// Backups that have a name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub jobs: BTreeMap<String, JobConfig>,
@@ -239,6 +244,7 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_units()?;
+        self.check_networks()?;
         self.check_data()?;
         self.keys.check()?;
         self.server.check()?;

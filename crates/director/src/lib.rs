@@ -75,7 +75,8 @@ pub use admin::{DestroyedKey, Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
 pub use config::{
     AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
-    PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig, find_settings, parse_age,
+    NetworkConfig, NetworkRuns, NetworkShare, PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig,
+    find_settings, parse_age,
 };
 pub use copy::{CopyReport, HeldCopy};
 pub use damage::LostParts;

@@ -1,10 +1,11 @@
 //! What is to be backed up, and how: a request as a person or a schedule gives it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use capstan_mover::{StreamInput, TreeOptions};
 
-use crate::config::Bandwidth;
+use crate::config::{Bandwidth, NetworkShare};
 use crate::pools::DEFAULT_POOL;
 
 /// Everything, or what changed.
@@ -84,6 +85,8 @@ pub struct BackupRequest {
     pub run: Option<i64>,
     /// How fast its sources may be read; none for as fast as can be.
     pub bandwidth: Option<Bandwidth>,
+    /// Its share of what its client's network takes, if that is bounded.
+    pub network: Option<Arc<NetworkShare>>,
 }
 
 impl BackupRequest {
@@ -111,6 +114,7 @@ impl BackupRequest {
             session: None,
             run: None,
             bandwidth: None,
+            network: None,
         }
     }
 }

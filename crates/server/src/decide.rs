@@ -26,6 +26,8 @@ pub struct WaitingRun {
     pub runs_at_once: Option<usize>,
     /// Its client.
     pub client: String,
+    /// The network that its client is in, and how many runs of that are at work at the same time, at most.
+    pub network: Option<(String, Option<usize>)>,
     /// The higher, the sooner.
     pub priority: i64,
     /// Since when it waits.
@@ -70,6 +72,8 @@ pub struct WorkingRun {
     pub policy: String,
     /// Its client.
     pub client: String,
+    /// The network that its client is in.
+    pub network: Option<String>,
     /// The session that it writes into.
     pub session: i64,
     /// The library whose drives that has.
@@ -164,22 +168,31 @@ pub enum LimitOf {
     Policy,
     /// The client.
     Client,
+    /// The network that the client is in.
+    Network,
     /// The storage unit, whose bound is of drives.
     Unit,
 }
 
 /// Who is at work.
-struct AtWork<'a>(Vec<(&'a str, &'a str)>);
+struct AtWork<'a>(Vec<(&'a str, &'a str, Option<&'a str>)>);
 
 impl AtWork<'_> {
     /// The bound that a run meets, if it meets one.
     fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>) -> Option<WaitsFor> {
-        let of_policy = self.0.iter().filter(|(policy, _)| *policy == waiting.policy).count();
-        let of_client = self.0.iter().filter(|(_, client)| *client == waiting.client).count();
+        let of_policy = self.0.iter().filter(|(policy, ..)| *policy == waiting.policy).count();
+        let of_client = self.0.iter().filter(|(_, client, _)| *client == waiting.client).count();
+        let (network, of_network_most) = match &waiting.network {
+            Some((network, most)) => (Some(network.as_str()), *most),
+            None => (None, None),
+        };
+        let of_network = self.0.iter().filter(|(.., of)| of.is_some() && *of == network).count();
         let met = |of, count: usize, most: Option<usize>| {
             most.filter(|most| count >= *most).map(|at_most| WaitsFor::Limit { of, at_most })
         };
-        met(LimitOf::Policy, of_policy, waiting.runs_at_once).or_else(|| met(LimitOf::Client, of_client, per_client))
+        met(LimitOf::Policy, of_policy, waiting.runs_at_once)
+            .or_else(|| met(LimitOf::Client, of_client, per_client))
+            .or_else(|| met(LimitOf::Network, of_network, of_network_most))
     }
 }
 
@@ -235,7 +248,8 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
-    let working = situation.working.iter().map(|working| (working.policy.as_str(), working.client.as_str()));
+    let working = situation.working.iter();
+    let working = working.map(|run| (run.policy.as_str(), run.client.as_str(), run.network.as_deref()));
     let mut at_work = AtWork(working.collect());
     let mut sessions = sessions_of(&situation.working);
     let mut rooms: Vec<LibraryRoom<'_>> =
@@ -256,7 +270,10 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
             kept_units.insert(waiting.unit.name.as_str(), waiting.run);
         }
         match decision {
-            RunDecision::Begins { .. } => at_work.0.push((&waiting.policy, &waiting.client)),
+            RunDecision::Begins { .. } => {
+                let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
+                at_work.0.push((&waiting.policy, &waiting.client, network));
+            }
             RunDecision::Waits(WaitsFor::Drives { .. }) => is_short.extend(waiting.unit.libraries.iter()),
             RunDecision::Waits(_) => {}
         }
@@ -444,329 +461,4 @@ fn free_at(sessions: &[OpenSession], library: &str, now: Timestamp, needed: u32,
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use capstan_director::Shortfall;
-
-    use super::*;
-
-    const NOW: i64 = 1_800_000_000;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(NOW + seconds).unwrap()
-    }
-
-    /// No two of so many copies share a session unless they are told so.
-    fn terms(copies: u8) -> SessionTerms {
-        SessionTerms { pool: "p".into(), copies, compression: None, shortfall: Shortfall::Fail }
-    }
-
-    const MAIN: &str = "main";
-
-    fn begins(session: i64) -> RunDecision {
-        begins_in(session, MAIN)
-    }
-
-    fn begins_in(session: i64, library: &str) -> RunDecision {
-        RunDecision::Begins { session, library: library.into(), drives: 1 }
-    }
-
-    fn unit(name: &str, libraries: &[&str], runs_per_drive: u8) -> StorageUnit {
-        let libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
-        StorageUnit { name: name.into(), libraries, drives: None, runs_per_drive }
-    }
-
-    fn library(name: &str, all: Option<u32>, by_others: u32) -> DriveUse {
-        DriveUse { library: name.into(), all, by_others, waited_for_ns: None }
-    }
-
-    fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
-        WaitingRun {
-            run,
-            policy: format!("policy {run}"),
-            runs_at_once: None,
-            client: "tern".into(),
-            priority,
-            entered: at(entered),
-            not_before: Timestamp::UNIX_EPOCH,
-            is_held: false,
-            terms: terms(1),
-            drives: 1,
-            unit: unit(MAIN, &[MAIN], 1),
-            window: None,
-            fault: None,
-            source_in_use: None,
-            client_away: None,
-        }
-    }
-
-    fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
-        let (policy, client) = (format!("policy {run}"), "tern".to_owned());
-        let (library, unit) = (MAIN.to_owned(), MAIN.to_owned());
-        let terms = terms(drives);
-        WorkingRun { run, policy, client, session: run, library, drives: 1, unit, terms, ends: ends.map(at) }
-    }
-
-    fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
-        Situation {
-            now: at(0),
-            waiting,
-            working,
-            runs_per_client: None,
-            libraries: vec![library(MAIN, Some(drives), 0)],
-        }
-    }
-
-    fn drives(needed: u32, free: u32, until: Option<i64>) -> RunDecision {
-        RunDecision::Waits(WaitsFor::Drives { needed, free, until: until.map(at) })
-    }
-
-    #[test]
-    fn the_first_in_the_queue_begins_while_drives_last() {
-        let queue = vec![waiting(1, 50, -60), waiting(2, 90, -30), waiting(3, 50, -90)];
-        let decisions = decide(&situation(queue, vec![working(9, 1, Some(300))], 3));
-        let waits = drives(1, 0, Some(300));
-        assert_eq!(decisions, [(2, begins(2)), (3, begins(3)), (1, waits)]);
-    }
-
-    #[test]
-    fn runs_share_a_session_where_no_drive_is_free_for_them() {
-        let of_pool = |run: i64, pool: &str, since: i64| {
-            let terms = SessionTerms { pool: pool.into(), ..terms(1) };
-            WaitingRun { terms, unit: unit(MAIN, &[MAIN], 3), ..waiting(run, 50, since) }
-        };
-        let at_work = |run: i64, session: i64| WorkingRun { session, ..working(run, 1, Some(300)) };
-        let queue = vec![of_pool(4, "p", -60), of_pool(5, "p", -50), of_pool(6, "other", -40), of_pool(7, "p", -30)];
-        let two = situation(queue.clone(), vec![at_work(1, 1), at_work(2, 1)], 2);
-        // One is free, then the session with fewer runs has room for two, and the other one for one.
-        assert_eq!(decide(&two), [(4, begins(4)), (5, begins(4)), (6, drives(1, 0, Some(300))), (7, begins(1))]);
-        // While somebody outside the queue waits, for half an hour, nobody joins.
-        let of_restore = |since| {
-            let waited_for =
-                DriveUse { waited_for_ns: Some((NOW + since) * 1_000_000_000), ..library(MAIN, Some(2), 0) };
-            decide(&Situation { libraries: vec![waited_for], ..two.clone() })
-        };
-        assert_eq!(of_restore(-60)[1], (5, drives(1, 0, Some(300))));
-        assert_eq!(of_restore(-1800)[1], (5, begins(4)));
-        // Who waited long for a drive is passed by nobody, though there is room for others.
-        let early = WaitingRun { entered: at(-7200), ..of_pool(6, "other", 0) };
-        let full = Situation { waiting: vec![early, of_pool(7, "p", -30)], ..two.clone() };
-        let full = Situation { libraries: vec![library(MAIN, Some(1), 0)], ..full };
-        let until = Some(at(300));
-        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 6, until });
-        assert_eq!(decide(&full), [(6, drives(1, 0, Some(300))), (7, turn)]);
-        // A session is over when its last run is.
-        let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
-        let last = Situation { working: vec![at_work(1, 1), longer], ..full };
-        assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
-    }
-
-    #[test]
-    fn drives_that_are_left_go_to_runs_that_can_use_them() {
-        let wants =
-            |run: i64, copies: u8, drives: u32| WaitingRun { terms: terms(copies), drives, ..waiting(run, 50, -60) };
-        let with = |session: i64, drives: u32| RunDecision::Begins { session, library: MAIN.into(), drives };
-        // Each has its own first; what is left the first can use, and the other then.
-        let two = situation(vec![wants(1, 1, 3), wants(2, 1, 3)], vec![], 5);
-        assert_eq!(decide(&two), [(1, with(1, 3)), (2, with(2, 2))]);
-        // Twins need two each.
-        let twins = situation(vec![wants(1, 2, 3)], vec![], 5);
-        assert_eq!(decide(&twins), [(1, with(1, 2))]);
-        // They count as in use, and their session may be joined.
-        let at_work = WorkingRun { drives: 3, ..working(9, 1, Some(300)) };
-        let full = situation(vec![wants(1, 1, 1)], vec![at_work.clone()], 3);
-        assert_eq!(decide(&full), [(1, drives(1, 0, Some(300)))]);
-        let joins = WaitingRun { unit: unit(MAIN, &[MAIN], 2), ..wants(1, 1, 2) };
-        assert_eq!(decide(&situation(vec![joins], vec![at_work], 3)), [(1, with(9, 3))]);
-        // The bound of the unit is of drives.
-        let bounded = WaitingRun { unit: StorageUnit { drives: Some(2), ..unit("u", &[MAIN], 1) }, ..wants(1, 1, 3) };
-        assert_eq!(decide(&situation(vec![bounded], vec![], 5)), [(1, with(1, 2))]);
-        // Nobody has two while another one waits for its only one, in the queue or outside it.
-        let waits = vec![wants(1, 1, 3), wants(2, 3, 1)];
-        assert_eq!(decide(&situation(waits, vec![], 3))[0], (1, with(1, 1)));
-        let waited_for = DriveUse { waited_for_ns: Some((NOW - 60) * 1_000_000_000), ..library(MAIN, Some(3), 0) };
-        let outside = Situation { libraries: vec![waited_for], ..situation(vec![wants(1, 1, 3)], vec![], 3) };
-        assert_eq!(decide(&outside), [(1, with(1, 1))]);
-    }
-
-    #[test]
-    fn bounds_of_policies_and_clients_are_kept() {
-        let of = |run: i64, policy: &str, client: &str, runs_at_once| {
-            let (policy, client) = (policy.to_owned(), client.to_owned());
-            WaitingRun { policy, client, runs_at_once, ..waiting(run, 50, -100 + run) }
-        };
-        let queue = vec![
-            of(1, "web", "a", Some(2)),
-            of(2, "web", "b", Some(2)),
-            of(3, "db", "b", None),
-            of(4, "db", "c", None),
-        ];
-        let busy = WorkingRun { policy: "web".into(), client: "c".into(), ..working(9, 1, None) };
-        let bounded = Situation { runs_per_client: Some(1), ..situation(queue, vec![busy], 9) };
-        let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most });
-        let (of_policy, of_client) = (limit(LimitOf::Policy, 2), limit(LimitOf::Client, 1));
-        assert_eq!(decide(&bounded), [(1, begins(1)), (2, of_policy), (3, begins(3)), (4, of_client)]);
-    }
-
-    #[test]
-    fn a_run_that_is_begun_again_takes_no_number_that_is_in_use() {
-        let at_work = WorkingRun { session: 1, ..working(2, 1, None) };
-        let again = situation(vec![waiting(1, 50, -60)], vec![at_work], 2);
-        assert_eq!(decide(&again), [(1, begins(2))]);
-    }
-
-    #[test]
-    fn what_waited_long_passes_a_new_run_of_higher_priority() {
-        let first = |waited: i64| {
-            let queue = vec![waiting(1, 0, -waited), waiting(2, 100, -60)];
-            decide(&situation(queue, vec![], 1))[0].0
-        };
-        assert_eq!(first(9 * 3600), 2);
-        assert_eq!(first(11 * 3600), 1);
-    }
-
-    #[test]
-    fn a_run_says_what_it_waits_for() {
-        let held = WaitingRun { is_held: true, ..waiting(1, 50, -60) };
-        let faulty = WaitingRun { fault: Some("no script".into()), ..waiting(2, 50, -60) };
-        let later = WaitingRun { not_before: at(600), ..waiting(3, 50, -60) };
-        // It is a Friday, 8:00 UTC.
-        let window = Some(("sat,sun".parse().unwrap(), TimeZone::UTC));
-        let weekend = WaitingRun { window, ..waiting(4, 50, -60) };
-        let in_use = WaitingRun { source_in_use: Some("by hand".into()), ..waiting(5, 50, -60) };
-        let decisions = decide(&situation(vec![held, faulty, later, weekend, in_use], vec![], 4));
-        let of = |run: i64| decisions.iter().find(|(of, _)| *of == run).unwrap().1.clone();
-        assert_eq!(of(1), RunDecision::Waits(WaitsFor::Release));
-        assert_eq!(of(2), RunDecision::Waits(WaitsFor::Repair("no script".into())));
-        assert_eq!(of(3), RunDecision::Waits(WaitsFor::Time(at(600))));
-        assert_eq!(of(5), RunDecision::Waits(WaitsFor::Source("by hand".into())));
-        assert_eq!(of(4), RunDecision::Waits(WaitsFor::Window(Some("2027-01-16T00:00:00Z".parse().unwrap()))));
-    }
-
-    #[test]
-    fn small_runs_pass_a_large_one_for_a_while_and_then_drives_are_kept_for_it() {
-        let decisions = |waited: i64| {
-            let large = WaitingRun { terms: terms(2), ..waiting(1, 50, -waited) };
-            let at_work = vec![working(9, 1, Some(900))];
-            decide(&situation(vec![large, waiting(2, 50, -10)], at_work, 2))
-        };
-        assert_eq!(decisions(60), [(1, drives(2, 1, Some(900))), (2, begins(2))]);
-        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(900)) });
-        assert_eq!(decisions(1800), [(1, drives(2, 1, Some(900))), (2, turn)]);
-    }
-
-    #[test]
-    fn when_drives_come_free_is_said_only_where_it_can_be_told() {
-        let of = |at_work: Vec<WorkingRun>| {
-            let two = WaitingRun { terms: terms(2), ..waiting(1, 50, -60) };
-            decide(&situation(vec![two], at_work, 3)).remove(0).1
-        };
-        assert_eq!(of(vec![working(8, 1, Some(300)), working(9, 2, Some(600))]), drives(2, 0, Some(600)));
-        assert_eq!(of(vec![working(8, 1, Some(300)), working(9, 2, None)]), drives(2, 0, None));
-        assert_eq!(of(vec![working(9, 3, Some(-5))]), drives(2, 0, None), "it takes longer than usual");
-    }
-
-    #[test]
-    fn drives_of_others_are_not_given_and_more_than_there_are_is_nobodys_wait() {
-        let queue = vec![WaitingRun { terms: terms(3), ..waiting(1, 50, -60) }];
-        let mut others = situation(queue, vec![], 2);
-        assert_eq!(decide(&others), [(1, begins(1))], "the job itself says what it lacks");
-        others.libraries = vec![library(MAIN, Some(2), 1)];
-        assert_eq!(decide(&others), [(1, drives(2, 1, None))]);
-    }
-
-    #[test]
-    fn drives_are_kept_for_nobody_who_waits_for_others_or_for_a_window() {
-        let large = WaitingRun { terms: terms(2), ..waiting(1, 50, -7200) };
-        let pinned = situation(vec![large.clone(), waiting(2, 50, -10)], vec![], 2);
-        let pinned = Situation { libraries: vec![library(MAIN, Some(2), 1)], ..pinned };
-        assert_eq!(decide(&pinned), [(1, drives(2, 1, None)), (2, begins(2))]);
-        // It is 8:00 UTC: the window has been open for ten minutes.
-        let window = |text: &str| Some((text.parse().unwrap(), TimeZone::UTC));
-        let second = |window| {
-            let large = WaitingRun { window, ..large.clone() };
-            decide(&situation(vec![large, waiting(2, 50, -10)], vec![working(9, 1, None)], 2)).remove(1).1
-        };
-        assert_eq!(second(window("07:50-09:00")), begins(2));
-        assert_eq!(second(window("07:20-09:00")), RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None }));
-    }
-
-    #[test]
-    fn nothing_begins_before_the_library_says_what_it_has() {
-        let unknown =
-            Situation { libraries: vec![library(MAIN, None, 0)], ..situation(vec![waiting(1, 50, -60)], vec![], 0) };
-        assert_eq!(decide(&unknown), [(1, RunDecision::Waits(WaitsFor::Library(vec![MAIN.into()])))]);
-    }
-
-    #[test]
-    fn a_run_goes_to_the_library_of_its_unit_that_has_most_drives_free() {
-        let of_unit = |run: i64, unit: StorageUnit| WaitingRun { unit, ..waiting(run, 50, -run) };
-        let both = || unit("tape", &["east", "west"], 2);
-        let libraries =
-            |east, west| vec![library(MAIN, Some(1), 0), library("west", west, 0), library("east", east, 0)];
-        let queue = (1..=6).rev().map(|run| of_unit(run, both())).collect();
-        let three = Situation { libraries: libraries(Some(1), Some(2)), ..situation(queue, vec![], 0) };
-        // Two are free in the west, then one in each, of which the unit names the east first; then sessions are shared.
-        let west = |run, session| (run, begins_in(session, "west"));
-        let east = |run, session| (run, begins_in(session, "east"));
-        assert_eq!(decide(&three), [west(6, 6), east(5, 5), west(4, 4), west(3, 6), east(2, 5), west(1, 4)]);
-        // One that is away is nobody's, and what is written elsewhere waits for that alone.
-        let queue = vec![of_unit(1, both()), of_unit(2, unit("west", &["west"], 2))];
-        let away = Situation { libraries: libraries(Some(1), None), ..situation(queue, vec![], 0) };
-        let waits = RunDecision::Waits(WaitsFor::Library(vec!["west".into()]));
-        assert_eq!(decide(&away), [(2, waits), (1, begins_in(1, "east"))]);
-    }
-
-    #[test]
-    fn a_unit_has_a_bound_of_drives_and_keeps_them_in_its_libraries_alone() {
-        let bounded = StorageUnit { drives: Some(1), ..unit("tape", &["east", "west"], 1) };
-        let of_unit = |run: i64, unit: &StorageUnit| WaitingRun { unit: unit.clone(), ..waiting(run, 50, -7200 - run) };
-        let libraries = vec![library("east", Some(1), 0), library("west", Some(1), 0)];
-        let queue = vec![of_unit(2, &bounded), of_unit(1, &bounded)];
-        let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1 });
-        let both = Situation { libraries: libraries.clone(), ..situation(queue, vec![], 0) };
-        assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit.clone())]);
-        // The bound is kept for a run that waits long, too.
-        let two = StorageUnit { drives: Some(2), ..bounded.clone() };
-        let large = WaitingRun { terms: terms(2), ..of_unit(2, &two) };
-        let at_work = WorkingRun { library: "east".into(), unit: "tape".into(), ..working(9, 1, None) };
-        let wide = vec![library("east", Some(1), 0), library("west", Some(2), 0)];
-        let queue = vec![large, of_unit(1, &two)];
-        let kept = Situation { libraries: wide, ..situation(queue, vec![at_work], 0) };
-        let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2 });
-        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: None });
-        assert_eq!(decide(&kept), [(2, limit), (1, turn)]);
-        // Drives of the east are kept for a run that waits long; the west goes on.
-        let (east, west) = (unit("east", &["east"], 1), unit("any", &["east", "west"], 1));
-        let at_work = WorkingRun { library: "east".into(), unit: "east".into(), ..working(9, 1, Some(300)) };
-        let queue = vec![of_unit(2, &east), of_unit(1, &east), WaitingRun { unit: west, ..waiting(3, 50, 0) }];
-        let kept = Situation { libraries, ..situation(queue, vec![at_work], 0) };
-        let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: Some(at(300)) });
-        assert_eq!(decide(&kept), [(2, drives(1, 0, Some(300))), (1, turn), (3, begins_in(3, "west"))]);
-    }
-
-    /// Whatever comes, a run that could begin does so after all that ranked before it: nothing starves.
-    #[test]
-    fn nothing_starves_under_a_stream_of_better_runs() {
-        let mut now = 0;
-        let mut queue = vec![WaitingRun { terms: terms(2), ..waiting(1, 0, 0) }];
-        let mut at_work: Vec<WorkingRun> = Vec::new();
-        for next in 2.. {
-            now += 300;
-            queue.push(waiting(next, 100, now));
-            at_work.retain(|working| working.ends > Some(at(now)));
-            let situation = Situation { now: at(now), ..situation(queue.clone(), at_work.clone(), 2) };
-            for (run, decision) in decide(&situation) {
-                if let RunDecision::Begins { session, .. } = decision {
-                    let terms = queue.iter().find(|waiting| waiting.run == run).unwrap().terms.clone();
-                    queue.retain(|waiting| waiting.run != run);
-                    at_work.push(WorkingRun { session, terms, ..working(run, 1, Some(now + 500)) });
-                }
-            }
-            if queue.iter().all(|waiting| waiting.run != 1) {
-                break;
-            }
-            assert!(now < 16 * 3600, "it waits for {now} s");
-        }
-    }
-}
+mod tests;

@@ -28,5 +28,5 @@ pub mod tell;
 
 pub use decide::{LimitOf, PeerAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
-pub use look::{Look, MoverAway, look};
+pub use look::{Look, MoverAway, look, network_of_client};
 pub use serve::{Notice, WorkEnd, Worked, Worker, serve};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
 use capstan_director::{
-    BackupPolicy, DirectorError, DriveUse, JobConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
+    BackupPolicy, DirectorError, DriveUse, JobConfig, NetworkConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
 };
 use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
@@ -95,6 +95,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
         unit.map_or_else(|| site.unit(None), Ok)
     };
+    let network_of = |client: &str| {
+        let (name, network) = network_of_client(site, &peers, client)?;
+        Some((name.to_owned(), network.runs_at_once))
+    };
     let waiting = |pending: &PendingRun| -> Result<WaitingRun, DirectorError> {
         let timing = timings.get(pending.run.policy.as_str());
         let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
@@ -121,6 +125,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             policy: pending.run.policy.clone(),
             runs_at_once: timing.and_then(|timing| timing.runs_at_once),
             client: client.to_owned(),
+            network: network_of(client),
             priority: pending.run.priority,
             // A clock that was ahead for years keeps nobody waiting until it comes to there again.
             entered: moment(pending.run.entered_ns).min(now),
@@ -142,7 +147,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let terms = terms_of(&policy);
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit_of(&policy)?.name);
         let drives = active.place.drives;
-        Ok(WorkingRun { run: active.run.run, policy, client, session, library, drives, unit, terms, ends })
+        let network = network_of(&client).map(|(name, _)| name);
+        Ok(WorkingRun { run: active.run.run, policy, client, network, session, library, drives, unit, terms, ends })
     };
     let of_movers = site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
     let mover_away = |(library, config): (&str, &LibraryConfig)| {
@@ -162,6 +168,12 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         libraries,
     };
     Ok(Look { policies, scheduled, pending, active, movers_away, situation })
+}
+
+/// The network that a client is in, by its name: by the address at which its server saw it last.
+pub fn network_of_client<'a>(site: &'a Site, peers: &[PeerRow], client: &str) -> Option<(&'a str, &'a NetworkConfig)> {
+    let seen = peers.iter().filter(|peer| peer.kind == CLIENT && peer.name == client);
+    site.config().network_of(&seen.max_by_key(|peer| peer.seen_ns)?.address)
 }
 
 /// A time of the catalog.

@@ -1,19 +1,20 @@
 //! `server run`: serves this state directory, and does the work of its runs as `backup` does it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_catalog::{ActiveRun, QueuedRun};
-use capstan_director::{BackupWatch, DirectorError, ServerConfig, Site};
+use capstan_director::{BackupWatch, DirectorError, NetworkRuns, NetworkShare, ServerConfig, Site};
 use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
+use capstan_server::{Notice, WorkEnd, Worked, Worker, network_of_client, serve};
 
 use super::tell::tell_people;
 use crate::args::Server;
@@ -64,7 +65,7 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let movers = MoverConnections::default();
     let site = site.with_movers(&|mover| movers.way_to(mover))?;
     let cell = serve_cell(cli, &site, &settings, movers)?;
-    let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref() };
+    let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref(), networks: Mutex::default() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
     if let Some(cell) = &cell {
         worker.show(ServerEvent::Listening {
@@ -178,9 +179,24 @@ struct InProcess<'a> {
     site: &'a Site,
     /// Where clients on other machines are, if this server has any.
     cell: Option<&'a ServedCell>,
+    /// Networks whose bandwidth runs share.
+    networks: Mutex<HashMap<String, Arc<NetworkRuns>>>,
 }
 
 impl InProcess<'_> {
+    /// A run's share of what the network of its client takes, if that is bounded.
+    fn share_of_network(&self, client: &str) -> Option<Arc<NetworkShare>> {
+        let peers = self.site.catalog().peers().ok()?;
+        let (name, network) = network_of_client(self.site, &peers, client)?;
+        let bandwidth = network.bandwidth()?;
+        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a change of the settings, runs that begin share anew.
+        let there = networks.get(name).filter(|runs| *runs.bandwidth() == bandwidth).cloned();
+        let runs = there.unwrap_or_else(|| NetworkRuns::new(bandwidth));
+        networks.insert(name.to_owned(), Arc::clone(&runs));
+        Some(Arc::new(runs.join()))
+    }
+
     fn show(&self, event: ServerEvent) {
         show(self.cli, self.site.dir(), event);
     }
@@ -217,7 +233,8 @@ impl Worker for InProcess<'_> {
             Err(error) => return Worked { end: WorkEnd::Failed, message: error.to_string() },
         };
         let (session, drives) = (run.place.session, run.place.drives);
-        let served = Served { site: &site, entered, client, session, drives };
+        let network = client.as_ref().and_then(|_| self.share_of_network(&run.run.client));
+        let served = Served { site: &site, entered, client, session, drives, network };
         let (end, message) = match run_served(&self.of_runs, &served, &run.run, &display, &watch) {
             Ok((0, message)) => (WorkEnd::Succeeded, message),
             Ok((DONE_WITH_PROBLEMS, message)) => (WorkEnd::Warned, message),

@@ -3,11 +3,12 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
-    KeysConfig, Level, MANUAL, Retention, Shortfall, Site, Tally, Target, subject_of_job,
+    KeysConfig, Level, MANUAL, NetworkShare, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
 use capstan_mover::devices::BY_HAND;
@@ -135,6 +136,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
         session: None,
         run: None,
         bandwidth: None,
+        network: None,
     })
 }
 
@@ -186,6 +188,8 @@ pub(super) struct Frame<'a> {
     pub(super) run: Option<i64>,
     /// How fast its sources may be read.
     pub(super) bandwidth: Option<Bandwidth>,
+    /// Its share of what its client's network takes.
+    pub(super) network: Option<Arc<NetworkShare>>,
 }
 
 impl Ending for Ended {
@@ -207,6 +211,7 @@ pub(super) fn run(
         session: frame.session,
         run: frame.run,
         bandwidth: frame.bandwidth.clone(),
+        network: frame.network.clone(),
         ..request(args, retention, display)?
     };
     let need = if request.target == Target::Null { Need::Nothing } else { Need::Keys };

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_catalog::QueuedRun;
-use capstan_director::{BackupWatch, DirectorError, Events, JobConfig, Retention, Site, find_settings, subject_of_job};
+use capstan_director::{
+    BackupWatch, DirectorError, Events, JobConfig, NetworkShare, Retention, Site, find_settings, subject_of_job,
+};
 use capstan_format::ObjectId;
 use capstan_mover::{NetworkJob, SourceHost, patterns_in};
 
@@ -46,13 +48,14 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     if let Some((name, job)) = named(cli, args, &display)? {
         stop_on_interrupt(&watch.stop);
         let open = |need, events| open(cli, need, events);
-        let around = Around { open: &open, begun: &|| {}, client: None, session: None, run: None };
+        let around = Around { open: &open, begun: &|| {}, client: None, session: None, run: None, network: None };
         let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
         return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
     let open = |need, events| open(cli, need, events);
-    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session: None, run: None, bandwidth: None };
+    let (session, run, bandwidth, network) = Default::default();
+    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session, run, bandwidth, network };
     let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
@@ -167,6 +170,8 @@ pub(crate) struct Served<'a> {
     pub(crate) session: i64,
     /// Drives that each copy of that has.
     pub(crate) drives: u32,
+    /// Its share of what its client's network takes.
+    pub(crate) network: Option<Arc<NetworkShare>>,
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -212,7 +217,8 @@ pub(crate) fn run_served(
     }
     let begun = || display.entry().into_iter().for_each(served.entered);
     let (session, run_number) = (Some(served.session), Some(run_of.run));
-    let around = Around { open: &open, begun: &begun, client: served.client.as_deref(), session, run: run_number };
+    let (client, network) = (served.client.as_deref(), served.network.as_ref());
+    let around = Around { open: &open, begun: &begun, client, session, run: run_number, network };
     let args = args::Backup { drives: u8::try_from(served.drives).ok(), ..args::Backup::default() };
     let ended = run(cli, &args, (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same.
@@ -231,6 +237,8 @@ struct Around<'a> {
     session: Option<i64>,
     /// The run of a server's queue that it is an attempt of.
     run: Option<i64>,
+    /// Its share of what its client's network takes.
+    network: Option<&'a Arc<NetworkShare>>,
 }
 
 /// Runs a job, and what it has run before and after.
@@ -242,7 +250,7 @@ fn run(
     watch: &BackupWatch,
     around: &Around<'_>,
 ) -> Result<Ended, Failure> {
-    let Around { open, begun, client, session, run } = *around;
+    let Around { open, begun, client, session, run, network } = *around;
     let args = laid_over(args, name, job);
     let has_ended = Cell::new(false);
     // Before the history has how the run ended: that it could not be ended is part of it.
@@ -258,7 +266,7 @@ fn run(
         Some(line)
     };
     let bandwidth = job.bandwidth().ok().flatten();
-    let frame = Frame { open, begun, after: &after, session, run, bandwidth };
+    let frame = Frame { open, begun, after: &after, session, run, bandwidth, network: network.cloned() };
     let outcome = before(cli, client, name, job, &watch.stop)
         .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
     if let Err(failure) = &outcome {

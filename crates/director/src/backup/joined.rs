@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::BackupWatch;
 use crate::DirectorError;
 use crate::append::AppendHost;
-use crate::config::Bandwidth;
+use crate::config::{Bandwidth, NetworkShare};
 use crate::mounter::Mounter;
 use crate::null::NullHost;
 use crate::request::{BackupRequest, Shortfall, Target};
@@ -63,18 +63,22 @@ impl Site {
                 continue;
             }
             let Some((intake, meters)) = place.intake()? else { continue };
-            let intake = match request.bandwidth.clone() {
-                Some(bandwidth) => intake.throttled(self.throttle(bandwidth)),
-                None => intake,
+            let intake = match (request.bandwidth.clone(), request.network.clone()) {
+                (None, None) => intake,
+                bounds => intake.throttled(self.throttle(bounds)),
             };
             return Ok(Joined { intake, meters, place });
         }
     }
 
-    /// What holds a job to its bandwidth, by the clock of this process.
-    fn throttle(&self, bandwidth: Bandwidth) -> Throttle {
+    /// What holds a job to its bandwidth, and to its share of its network's, by the clock of this process.
+    fn throttle(&self, (bandwidth, network): (Option<Bandwidth>, Option<Arc<NetworkShare>>)) -> Throttle {
         let clock = self.clock;
-        Throttle::new(move || bandwidth.at(Timestamp::from_nanosecond(clock().into()).unwrap_or(Timestamp::UNIX_EPOCH)))
+        Throttle::new(move || {
+            let now = Timestamp::from_nanosecond(clock().into()).unwrap_or(Timestamp::UNIX_EPOCH);
+            let own = bandwidth.as_ref().and_then(|bandwidth| bandwidth.at(now));
+            own.into_iter().chain(network.as_ref().and_then(|network| network.at(now))).min()
+        })
     }
 
     fn open_session(

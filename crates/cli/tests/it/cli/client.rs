@@ -100,6 +100,15 @@ pub(super) fn enrol(bench: &Bench, kind: &str, name: &str, address: &str) -> Str
     opened[0]["passphrase"].as_str().unwrap().to_owned()
 }
 
+/// Waits until it is written that the only client was seen.
+fn wait_until_seen(bench: &Bench) {
+    let began = Instant::now();
+    while events(bench, &["client", "list"], 0)[0]["seen_ns"] == Value::Null {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not written that it was seen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn a_machine_joins_waits_for_orders_and_is_revoked() {
     let bench = Bench::new(&[]);
@@ -117,11 +126,7 @@ fn a_machine_joins_waits_for_orders_and_is_revoked() {
     let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));
     assert_eq!(client.event("started")["client"], "tern");
     assert_eq!(client.event("connected")["address"], joined["servers"][0]);
-    let began = Instant::now();
-    while events(&bench, &["client", "list"], 0)[0]["seen_ns"] == Value::Null {
-        assert!(began.elapsed() < Duration::from_secs(60), "it is not written that it was seen");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until_seen(&bench);
     let list = bench.done(&["client", "list"], 0);
     assert!(list.contains("tern") && list.contains("enrolled") && list.contains("127.0.0.1"), "{list}");
     assert_described(&schemas(), "MemberChangeRow", &events(&bench, &["client", "revoke", "tern"], 0));
@@ -201,4 +206,56 @@ fn settings_say_where_the_server_listens() {
     fs::write(&path, text.replace("listen = \"\"", "listen = \"here\"")).unwrap();
     let said = bench.said(&["client", "list"], 1);
     assert!(said.contains("server.listen"), "{said}");
+}
+
+#[test]
+fn runs_of_a_network_are_bounded_and_keep_to_what_it_takes() {
+    let bench = Bench::new(&["--drives", "2"]);
+    let settings = bench.dir.path().join("state/capstan.toml");
+    let mut text = fs::read_to_string(&settings).unwrap();
+    text.push_str("\n[networks.loop]\naddresses = [\"127.0.0.0/8\"]\nruns_at_once = 1\nbandwidth = [\"1M\"]\n");
+    fs::write(&settings, text).unwrap();
+    let (server, address) = serve(&bench);
+    let machine = Machine::new();
+    let passphrase = enrol(&bench, "client", "tern", &address);
+    machine.run(&["client", "join", &address, "--name", "tern"], &passphrase, 0);
+    let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));
+    client.event("connected");
+    wait_until_seen(&bench);
+    let mut policies = String::new();
+    for name in ["a", "b"] {
+        let source = machine.0.path().join(name);
+        fs::create_dir(&source).unwrap();
+        let noise: Vec<u8> = (0..2_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        fs::write(source.join("noise"), noise).unwrap();
+        policies.push_str(&format!(
+            "[policies.{name}]\nclients = [\"tern\"]\ncompression = 0\nsources = [\"{}\"]\n",
+            source.display()
+        ));
+    }
+    let file = machine.0.path().join("cell.toml");
+    fs::write(&file, policies).unwrap();
+    bench.done(&["policies", "apply", file.to_str().unwrap()], 0);
+    bench.done(&["queue", "add", "a", "b"], 0);
+    let (began, mut waited) = (Instant::now(), String::new());
+    let done = loop {
+        assert!(began.elapsed() < Duration::from_secs(60), "the runs do not end");
+        let queue = events(&bench, &["queue"], 0);
+        for row in queue.iter().filter(|row| row["waits_for"] == "limit") {
+            waited = row["message"].as_str().unwrap().to_owned();
+        }
+        let done = events(&bench, &["queue", "done"], 0);
+        if done.len() == 2 {
+            break done;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(waited.contains("the network of client tern"), "{waited:?}");
+    for run in done {
+        assert_eq!(run["state"], "done", "{run}");
+        let took_ns = run["ended_ns"].as_u64().unwrap() - run["started_ns"].as_u64().unwrap();
+        // Each connection may have a block that is not paid yet.
+        assert!(took_ns > 1_000_000_000, "{run}");
+    }
+    server.stop();
 }

@@ -145,6 +145,7 @@ fn backup(site: &Site, recipe: &Recipe, level: Level) {
         session: None,
         run: None,
         bandwidth: None,
+        network: None,
     };
     let report = site.backup(&request, &BackupWatch::default()).unwrap();
     assert!(report.sources.iter().all(|source| source.report.as_ref().is_ok_and(|read| read.problems.is_empty())));

@@ -301,6 +301,7 @@ impl Waits {
                 let (name, of, setting) = match of {
                     LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
                     LimitOf::Client => (&run.client, "client", "runs_per_client"),
+                    LimitOf::Network => (&run.client, "the network of client", "runs_at_once of [networks]"),
                     LimitOf::Unit => {
                         let drives = if *at_most == 1 { "1 drive".to_owned() } else { format!("{at_most} drives") };
                         return Self::new(
