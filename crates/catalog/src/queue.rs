@@ -331,6 +331,17 @@ impl Catalog {
         self.db.query_first(&query, params![run], done)
     }
 
+    /// Notes how many drives each copy of a session has: fewer than were given may have been free, or have had volumes.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn session_has_drives(&mut self, session: i64, drives: u32) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        let note = "UPDATE active_runs SET drives = ?2 WHERE session = ?1";
+        transaction.execute(note, params![session, drives])?;
+        transaction.commit()
+    }
+
     /// Begins a run that waits, at its place; `None` if it does not wait any more, or is held.
     ///
     /// # Errors

@@ -192,10 +192,27 @@ impl Site {
         Ok(Overwritten { copies, last })
     }
 
+    /// Refuses to have the key of a volume destroyed, which others keep, where that would take away what is locked:
+    /// `what` is the volume, or the tag of its first key.
+    ///
+    /// # Errors
+    /// [`DirectorError::RetentionLocked`]; otherwise the catalog cannot be read.
+    pub fn check_key_unlocked(&self, what: &str) -> Result<(), DirectorError> {
+        let volumes = locked(&self.catalog).volumes()?;
+        let is_meant = |volume: &&Volume| {
+            volume.volser.as_str() == what || volume.key.is_some_and(|key| key.tag.to_string() == what)
+        };
+        volumes
+            .iter()
+            .filter(is_meant)
+            .try_for_each(|volume| self.would_lose(&volume.volser, Loss::Accept, Promise::Keep).map(drop))
+    }
+
     /// Destroys a key. What it encrypted is gone for good.
     ///
     /// # Errors
-    /// [`DirectorError::RetentionLocked`] if nobody may take away what it encrypted. Otherwise the key store is not
+    /// [`DirectorError::RetentionLocked`] if nobody may take away what it encrypted; [`DirectorError::InUse`] if a job
+    /// has an object of that. Otherwise the key store is not
     /// open ([`Site::keys`]), does not have the key, or cannot be written; or the catalog cannot be written. Then the
     /// key is destroyed, and the same call notes it.
     pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
@@ -204,10 +221,14 @@ impl Site {
             let keys = self.keys()?;
             (keys.list()?.into_iter().find(|key| key.tag == *tag), keys.realm()?)
         };
+        let _presence = self.presence()?;
+        // As long as the key is being destroyed, nobody takes another copy away.
+        let mut claim = None;
         if let Some(key) = of {
             let first = locked(&self.catalog).volume(&key.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
             let issued = realm.unit(&key.volser).and_then(|unit| unit.key(tag));
             if first.is_some_and(|first| first == *tag || issued.is_some_and(|issued| issued.is_of_life(&first))) {
+                claim = Some(self.claim_held_on(&key.volser, None)?);
                 self.would_lose(&key.volser, Loss::Accept, Promise::Keep)?;
             }
         }
@@ -228,6 +249,7 @@ impl Site {
         } else {
             catalog.key_destroyed(&record.tag, destroyed_ns)?;
         }
+        drop(claim);
         Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
 

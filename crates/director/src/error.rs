@@ -661,15 +661,15 @@ fn further_sources(missing: &[PathBuf]) -> String {
     missing.iter().map(|path| format!(", nor {}", path.display())).collect()
 }
 
-/// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
 /// Until when a lock holds, in words.
 pub(crate) fn until_words(until_ns: i64) -> String {
     match Timestamp::from_nanosecond(until_ns.into()) {
         Ok(until) if until_ns < i64::MAX => format!("until {} UTC", until.strftime("%Y-%m-%d %H:%M")),
-        _ => "until it is known when it was begun".to_owned(),
+        _ => "for as long as nobody knows when it was begun".to_owned(),
     }
 }
 
+/// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
 fn held_text(objects: usize) -> String {
     match objects {
         0 => "data that this catalog does not know, of another program or another site: they would be gone for good"

@@ -222,6 +222,8 @@ impl Site {
         }
         let is_full = !wants_base || choice.base.is_none();
         let open = self.interrupted(latest, is_full, bases, request, known)?;
+        // One that is kept for ever would be locked for ever.
+        let open = open.filter(|(object, _)| !request.is_locked || object.expires_ns != 0);
         let (mut base, base_gone) = (choice.base, choice.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {

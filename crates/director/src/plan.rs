@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use capstan_catalog::{Catalog, ObjectStatus, StateEntry, Volume};
+use capstan_catalog::{Catalog, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
 use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
 
 use crate::DirectorError;
 use crate::path_filter::PathFilter;
+use crate::ranges::{missing_ranges, stream_lengths};
 use crate::select::{Located, Place, WhichCopy};
 use crate::site::{Site, locked};
 
@@ -66,6 +67,9 @@ pub struct RestorePlan {
     pub older: Vec<OlderVersion>,
     /// Volumes of the plan whose key was destroyed, and what that means: what no other copy holds of them is gone.
     pub without_key: Vec<(Volser, DirectorError)>,
+    /// Objects, asked for as a whole, of which so many bytes are on no volume that the catalog knows, with all that is
+    /// known of them: nobody can say which paths are missing.
+    pub unknown: Vec<(ObjectId, u64)>,
     /// Whether an object is open: an interrupted backup gives what it has.
     pub interrupted: bool,
     /// How long it is thought to take.
@@ -140,6 +144,13 @@ impl Site {
             }
         }
         plan.streams = streams;
+        if places.iter().all(|place| place.paths.is_empty()) && filter.is_empty() {
+            let catalog = locked(&self.catalog);
+            for object in &plan.objects {
+                let bytes = unknown_bytes(&catalog, *object)?;
+                plan.unknown.extend(Some((*object, bytes)).filter(|_| bytes > 0));
+            }
+        }
         Ok(plan)
     }
 
@@ -198,6 +209,7 @@ impl Site {
             reads,
             entries,
             streams: Vec::new(),
+            unknown: Vec::new(),
             passes,
             objects,
             absent,
@@ -218,6 +230,31 @@ impl RestorePlan {
         blocks.sort_unstable_by_key(|range| range.start);
         blocks
     }
+}
+
+/// How much of an object's streams no copy has and no path that is known: the volume that holds both is unknown.
+fn unknown_bytes(catalog: &Catalog, object: ObjectId) -> Result<u64, DirectorError> {
+    let is_whole = |copy: &WantedCopy| copy.state == CopyState::Whole;
+    if catalog.wanted_copies(object)?.iter().any(is_whole) {
+        return Ok(0);
+    }
+    let Some(record) = catalog.object(object)? else { return Ok(0) };
+    // What counts is whether any copy has it: all are taken as one.
+    let extents = catalog.extents(object, None)?.into_iter().map(|extent| Extent { copy: 1, ..extent });
+    let lengths = stream_lengths(catalog, object)?;
+    let missing = missing_ranges(1, &lengths, &extents.collect::<Vec<_>>(), record.chunk_len);
+    if missing.is_empty() {
+        return Ok(0);
+    }
+    let mut unknown = total(missing.iter().map(|missing| missing.range.end - missing.range.start));
+    for entry in catalog.index(object)?.iter() {
+        let entry = entry?;
+        let end = entry.offset.saturating_add(entry.member_len);
+        let own = missing.iter().filter(|missing| missing.connection == entry.connection);
+        let overlap = |range: &Range<u64>| range.end.min(end).saturating_sub(range.start.max(entry.offset));
+        unknown = unknown.saturating_sub(total(own.map(|missing| overlap(&missing.range))));
+    }
+    Ok(unknown)
 }
 
 /// The mounts: a volume that is read in several passes one behind the other stays in its drive.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::DirectorError;
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
+use crate::pools::DEFAULT_POOL;
 use crate::site::{Site, locked};
 
 /// A policy.
@@ -122,7 +123,15 @@ impl Site {
         }
         let settings = self.settings_now();
         let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings, &self.config)).collect();
-        for BackupPolicy { config, .. } in &mut policies {
+        for BackupPolicy { config, fault, .. } in &mut policies {
+            if config.lock && config.retention.is_none() {
+                let name = config.pool.as_deref().unwrap_or(DEFAULT_POOL);
+                let pool = locked(&self.catalog).pool(name)?;
+                if pool.is_some_and(|pool| pool.retention_ns.is_none()) {
+                    let reason = format!("lock: a locked retention must end: give it, or pool {name}, a retention");
+                    fault.get_or_insert(reason);
+                }
+            }
             // Nobody joins under the name of the server's machine; but that may be called so since.
             let counts =
                 |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != self.client;

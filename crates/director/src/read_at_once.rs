@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
 
-use capstan_mover::{ReadPlan, StreamsReport, Wanted, plans_apart};
+use capstan_mover::{ReadPlan, StreamsReport, Wanted, WantedStream, plans_apart};
 
 use crate::mounter::ReadMounter;
 use crate::shared::locked;
@@ -59,6 +59,9 @@ fn left_of(wanted: &Wanted, plan: &ReadPlan, host: &ReadMounter) -> Left {
     let first = parts.iter().flat_map(|part| &part.passes).next().map(|pass| &wanted.volumes[pass.volume].volser);
     // Where it cannot be found out, one drive reads everything.
     let free = first.filter(|_| parts.len() > 1).and_then(|volser| host.mounter().drives_free(volser).ok());
-    let beside = (free.unwrap_or(0) as usize).min(parts.len()).saturating_sub(1);
+    // A reader that meets damage mounts another copy beside what it reads: no two are to wait for each other's drive.
+    let has_copies = |stream: &WantedStream| stream.extents.iter().any(|extent| extent.copy != stream.extents[0].copy);
+    let each = if wanted.streams.iter().any(has_copies) { 2 } else { 1 };
+    let beside = (free.unwrap_or(0) as usize / each).min(parts.len()).saturating_sub(1);
     Left { parts: Mutex::new(parts.into()), beside }
 }

@@ -22,7 +22,7 @@ use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
 use crate::read_at_once::read_at_once;
 use crate::select::WhichCopy;
-use crate::site::Site;
+use crate::site::{Site, locked};
 
 /// A file that could not be given back, and why.
 #[derive(Debug, Clone)]
@@ -136,6 +136,7 @@ impl Site {
         for stream in &plan.streams {
             self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
         }
+        self.tell_unknown(plan, &mut report)?;
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
     }
@@ -213,8 +214,22 @@ impl Site {
             let reason = "it is what a program printed, and such an object is restored at the server: `capstan cat`";
             report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
         }
+        self.tell_unknown(plan, &mut report)?;
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
+    }
+
+    /// Says of objects that a part is missing of which nobody knows what was in it.
+    fn tell_unknown(&self, plan: &RestorePlan, report: &mut RestoreReport) -> Result<(), DirectorError> {
+        for (object, bytes) in &plan.unknown {
+            let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
+            let reason = format!(
+                "{bytes} bytes of object {object} are on no volume that the catalog knows, and what they held is missing: \
+                 bring the other volumes of the object in, and run `capstan rebuild`"
+            );
+            report.failed.push(FailedFile { path: source, reason });
+        }
+        Ok(())
     }
 
     fn restore_stream(

@@ -2,8 +2,8 @@
 //! anything that it stands on.
 //!
 //! The lock is part of the object's record on its volumes, so a catalog that is made anew knows it. It holds for
-//! complete objects, and for as long as their clock says; while the clock is in doubt it holds whatever anybody says
-//! of the clock.
+//! interrupted objects, too: of what a volume that is away completes, the others know no more. While the clock is in
+//! doubt it holds whatever anybody says of the clock.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,8 @@ pub(crate) fn keeps_until(object: &Object, timeline: &Timeline) -> Option<i64> {
 /// Until when an object's own retention is locked; the greatest time where nobody knows yet when it was begun. `None`
 /// where it is not.
 pub(crate) fn locked_until(object: &Object, timeline: &Timeline) -> Option<i64> {
-    if !object.is_locked || object.status != ObjectStatus::Complete {
+    // A lock without an end is none that anybody can have asked for.
+    if !object.is_locked || object.expires_ns == 0 || object.status == ObjectStatus::Expired {
         return None;
     }
     let clock = timeline.reading();

@@ -1,5 +1,6 @@
 //! What comes to the interleaving thread: blocks, and what is to be known of objects and streams between them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use capstan_format::{ObjectId, ObjectRecord};
@@ -31,9 +32,19 @@ pub(crate) enum Control {
     /// No further stream of an object comes: it is whole then, or stays open as it is.
     ObjectEnd {
         object: ObjectId,
-        ended_ns: Option<i64>,
+        whole: Option<Arc<WholeObject>>,
     },
     Close,
+}
+
+/// An object that is whole.
+pub(crate) struct WholeObject {
+    /// When it was.
+    pub(crate) ended_ns: i64,
+    /// Its connections in other drive sets, and the lengths of their streams.
+    pub(crate) elsewhere: Vec<(u16, u64)>,
+    /// Copies, from 0, of which a part in another drive set was not recorded: they stay open.
+    pub(crate) lacking: BTreeSet<usize>,
 }
 
 /// The way to the interleaving thread.

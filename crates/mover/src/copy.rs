@@ -14,6 +14,7 @@ use capstan_tape::{DriveError, with_causes};
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
+use crate::control::WholeObject;
 use crate::drive_health::DriveHealth;
 use crate::drive_sets::DriveSets;
 use crate::meters::Meters;
@@ -89,10 +90,10 @@ pub trait CopyHost: Send {
 pub(crate) enum Command {
     Block(Arc<Block>),
     Object(ObjectRecord),
-    /// All blocks of the object were sent; when it was whole, if it is.
+    /// All blocks of the object were sent, and it is whole, or not.
     ObjectEnd {
         object: ObjectId,
-        ended_ns: Option<i64>,
+        whole: Option<Arc<WholeObject>>,
     },
     Close,
 }
@@ -155,6 +156,21 @@ impl CopyThread {
     }
 }
 
+/// Tells the drive sets that a writer has ended, when it is dropped.
+struct TellsSets {
+    sets: Weak<DriveSets>,
+    writer: usize,
+    has_failed: bool,
+}
+
+impl Drop for TellsSets {
+    fn drop(&mut self) {
+        if let Some(sets) = self.sets.upgrade() {
+            sets.ended(self.writer, self.has_failed);
+        }
+    }
+}
+
 struct Copy {
     task: CopyTask,
     host: Box<dyn CopyHost>,
@@ -175,6 +191,8 @@ struct Copy {
 
 impl Copy {
     fn run(mut self, commands: Receiver<Command>) -> Result<(), MoverError> {
+        // However it ends, by a panic too, the other drive sets hear of it.
+        let mut tells = TellsSets { sets: self.task.sets.clone(), writer: self.task.writer, has_failed: true };
         let outcome = self.serve(commands);
         if let Some(writer) = self.writer.take() {
             let volser = writer.volser().clone();
@@ -192,9 +210,7 @@ impl Copy {
         }
         let failure = outcome.as_ref().err().map(|error| with_causes(error));
         self.host.ended(failure.as_deref());
-        if let Some(sets) = self.task.sets.upgrade() {
-            sets.ended(self.task.writer, failure.is_some());
-        }
+        tells.has_failed = failure.is_some();
         outcome
     }
 
@@ -293,7 +309,7 @@ impl Copy {
                     self.writer()?.touch(object);
                 }
             }
-            Command::ObjectEnd { object, ended_ns } => self.end_object(object, ended_ns)?,
+            Command::ObjectEnd { object, whole } => self.end_object(object, whole.as_deref())?,
             Command::Close => {
                 if self.writer.is_some() {
                     self.checkpoint(true)?;
@@ -304,14 +320,16 @@ impl Copy {
         Ok(false)
     }
 
-    fn end_object(&mut self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {
-        match ended_ns {
-            Some(ended_ns) => {
+    fn end_object(&mut self, object: ObjectId, whole: Option<&WholeObject>) -> Result<(), MoverError> {
+        match whole {
+            Some(WholeObject { ended_ns, elsewhere, .. }) => {
                 if let Some(record) = self.objects.get_mut(&object) {
                     record.state = ObjectState::Complete;
-                    record.ended_ns = ended_ns;
+                    record.ended_ns = *ended_ns;
                 }
-                self.writer()?.touch(object);
+                let writer = self.writer()?;
+                writer.touch(object);
+                writer.note_elsewhere(object, elsewhere);
             }
             // Nothing of it came here; or what came is recorded with the volume that was left.
             None if self.writer.is_none() || !self.objects.contains_key(&object) => {

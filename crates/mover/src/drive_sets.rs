@@ -11,16 +11,20 @@
 //!
 //! A volume says that an object is complete only when all of the object is flushed, in all drive sets: whoever finds
 //! that record has to find the object. So every drive set but one ends its part without a word, and the first of them,
-//! the object's home, ends the object once the others have recorded theirs. A session that ends closes the last set
-//! first: what the others wait for is then recorded with its last checkpoint, and no drive stops for it once more.
+//! the object's home, ends the object once the others have recorded theirs. With that goes which connections are in
+//! other sets: whoever has the volume of the home alone knows what is missing. A copy of which a part failed in another
+//! set stays open.
+//!
+//! A session that ends closes the last set first: what the others wait for is then recorded with its last checkpoint,
+//! and no drive stops for it once more.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_format::{ObjectId, ObjectRecord};
 
 use crate::MoverError;
-use crate::control::{Control, Controls};
+use crate::control::{Control, Controls, WholeObject};
 use crate::meters::Meters;
 
 /// Which drive sets have what of each object. Where there is one drive set, it has everything, and nothing is noted.
@@ -28,6 +32,7 @@ pub(crate) struct DriveSets(Mutex<State>);
 
 struct State {
     sets: Vec<DriveSet>,
+    copies: usize,
     /// Objects of which more may come, or of which a part is not recorded.
     objects: HashMap<ObjectId, Flow>,
     /// Whether the session takes nothing more.
@@ -59,6 +64,10 @@ struct End {
     home: usize,
     /// The writers that have not recorded their part.
     waits_for: HashSet<usize>,
+    /// The connections of the other sets, and the lengths of their streams.
+    elsewhere: BTreeMap<u16, u64>,
+    /// Copies, from 0, whose part failed in another set.
+    lacking: BTreeSet<usize>,
 }
 
 impl DriveSets {
@@ -69,7 +78,7 @@ impl DriveSets {
             DriveSet { controls, connections: 0, writers, is_closed: false }
         };
         let sets = controls.into_iter().enumerate().map(set).collect();
-        Self(Mutex::new(State { sets, objects: HashMap::new(), is_closing: false }))
+        Self(Mutex::new(State { sets, copies, objects: HashMap::new(), is_closing: false }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,6 +117,13 @@ impl DriveSets {
         self.state().end_object(object, ended_ns)
     }
 
+    /// All that a set has of an object has gone to its writers: these streams, of these lengths.
+    pub(crate) fn has_gone(&self, object: ObjectId, streams: impl IntoIterator<Item = (u16, u64)>) {
+        if let Some(end) = self.state().objects.get_mut(&object).and_then(|flow| flow.end.as_mut()) {
+            end.elsewhere.extend(streams);
+        }
+    }
+
     /// A writer has recorded all that came of these objects.
     pub(crate) fn settled(&self, writer: usize, objects: &[ObjectId]) {
         let mut state = self.state();
@@ -123,8 +139,11 @@ impl DriveSets {
     /// nothing more, for no object could be whole.
     pub(crate) fn ended(&self, writer: usize, has_failed: bool) {
         let mut state = self.state();
+        let copy = writer % state.copies.max(1);
         for end in state.objects.values_mut().filter_map(|flow| flow.end.as_mut()) {
-            end.waits_for.remove(&writer);
+            if end.waits_for.remove(&writer) {
+                end.lacking.insert(copy);
+            }
         }
         let own = state.sets.iter_mut().find(|set| set.writers.contains(&writer));
         let is_lost = own.is_some_and(|set| set.writers.remove(&writer) && set.writers.is_empty() && has_failed);
@@ -163,7 +182,8 @@ impl State {
 
     fn end_object(&mut self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {
         if let [only] = &self.sets[..] {
-            return only.controls.send(Control::ObjectEnd { object, ended_ns });
+            let whole = |ended_ns| Arc::new(WholeObject { ended_ns, elsewhere: Vec::new(), lacking: BTreeSet::new() });
+            return only.controls.send(Control::ObjectEnd { object, whole: ended_ns.map(whole) });
         }
         let Some(begun) = self.objects.get(&object).map(|flow| flow.begun.clone()) else {
             return Err(MoverError::Stopped);
@@ -181,9 +201,18 @@ impl State {
             }
         };
         let others = begun.iter().filter(|set| **set != home);
-        let waits_for = others.flat_map(|set| self.sets[*set].writers.iter().copied()).collect();
+        let writers = others.flat_map(|set| (0..self.copies).map(move |copy| (*set, copy)));
+        let (mut waits_for, mut lacking) = (HashSet::new(), BTreeSet::new());
+        for (set, copy) in writers {
+            let writer = set * self.copies + copy;
+            if self.sets[set].writers.contains(&writer) {
+                waits_for.insert(writer);
+            } else {
+                lacking.insert(copy);
+            }
+        }
         if let Some(flow) = self.objects.get_mut(&object) {
-            flow.end = Some(End { ended_ns, home, waits_for });
+            flow.end = Some(End { ended_ns, home, waits_for, elsewhere: BTreeMap::new(), lacking });
         }
         let ended = self.end_at(|set| set != home, object, None);
         self.go_on();
@@ -195,11 +224,11 @@ impl State {
         &self,
         is_meant: impl Fn(usize) -> bool,
         object: ObjectId,
-        ended_ns: Option<i64>,
+        whole: Option<&Arc<WholeObject>>,
     ) -> Result<(), MoverError> {
         let mut sent = Ok(());
         for (_, set) in self.sets.iter().enumerate().filter(|(set, _)| is_meant(*set)) {
-            sent = sent.and(set.controls.send(Control::ObjectEnd { object, ended_ns }));
+            sent = sent.and(set.controls.send(Control::ObjectEnd { object, whole: whole.map(Arc::clone) }));
         }
         sent
     }
@@ -209,9 +238,10 @@ impl State {
         let is_ready = |_: &ObjectId, flow: &mut Flow| flow.end.as_ref().is_some_and(|end| end.waits_for.is_empty());
         let ready: Vec<_> = self.objects.extract_if(is_ready).collect();
         for (object, flow) in ready {
-            if let Some(End { ended_ns, home, .. }) = flow.end {
+            if let Some(End { ended_ns, home, elsewhere, lacking, .. }) = flow.end {
+                let whole = WholeObject { ended_ns, elsewhere: elsewhere.into_iter().collect(), lacking };
                 // Where nobody hears it, the object stays open.
-                let _ = self.end_at(|set| set == home, object, Some(ended_ns));
+                let _ = self.end_at(|set| set == home, object, Some(&Arc::new(whole)));
             }
         }
         if self.is_closing {

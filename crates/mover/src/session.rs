@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 use crate::blocks_in::BlocksIn;
-use crate::control::{Control, Controls};
+use crate::control::{Control, Controls, WholeObject};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::drive_sets::DriveSets;
 use crate::intake::{Intake, IntakeHere, IntakeWay, SetIn};
@@ -189,6 +189,7 @@ impl Session {
                 objects: HashMap::new(),
                 set,
                 sets: Arc::downgrade(&between),
+                is_one_of_several: sets > 1,
             };
             threads.interleavers.push(spawn("interleave", move || loop_.run(controls))?);
             workers.push(own_workers);
@@ -288,9 +289,11 @@ impl ClosingSession {
 
 impl NewSet {
     fn of(options: &SessionOptions, stop: Arc<AtomicBool>, meters: &Arc<Meters>) -> Self {
-        let (sets, workers) = (options.drive_sets.max(1), options.pack_workers);
-        // Each connection may hold a chunk and a spare, each worker a chunk and a spare; the rest is buffer.
-        let needed = options.connections * 2 + workers * 2 + 8;
+        let sets = options.drive_sets.max(1);
+        let (connections, workers) = (options.connections.div_ceil(sets), options.pack_workers.div_ceil(sets));
+        // Each connection may hold a chunk and a spare, each worker a chunk and a spare; the rest is buffer. A set has
+        // its share of the connections, since each goes to the one that has fewest.
+        let needed = connections * 2 + workers * 2 + 8;
         let share = options.pool_bytes / sets as u64;
         let pool = BlockPool::new(needed.max((share / options.chunk_len as u64) as usize), options.chunk_len);
         let (control, controls) = queue(usize::MAX);
@@ -333,6 +336,8 @@ struct InterleaveLoop {
     objects: HashMap<ObjectId, ObjectFlow>,
     set: usize,
     sets: Weak<DriveSets>,
+    /// Whether there are other sets.
+    is_one_of_several: bool,
 }
 
 /// An object that comes.
@@ -341,7 +346,9 @@ struct ObjectFlow {
     /// Streams of it that have not gone to their ends.
     streams: usize,
     /// That no further stream comes; and when it was whole, if it is.
-    end: Option<Option<i64>>,
+    end: Option<Option<Arc<WholeObject>>>,
+    /// How long its streams are as far as they have gone; kept where other drive sets have some, too.
+    parts: HashMap<u16, u64>,
     /// What is counted for its job.
     job: Option<Arc<Meters>>,
 }
@@ -361,7 +368,7 @@ impl InterleaveLoop {
                     while let Some(turn) = self.interleave.next(Pressure::Release) {
                         self.forward(turn);
                     }
-                    self.send(|| Command::Close);
+                    self.send(|_| Command::Close);
                     return;
                 }
                 Err(Nothing::Yet) => starving = true,
@@ -386,7 +393,7 @@ impl InterleaveLoop {
         match control {
             Control::Object { record, job } => {
                 self.objects.insert(record.object, ObjectFlow { job, ..ObjectFlow::default() });
-                self.send(|| Command::Object(record.clone()));
+                self.send(|_| Command::Object(record.clone()));
             }
             Control::Opened { object } => self.objects.entry(object).or_default().streams += 1,
             Control::Cut { stream, object, first_sequence, sequence } => {
@@ -394,8 +401,8 @@ impl InterleaveLoop {
                     self.stream_is_over(object);
                 }
             }
-            Control::ObjectEnd { object, ended_ns } => {
-                self.objects.entry(object).or_default().end = Some(ended_ns);
+            Control::ObjectEnd { object, whole } => {
+                self.objects.entry(object).or_default().end = Some(whole);
                 self.end_if_done(object);
             }
             Control::Block(_) | Control::Close => {}
@@ -405,9 +412,14 @@ impl InterleaveLoop {
     fn forward(&mut self, turn: Turn) {
         let Turn { block, ends_stream } = turn;
         let object = block.place.object;
-        if let Some(job) = self.objects.get(&object).and_then(|flow| flow.job.as_deref()) {
-            job.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
-            job.stored_bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+        if let Some(flow) = self.objects.get_mut(&object) {
+            if self.is_one_of_several {
+                flow.parts.insert(block.place.connection, block.place.valid_len);
+            }
+            if let Some(job) = &flow.job {
+                job.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
+                job.stored_bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+            }
         }
         let block = Arc::new(block);
         // The last copy gets the loop's own reference, so that a single copy is the only holder.
@@ -439,15 +451,23 @@ impl InterleaveLoop {
     }
 
     fn end_if_done(&mut self, object: ObjectId) {
-        let Some(ObjectFlow { streams: 0, end: Some(ended_ns), .. }) = self.objects.get(&object) else { return };
-        let ended_ns = *ended_ns;
-        self.objects.remove(&object);
-        self.send(|| Command::ObjectEnd { object, ended_ns });
+        let is_done = |flow: &ObjectFlow| flow.streams == 0 && flow.end.is_some();
+        if !self.objects.get(&object).is_some_and(is_done) {
+            return;
+        }
+        let Some(ObjectFlow { end: Some(whole), parts, .. }) = self.objects.remove(&object) else { return };
+        if let Some(sets) = self.sets.upgrade().filter(|_| self.is_one_of_several) {
+            sets.has_gone(object, parts);
+        }
+        self.send(|copy| {
+            let whole = whole.clone().filter(|whole| !whole.lacking.contains(&copy));
+            Command::ObjectEnd { object, whole }
+        });
     }
 
-    fn send(&mut self, command: impl Fn() -> Command) {
-        for queue in &mut self.queues {
-            if queue.as_ref().is_some_and(|sender| sender.send(command()).is_err()) {
+    fn send(&mut self, command: impl Fn(usize) -> Command) {
+        for (copy, queue) in self.queues.iter_mut().enumerate() {
+            if queue.as_ref().is_some_and(|sender| sender.send(command(copy)).is_err()) {
                 *queue = None;
             }
         }

@@ -266,6 +266,12 @@ impl VolumeWriter {
         self.touched.insert(object);
     }
 
+    /// Notes which streams of an object are elsewhere, and how long they are: whoever has this volume alone knows then
+    /// what is missing.
+    pub(crate) fn note_elsewhere(&mut self, object: ObjectId, streams: &[(u16, u64)]) {
+        self.parts.extend(streams.iter().map(|(connection, valid_len)| ((object, *connection), *valid_len)));
+    }
+
     /// Whether a checkpoint would add anything.
     pub(crate) fn has_news(&self) -> bool {
         !self.touched.is_empty()

@@ -192,6 +192,7 @@ mod tests {
             history: None,
             session: None,
             library: None,
+            drives: None,
         };
         let (at, time) = (Some(1_700_000_000_000_000_000), units::time(1_700_000_000_000_000_000));
         for (row, words) in [

@@ -20,7 +20,7 @@ use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::progress::Display;
 use crate::prompt::confirm;
-use crate::secrets::{given_for_export, now_ns};
+use crate::secrets::{given_for_export, now_ns, site};
 
 /// The words for an action that a person asks of a cluster; nothing where a machine asks, or where there is nothing
 /// to ask.
@@ -73,6 +73,12 @@ pub(super) fn destroy(
         Ok(tag) => vec![tag],
         Err(_) => named(&key_cluster(place.clone(), now_ns, &Display::new(cli).events()), what)?,
     };
+    // A machine without a catalog knows of no volume.
+    if let Ok(site) = site(cli) {
+        for what in tags.iter().map(ToString::to_string).chain([what.to_owned()]) {
+            site.check_key_unlocked(&what)?;
+        }
+    }
     for tag in &tags {
         confirm(&format!("Key {tag} will be destroyed: the data that it encrypted is gone for good."), yes)?;
     }

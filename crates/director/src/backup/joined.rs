@@ -19,7 +19,7 @@ use crate::mounter::Mounter;
 use crate::null::NullHost;
 use crate::request::{BackupRequest, Shortfall, Target};
 use crate::sessions::{LeftSession, RunningSession, SessionPlace, ToldFailure};
-use crate::site::Site;
+use crate::site::{Site, locked};
 
 /// A backup's place in its session. Its way in goes before the place does.
 pub(super) struct Joined {
@@ -114,6 +114,9 @@ impl Site {
             Target::Null => MoverAt::Here(nowhere),
             Target::Pool => self.library.data_path.clone(),
         };
+        if let Some(number) = request.session.filter(|_| sets != usize::from(request.drives)) {
+            locked(&self.catalog).session_has_drives(number, sets as u32)?;
+        }
         let stop = Arc::clone(place.session_stop());
         let session = path.start_session(&self.session_options(request, sets), &record, hosts, stop)?;
         place.open(session, seats, mounter.passed_over());

@@ -261,11 +261,15 @@ fn what_is_locked_stays_until_its_retention_ends_whoever_names_it() {
     }
     let late = plan_expiry(&known(&objects, TODAY + 31), &names(&[2]));
     assert_eq!((numbers(&late.forget), late.refusal), (vec![2], None));
-    // What was interrupted holds nothing that was promised.
+    // What was interrupted may be complete on a volume that is away.
     objects[1].status = ObjectStatus::Open;
-    assert_eq!(numbers(&plan_expiry(&known(&objects, TODAY + 20), &names(&[2])).forget), [2]);
-    // A clock that is in doubt ends no lock, whoever trusts it.
+    assert_eq!(kept(&plan_expiry(&known(&objects, TODAY + 20), &names(&[2]))), [(2, lock)]);
     objects[1].status = ObjectStatus::Complete;
+    // A lock that never ends was asked for by nobody.
+    let for_ever =
+        [object(1, 0, TODAY), Object { expires_ns: 0, is_locked: true, ..object(2, 0, TODAY) }, object(3, 0, TODAY)];
+    assert_eq!(numbers(&plan_expiry(&known(&for_ever, TODAY + 20), &names(&[2])).forget), [2]);
+    // A clock that is in doubt ends no lock, whoever trusts it.
     let doubted = plan_expiry(&known(&objects, TODAY + 4000), &ExpiryRequest { trust_clock: true, ..names(&[2]) });
     assert!(doubted.clock.doubt.is_some());
     assert_eq!(kept(&doubted), [(2, lock)]);

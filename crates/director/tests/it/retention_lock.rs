@@ -62,6 +62,7 @@ fn nothing_takes_away_what_is_locked_or_what_it_stands_on() {
         let volser = volser(name);
         assert_locked(site.erase(&volser, Loss::Accept, Promise::Keep), locked, name);
         assert_locked(site.label(&volser, None, None, Loss::Accept, Promise::Keep), locked, name);
+        assert_locked(site.check_key_unlocked(name), locked, name);
         let key = site.catalog().volume(&volser).unwrap().unwrap().key.unwrap();
         assert_locked(site.destroy_key(&key.tag), locked, name);
         std::fs::rename(bench.cartridge(name), bench.path(name)).unwrap();
@@ -93,6 +94,23 @@ fn another_copy_may_be_lost_and_not_given_up() {
     assert!(wanted.iter().any(|copy| copy.copy == 2 && copy.state != CopyState::Whole), "{wanted:?}");
     let first = &site.catalog().copies(object.id).unwrap()[0].volumes[0].clone();
     assert_locked(site.erase(first, Loss::Accept, Promise::Keep), (&object, &object), "the last copy");
+}
+
+/// An interrupted object that is kept for ever was gone on with, and would have been locked for ever.
+#[test]
+fn a_locked_backup_does_not_go_on_with_what_is_kept_for_ever() {
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.interrupted(&bench.request(Level::Full), 2, |_| ());
+    let left = latest(&bench);
+    let report = bench.backup(&locked(&bench, Level::Full)).unwrap();
+    assert!(!report.sources[0].resumed);
+    let object = latest(&bench);
+    assert!(object.id != left.id && object.is_locked && object.expires_ns > 0, "{object:?}");
+    // One that is locked is gone on with, and keeps its lock.
+    bench.interrupted(&locked(&bench, Level::Full), 2, |_| ());
+    let report = bench.backup(&locked(&bench, Level::Full)).unwrap();
+    assert!(report.sources[0].resumed && latest(&bench).is_locked, "{report:?}");
 }
 
 #[test]

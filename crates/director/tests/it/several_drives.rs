@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use capstan_catalog::{CopyState, Object, ObjectStatus};
-use capstan_director::{BackupRequest, BackupWatch, Config, DirectorError, Event, JobConfig, Level, Place, Site};
+use capstan_catalog::{CopyState, Object, ObjectStatus, Promise};
+
+use capstan_director::{
+    BackupRequest, BackupWatch, Config, DirectorError, Event, JobConfig, Level, Loss, Place, Shortfall, Site,
+};
+use capstan_format::Volser;
 use capstan_mover::extract::ExtractOptions;
 use capstan_mover::{NetworkJobs, RestoreWatch, SourceHost};
 
@@ -176,6 +180,75 @@ fn no_volume_says_that_an_object_is_complete_before_the_other_has_its_part() {
         }
         assert!(complete > 0, "the last checkpoint has the whole object");
     }
+}
+
+/// Whoever has one volume of an object knows that the other one is missing: with the one that calls it complete, and
+/// with the other one.
+#[test]
+fn a_catalog_made_from_one_of_the_volumes_knows_that_a_part_is_missing() {
+    let bench = Bench::new(drives(2));
+    bench.fill("a", 40, 60_000);
+    bench.backup(&on_two(&bench, Level::Full)).unwrap();
+    let object = latest(&bench);
+    let mut complete = 0;
+    for (away, there) in [("A00001", "A00002"), ("A00002", "A00001")] {
+        std::fs::rename(bench.cartridge(away), bench.path(away)).unwrap();
+        bench.rebuild();
+        let (known, site) = (latest(&bench), bench.site());
+        assert_eq!(known.id, object.id);
+        complete += u32::from(known.status == ObjectStatus::Complete);
+        let mended = site.repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
+        let wanted = site.catalog().wanted_copies(object.id).unwrap();
+        assert!(wanted.iter().all(|copy| copy.state != CopyState::Whole), "{there}: {wanted:?}, {mended:?}");
+        let report = bench.restore(&known, &format!("with-{there}"));
+        assert!(known.status != ObjectStatus::Complete || !report.is_whole(), "{there}: {report:?}");
+        std::fs::rename(bench.path(away), bench.cartridge(away)).unwrap();
+    }
+    assert_eq!(complete, 1, "one volume calls it complete");
+    bench.rebuild();
+    assert_whole(&bench.site(), &latest(&bench));
+    bench.assert_restores(&latest(&bench), "both");
+}
+
+/// The second copy finds no further volume for one of its drives, while the first goes on: none of its volumes says
+/// that the object is complete.
+#[test]
+fn a_copy_that_fails_at_one_of_its_drives_is_complete_on_none_of_its_volumes() {
+    let mut config = drives(4);
+    config.library.volumes_max = 0;
+    let bench = Bench::new(config);
+    let site = bench.site();
+    site.add_pool("default-copy2", None, None).unwrap();
+    let label = |site: &Site, name: &str, mib: u64| {
+        let pool = if name.starts_with('A') { "default" } else { "default-copy2" };
+        let volser = Volser::new(name).unwrap();
+        site.label(&volser, Some(pool), Some(mib << 20), Loss::Refuse, Promise::Keep).unwrap();
+    };
+    for (name, mib) in [("A00001", 64), ("A00002", 64), ("B00001", 64), ("B00002", 8)] {
+        label(&site, name, mib);
+    }
+    drop(site);
+    bench.fill("a", 300, 100_000);
+    let report = bench.backup(&BackupRequest { copies: 2, ..on_two(&bench, Level::Full) }).unwrap();
+    assert_eq!(report.failed_copies.iter().map(|(copy, _)| *copy).collect::<Vec<_>>(), [2], "{report:?}");
+    let object = latest(&bench);
+    assert_eq!(object.status, ObjectStatus::Complete);
+    for name in ["A00001", "A00002"] {
+        std::fs::rename(bench.cartridge(name), bench.path(name)).unwrap();
+    }
+    bench.rebuild();
+    assert_eq!(latest(&bench).status, ObjectStatus::Open, "of what there is");
+    for name in ["A00001", "A00002"] {
+        std::fs::rename(bench.path(name), bench.cartridge(name)).unwrap();
+    }
+    bench.rebuild();
+    let site = bench.site();
+    label(&site, "B00003", 64);
+    let mended = site.repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
+    assert!(mended.first_failure.is_none(), "{mended:?}");
+    assert_whole(&site, &latest(&bench));
+    let verified = site.verify_objects(&[latest(&bench)], &RestoreWatch::default()).unwrap();
+    assert!(verified.len() == 2 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
 }
 
 #[test]

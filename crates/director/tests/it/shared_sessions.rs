@@ -294,14 +294,15 @@ fn a_job_of_other_terms_does_not_join() {
     assert_eq!(shared.mounts(), 1);
 }
 
-/// Jobs begin, are stopped after some checkpoints and begin again, over two sessions; in the end all of them are whole.
+/// Jobs begin, are stopped after some checkpoints and begin again, over two sessions, which have one drive or two; in
+/// the end all of them are whole.
 #[test]
 fn jobs_come_and_go_as_they_like() {
     let seed = std::env::var("CAPSTAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into()
     });
     println!("CAPSTAN_SEED={seed} replays this, as far as threads do");
-    let shared = Shared::new(2, |_| {});
+    let shared = Shared::new(4, |_| {});
     let state = AtomicU64::new(seed);
     // splitmix64.
     let draw = |below: u64| {
@@ -317,7 +318,8 @@ fn jobs_come_and_go_as_they_like() {
                 let mut left = 1 + draw(3);
                 while left > 0 {
                     let session = 1 + draw(2) as i64;
-                    let request = BackupRequest { waits_for_writer: true, ..into_session(session, source) };
+                    let drives = 1 + draw(2) as u8;
+                    let request = BackupRequest { waits_for_writer: true, drives, ..into_session(session, source) };
                     let watch = BackupWatch::default();
                     let (stop, until) = (Arc::clone(&watch.stop), draw(5));
                     let seen = AtomicU64::new(0);

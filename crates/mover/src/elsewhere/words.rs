@@ -17,7 +17,7 @@ use crate::read::VolumePlace;
 use crate::{JobToken, Load, MountId, SessionOptions};
 
 /// The version of what follows.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// The client that a mover takes for whoever decides. No client has this name.
 pub(super) const OWN: &str = "";

@@ -70,6 +70,29 @@ fn every_line_of_a_cell_is_as_the_page_says() {
 }
 
 #[test]
+fn a_policy_writes_to_several_drives_and_a_lock_without_an_end_is_its_fault() {
+    let bench = Bench::new(&["--drives", "3"]);
+    let policies = "[policies.wide]\nsources = [\"SOURCE\"]\nconnections = 4\ndrives = 2\n\
+                    [policies.locked]\nsources = [\"SOURCE\"]\nlock = true\n";
+    let file = write_policies(&bench, policies);
+    let said = bench.said(&["policies", "apply", &file], 3);
+    assert!(said.contains("policy locked cannot be run"), "{said}");
+    let said = bench.said(&["queue", "add", "locked"], 1);
+    assert!(said.contains("a locked retention must end"), "{said}");
+    bench.done(&["queue", "add", "wide"], 0);
+    serve_until_done(&bench, 1);
+    let objects = events(&bench, &["objects"], 0);
+    assert_eq!(objects.len(), 1);
+    assert_eq!(objects[0]["copies"][0]["volumes"].as_array().unwrap().len(), 2, "{objects:?}");
+    // The next full backup is small: it has one.
+    bench.done(&["queue", "add", "wide"], 0);
+    serve_until_done(&bench, 1);
+    let objects = events(&bench, &["objects"], 0);
+    let latest = objects.iter().max_by_key(|object| object["started_ns"].as_u64()).unwrap();
+    assert_eq!(latest["copies"][0]["volumes"].as_array().unwrap().len(), 1, "{latest}");
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
     let with_script = format!("{HOME}before = [\"quiesce\"]\n");

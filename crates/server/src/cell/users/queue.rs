@@ -236,6 +236,7 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
             history: active.job,
             session: Some(active.place.session),
             library: Some(active.place.library.clone()),
+            drives: Some(active.place.drives),
             ..row(&active.run)
         }
     };
@@ -372,6 +373,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         history: None,
         session: None,
         library: None,
+        drives: None,
     }
 }
 

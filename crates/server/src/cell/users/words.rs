@@ -116,6 +116,9 @@ pub struct QueueRow {
     /// The library whose drives that session has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
+    /// How many drives each copy of that session has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drives: Option<u32>,
 }
 
 /// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.
