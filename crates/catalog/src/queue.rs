@@ -358,8 +358,11 @@ impl Catalog {
         check_term(&transaction, term)?;
         let delete = format!("DELETE FROM pending_runs WHERE run = ?1 AND held = 0 RETURNING {RUN}");
         let Some(run) = transaction.query_first(&delete, params![run], queued)? else { return Ok(None) };
-        let active =
-            ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None, place: place.clone() };
+        // A session that runs has the drives that it has.
+        let of_session = "SELECT drives FROM active_runs WHERE session = ?1 ORDER BY run LIMIT 1";
+        let drives = transaction.query_first(of_session, params![place.session], |row| row.get(0))?;
+        let place = RunPlace { drives: drives.unwrap_or(place.drives), ..place.clone() };
+        let active = ActiveRun { run, term, claim, started_ns: now_ns, is_cancelled: false, job: None, place };
         put_active(&transaction, &active)?;
         transaction.commit()?;
         Ok(Some(active))

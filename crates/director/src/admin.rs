@@ -224,7 +224,8 @@ impl Site {
         let _presence = self.presence()?;
         // As long as the key is being destroyed, nobody takes another copy away.
         let mut claim = None;
-        if let Some(key) = of {
+        // One that is destroyed already is only to be noted.
+        if let Some(key) = of.filter(|key| key.destroyed_ns.is_none()) {
             let first = locked(&self.catalog).volume(&key.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
             let issued = realm.unit(&key.volser).and_then(|unit| unit.key(tag));
             if first.is_some_and(|first| first == *tag || issued.is_some_and(|issued| issued.is_of_life(&first))) {

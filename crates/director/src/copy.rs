@@ -17,6 +17,7 @@ use crate::DirectorError;
 use crate::damage::lacks;
 use crate::jobs::record_of;
 use crate::mounter::{Drives, Mounter, ReadMounter};
+use crate::ranges::stream_lengths;
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
@@ -199,7 +200,8 @@ impl Site {
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();
-            session.intake().begin_object(record_of(object))?;
+            let known = stream_lengths(&locked(&self.catalog), object.id)?;
+            session.intake().begin_object_again(record_of(object), known)?;
             let mut report = self.move_streams(object, &session, host, watch)?;
             // The copy of an object that a run left open is as open as the object.
             if object.status == ObjectStatus::Complete && report.lost.is_empty() {

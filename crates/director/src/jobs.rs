@@ -222,8 +222,15 @@ impl Site {
         }
         let is_full = !wants_base || choice.base.is_none();
         let open = self.interrupted(latest, is_full, bases, request, known)?;
-        // One that is kept for ever would be locked for ever.
-        let open = open.filter(|(object, _)| !request.is_locked || object.expires_ns != 0);
+        let asked_ns = self.new_record(source.clone(), kind, None, request, pool).expires_ns;
+        let is_endless =
+            |object: &Object| (object.is_locked || request.is_locked) && longer_kept(object.expires_ns, asked_ns) == 0;
+        if let Some((object, _)) = open.as_ref().filter(|(object, _)| is_endless(object)) {
+            let because = "its retention would be locked, and would not end. Its source is read from the beginning";
+            let message = format!("object {} was interrupted and is not continued: {because}", object.id);
+            (self.events)(Event::Notice { message });
+        }
+        let open = open.filter(|(object, _)| !is_endless(object));
         let (mut base, base_gone) = (choice.base, choice.gone);
         let say = |base: Option<ObjectId>| {
             if let Some(gone) = base_gone.clone() {
@@ -297,7 +304,7 @@ impl Site {
                 .to_owned()
         } else {
             let used = catalog.parts(object.id)?.iter().map(|part| part.connection).max();
-            if let Some(first_connection) = next_connection(used, request.connections) {
+            if let Some(first_connection) = next_connection(used, request.connections.max(request.drives.into())) {
                 return Ok(Some((object, first_connection)));
             }
             "it has no numbers left for streams, as it was interrupted too often. Its source is read from the beginning"

@@ -145,9 +145,8 @@ impl Site {
         }
         plan.streams = streams;
         if places.iter().all(|place| place.paths.is_empty()) && filter.is_empty() {
-            let catalog = locked(&self.catalog);
             for object in &plan.objects {
-                let bytes = unknown_bytes(&catalog, *object)?;
+                let bytes = unknown_bytes(&locked(&self.catalog), *object)?;
                 plan.unknown.extend(Some((*object, bytes)).filter(|_| bytes > 0));
             }
         }

@@ -61,7 +61,8 @@ fn left_of(wanted: &Wanted, plan: &ReadPlan, host: &ReadMounter) -> Left {
     let free = first.filter(|_| parts.len() > 1).and_then(|volser| host.mounter().drives_free(volser).ok());
     // A reader that meets damage mounts another copy beside what it reads: no two are to wait for each other's drive.
     let has_copies = |stream: &WantedStream| stream.extents.iter().any(|extent| extent.copy != stream.extents[0].copy);
-    let each = if wanted.streams.iter().any(has_copies) { 2 } else { 1 };
+    let runs = plan.passes.iter().flat_map(|pass| &pass.runs);
+    let each = if runs.map(|run| &wanted.streams[run.stream]).any(has_copies) { 2 } else { 1 };
     let beside = (free.unwrap_or(0) as usize / each).min(parts.len()).saturating_sub(1);
     Left { parts: Mutex::new(parts.into()), beside }
 }

@@ -351,7 +351,8 @@ impl Site {
     ) -> Result<(), DirectorError> {
         let (object, copy) = (&lack.object, lack.wanted.copy);
         let (ranges, mut entries) = self.to_copy(object, ranges)?;
-        session.intake().begin_object(record_of(object))?;
+        let known = stream_lengths(&locked(&self.catalog), object.id)?;
+        session.intake().begin_object_again(record_of(object), known)?;
         for missing in &ranges {
             let own = entries.get_mut(&missing.connection);
             let own = own.map(|own| take_of(own, &missing.range)).unwrap_or_default();

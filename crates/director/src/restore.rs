@@ -224,8 +224,8 @@ impl Site {
         for (object, bytes) in &plan.unknown {
             let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
             let reason = format!(
-                "{bytes} bytes of object {object} are on no volume that the catalog knows, and what they held is missing: \
-                 bring the other volumes of the object in, and run `capstan rebuild`"
+                "{bytes} bytes of object {object} are on no volume that the catalog knows, and what they held may be \
+                 missing: bring the other volumes of the object in, and run `capstan rebuild`"
             );
             report.failed.push(FailedFile { path: source, reason });
         }

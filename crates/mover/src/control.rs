@@ -16,6 +16,8 @@ pub(crate) enum Control {
     /// An object begins; what is written of it is counted for its job, too.
     Object {
         record: ObjectRecord,
+        /// Connections of it that stand on volumes already, and the lengths of their streams.
+        known: Vec<(u16, u64)>,
         job: Option<Arc<Meters>>,
     },
     /// A stream of an object begins.

@@ -89,7 +89,8 @@ pub trait CopyHost: Send {
 
 pub(crate) enum Command {
     Block(Arc<Block>),
-    Object(ObjectRecord),
+    /// An object begins, of which these connections stand on volumes already, with so much of their streams.
+    Object(ObjectRecord, Vec<(u16, u64)>),
     /// All blocks of the object were sent, and it is whole, or not.
     ObjectEnd {
         object: ObjectId,
@@ -132,6 +133,7 @@ impl CopyThread {
             task,
             host,
             objects: HashMap::new(),
+            streams: HashMap::new(),
             ended: Vec::new(),
             end_due: None,
             writer: None,
@@ -175,6 +177,8 @@ struct Copy {
     task: CopyTask,
     host: Box<dyn CopyHost>,
     objects: HashMap<ObjectId, ObjectRecord>,
+    /// How long the streams of each object are, on whatever volume: the one that says that it is whole names them all.
+    streams: HashMap<ObjectId, HashMap<u16, u64>>,
     /// Objects that have ended since the last checkpoint, whole or not.
     ended: Vec<ObjectId>,
     /// When they are to be recorded.
@@ -301,9 +305,10 @@ impl Copy {
     fn apply(&mut self, command: Command) -> Result<bool, MoverError> {
         match command {
             Command::Block(block) => self.write(block)?,
-            Command::Object(mut record) => {
+            Command::Object(mut record, known) => {
                 record.copy = self.task.number;
                 let object = record.object;
+                self.streams.insert(object, known.into_iter().collect());
                 self.objects.insert(object, record);
                 if self.writer.is_some() || !self.task.mounts_for_blocks {
                     self.writer()?.touch(object);
@@ -321,6 +326,7 @@ impl Copy {
     }
 
     fn end_object(&mut self, object: ObjectId, whole: Option<&WholeObject>) -> Result<(), MoverError> {
+        let streams = self.streams.remove(&object).unwrap_or_default();
         match whole {
             Some(WholeObject { ended_ns, elsewhere, .. }) => {
                 if let Some(record) = self.objects.get_mut(&object) {
@@ -329,7 +335,7 @@ impl Copy {
                 }
                 let writer = self.writer()?;
                 writer.touch(object);
-                writer.note_elsewhere(object, elsewhere);
+                writer.note_streams(object, streams.into_iter().chain(elsewhere.iter().copied()));
             }
             // Nothing of it came here; or what came is recorded with the volume that was left.
             None if self.writer.is_none() || !self.objects.contains_key(&object) => {
@@ -367,6 +373,9 @@ impl Copy {
 
     fn write(&mut self, block: Arc<Block>) -> Result<(), MoverError> {
         let len = block.len() as u64;
+        if let Some(streams) = self.streams.get_mut(&block.place.object) {
+            streams.insert(block.place.connection, block.place.valid_len);
+        }
         if let Taken::NoRoom(block) = self.writer()?.write(block)? {
             // Early warning was not seen: the session is closed if there is room for that, and the block goes on.
             self.next_volume()?;

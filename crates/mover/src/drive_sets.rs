@@ -12,8 +12,8 @@
 //! A volume says that an object is complete only when all of the object is flushed, in all drive sets: whoever finds
 //! that record has to find the object. So every drive set but one ends its part without a word, and the first of them,
 //! the object's home, ends the object once the others have recorded theirs. With that goes which connections are in
-//! other sets: whoever has the volume of the home alone knows what is missing. A copy of which a part failed in another
-//! set stays open.
+//! other sets, and on volumes of before: whoever has the volume of the home alone knows what is missing. A copy of
+//! which a part failed in another set stays open.
 //!
 //! A session that ends closes the last set first: what the others wait for is then recorded with its last checkpoint,
 //! and no drive stops for it once more.
@@ -52,6 +52,7 @@ struct DriveSet {
 /// An object on its way.
 struct Flow {
     record: ObjectRecord,
+    known: Vec<(u16, u64)>,
     job: Option<Arc<Meters>>,
     /// The drive sets that have begun it.
     begun: BTreeSet<usize>,
@@ -86,12 +87,17 @@ impl DriveSets {
     }
 
     /// An object begins.
-    pub(crate) fn begin_object(&self, record: ObjectRecord, job: Option<Arc<Meters>>) -> Result<(), MoverError> {
+    pub(crate) fn begin_object(
+        &self,
+        record: ObjectRecord,
+        known: Vec<(u16, u64)>,
+        job: Option<Arc<Meters>>,
+    ) -> Result<(), MoverError> {
         let mut state = self.state();
         if let [only] = &state.sets[..] {
-            return only.controls.send(Control::Object { record, job });
+            return only.controls.send(Control::Object { record, known, job });
         }
-        state.objects.insert(record.object, Flow { record, job, begun: BTreeSet::new(), end: None });
+        state.objects.insert(record.object, Flow { record, known, job, begun: BTreeSet::new(), end: None });
         Ok(())
     }
 
@@ -176,8 +182,8 @@ impl State {
             return Ok(());
         };
         flow.begun.insert(set);
-        let (record, job) = (flow.record.clone(), flow.job.clone());
-        self.sets[set].controls.send(Control::Object { record, job })
+        let (record, known, job) = (flow.record.clone(), flow.known.clone(), flow.job.clone());
+        self.sets[set].controls.send(Control::Object { record, known, job })
     }
 
     fn end_object(&mut self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {

@@ -38,7 +38,8 @@ pub(crate) struct SetIn {
 
 /// The way into a session of a mover elsewhere.
 pub(crate) trait IntakeElsewhere: Send + Sync {
-    fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError>;
+    /// Announces an object, of which others have these connections and so much of their streams.
+    fn begin_object(&self, record: ObjectRecord, known: Vec<(u16, u64)>) -> Result<(), MoverError>;
 
     /// Says that no further stream of an object comes; and when it was whole, if it is.
     fn end_object(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError>;
@@ -117,9 +118,17 @@ impl Intake {
     /// # Errors
     /// [`MoverError::Stopped`] if no copy is left that writes; [`MoverError::Elsewhere`] if the mover is gone.
     pub fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
+        self.begin_object_again(record, Vec::new())
+    }
+
+    /// Announces an object of which there are volumes already, with these connections and so much of their streams.
+    ///
+    /// # Errors
+    /// As [`Intake::begin_object`].
+    pub fn begin_object_again(&self, record: ObjectRecord, known: Vec<(u16, u64)>) -> Result<(), MoverError> {
         match &self.0 {
-            IntakeWay::Here(here) => here.between.begin_object(record, here.job.clone()),
-            IntakeWay::Elsewhere(far) => far.begin_object(record),
+            IntakeWay::Here(here) => here.between.begin_object(record, known, here.job.clone()),
+            IntakeWay::Elsewhere(far) => far.begin_object(record, known),
         }
     }
 

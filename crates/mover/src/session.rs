@@ -391,9 +391,9 @@ impl InterleaveLoop {
 
     fn learn(&mut self, control: Control) {
         match control {
-            Control::Object { record, job } => {
+            Control::Object { record, known, job } => {
                 self.objects.insert(record.object, ObjectFlow { job, ..ObjectFlow::default() });
-                self.send(|_| Command::Object(record.clone()));
+                self.send(|_| Command::Object(record.clone(), known.clone()));
             }
             Control::Opened { object } => self.objects.entry(object).or_default().streams += 1,
             Control::Cut { stream, object, first_sequence, sequence } => {

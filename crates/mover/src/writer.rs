@@ -266,10 +266,9 @@ impl VolumeWriter {
         self.touched.insert(object);
     }
 
-    /// Notes which streams of an object are elsewhere, and how long they are: whoever has this volume alone knows then
-    /// what is missing.
-    pub(crate) fn note_elsewhere(&mut self, object: ObjectId, streams: &[(u16, u64)]) {
-        self.parts.extend(streams.iter().map(|(connection, valid_len)| ((object, *connection), *valid_len)));
+    /// Notes all streams of an object, and how long they are: whoever has this volume alone knows then what is missing.
+    pub(crate) fn note_streams(&mut self, object: ObjectId, streams: impl Iterator<Item = (u16, u64)>) {
+        self.parts.extend(streams.map(|(connection, valid_len)| ((object, connection), valid_len)));
     }
 
     /// Whether a checkpoint would add anything.

@@ -172,7 +172,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
 
 /// The network that a client is in, by its name: by the address at which its server saw it last.
 pub fn network_of_client<'a>(site: &'a Site, peers: &[PeerRow], client: &str) -> Option<(&'a str, &'a NetworkConfig)> {
-    let seen = peers.iter().filter(|peer| peer.kind == CLIENT && peer.name == client);
+    let is_meant = |peer: &&PeerRow| peer.kind == CLIENT && peer.name == client && peer.revoked_ns.is_none();
+    let seen = peers.iter().filter(|peer| is_meant(peer) && client != site.client());
     site.config().network_of(&seen.max_by_key(|peer| peer.seen_ns)?.address)
 }
 

@@ -256,7 +256,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             beside,
             TOGETHER_MIN,
         ),
-        ratio_row("one backup to two drives at the pace of LTO-4: rate, of one drive's", backup, TWO_DRIVES_MIN),
+        ratio_row("one backup to two drives at the pace of LTO-3: rate, of one drive's", backup, TWO_DRIVES_MIN),
         ratio_row("a restore of that from both: rate, of one drive's", restore, TWO_DRIVES_MIN),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),

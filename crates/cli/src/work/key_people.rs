@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_director::key_cluster;
+use capstan_director::{DirectorError, key_cluster};
 use capstan_keys::Argon2Cost;
 use capstan_keys::cluster::ClusterPlace;
 use capstan_officer::{Completeness, Question, Sealing, said};
@@ -73,11 +73,15 @@ pub(super) fn destroy(
         Ok(tag) => vec![tag],
         Err(_) => named(&key_cluster(place.clone(), now_ns, &Display::new(cli).events()), what)?,
     };
-    // A machine without a catalog knows of no volume.
-    if let Ok(site) = site(cli) {
-        for what in tags.iter().map(ToString::to_string).chain([what.to_owned()]) {
-            site.check_key_unlocked(&what)?;
+    match site(cli) {
+        Ok(site) => {
+            for what in tags.iter().map(ToString::to_string).chain([what.to_owned()]) {
+                site.check_key_unlocked(&what)?;
+            }
         }
+        // A machine without a catalog knows of no volume.
+        Err(Failure::Director(DirectorError::NotInitialised { .. })) => {}
+        Err(failure) => return Err(failure),
     }
     for tag in &tags {
         confirm(&format!("Key {tag} will be destroyed: the data that it encrypted is gone for good."), yes)?;

@@ -11,6 +11,7 @@ use capstan_tape::with_causes;
 use super::{BackupWatch, SourceOutcome};
 use crate::Event;
 use crate::jobs::Job;
+use crate::ranges::stream_lengths;
 use crate::site::{Site, locked};
 
 /// Reads sources into a session.
@@ -57,7 +58,8 @@ impl Reading<'_> {
 
     fn read(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
         let object = job.record.object;
-        self.intake.begin_object(job.record.clone()).map_err(|error| with_causes(&error))?;
+        let known = stream_lengths(&locked(&self.site.catalog), object).map_err(|error| with_causes(&error))?;
+        self.intake.begin_object_again(job.record.clone(), known).map_err(|error| with_causes(&error))?;
         // Whatever comes, a panic too: nobody waits for more of it.
         let mut leaves = LeavesObject(self.intake, Some(object));
         let report = self.read_begun(job, connections)?;

@@ -58,7 +58,9 @@ impl Config {
             Bandwidth::parse(&network.bandwidth, &TimeZone::system())
                 .map_err(|(_, reason)| format!("networks.{name}.bandwidth: {reason}"))?;
             let others = self.networks.iter().filter(|(other, _)| *other != name);
-            let twice = |net: &&IpNet| others.clone().any(|(_, other)| other.addresses.contains(net));
+            let is_same = |net: &IpNet, other: &IpNet| net.trunc() == other.trunc();
+            let twice =
+                |net: &&IpNet| others.clone().any(|(_, other)| other.addresses.iter().any(|own| is_same(own, net)));
             if let Some(net) = network.addresses.iter().find(twice) {
                 return Err(format!("networks.{name}.addresses: another network has {net}, too"));
             }
@@ -137,7 +139,7 @@ mod tests {
         assert!(wrong("[networks.a]\n").contains("networks.a.addresses names no network"));
         assert!(wrong("[networks.a]\naddresses = [\"10.0.0.0/8\"]\nruns_at_once = 0").contains("above 0"));
         assert!(wrong("[networks.a]\naddresses = [\"10.0.0.0/8\"]\nbandwidth = [\"fast\"]").contains("a.bandwidth"));
-        let twice = "[networks.a]\naddresses = [\"10.0.0.0/8\"]\n[networks.b]\naddresses = [\"10.0.0.0/8\"]";
+        let twice = "[networks.a]\naddresses = [\"10.0.0.0/8\"]\n[networks.b]\naddresses = [\"10.3.0.0/8\"]";
         assert!(wrong(twice).contains("another network has 10.0.0.0/8"));
     }
 

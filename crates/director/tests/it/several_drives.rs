@@ -210,6 +210,33 @@ fn a_catalog_made_from_one_of_the_volumes_knows_that_a_part_is_missing() {
     bench.assert_restores(&latest(&bench), "both");
 }
 
+/// The same of what was interrupted, and gone on with on another volume.
+#[test]
+fn a_catalog_made_from_the_last_volume_of_a_resumed_object_knows_that_a_part_is_missing() {
+    for drives_used in [1, 2] {
+        let bench = Bench::new(drives(2));
+        bench.fill("a", 200, 150_000);
+        let request = BackupRequest { drives: drives_used, ..on_two(&bench, Level::Full) };
+        bench.interrupted(&request, 4, |_| ());
+        let before: Vec<_> =
+            bench.site().catalog().volumes().unwrap().into_iter().map(|volume| volume.volser).collect();
+        bench.sql("UPDATE volumes SET state = 3");
+        let report = bench.backup(&request).unwrap();
+        assert!(report.sources[0].resumed, "{report:?}");
+        for volser in &before {
+            std::fs::remove_file(bench.cartridge(volser.as_str())).unwrap();
+        }
+        bench.rebuild();
+        let object = latest(&bench);
+        assert_eq!(object.status, ObjectStatus::Complete);
+        bench.site().repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
+        let wanted = bench.site().catalog().wanted_copies(object.id).unwrap();
+        assert!(wanted.iter().all(|copy| copy.state != CopyState::Whole), "{wanted:?}");
+        let restored = bench.restore(&object, "rest");
+        assert!(restored.failed.iter().any(|file| file.reason.contains("may be missing")), "{:?}", restored.failed);
+    }
+}
+
 /// The second copy finds no further volume for one of its drives, while the first goes on: none of its volumes says
 /// that the object is complete.
 #[test]

@@ -90,7 +90,9 @@ impl Serving<'_> {
                 self.intakes.remove(&number);
                 SessionReport::Done
             }
-            SessionOrder::Begin(intake, record) => self.on(intake, |intake| intake.begin_object(*record)),
+            SessionOrder::Begin(intake, record, known) => {
+                self.on(intake, |intake| intake.begin_object_again(*record, known))
+            }
             SessionOrder::End(intake, object, ended_ns) => self.on(intake, |intake| intake.end(object, ended_ns)),
             SessionOrder::Expect { intake, client, object, streams } => {
                 let way_in = self.intakes.get(&intake).and_then(|served| match &served.intake.0 {

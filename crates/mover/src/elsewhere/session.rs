@@ -316,8 +316,8 @@ impl RemoteIntake {
 }
 
 impl IntakeElsewhere for RemoteIntake {
-    fn begin_object(&self, record: ObjectRecord) -> Result<(), MoverError> {
-        self.session.done(&SessionOrder::Begin(self.number, Box::new(record)))
+    fn begin_object(&self, record: ObjectRecord, known: Vec<(u16, u64)>) -> Result<(), MoverError> {
+        self.session.done(&SessionOrder::Begin(self.number, Box::new(record), known))
     }
 
     fn end_object(&self, object: ObjectId, ended_ns: Option<i64>) -> Result<(), MoverError> {

@@ -111,7 +111,7 @@ pub(super) enum SessionOrder {
     /// A way in for one more job; its number.
     Intake,
     IntakeEnds(u32),
-    Begin(u32, Box<ObjectRecord>),
+    Begin(u32, Box<ObjectRecord>, Vec<(u16, u64)>),
     End(u32, ObjectId, Option<i64>),
     Expect {
         intake: u32,
