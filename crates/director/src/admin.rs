@@ -250,6 +250,8 @@ impl Site {
         } else {
             catalog.key_destroyed(&record.tag, destroyed_ns)?;
         }
+        // What was reserved is given back by the catalog.
+        drop(catalog);
         drop(claim);
         Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
