@@ -105,8 +105,7 @@ const EXAMPLE: &str = "
 # drives = 2                             # that each copy is written to at once, if they are free and there is enough to write
 # connections = 4                        # streams that read at the same time
 # full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\"
-# keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\"
-# lock = true                            # with a retention: nobody can have its objects forgotten before that ends
+# keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\", and lock = true if nobody may shorten that
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
 # after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS

@@ -30,6 +30,35 @@ fn on_two(bench: &Bench, level: Level) -> BackupRequest {
     BackupRequest { drives: 2, connections: 4, ..bench.request(level) }
 }
 
+/// The same so slowly that each connection has files: one that took some waits, and the others take the next.
+fn spread_on_two(bench: &Bench) -> BackupRequest {
+    let job = JobConfig { bandwidth: vec!["8M".to_owned()], ..JobConfig::default() };
+    BackupRequest { bandwidth: job.bandwidth().unwrap(), ..on_two(bench, Level::Full) }
+}
+
+/// Whether each volume of an object has something of its files. On a busy machine one connection may have them all.
+fn is_spread(site: &Site, object: &Object) -> bool {
+    let extents = site.catalog().extents(object.id, None).unwrap();
+    let of = |volser: &String| {
+        let own = extents.iter().filter(|extent| extent.volser.as_str() == volser.as_str());
+        own.map(|extent| extent.record.plain_len).sum::<u64>()
+    };
+    volumes_of(site, object).iter().flatten().all(|volser| of(volser) > 200_000)
+}
+
+/// A full backup of which each drive has files.
+fn back_up_spread(bench: &Bench, site: &Site) -> Object {
+    for _ in 0..20 {
+        let report = site.backup(&spread_on_two(bench), &BackupWatch::default()).unwrap();
+        assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
+        let object = latest(bench);
+        if is_spread(site, &object) {
+            return object;
+        }
+    }
+    panic!("one connection has all files, twenty times");
+}
+
 /// The volumes of each copy of an object.
 fn volumes_of(site: &Site, object: &Object) -> Vec<BTreeSet<String>> {
     let copies = site.catalog().copies(object.id).unwrap();
@@ -49,7 +78,10 @@ struct BothMounted(Mutex<u32>, Condvar);
 impl BothMounted {
     fn hear(&self, event: &Event) {
         if matches!(event, Event::Mounted { .. }) {
-            *self.0.lock().unwrap() += 1;
+            // Two belong together.
+            let mut mounted = self.0.lock().unwrap();
+            *mounted = if *mounted == 2 { 1 } else { *mounted + 1 };
+            drop(mounted);
             self.1.notify_all();
             let (mounted, waited) =
                 self.1.wait_timeout_while(self.0.lock().unwrap(), PATIENCE, |mounted| *mounted < 2).unwrap();
@@ -71,9 +103,7 @@ fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
         let both = Arc::new(BothMounted::default());
         let heard = Arc::clone(&both);
         let site = with_mover(bench.site_told(Arc::new(move |event| heard.hear(&event))));
-        let report = site.backup(&on_two(&bench, Level::Full), &BackupWatch::default()).unwrap();
-        assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
-        let full = latest(&bench);
+        let full = back_up_spread(&bench, &site);
         assert_eq!(volumes_of(&site, &full), [["A00001", "A00002"].map(str::to_owned).into()]);
         assert_whole(&site, &full);
 
@@ -188,8 +218,7 @@ fn no_volume_says_that_an_object_is_complete_before_the_other_has_its_part() {
 fn a_catalog_made_from_one_of_the_volumes_knows_that_a_part_is_missing() {
     let bench = Bench::new(drives(2));
     bench.fill("a", 40, 60_000);
-    bench.backup(&on_two(&bench, Level::Full)).unwrap();
-    let object = latest(&bench);
+    let object = back_up_spread(&bench, &bench.site());
     let mut complete = 0;
     for (away, there) in [("A00001", "A00002"), ("A00002", "A00001")] {
         std::fs::rename(bench.cartridge(away), bench.path(away)).unwrap();
@@ -256,7 +285,9 @@ fn a_copy_that_fails_at_one_of_its_drives_is_complete_on_none_of_its_volumes() {
     }
     drop(site);
     bench.fill("a", 300, 100_000);
-    let report = bench.backup(&BackupRequest { copies: 2, ..on_two(&bench, Level::Full) }).unwrap();
+    let job = JobConfig { bandwidth: vec!["15M".to_owned()], ..JobConfig::default() };
+    let slowly = BackupRequest { bandwidth: job.bandwidth().unwrap(), ..on_two(&bench, Level::Full) };
+    let report = bench.backup(&BackupRequest { copies: 2, ..slowly }).unwrap();
     assert_eq!(report.failed_copies.iter().map(|(copy, _)| *copy).collect::<Vec<_>>(), [2], "{report:?}");
     let object = latest(&bench);
     assert_eq!(object.status, ObjectStatus::Complete);
