@@ -257,8 +257,8 @@ impl Site {
     }
 
     /// Objects that would lose their last copy, or the last of a part of it, with a volume; refused if the retention of
-    /// one is locked. What stands on a volume
-    /// whose key is destroyed is lost already, what stands on a suspect one may be: neither stands in for anything.
+    /// one is locked. What stands on a volume whose key is destroyed is lost already, what stands on a suspect one may
+    /// be: neither stands in for anything.
     pub(crate) fn would_lose(
         &self,
         volser: &Volser,
