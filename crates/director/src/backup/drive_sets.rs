@@ -89,7 +89,7 @@ impl Site {
         if wanted > 1 && request.drives_by_need {
             let full_every = (request.level == Level::Incremental).then_some(request.full_every_ns);
             let sources: Vec<_> = request.sources.iter().map(|path| path.as_os_str().as_bytes()).collect();
-            wanted = self.drives_for((&self.host, &sources), full_every, wanted)?;
+            wanted = self.drives_for((&self.client, &sources), full_every, wanted)?;
         }
         if wanted == 1 {
             return Ok(1);

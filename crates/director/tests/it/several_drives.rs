@@ -401,6 +401,19 @@ fn a_job_uses_as_many_drives_as_its_last_backup_had_use_for() {
     assert_eq!(needed(&incremental), 3, "10,000 bytes are a drive's worth for each here");
 }
 
+/// What was backed up before was looked for under the host's name, whatever machine the sources are of.
+#[test]
+fn a_small_backup_of_another_machine_uses_one_drive_from_the_second_time_on() {
+    let bench = Bench::new(drives(2));
+    bench.fill("a", 10, 1000);
+    let site = bench.site().for_client("web1");
+    let request = BackupRequest { drives_by_need: true, ..on_two(&bench, Level::Full) };
+    for used in [2, 1] {
+        site.backup(&request, &BackupWatch::default()).unwrap();
+        assert_eq!(volumes_of(&site, &latest(&bench))[0].len(), used);
+    }
+}
+
 fn latest_client(bench: &Bench) -> String {
     latest(bench).client
 }
