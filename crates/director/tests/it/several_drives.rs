@@ -1,6 +1,8 @@
 //! A backup that writes each of its copies to several drives at once, and is read from them at once.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -10,9 +12,12 @@ use capstan_catalog::{CopyState, Object, ObjectStatus, Promise};
 use capstan_director::{
     BackupRequest, BackupWatch, Config, DirectorError, Event, JobConfig, Level, Loss, Place, Shortfall, Site,
 };
-use capstan_format::Volser;
+use capstan_format::{EntryKind, FileEntry, Volser};
 use capstan_mover::extract::ExtractOptions;
-use capstan_mover::{NetworkJobs, RestoreWatch, SourceHost};
+use capstan_mover::{
+    Connection, Intake, LocalSources, NetworkJobs, RestoreWatch, SourceError, SourceFound, SourceHost, SourceReading,
+    SourceReport, SourceRun, Stopped, StreamSink,
+};
 
 use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
 use crate::place::{Bench, copy_tree, small, tree};
@@ -30,33 +35,90 @@ fn on_two(bench: &Bench, level: Level) -> BackupRequest {
     BackupRequest { drives: 2, connections: 4, ..bench.request(level) }
 }
 
-/// The same so slowly that each connection has files: one that took some waits, and the others take the next.
-fn spread_on_two(bench: &Bench) -> BackupRequest {
-    let job = JobConfig { bandwidth: vec!["8M".to_owned()], ..JobConfig::default() };
-    BackupRequest { bandwidth: job.bandwidth().unwrap(), ..on_two(bench, Level::Full) }
+/// So many files that each of four connections has its first batches of them, those from a cold cache, too.
+const FILES_TO_SPREAD: u32 = 4 * (32 + 128);
+/// How many of them each connection has at least.
+const FILES_EACH: u64 = 32;
+
+/// Sources of this machine, of which each connection has a batch of files before any of them ends its first one:
+/// otherwise one connection may have them all on a busy machine.
+struct SpreadSources;
+
+/// A connection that waits with its first file until all others have one.
+struct Together<'a> {
+    connection: Connection,
+    start: Option<&'a Start>,
 }
 
-/// Whether each volume of an object has something of its files. On a busy machine one connection may have them all.
-fn is_spread(site: &Site, object: &Object) -> bool {
-    let extents = site.catalog().extents(object.id, None).unwrap();
-    let of = |volser: &String| {
-        let own = extents.iter().filter(|extent| extent.volser.as_str() == volser.as_str());
-        own.map(|extent| extent.record.plain_len).sum::<u64>()
-    };
-    volumes_of(site, object).iter().flatten().all(|volser| of(volser) > 200_000)
+/// How many connections have not come, and who waits for them.
+struct Start(Mutex<usize>, Condvar);
+
+impl Start {
+    fn wait(&self) {
+        let mut missing = self.0.lock().unwrap();
+        *missing -= 1;
+        self.1.notify_all();
+        let (missing, waited) = self.1.wait_timeout_while(missing, PATIENCE, |missing| *missing > 0).unwrap();
+        assert!(!waited.timed_out(), "{missing} connections have no files: {FILES_TO_SPREAD} are needed");
+    }
+}
+
+impl StreamSink for Together<'_> {
+    fn space(&mut self) -> Result<&mut [u8], Stopped> {
+        self.connection.space()
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.connection.advance(len);
+    }
+
+    fn position(&self) -> u64 {
+        self.connection.position()
+    }
+
+    fn connection(&self) -> u16 {
+        self.connection.connection()
+    }
+
+    fn member(&mut self, entry: FileEntry) {
+        // Whoever has the directory lists its files for all.
+        if entry.kind != EntryKind::Directory
+            && let Some(start) = self.start.take()
+        {
+            start.wait();
+        }
+        self.connection.member(entry);
+    }
+}
+
+impl SourceHost for SpreadSources {
+    fn look(&self, paths: &[PathBuf]) -> Result<Vec<io::Result<SourceFound>>, SourceError> {
+        LocalSources.look(paths)
+    }
+
+    fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
+        let start = Start(Mutex::new(reading.connections), Condvar::new());
+        let numbers = (reading.first_connection..).take(reading.connections);
+        let together = |number| Together { connection: intake.connection(reading.object, number), start: Some(&start) };
+        let mut sinks: Vec<_> = numbers.map(together).collect();
+        let (progress, on_problem) = (reading.progress, reading.on_problem);
+        let run = SourceRun { began_ns: reading.began_ns, baseline: None, progress, on_problem };
+        let report = reading.spec.read(&mut sinks, run)?;
+        sinks.into_iter().try_for_each(|sink| sink.connection.finish())?;
+        Ok(report)
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
 }
 
 /// A full backup of which each drive has files.
-fn back_up_spread(bench: &Bench, site: &Site) -> Object {
-    for _ in 0..20 {
-        let report = site.backup(&spread_on_two(bench), &BackupWatch::default()).unwrap();
-        assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
-        let object = latest(bench);
-        if is_spread(site, &object) {
-            return object;
-        }
-    }
-    panic!("one connection has all files, twenty times");
+fn back_up_spread(bench: &Bench, site: Site) -> (Site, Object) {
+    let site = site.with_sources(Arc::new(SpreadSources));
+    let report = site.backup(&on_two(bench, Level::Full), &BackupWatch::default()).unwrap();
+    assert!(report.failed_copies.is_empty() && report.sources[0].report.is_ok(), "{report:?}");
+    (site, latest(bench))
 }
 
 /// The volumes of each copy of an object.
@@ -94,7 +156,7 @@ impl BothMounted {
 fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
     for is_elsewhere in [false, true] {
         let bench = Bench::new(drives(2));
-        bench.fill("a", 80, 100_000);
+        bench.fill("a", FILES_TO_SPREAD, 12_000);
         let mover = is_elsewhere.then(|| Mover::of_library(&bench, "library"));
         let with_mover = |site: Site| match &mover {
             Some(mover) => at(mover, site),
@@ -103,7 +165,7 @@ fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
         let both = Arc::new(BothMounted::default());
         let heard = Arc::clone(&both);
         let site = with_mover(bench.site_told(Arc::new(move |event| heard.hear(&event))));
-        let full = back_up_spread(&bench, &site);
+        let (site, full) = back_up_spread(&bench, site);
         assert_eq!(volumes_of(&site, &full), [["A00001", "A00002"].map(str::to_owned).into()]);
         assert_whole(&site, &full);
 
@@ -111,7 +173,7 @@ fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
         let plan = site.plan_restore(&[Place { object: full.id, paths: Vec::new() }]).unwrap();
         let to = bench.path("out");
         let report = site.restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
-        assert!(report.is_whole() && report.members > 80, "{report:?}");
+        assert!(report.is_whole() && report.members > u64::from(FILES_TO_SPREAD), "{report:?}");
         assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
 
         // What follows goes on where both end, with one drive or with two.
@@ -217,8 +279,8 @@ fn no_volume_says_that_an_object_is_complete_before_the_other_has_its_part() {
 #[test]
 fn a_catalog_made_from_one_of_the_volumes_knows_that_a_part_is_missing() {
     let bench = Bench::new(drives(2));
-    bench.fill("a", 40, 60_000);
-    let object = back_up_spread(&bench, &bench.site());
+    bench.fill("a", FILES_TO_SPREAD, 5_000);
+    let (_, object) = back_up_spread(&bench, bench.site());
     let mut complete = 0;
     for (away, there) in [("A00001", "A00002"), ("A00002", "A00001")] {
         std::fs::rename(bench.cartridge(away), bench.path(away)).unwrap();
@@ -280,14 +342,14 @@ fn a_copy_that_fails_at_one_of_its_drives_is_complete_on_none_of_its_volumes() {
         let volser = Volser::new(name).unwrap();
         site.label(&volser, Some(pool), Some(mib << 20), Loss::Refuse, Promise::Keep).unwrap();
     };
-    for (name, mib) in [("A00001", 64), ("A00002", 64), ("B00001", 64), ("B00002", 8)] {
+    for (name, mib) in [("A00001", 64), ("A00002", 64), ("B00001", 64), ("B00002", 2)] {
         label(&site, name, mib);
     }
-    drop(site);
-    bench.fill("a", 300, 100_000);
-    let job = JobConfig { bandwidth: vec!["15M".to_owned()], ..JobConfig::default() };
-    let slowly = BackupRequest { bandwidth: job.bandwidth().unwrap(), ..on_two(&bench, Level::Full) };
-    let report = bench.backup(&BackupRequest { copies: 2, ..slowly }).unwrap();
+    let len = 50_000;
+    assert!(FILES_EACH * 2 * len > 2 << 20, "what a drive has at least is too much for one of the volumes");
+    bench.fill("a", FILES_TO_SPREAD, len as usize);
+    let request = BackupRequest { copies: 2, ..on_two(&bench, Level::Full) };
+    let report = site.with_sources(Arc::new(SpreadSources)).backup(&request, &BackupWatch::default()).unwrap();
     assert_eq!(report.failed_copies.iter().map(|(copy, _)| *copy).collect::<Vec<_>>(), [2], "{report:?}");
     let object = latest(&bench);
     assert_eq!(object.status, ObjectStatus::Complete);
