@@ -1,7 +1,8 @@
-//! The queue: runs of policies that wait, that are at work, and that have ended.
+//! The queue: runs of policies, and restores, that wait, that are at work, and that have ended.
 //!
 //! ```text
-//! enter_due, enter_run --> pending_runs --claim_run--> active_runs --end_run--> done_runs
+//! enter_due, enter_run, enter_restore
+//!         '----------------> pending_runs --claim_run--> active_runs --end_run--> done_runs
 //!                               ^   '--cancel_run------------|------------------^
 //!                               '------retry_run, return_lost'
 //! ```
@@ -15,23 +16,27 @@
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
-use crate::db::{Db, Row, Transaction, impossible, params};
+use crate::db::{Db, Transaction, params};
 use crate::job::JobOutcome;
 use crate::reservation::Resource;
+
+mod rows;
+
+use rows::{RUN, active, done, pending, put_active, put_done, put_pending, queued, take_active};
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
 /// How long the name of a due run is kept behind what is decided on: longer than any clock is ahead.
 const NAMES_KEPT_NS: i64 = 400 * 24 * 3600 * 1_000_000_000;
 
-/// A run of a policy for a client, wherever in the queue it is.
+/// A run of a policy for a client, or a restore to one, wherever in the queue it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedRun {
     /// Its number.
     pub run: i64,
-    /// The policy.
+    /// The policy; empty for a restore.
     pub policy: String,
-    /// The client whose data is backed up.
+    /// The client whose data is backed up, or that what is restored is written at.
     pub client: String,
     /// When its schedule had it due, nanoseconds since 1970; `None` for one that somebody entered.
     pub due_ns: Option<i64>,
@@ -43,6 +48,15 @@ pub struct QueuedRun {
     pub attempt: u32,
     /// How many servers ended while they worked on it.
     pub returns: u32,
+    /// What is restored, for a restore: in the words of whoever enters and carries out restores.
+    pub restore: Option<String>,
+}
+
+impl QueuedRun {
+    /// Its policy, or what it is instead.
+    pub fn name(&self) -> &str {
+        if self.restore.is_some() { "restore" } else { &self.policy }
+    }
 }
 
 /// A run that waits.
@@ -216,8 +230,6 @@ pub struct RunEnd<'a> {
 const NAME_DUE: &str = "INSERT INTO due_runs (policy, client, due_ns) VALUES (?1, ?2, ?3)
     ON CONFLICT (policy, client, due_ns) DO NOTHING";
 
-const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns";
-
 impl Entered {
     /// Why a run that was due never begins, if it does not.
     pub fn missed(self) -> Option<String> {
@@ -290,6 +302,39 @@ impl Catalog {
         let entered = enter(&transaction, run, now_ns)?;
         transaction.commit()?;
         Ok(entered)
+    }
+
+    /// Enters a restore that somebody asks for; gives the number of its run.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn enter_restore(
+        &mut self,
+        client: &str,
+        restore: &str,
+        priority: i64,
+        now_ns: i64,
+    ) -> Result<i64, CatalogError> {
+        let transaction = self.write()?;
+        let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0 };
+        let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
+        put_pending(&transaction, &run, 0)?;
+        transaction.commit()?;
+        Ok(run.run)
+    }
+
+    /// A run by its number, wherever in the queue it is.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn queued_run(&self, run: i64) -> Result<Option<QueuedRun>, CatalogError> {
+        for table in ["pending_runs", "active_runs", "done_runs"] {
+            let query = format!("SELECT {RUN} FROM {table} WHERE run = ?1");
+            if let Some(found) = self.db.query_first(&query, params![run], queued)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Runs that wait, in the order they were entered.
@@ -558,6 +603,7 @@ fn numbered(
         entered_ns: now_ns,
         attempt,
         returns: 0,
+        restore: None,
     })
 }
 
@@ -673,97 +719,6 @@ fn next_number(transaction: &Transaction<'_>) -> Result<i64, CatalogError> {
         |row| row.get(0),
     )?;
     last.ok_or_else(|| CatalogError::corrupt("the catalog's database", "it gives no number to a run"))
-}
-
-fn put_pending(transaction: &Transaction<'_>, run: &QueuedRun, not_before_ns: i64) -> Result<(), CatalogError> {
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
-    let insert =
-        format!("INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)");
-    transaction
-        .execute(&insert, params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, not_before_ns])
-        .map(drop)
-}
-
-fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
-    let ActiveRun { run, term, claim, started_ns, place, .. } = active;
-    let RunPlace { session, library, drives } = place;
-    let term = number("a term", *term)?;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
-    let insert = format!(
-        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library, drives)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12, ?13, ?14)"
-    );
-    transaction
-        .execute(
-            &insert,
-            params![
-                run, policy, client, due_ns, priority, entered_ns, attempt, returns, term, *claim, started_ns, session,
-                library, drives
-            ],
-        )
-        .map(drop)
-}
-
-fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
-    let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns } = run;
-    let insert = format!(
-        "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
-    );
-    let outcome = *outcome as u8;
-    transaction.execute(
-        &insert,
-        params![
-            run, policy, client, due_ns, priority, entered_ns, attempt, returns, started_ns, ended_ns, outcome,
-            message, job
-        ],
-    )?;
-    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
-    Ok(())
-}
-
-/// Takes runs out of work.
-fn take_active(
-    transaction: &Transaction<'_>,
-    which: &str,
-    values: &[crate::db::Value<'_>],
-) -> Result<Vec<ActiveRun>, CatalogError> {
-    let delete = format!(
-        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library, drives"
-    );
-    transaction.query(&delete, values, active)
-}
-
-fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
-    Ok(QueuedRun {
-        run: row.get(0)?,
-        policy: row.get(1)?,
-        client: row.get(2)?,
-        due_ns: row.get(3)?,
-        priority: row.get(4)?,
-        entered_ns: row.get(5)?,
-        attempt: row.get(6)?,
-        returns: row.get(7)?,
-    })
-}
-
-fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
-    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(8)?, is_held: row.get(9)? })
-}
-
-fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
-    let (term, claim, started_ns) = (row.get(8)?, row.get(9)?, row.get(10)?);
-    let (is_cancelled, job) = (row.get(11)?, row.get(12)?);
-    let place = RunPlace { session: row.get(13)?, library: row.get(14)?, drives: row.get(15)? };
-    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
-}
-
-fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
-    let code: u8 = row.get(10)?;
-    let outcome = *RunOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("the end of a run", code))?;
-    let (started_ns, ended_ns, message, job) = (row.get(8)?, row.get(9)?, row.get(11)?, row.get(12)?);
-    Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 20] = [
+pub(crate) const STEPS: [&str; 21] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -230,6 +230,12 @@ pub(crate) const STEPS: [&str; 20] = [
     // Retention that nobody may shorten.
     "
     ALTER TABLE objects ADD COLUMN locked INTEGER NOT NULL DEFAULT 0;
+    ",
+    // What a run restores, for one that is no backup of a policy.
+    "
+    ALTER TABLE pending_runs ADD COLUMN restore TEXT;
+    ALTER TABLE active_runs ADD COLUMN restore TEXT;
+    ALTER TABLE done_runs ADD COLUMN restore TEXT;
     ",
 ];
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use capstan_client::restores::{RestoreEnded, RestoreSeen};
-use capstan_client::{JobId, MemberState, ServerQuestions};
+use capstan_client::restores::{RestorePlanned, RestoreSeen, RestoreStopping, StopRestore};
+use capstan_client::{MemberState, ServerQuestions};
 use capstan_keys::api::PeerKind;
 use capstan_server::cell::CellError;
 use capstan_server::cell::users::CellActs;
@@ -11,8 +11,8 @@ use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
     MemberEnrolmentRow, MembersAnswer, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
-    RemovePolicies, RerunRuns, RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged,
-    ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
+    RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery, StatusAnswer,
+    StatusQuery, UsersAnswer, WhoAnswer,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -159,18 +159,17 @@ impl Door {
         self.asks(&path("/v1/objects", asked)?, |acts| acts.objects(asked))
     }
 
-    pub(crate) fn restore(&self, asked: &AskRestoreTo) -> Result<RestoreToPlanned, Failure> {
+    pub(crate) fn restore(&self, asked: &AskRestoreTo) -> Result<RestorePlanned, Failure> {
         self.server()?.post("/v1/restores", asked).map_err(of_member)
     }
 
-    /// How a restore ended, if it has.
-    pub(crate) fn restore_ended(&self, job: JobId) -> Result<Option<RestoreEnded>, Failure> {
-        let seen: RestoreSeen = self.server()?.get(&format!("/v1/restores?job={job}")).map_err(of_member)?;
-        Ok(seen.ended)
+    /// How a restore ended, if it has, or what it waits for.
+    pub(crate) fn restore_seen(&self, run: i64) -> Result<RestoreSeen, Failure> {
+        self.server()?.get(&format!("/v1/restores?run={run}")).map_err(of_member)
     }
 
-    pub(crate) fn stop_restore(&self, job: JobId) -> Result<RestoreStopping, Failure> {
-        self.server()?.post("/v1/restores/stop", &StopRestore { job }).map_err(of_member)
+    pub(crate) fn stop_restore(&self, run: i64) -> Result<RestoreStopping, Failure> {
+        self.server()?.post("/v1/restores/stop", &StopRestore { run }).map_err(of_member)
     }
 
     /// What only a server that runs can do.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::renewal::renew;
-use crate::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestorePlanned, RestoreSeen};
+use crate::restores::{AskRestore, ObjectsAnswer, RestorePlanned, RestoreSeen, RestoreStopping, StopRestore};
 use crate::server_link::ServerLink;
 use crate::{ClientError, JobId, MemberState};
 
@@ -95,22 +95,32 @@ impl ServerQuestions {
         Ok(self.ask(false, |link| link.get("/v1/own/objects"))?.0)
     }
 
-    /// Asks for a restore to this machine. The order that it gives names its host.
+    /// Asks for a restore to this machine.
     ///
     /// # Errors
     /// The server is away, or refuses: there is nothing of that name.
     pub fn begin_restore(&self, asked: &AskRestore) -> Result<RestorePlanned, ClientError> {
-        let (mut planned, address) = self.ask(true, |link| link.post::<RestorePlanned>("/v1/own/restores", asked))?;
-        planned.order = planned.order.map(|order| order.at(address));
-        Ok(planned)
+        self.post("/v1/own/restores", asked)
     }
 
-    /// How a restore ended; none while it is under way.
+    /// What a restore waits for, what to do now that its turn has come, or how it ended. An order names its host; the
+    /// last one that came is named by its job.
     ///
     /// # Errors
-    /// The server is away, or knows of no such restore: it has started anew since.
-    pub fn restore_ended(&self, job: JobId) -> Result<Option<RestoreEnded>, ClientError> {
-        let path = format!("/v1/own/restores?job={job}");
-        Ok(self.ask(false, |link| link.get::<RestoreSeen>(&path))?.0.ended)
+    /// The server is away, or knows of no such restore.
+    pub fn restore_seen(&self, run: i64, had: Option<JobId>) -> Result<RestoreSeen, ClientError> {
+        let had = had.map(|job| format!("&had={job}")).unwrap_or_default();
+        let path = format!("/v1/own/restores?run={run}{had}");
+        let (mut seen, address) = self.ask(false, |link| link.get::<RestoreSeen>(&path))?;
+        seen.order = seen.order.map(|order| order.at(address));
+        Ok(seen)
+    }
+
+    /// Cancels a restore to this machine.
+    ///
+    /// # Errors
+    /// The server is away, or knows of no such restore.
+    pub fn stop_restore(&self, run: i64) -> Result<RestoreStopping, ClientError> {
+        self.post("/v1/own/restores/stop", &StopRestore { run })
     }
 }

@@ -76,22 +76,48 @@ pub struct RestorePlanned {
     /// What will be read.
     #[serde(flatten)]
     pub outlook: RestoreOutlook,
-    /// What to do now; none where only the plan was asked for.
-    pub order: Option<CellOrder>,
+    /// Its run in the queue; none where only the plan was asked for.
+    pub run: Option<i64>,
+    /// What it waits for, in words; none where it begins at once.
+    pub waits_for: Option<String>,
 }
 
 /// `GET /v1/own/restores`: which restore is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreQuery {
-    /// Its job.
-    pub job: JobId,
+    /// Its run in the queue.
+    pub run: i64,
+    /// The job of the last order that came of it.
+    #[serde(default)]
+    pub had: Option<JobId>,
 }
 
-/// The answer: how it ended, if it has ended within the time that the question stays open.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The answer, once there is something of it within the time that the question stays open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreSeen {
-    /// How it ended.
+    /// What it waits for, in words, if it waits.
+    #[serde(default)]
+    pub waits_for: Option<String>,
+    /// What to do now, for whoever typed it at a client: its turn has come.
+    #[serde(default)]
+    pub order: Option<CellOrder>,
+    /// How it ended, if it has.
     pub ended: Option<RestoreEnded>,
+}
+
+/// `POST /v1/own/restores/stop`: a restore of whoever asks is cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopRestore {
+    /// Its run in the queue.
+    pub run: i64,
+}
+
+/// A restore that was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestoreStopping {
+    /// Its run in the queue.
+    pub run: i64,
 }
 
 /// How a restore ended, as the server saw it.

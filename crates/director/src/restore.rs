@@ -199,7 +199,7 @@ impl Site {
         let began = Instant::now();
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
-        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue());
         let routes = self.routes()?;
         let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
         let (streams, extract) = client.restore(&plan.wanted, &plan.reads, access, watch)?;

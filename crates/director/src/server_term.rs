@@ -3,10 +3,12 @@
 
 use capstan_catalog::{Cancelled, EnrolmentRow, Entered, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish};
 
+use capstan_format::Volser;
+
 use crate::DirectorError;
 use crate::config::StorageUnit;
 use crate::drive_waits::waited_since_ns;
-use crate::hold::Hold;
+use crate::hold::{Hold, holder};
 use crate::libraries::LibraryAt;
 use crate::presence::Presence;
 use crate::process;
@@ -43,6 +45,15 @@ pub struct SourceInUse {
     pub source: Vec<u8>,
     /// The process of the job, if it can be told.
     pub process: Option<u32>,
+}
+
+/// A volume that a job has for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeInUse {
+    /// Its barcode.
+    pub volser: String,
+    /// Whose job that is, in words; none for a run of the server.
+    pub holder: Option<String>,
 }
 
 /// How the drives of a library are used.
@@ -195,6 +206,44 @@ impl Site {
             _ => None,
         };
         Ok(self.holds.living()?.into_iter().filter_map(in_use).collect())
+    }
+
+    /// Volumes that jobs have reserved now.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn volumes_in_use(&self) -> Result<Vec<VolumeInUse>, DirectorError> {
+        let held = self.holds.living()?;
+        let server = held.iter().find(|held| held.resource == Resource::Server).map(|held| held.owner.clone());
+        let in_use = |held: Reservation| match &held.resource {
+            Resource::Volume(volser) => {
+                let holder = (Some(&held.owner) != server.as_ref()).then(|| holder(&held));
+                Some(VolumeInUse { volser: volser.to_string(), holder })
+            }
+            _ => None,
+        };
+        Ok(held.into_iter().filter_map(in_use).collect())
+    }
+
+    /// The library that the volume of a barcode is in, or was last.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn library_of(&self, volser: &str) -> Result<String, DirectorError> {
+        let library = match Volser::new(volser) {
+            Ok(volser) => self.libraries.of_volume(&self.catalog, &volser, &self.library)?,
+            Err(_) => &self.library,
+        };
+        Ok(library.name.clone())
+    }
+
+    /// Enters a restore to a client, in the words of whoever carries it out; gives the number of its run.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn enter_restore(&self, client: &str, restore: &str, priority: i64) -> Result<i64, DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).enter_restore(client, restore, priority, self.now_ns())?)
     }
 
     /// Enters a run of a policy that somebody asks for, of each of its clients or of the one that is named. What came

@@ -28,6 +28,7 @@
 mod access;
 mod addresses;
 mod authority;
+mod blocking;
 mod data;
 mod enrolments;
 mod error;

@@ -15,12 +15,38 @@ const POINT: SignedDuration = SignedDuration::from_mins(6);
 /// How long others may use the drives that the first run in the queue has too few of; then they are kept for it.
 const PASSED_FOR: SignedDuration = SignedDuration::from_mins(30);
 
+/// Restores of one client that are at work at the same time, at most.
+const RESTORES_PER_CLIENT: usize = 2;
+
+/// What runs that share drives have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunTerms {
+    /// They write on these terms. Each needs as many drives as copies.
+    Writes(SessionTerms),
+    /// They are restores that read this volume first: one after the other, while it is in a drive.
+    Reads(String),
+}
+
+impl RunTerms {
+    /// Drives that are needed at the same time.
+    fn drives(&self) -> u32 {
+        match self {
+            Self::Writes(terms) => terms.copies.into(),
+            Self::Reads(_) => 1,
+        }
+    }
+
+    fn is_restore(&self) -> bool {
+        matches!(self, Self::Reads(_))
+    }
+}
+
 /// A run that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingRun {
     /// Its number.
     pub run: i64,
-    /// Its policy.
+    /// Its policy; empty for a restore.
     pub policy: String,
     /// How many runs of that are at work at the same time, at most.
     pub runs_at_once: Option<usize>,
@@ -36,8 +62,8 @@ pub struct WaitingRun {
     pub not_before: Timestamp,
     /// Whether an operator keeps it from beginning.
     pub is_held: bool,
-    /// What it has in common with those whose session it may share. It needs as many drives as copies.
-    pub terms: SessionTerms,
+    /// What it has in common with those whose session it may share.
+    pub terms: RunTerms,
     /// Drives that each copy can use, if they are free.
     pub drives: u32,
     /// The libraries whose drives it may have.
@@ -48,6 +74,8 @@ pub struct WaitingRun {
     pub fault: Option<String>,
     /// A source of it that another job has, and who, in words.
     pub source_in_use: Option<String>,
+    /// The volume that it reads first, and who has it, in words, if anybody has.
+    pub volume_in_use: Option<String>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
 }
@@ -83,7 +111,7 @@ pub struct WorkingRun {
     /// The storage unit of its policy.
     pub unit: String,
     /// What all runs of that have in common.
-    pub terms: SessionTerms,
+    pub terms: RunTerms,
     /// When it will be done, if that can be told.
     pub ends: Option<Timestamp>,
 }
@@ -132,9 +160,11 @@ pub enum WaitsFor {
     Window(Option<Timestamp>),
     /// Another job to be done with one of its sources.
     Source(String),
+    /// Another job to be done with the volume that it reads first.
+    Volume(String),
     /// Its client to wait for orders.
     Client(PeerAway),
-    /// Another run to end: so many of its policy or its client are at work.
+    /// Another run to end: so many of its policy or its client, or restores of that, are at work.
     Limit {
         /// What the bound is of.
         of: LimitOf,
@@ -170,23 +200,35 @@ pub enum LimitOf {
     Client,
     /// The network that the client is in.
     Network,
+    /// Restores of the client.
+    Restores,
     /// The storage unit, whose bound is of drives.
     Unit,
 }
 
 /// Who is at work.
-struct AtWork<'a>(Vec<(&'a str, &'a str, Option<&'a str>)>);
+struct AtWork<'a> {
+    /// Policies, clients and networks of backups.
+    backups: Vec<(&'a str, &'a str, Option<&'a str>)>,
+    /// Clients of restores.
+    restores: Vec<&'a str>,
+}
 
-impl AtWork<'_> {
+impl<'a> AtWork<'a> {
     /// The bound that a run meets, if it meets one.
     fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>) -> Option<WaitsFor> {
-        let of_policy = self.0.iter().filter(|(policy, ..)| *policy == waiting.policy).count();
-        let of_client = self.0.iter().filter(|(_, client, _)| *client == waiting.client).count();
+        if waiting.terms.is_restore() {
+            let of_client = self.restores.iter().filter(|client| **client == waiting.client).count();
+            let limit = WaitsFor::Limit { of: LimitOf::Restores, at_most: RESTORES_PER_CLIENT };
+            return (of_client >= RESTORES_PER_CLIENT).then_some(limit);
+        }
+        let of_policy = self.backups.iter().filter(|(policy, ..)| *policy == waiting.policy).count();
+        let of_client = self.backups.iter().filter(|(_, client, _)| *client == waiting.client).count();
         let (network, of_network_most) = match &waiting.network {
             Some((network, most)) => (Some(network.as_str()), *most),
             None => (None, None),
         };
-        let of_network = self.0.iter().filter(|(.., of)| of.is_some() && *of == network).count();
+        let of_network = self.backups.iter().filter(|(.., of)| of.is_some() && *of == network).count();
         let met = |of, count: usize, most: Option<usize>| {
             most.filter(|most| count >= *most).map(|at_most| WaitsFor::Limit { of, at_most })
         };
@@ -194,12 +236,19 @@ impl AtWork<'_> {
             .or_else(|| met(LimitOf::Client, of_client, per_client))
             .or_else(|| met(LimitOf::Network, of_network, of_network_most))
     }
+
+    fn begins(&mut self, terms: &RunTerms, policy: &'a str, client: &'a str, network: Option<&'a str>) {
+        match terms {
+            RunTerms::Writes(_) => self.backups.push((policy, client, network)),
+            RunTerms::Reads(_) => self.restores.push(client),
+        }
+    }
 }
 
 /// The runs of a session, and its drives.
 struct OpenSession {
     number: i64,
-    terms: SessionTerms,
+    terms: RunTerms,
     library: String,
     /// Of each copy.
     drives: u32,
@@ -212,7 +261,7 @@ struct OpenSession {
 impl OpenSession {
     /// All drives that it has.
     fn all_drives(&self) -> u32 {
-        u32::from(self.terms.copies) * self.drives.max(1)
+        self.terms.drives() * self.drives.max(1)
     }
 }
 
@@ -237,7 +286,8 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
 /// What becomes of each run that waits, the first in the queue first.
 ///
 /// A run that begins gets drives of its own while some are free, in the library of its storage unit that has most of
-/// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room.
+/// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room. A restore joins
+/// those that read the same volume first, whatever drives are free: it goes on where they end, without a mount.
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
@@ -248,9 +298,10 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let now = situation.now;
     let mut order: Vec<&WaitingRun> = situation.waiting.iter().collect();
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
-    let working = situation.working.iter();
-    let working = working.map(|run| (run.policy.as_str(), run.client.as_str(), run.network.as_deref()));
-    let mut at_work = AtWork(working.collect());
+    let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new() };
+    for run in &situation.working {
+        at_work.begins(&run.terms, &run.policy, &run.client, run.network.as_deref());
+    }
     let mut sessions = sessions_of(&situation.working);
     let mut rooms: Vec<LibraryRoom<'_>> =
         situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
@@ -272,7 +323,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         match decision {
             RunDecision::Begins { .. } => {
                 let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
-                at_work.0.push((&waiting.policy, &waiting.client, network));
+                at_work.begins(&waiting.terms, &waiting.policy, &waiting.client, network);
             }
             RunDecision::Waits(WaitsFor::Drives { .. }) => is_short.extend(waiting.unit.libraries.iter()),
             RunDecision::Waits(_) => {}
@@ -299,7 +350,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
 
 /// Gives a session that a run begins the drives that are left and that it can use.
 fn give_more_drives(waiting: &WaitingRun, session: i64, room: &mut LibraryRoom<'_>, sessions: &mut [OpenSession]) {
-    let (copies, unit) = (u32::from(waiting.terms.copies), &waiting.unit);
+    let (copies, unit) = (waiting.terms.drives(), &waiting.unit);
     let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
     let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used)).min(room.free);
     let more = (left / copies.max(1)).min(waiting.drives.saturating_sub(1));
@@ -341,7 +392,7 @@ impl<'a> LibraryRoom<'a> {
 
     /// Drives that a run needs here: one that wants more than there are begins, and says so.
     fn needed(&self, waiting: &WaitingRun) -> u32 {
-        u32::from(waiting.terms.copies).min(self.drives)
+        waiting.terms.drives().min(self.drives)
     }
 }
 
@@ -362,6 +413,32 @@ fn place(
     if own.is_empty() {
         return RunDecision::Waits(WaitsFor::Library(unit.libraries.clone()));
     }
+    let open: Vec<&str> =
+        own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
+    let may_join = |session: &&mut OpenSession| {
+        let has_room = session.runs < usize::from(unit.runs_per_drive);
+        session.terms == waiting.terms && has_room && open.contains(&session.library.as_str())
+    };
+    let join = |sessions: &mut Vec<OpenSession>| {
+        let session = sessions.iter_mut().filter(may_join).min_by_key(|session| session.runs)?;
+        session.runs += 1;
+        session.ends = None;
+        let (library, drives) = (session.library.clone(), session.drives);
+        Some(RunDecision::Begins { session: session.number, library, drives })
+    };
+    if waiting.terms.is_restore() {
+        if let Some(begun) = join(sessions) {
+            return begun;
+        }
+        if let (RunTerms::Reads(volume), Some(other)) =
+            (&waiting.terms, sessions.iter().find(|session| session.terms == waiting.terms))
+        {
+            return RunDecision::Waits(WaitsFor::Volume(format!("{volume}, which run {} reads", other.number)));
+        }
+        if let Some(holder) = &waiting.volume_in_use {
+            return RunDecision::Waits(WaitsFor::Volume(holder.clone()));
+        }
+    }
     let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && room.needed(waiting) <= room.free.min(left);
     let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| own[at].free);
     if let Some(room) = best.map(|at| &mut own[at]) {
@@ -372,17 +449,8 @@ fn place(
         sessions.push(OpenSession { number, terms, library: library.clone(), drives: 1, unit, runs: 1, ends: None });
         return RunDecision::Begins { session: number, library, drives: 1 };
     }
-    let open: Vec<&str> =
-        own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
-    let may_join = |session: &&mut OpenSession| {
-        let has_room = session.runs < usize::from(unit.runs_per_drive);
-        session.terms == waiting.terms && has_room && open.contains(&session.library.as_str())
-    };
-    if let Some(session) = sessions.iter_mut().filter(may_join).min_by_key(|session| session.runs) {
-        session.runs += 1;
-        session.ends = None;
-        let (library, drives) = (session.library.clone(), session.drives);
-        return RunDecision::Begins { session: session.number, library, drives };
+    if let Some(begun) = join(sessions) {
+        return begun;
     }
     if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
         return RunDecision::Waits(WaitsFor::Turn { behind, until });

@@ -23,10 +23,11 @@ pub mod cell;
 mod decide;
 mod due;
 mod look;
+mod restore_run;
 mod serve;
 pub mod tell;
 
-pub use decide::{LimitOf, PeerAway, RunDecision, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
+pub use decide::{LimitOf, PeerAway, RunDecision, RunTerms, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use look::{Look, MoverAway, look, network_of_client};
 pub use serve::{Notice, WorkEnd, Worked, Worker, serve};

@@ -6,12 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
 use capstan_director::{
     BackupPolicy, DirectorError, DriveUse, JobConfig, NetworkConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
+    StorageUnit, VolumeInUse,
 };
 use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{PeerAway, Situation, WaitingRun, WorkingRun};
+use crate::decide::{PeerAway, RunTerms, Situation, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
+use crate::restore_run::RestoreRun;
 
 /// Ended runs among which the usual length of a run is looked for.
 const RUNS_LOOKED_AT: u32 = 500;
@@ -24,6 +26,10 @@ const MOVER: &str = "mover";
 const AWAY_FACT: &str = "peers away";
 /// A peer that waits for orders is seen more often than this.
 const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
+/// Restores that read a volume one after the other before others have a turn at its drive.
+const RESTORES_TOGETHER: u8 = 8;
+/// How long a restore waits that could not begin, at most.
+const RESTORE_WAITS_MAX: SignedDuration = SignedDuration::from_hours(2);
 /// Of how many runs the usual length is the middle one.
 const RUNS_OF_LENGTH: usize = 5;
 
@@ -84,6 +90,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         .filter_map(|(policy, client)| scheduled(policy, &timings, &positions, client))
         .collect();
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
+    let waits_to_restore = pending.iter().any(|pending| pending.run.restore.is_some());
+    let volumes_in_use = if waits_to_restore { site.volumes_in_use()? } else { Vec::new() };
     let terms_of = |name: &str| {
         let policy = policies.iter().find(|policy| policy.name == name);
         policy
@@ -99,7 +107,40 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let (name, network) = network_of_client(site, &peers, client)?;
         Some((name.to_owned(), network.runs_at_once))
     };
+    let away_of =
+        |client: &str| (client != site.client()).then(|| peer_away((CLIENT, client), &peers, &away, now)).flatten();
+    let restore = |pending: &PendingRun, text: &str| -> Result<WaitingRun, DirectorError> {
+        let what = RestoreRun::of(text);
+        let (terms, unit) = reads(site, what.as_ref().ok())?;
+        let volume = what.as_ref().ok().and_then(RestoreRun::first_volume);
+        let held = volumes_in_use.iter().find(|held| Some(held.volser.as_str()) == volume);
+        // A restore that was typed at the client is not told to the one that waits for orders.
+        let waits_for_client = what.as_ref().is_ok_and(|what| what.into.is_some());
+        let client = pending.run.client.as_str();
+        Ok(WaitingRun {
+            run: pending.run.run,
+            policy: String::new(),
+            runs_at_once: None,
+            client: client.to_owned(),
+            network: None,
+            priority: pending.run.priority,
+            entered: moment(pending.run.entered_ns).min(now),
+            not_before: moment(pending.not_before_ns).min(now.saturating_add(RESTORE_WAITS_MAX).unwrap_or(now)),
+            is_held: pending.is_held,
+            terms,
+            drives: 1,
+            unit,
+            window: None,
+            fault: what.err(),
+            source_in_use: None,
+            volume_in_use: held.map(|held| volume_in_use(held, &active)),
+            client_away: if waits_for_client { away_of(client) } else { None },
+        })
+    };
     let waiting = |pending: &PendingRun| -> Result<WaitingRun, DirectorError> {
+        if let Some(text) = &pending.run.restore {
+            return restore(pending, text);
+        }
         let timing = timings.get(pending.run.policy.as_str());
         let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
         let client = pending.run.client.as_str();
@@ -131,21 +172,25 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             entered: moment(pending.run.entered_ns).min(now),
             not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
             is_held: pending.is_held,
-            terms,
+            terms: RunTerms::Writes(terms),
             drives,
             unit,
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
-            client_away: (client != site.client()).then(|| peer_away((CLIENT, client), &peers, &away, now)).flatten(),
+            volume_in_use: None,
+            client_away: away_of(client),
         })
     };
     let working = |active: &ActiveRun| -> Result<WorkingRun, DirectorError> {
         let usual = usual_length(&done, active);
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
-        let terms = terms_of(&policy);
-        let (session, library, unit) = (active.place.session, active.place.library.clone(), unit_of(&policy)?.name);
+        let (terms, unit) = match &active.run.restore {
+            Some(text) => reads(site, RestoreRun::of(text).ok().as_ref())?,
+            None => (RunTerms::Writes(terms_of(&policy)), unit_of(&policy)?),
+        };
+        let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);
         let drives = active.place.drives;
         let network = network_of(&client).map(|(name, _)| name);
         Ok(WorkingRun { run: active.run.run, policy, client, network, session, library, drives, unit, terms, ends })
@@ -177,6 +222,17 @@ pub fn network_of_client<'a>(site: &'a Site, peers: &[PeerRow], client: &str) ->
     site.config().network_of(&seen.max_by_key(|peer| peer.seen_ns)?.address)
 }
 
+/// What a restore has in common with those that it goes on after, and the drives that it may have: those of the library
+/// of the volume that it reads first.
+fn reads(site: &Site, what: Option<&RestoreRun>) -> Result<(RunTerms, StorageUnit), DirectorError> {
+    let volume = what.and_then(RestoreRun::first_volume);
+    let library = volume.map(|volser| site.library_of(volser)).transpose()?;
+    let libraries = library.map_or_else(|| site.library_names(), |library| vec![library]);
+    // It is no unit that anybody writes to, and has no bound of drives.
+    let unit = StorageUnit { name: String::new(), libraries, drives: None, runs_per_drive: RESTORES_TOGETHER };
+    Ok((RunTerms::Reads(volume.unwrap_or_default().to_owned()), unit))
+}
+
 /// A time of the catalog.
 pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -206,6 +262,18 @@ pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), Direc
         catalog.put_fact(AWAY_FACT, &text)?;
     }
     Ok(())
+}
+
+/// A volume that another job has, and who, in words.
+fn volume_in_use(held: &VolumeInUse, active: &[ActiveRun]) -> String {
+    let mut sessions: Vec<i64> = active.iter().map(|active| active.place.session).collect();
+    sessions.dedup();
+    let holder = match (&held.holder, &sessions[..], active) {
+        (Some(holder), ..) => holder.clone(),
+        (None, [_], [first, ..]) => format!("run {}", first.run.run),
+        (None, ..) => "a run at work".to_owned(),
+    };
+    format!("{}, which {holder} uses", held.volser)
 }
 
 /// A source of a policy that another job has, and who, in words.
@@ -254,7 +322,8 @@ fn scheduled(
 /// How long a run of its policy and client usually takes.
 fn usual_length(done: &[DoneRun], active: &ActiveRun) -> Option<SignedDuration> {
     let is_alike = |done: &&DoneRun| {
-        done.run.policy == active.run.policy
+        active.run.restore.is_none()
+            && done.run.policy == active.run.policy
             && done.run.client == active.run.client
             && matches!(done.outcome, RunOutcome::Succeeded | RunOutcome::Warned)
     };

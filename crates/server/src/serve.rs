@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, RunEnd, RunOutcome, RunPlace};
-use capstan_director::{DirectorError, DriveUse, ServerTerm, SessionTerms, Site};
+use capstan_catalog::{
+    ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, QueuedRun, RunEnd, RunOutcome, RunPlace,
+};
+use capstan_director::{DirectorError, DriveUse, ServerTerm, Site};
 use uuid::Uuid;
 
-use crate::decide::{PeerAway, RunDecision, WaitingRun, WaitsFor, decide};
+use crate::decide::{PeerAway, RunDecision, RunTerms, WaitingRun, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::tell::{TellDesk, TellFinding, TellFrom};
@@ -39,7 +41,7 @@ pub enum Notice {
     Due {
         /// The run.
         run: i64,
-        /// Its policy.
+        /// Its policy, or `restore`.
         policy: String,
     },
     /// Runs never begin.
@@ -53,7 +55,7 @@ pub enum Notice {
     Begun {
         /// The run.
         run: i64,
-        /// Its policy.
+        /// Its policy, or `restore`.
         policy: String,
         /// How often it was begun, this time included.
         attempt: u32,
@@ -62,7 +64,7 @@ pub enum Notice {
     Ended {
         /// The run.
         run: i64,
-        /// Its policy.
+        /// Its policy, or `restore`.
         policy: String,
         /// How.
         outcome: RunOutcome,
@@ -73,7 +75,7 @@ pub enum Notice {
     Retried {
         /// The run.
         run: i64,
-        /// Its policy.
+        /// Its policy, or `restore`.
         policy: String,
         /// Why.
         message: String,
@@ -206,7 +208,7 @@ struct Server<'a> {
 struct Working {
     stop: Arc<AtomicBool>,
     /// The terms of its session, and its storage unit: its policy may say others by now.
-    terms: SessionTerms,
+    terms: RunTerms,
     unit: String,
 }
 
@@ -384,7 +386,7 @@ impl Server<'_> {
         let claim = Uuid::new_v4().into_bytes();
         let claimed = self.site.catalog().claim_run(self.term.number(), run, claim, place, self.site.now_ns())?;
         let Some(active) = claimed else { return Ok(()) };
-        let (policy, attempt) = (active.run.policy.clone(), active.run.attempt);
+        let (policy, attempt) = (active.run.name().to_owned(), active.run.attempt);
         let stop: Arc<AtomicBool> = Arc::default();
         locked(&self.working).insert(claim, Working { stop: Arc::clone(&stop), terms, unit });
         self.say(Notice::Begun { run, policy, attempt });
@@ -470,7 +472,7 @@ impl Server<'_> {
             WorkEnd::Warned => RunOutcome::Warned,
             WorkEnd::Stopped => return self.again(active, attempt, 0, &worked.message),
             WorkEnd::Busy => return self.again(active, attempt, now_ns.saturating_add(BUSY_FOR_NS), &worked.message),
-            WorkEnd::Failed => match self.retry_after_ns(&active.run.policy, attempt)? {
+            WorkEnd::Failed => match self.retry_after_ns(&active.run, attempt)? {
                 Some(wait_ns) => {
                     return self.again(active, attempt + 1, now_ns.saturating_add(wait_ns), &worked.message);
                 }
@@ -492,7 +494,7 @@ impl Server<'_> {
             // A server that stops says so itself.
             Again::Waits if not_before_ns == 0 => {}
             Again::Waits => {
-                let (policy, message) = (active.run.policy.clone(), message.to_owned());
+                let (policy, message) = (active.run.name().to_owned(), message.to_owned());
                 self.say(Notice::Retried { run: active.run.run, policy, message, not_before_ns });
             }
             Again::Cancelled => self.say_ended(active, RunOutcome::Cancelled, message),
@@ -502,14 +504,18 @@ impl Server<'_> {
     }
 
     fn say_ended(&self, active: &ActiveRun, outcome: RunOutcome, message: &str) {
-        let (policy, message) = (active.run.policy.clone(), message.to_owned());
+        let (policy, message) = (active.run.name().to_owned(), message.to_owned());
         self.say(Notice::Ended { run: active.run.run, policy, outcome, message });
     }
 
     /// How long a run that failed waits until it is tried again; `None` if it is not.
-    fn retry_after_ns(&self, policy: &str, attempt: u32) -> Result<Option<i64>, DirectorError> {
+    fn retry_after_ns(&self, run: &QueuedRun, attempt: u32) -> Result<Option<i64>, DirectorError> {
+        if run.restore.is_some() {
+            return Ok(None);
+        }
         let policies = self.site.policies()?;
-        let timing = policies.iter().find(|other| other.name == policy).and_then(|policy| policy.config.timing().ok());
+        let timing =
+            policies.iter().find(|other| other.name == run.policy).and_then(|policy| policy.config.timing().ok());
         let wait = timing.filter(|timing| attempt <= timing.retries).map(|timing| timing.retry_after(attempt));
         Ok(wait.map(|wait| i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)))
     }

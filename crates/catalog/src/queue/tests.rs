@@ -57,6 +57,33 @@ fn put<'a>(name: &'a str, text: &'a str) -> PolicyEdit<'a> {
 
 const CLAIM: [u8; 16] = [7; 16];
 
+/// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
+#[test]
+fn restores_go_through_the_queue_as_runs_do() {
+    let (_dir, mut catalog, term) = served();
+    let runs: Vec<_> = (0..2).map(|_| catalog.enter_restore("tern", "/home", 80, 5).unwrap()).collect();
+    let backup = waits(catalog.enter_run(&run("a", None), 6).unwrap());
+    catalog.edit_policies(&[], &[PolicyEdit::Remove("a")], 7).unwrap();
+    let pending = catalog.pending_runs().unwrap();
+    assert_eq!(pending.iter().map(|pending| pending.run.run).collect::<Vec<_>>(), runs);
+    let restore = &pending[0].run;
+    assert_eq!((restore.name(), restore.policy.as_str(), restore.restore.as_deref()), ("restore", "", Some("/home")));
+    assert_eq!(catalog.queued_run(backup).unwrap().unwrap().name(), "a");
+
+    let active = catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 8).unwrap().unwrap();
+    assert_eq!(active.run, *restore);
+    let returned = QueuedRun { returns: 1, ..restore.clone() };
+    let term = serve(&mut catalog);
+    assert_eq!(catalog.return_lost(term, 9).unwrap().as_slice(), std::slice::from_ref(restore));
+    assert_eq!(catalog.queued_run(runs[0]).unwrap().unwrap(), returned, "as it was asked for");
+    catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 10).unwrap().unwrap();
+    let end = RunEnd { ended_ns: 11, outcome: RunOutcome::Succeeded, message: "1 path" };
+    assert!(catalog.end_run(CLAIM, &end).unwrap());
+    assert_eq!(catalog.done_run(runs[0]).unwrap().unwrap().run, returned);
+    assert_eq!(catalog.cancel_run(runs[1], 12).unwrap(), Cancelled::Removed);
+    assert_eq!(catalog.queued_run(99).unwrap(), None);
+}
+
 #[test]
 fn a_due_run_is_entered_once_whatever_was_forgotten_of_the_schedule() {
     let (_dir, mut catalog, term) = served();

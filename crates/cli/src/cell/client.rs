@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded};
-use capstan_client::{CellOrder, ClientSettings, ClientWork, MemberState, OrderEnd, ServerQuestions, run};
+use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded, RestoreSeen};
+use capstan_client::{CellOrder, ClientError, ClientSettings, ClientWork, MemberState, OrderEnd, ServerQuestions, run};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::RestoreInto;
@@ -23,12 +23,16 @@ use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
-use crate::work::{show_planned, show_restored};
+use crate::work::{show_planned, show_queued, show_restored};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Client;
 /// How often it is looked whether the client is to stop.
 const LOOKS: Duration = Duration::from_millis(100);
+/// How long a server may be away of which a restore is waited for.
+const AWAY_MAX: Duration = Duration::from_secs(600);
+/// How often it is asked meanwhile.
+const ASKS_AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     match action {
@@ -160,7 +164,8 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     };
     let planned = server.begin_restore(&asked).map_err(of_member)?;
     show_planned(cli, &planned.outlook)?;
-    let (Some(directory), Some(order)) = (to, planned.order) else { return Ok(ExitCode::SUCCESS) };
+    let (Some(directory), Some(run)) = (to, planned.run) else { return Ok(ExitCode::SUCCESS) };
+    show_queued(cli, run, planned.waits_for.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let options = ExtractOptions {
@@ -173,30 +178,28 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     let told = |report: &ExtractReport| {
         *written.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
     };
-    let job = order.job();
     let is_over = AtomicBool::new(false);
-    let served = std::thread::scope(|scope| {
-        let (is_over, work, stop) = (&is_over, &work, &stop);
+    let ended = std::thread::scope(|scope| {
+        let (is_over, work, server, stop) = (&is_over, &work, &server, &stop);
         scope.spawn(move || {
+            let mut told = false;
             while !is_over.load(Ordering::Relaxed) {
                 if stop.load(Ordering::Relaxed) {
                     work.stop();
+                    if !std::mem::replace(&mut told, true)
+                        && let Err(error) = server.stop_restore(run)
+                    {
+                        eprintln!("capstan: run {run} may go on: {error}");
+                    }
                 }
                 std::thread::sleep(LOOKS);
             }
         });
-        let served = work.restore(order, RestoreInto { directory, options, told: &told });
+        let write = |order| work.restore(order, RestoreInto { directory, options: options.clone(), told: &told });
+        let ended = until_ended(cli, (server, run, planned.waits_for), &write, stop);
         is_over.store(true, Ordering::Relaxed);
-        served
-    });
-    // The server knows why it broke off.
-    let ended = loop {
-        match server.restore_ended(job) {
-            Ok(Some(ended)) => break ended,
-            Ok(None) => {}
-            Err(error) => return Err(served.map_or_else(of_member, |_| of_member(error))),
-        }
-    };
+        ended
+    })?;
     // What was written, this process knows best.
     let written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
     let ended = match written {
@@ -208,5 +211,49 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         },
         None => ended,
     };
-    show_restored(cli, &directory.display().to_string(), ended)
+    match show_restored(cli, &directory.display().to_string(), ended) {
+        Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Stopped(
+            "the restore was stopped; what was written stays. Restore again with --overwrite changed to go on"
+                .to_owned(),
+        )),
+        shown => shown,
+    }
+}
+
+/// Does what comes of a restore in the queue until it has ended: a server that starts anew gives it another turn.
+fn until_ended(
+    cli: &Globals,
+    (server, run, mut waits_for): (&ServerQuestions, i64, Option<String>),
+    write: &dyn Fn(CellOrder) -> Result<OrderEnd, ClientError>,
+    stop: &AtomicBool,
+) -> Result<RestoreEnded, Failure> {
+    let (mut had, mut written, mut away_since) = (None, Ok(OrderEnd::Served), None);
+    loop {
+        match server.restore_seen(run, had) {
+            Ok(RestoreSeen { ended: Some(ended), .. }) => return Ok(ended),
+            Ok(RestoreSeen { order: Some(order), .. }) => {
+                (had, away_since) = (Some(order.job()), None);
+                // The server knows why it broke off.
+                written = write(order);
+            }
+            Ok(seen) => {
+                away_since = None;
+                if seen.waits_for != waits_for {
+                    waits_for = seen.waits_for;
+                    show_queued(cli, run, waits_for.as_deref())?;
+                }
+            }
+            Err(ClientError::Away { reason, .. })
+                if !stop.load(Ordering::Relaxed)
+                    && away_since.is_none_or(|since: Instant| since.elapsed() < AWAY_MAX) =>
+            {
+                if away_since.is_none() {
+                    eprintln!("capstan: the server is away ({reason}): run {run} goes on when it is back");
+                    away_since = Some(Instant::now());
+                }
+                std::thread::sleep(ASKS_AGAIN);
+            }
+            Err(error) => return Err(written.map_or_else(of_member, |_| of_member(error))),
+        }
+    }
 }

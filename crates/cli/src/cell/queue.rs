@@ -64,7 +64,7 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     for row in &queue.runs {
         table.row(vec![
             row.run.to_string(),
-            row.policy.clone(),
+            name_of(row),
             row.client.clone(),
             row.state.to_string(),
             units::time(row.started_ns.unwrap_or(row.entered_ns)),
@@ -73,6 +73,11 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
         ]);
     }
     print(&table)
+}
+
+/// The policy of a run, or that it is a restore.
+fn name_of(row: &QueueRow) -> String {
+    row.restore.as_ref().map_or_else(|| row.policy.clone(), |_| "(restore)".to_owned())
 }
 
 /// What a run waits for in words, with the times that are known of it in this machine's zone.
@@ -108,7 +113,7 @@ fn done(cli: &Globals, door: &Door, last: u32) -> Result<ExitCode, Failure> {
     for row in &done {
         table.row(vec![
             row.run.to_string(),
-            row.policy.clone(),
+            name_of(row),
             row.client.clone(),
             match (row.due_ns, row.state.as_ref()) {
                 (Some(due_ns), _) => units::time(due_ns),
@@ -178,6 +183,7 @@ mod tests {
             run: 1,
             policy: String::new(),
             client: String::new(),
+            restore: None,
             state: "waiting".into(),
             due_ns: None,
             entered_ns: 0,

@@ -27,6 +27,9 @@ use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
 use crate::work::{Served, run_served};
 
+/// Why nothing can be asked of clients.
+const NO_CELL: &str = "this server does not listen for clients: start it with --listen, or set listen under [server] in \
+                       capstan.toml";
 /// Sources of a client that are read at the same time.
 const CLIENT_LINKS_MAX: usize = 8;
 
@@ -207,11 +210,7 @@ impl InProcess<'_> {
             return Ok(None);
         }
         let busy = |message: String| Worked { end: WorkEnd::Busy, message };
-        let no_cell = || {
-            "this server does not listen for clients: start it with --listen, or set listen under [server] in \
-             capstan.toml"
-        };
-        let cell = self.cell.ok_or_else(|| busy(no_cell().to_owned()))?;
+        let cell = self.cell.ok_or_else(|| busy(NO_CELL.to_owned()))?;
         let policy = self.site.policies().ok().and_then(|all| all.into_iter().find(|policy| policy.name == run.policy));
         let sources = policy.map_or(1, |policy| policy.config.sources.len());
         let links = sources.clamp(1, CLIENT_LINKS_MAX) as u16;
@@ -221,6 +220,12 @@ impl InProcess<'_> {
 
 impl Worker for InProcess<'_> {
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+        if run.run.restore.is_some() {
+            return match self.cell {
+                Some(cell) => cell.restore(run, stop, entered),
+                None => Worked { end: WorkEnd::Busy, message: NO_CELL.to_owned() },
+            };
+        }
         let name = &run.run.policy;
         let display = Display::of_run(&self.of_runs, name);
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };

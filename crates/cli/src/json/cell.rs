@@ -282,6 +282,13 @@ pub(crate) enum ClientRestoreEvent {
         /// What a person should know.
         notices: Vec<String>,
     },
+    /// It is in the queue.
+    Queued {
+        /// Its number there.
+        run: i64,
+        /// What it waits for, in words; null if it begins at once.
+        waits_for: Option<String>,
+    },
     /// How it ended.
     Ended {
         /// Why it was not carried out to its end; null if it was.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_client::orders::Replaces;
-use capstan_client::restores::{AskRestore, RestoreEnded, RestoreOutlook};
+use capstan_client::restores::{AskRestore, RestoreEnded, RestoreOutlook, RestoreSeen};
 use capstan_server::cell::users::words::AskRestoreTo;
 
 use crate::args;
@@ -71,7 +71,9 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
         },
     })?;
     show_planned(cli, &planned.outlook)?;
-    let (Some(directory), Some(job)) = (directory, planned.job) else { return Ok(ExitCode::SUCCESS) };
+    let (Some(directory), Some(run)) = (directory, planned.run) else { return Ok(ExitCode::SUCCESS) };
+    let mut waits_for = planned.waits_for;
+    show_queued(cli, run, waits_for.as_deref())?;
     let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let ended = std::thread::scope(|scope| {
@@ -81,15 +83,21 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
                 std::thread::sleep(LOOKS);
             }
             if stop.load(Ordering::Relaxed)
-                && let Err(failure) = server.stop_restore(job)
+                && let Err(failure) = server.stop_restore(run)
             {
                 eprintln!("capstan: the restore goes on: {failure}");
             }
         });
         let ended = loop {
-            match server.restore_ended(job) {
-                Ok(Some(ended)) => break Ok(ended),
-                Ok(None) => {}
+            match server.restore_seen(run) {
+                Ok(RestoreSeen { ended: Some(ended), .. }) => break Ok(ended),
+                Ok(seen) if seen.waits_for == waits_for => {}
+                Ok(seen) => {
+                    waits_for = seen.waits_for;
+                    if let Err(failure) = show_queued(cli, run, waits_for.as_deref()) {
+                        break Err(failure);
+                    }
+                }
                 Err(failure) => break Err(failure),
             }
         };
@@ -121,6 +129,19 @@ pub(crate) fn show_planned(cli: &Globals, planned: &RestoreOutlook) -> Result<()
         let (paths, bytes) = (units::counted(planned.members, "path"), units::bytes(planned.bytes));
         let estimate = units::duration(planned.estimate_ns as f64 / 1e9);
         eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
+    }
+    Ok(())
+}
+
+/// Shows that a restore is in the queue, and what it waits for there.
+pub(crate) fn show_queued(cli: &Globals, run: i64, waits_for: Option<&str>) -> Result<(), Failure> {
+    if cli.json {
+        return json::print(&ClientRestoreEvent::Queued { run, waits_for: waits_for.map(str::to_owned) });
+    }
+    match waits_for {
+        _ if cli.quiet => {}
+        Some(waits_for) => eprintln!("run {run} waits for {waits_for}"),
+        None => eprintln!("run {run} begins"),
     }
     Ok(())
 }

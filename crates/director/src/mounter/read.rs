@@ -5,6 +5,7 @@
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use capstan_catalog::Verified;
 use capstan_format::Volser;
@@ -16,6 +17,11 @@ use capstan_tape::with_causes;
 use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
 use crate::{DirectorError, Event};
+
+/// How long a reader that has a volume in one drive waits for a second drive.
+const SECOND_DRIVE_WITHIN: Duration = Duration::from_secs(300);
+/// How often it looks whether one is free.
+const LOOKS: Duration = Duration::from_millis(200);
 
 /// What a reader met, beside what it read.
 pub(crate) struct ReadMet {
@@ -148,7 +154,37 @@ impl ReadMounter {
             Some((volumes, _)) if volumes.contains(volser) => Ok(None),
             // Another copy stands in: whoever has its volume may wait for one that is reserved here.
             Some(_) => self.mounter.holds.volume(volser).map(Some),
-            None => self.mounter.hold_to_read(std::slice::from_ref(volser), false),
+            None if self.volumes.is_empty() => self.mounter.hold_to_read(std::slice::from_ref(volser), false),
+            None => self.hold_beside(volser, SECOND_DRIVE_WITHIN),
+        }
+    }
+
+    /// Reserves a volume and a drive for it while another one is being read. Whoever has all other drives may wait for
+    /// this one in turn: so the wait ends, and what was wanted of the volume is not read.
+    fn hold_beside(&self, volser: &Volser, within: Duration) -> Result<Option<Hold>, DirectorError> {
+        let (began, mut said) = (Instant::now(), false);
+        loop {
+            match self.mounter.hold_to_read_if_free(std::slice::from_ref(volser), false) {
+                Ok(None) => {}
+                // As where it is the only volume: whoever restores must be able to, on a full disk too.
+                Err(DirectorError::Catalog(_)) => return Ok(None),
+                held => return held,
+            }
+            if self.mounter.is_to_stop() {
+                return Err(DirectorError::Interrupted);
+            }
+            if began.elapsed() >= within {
+                let what = format!("volume {volser}, or each drive that could read it,");
+                return Err(DirectorError::InUse { what, holder: "other jobs".to_owned() });
+            }
+            if !std::mem::replace(&mut said, true) {
+                let message = format!(
+                    "a drive is waited for to read volume {volser} in place of what is damaged, for {} minutes at most",
+                    within.as_secs() / 60
+                );
+                (self.mounter.events)(Event::Waiting { message });
+            }
+            std::thread::sleep(LOOKS);
         }
     }
 
@@ -235,5 +271,35 @@ impl ReadHost for ReadMounter {
         }
         self.put_back();
         self.held = Some((place.clone(), mount));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_keys::create_key_file;
+
+    use super::*;
+    use crate::{Config, InitOptions, Site};
+
+    /// Two readers that each have a drive and meet damage would wait for each other.
+    #[test]
+    fn nobody_waits_for_ever_for_a_second_drive() {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let (state, mut config) = (dir.path().join("state"), Config::default());
+        config.library.drives = 1;
+        let options = InitOptions { config, encryption: None, database: capstan_catalog::Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        let site = Site::open(&state, Some(&unlock), || 0, Arc::new(|_| {})).unwrap();
+        let other = Mounter::new(&site);
+        let seat = other.seats(1).unwrap();
+        let reader = ReadMounter::new(Mounter::new(&site));
+        let volser = Volser::new("A00001").unwrap();
+        let waited = reader.hold_beside(&volser, Duration::from_millis(50));
+        assert!(matches!(&waited, Err(DirectorError::InUse { .. })), "{:?}", waited.err());
+        drop(seat);
+        assert!(reader.hold_beside(&volser, Duration::from_millis(50)).unwrap().is_some());
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use capstan_director::Site;
 use capstan_keys::api::PeerKind;
-use capstan_mover::NetworkJobs;
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::identity::{Gate, Peer};
 use capstan_service::listener::RemoteAddress;
@@ -14,6 +13,7 @@ use capstan_service::problem::Refusal;
 use capstan_service::roles::TableAct;
 use capstan_service::shutdown::Shutdown;
 
+use super::blocking::blocking;
 use super::error::refusal_of;
 use super::known::KnownPeers;
 use super::registrar::CellHost;
@@ -28,7 +28,6 @@ pub(super) struct CellService {
     pub(super) known: Arc<KnownPeers>,
     pub(super) gate: Gate,
     pub(super) shutdown: Shutdown,
-    pub(super) jobs: NetworkJobs,
     /// The port for data.
     pub(super) data_port: u16,
     pub(super) restores: Restores,
@@ -130,11 +129,4 @@ impl AccessRule<Arc<CellService>> for CellAccess {
         parts.extensions.insert(Arc::new(acts.await?));
         Ok(())
     }
-}
-
-/// Asks what may block, on a thread for that.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::failed())?
 }

@@ -141,6 +141,12 @@ pub enum CellError {
         /// The number.
         run: i64,
     },
+    /// Operator: the number of a restore, which was not a backup of a policy.
+    #[error("run {run} was a restore, and only backups are run again: ask for it again with `capstan restore`")]
+    RunIsRestore {
+        /// The number.
+        run: i64,
+    },
     /// Caller: more runs than one request may change.
     #[error("100 runs or policies can be named at a time: name fewer")]
     TooManyRuns,
@@ -200,6 +206,7 @@ impl CellError {
             Self::RunNotQueued { .. } | Self::RunNotEnded { .. } | Self::RunAtWork { .. } => {
                 "the run is not where it would have to be"
             }
+            Self::RunIsRestore { .. } => "the run is no backup",
             Self::PoliciesChanged => "somebody changed the policies meanwhile",
             Self::Roles { .. } | Self::UnknownRole { .. } | Self::ValidTooLong => "what was asked makes no sense",
             _ => "it failed",
@@ -219,6 +226,7 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
         | CellError::UnknownUser { .. }
         | CellError::RunNotQueued { .. }
         | CellError::RunNotEnded { .. }
+        | CellError::RunIsRestore { .. }
         | CellError::Director(DirectorError::UnknownPolicy { .. }) => Refusal::not_found(text),
         CellError::Director(DirectorError::Config { .. } | DirectorError::PolicyFault { .. })
         | CellError::Roles { .. }

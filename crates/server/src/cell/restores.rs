@@ -1,94 +1,101 @@
 //! Restores to clients: those that a client asks for, which gets its own objects and learns of no others, and those
-//! that a user asks for.
+//! that a user asks for. Each is a run of the queue: it is planned when it is asked for, and again in its turn.
+//!
+//! ```text
+//!  client, user --ask--> begin --> queue --its turn--> carry_out --order--> client, which writes
+//!        ^                                                 |
+//!        '--wait: what it waits for, its order, its end----'
+//! ```
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{JobOutcome, ObjectFilter};
-use capstan_client::restores::{AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreSeen};
-use capstan_client::{CellOrder, JobId};
+use capstan_catalog::{ActiveRun, Cancelled, CatalogError, DoneRun, JobOutcome, ObjectFilter, QueuedRun, RunOutcome};
+use capstan_client::CellOrder;
+use capstan_client::restores::{
+    AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
+};
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
 use capstan_mover::{NetworkJob, RestoreWatch};
-use capstan_service::audit::{AuditEntry, AuditFact, AuditOutcome};
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
 
+use super::blocking::blocking;
 use super::error::{in_words, refusal_of};
 use super::own_object::{OBJECTS_MAX, own_object};
-use super::users::{KnownNames, note};
+use super::users::{CellAct, KnownNames, note, run_waits_for};
+use crate::restore_run::{Asker, RestoreRun};
+use crate::serve::{WorkEnd, Worked};
 
+/// The priority of restores, beside the 50 that policies have if they name none: somebody waits for them.
+const PRIORITY: i64 = 80;
+/// Restores that one client or user has in the queue, at most.
+const QUEUED_MAX: usize = 20;
 /// How long the end of a restore is kept for whoever asked for it.
 const ENDED_KEPT: Duration = Duration::from_secs(600);
-/// Restores of one client at a time.
-const RESTORES_MAX: usize = 2;
-/// Files that are named to whoever asked.
-const FAILED_MAX: usize = 200;
+/// How long one is kept of which nobody heard the end.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Ended restores that are kept of each asker.
 const ENDED_MAX: usize = 8;
+/// Whoever waits at a client asks more often than this.
+const ASKS_WITHIN: Duration = Duration::from_secs(90);
+/// How often it is looked whether a run was cancelled.
+const LOOKS: Duration = Duration::from_secs(1);
+/// Files that are named to whoever asked.
+const FAILED_MAX: usize = 200;
+/// What a client does that restores something of its own.
+const RESTORES_OWN: AuditAction = AuditAction::named("restore-own");
 /// How many exit codes of history stand for: done, and done with problems.
 const DONE: u8 = 0;
 const WITH_PROBLEMS: u8 = 3;
 const FAILED: u8 = 1;
 
-/// The restores of a cell. They go with the server.
+/// What a server knows of restores beside the queue: whom to tell what, by run. It goes with the server; whoever waits
+/// asks the next one.
 #[derive(Clone, Default)]
-pub(super) struct Restores(Arc<AllRestores>);
-
-#[derive(Default)]
-struct AllRestores {
-    all: Mutex<HashMap<JobId, Arc<Restore>>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Set with `all` locked: from then on, none begins.
-    is_stopping: AtomicBool,
-}
+pub(super) struct Restores(Arc<Mutex<HashMap<i64, Arc<Restore>>>>);
 
 /// A restore that somebody asks for.
 pub(super) struct RestoreWish<'a> {
-    /// Whose data.
-    pub(super) of: &'a str,
     /// To which client.
     pub(super) to: &'a str,
-    /// Who asks.
-    pub(super) asker: Asker,
-    /// What.
-    pub(super) asked: &'a AskRestore,
-    /// What is noted of it in the audit log.
-    pub(super) noted: AuditEntry,
-}
-
-/// Who asked for a restore, and hears of its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asker {
-    /// The client of this name, which writes it itself.
-    Client(String),
-    /// The user of this name.
-    User(String),
+    /// Whose data, who asks, and what for; the volumes are those of the plan.
+    pub(super) run: RestoreRun,
 }
 
 struct Restore {
-    /// The client that it is written at.
-    client: String,
     asker: Asker,
-    stop: Arc<AtomicBool>,
+    /// When somebody last asked about it.
+    heard: Mutex<Instant>,
+    /// What whoever typed it at the client does now.
+    order: Mutex<Option<CellOrder>>,
     ended: Mutex<Option<RestoreEnded>>,
     /// Until when its end is kept, once it has ended.
     kept_until: Mutex<Option<Instant>>,
-    ends: Notify,
+    changes: Notify,
 }
 
-/// How a job of a client is opened, and how the client hears of it.
+/// How a job of a client is opened, and how its client hears of it.
 pub(super) trait RestoreJobs {
     /// Opens a job of a client, and gives the order that tells it to come.
     fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String>;
 
-    /// Sends the client the order, if it does not get it as the answer to its question.
+    /// Sends a client that waits for orders the order.
     fn send(&self, client: &str, order: CellOrder) -> Result<(), String>;
+}
+
+/// A restore as it was planned.
+struct Planned {
+    site: Site,
+    plan: RestorePlan,
+    objects: Vec<String>,
+    notices: Arc<Mutex<Vec<String>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -142,237 +149,363 @@ fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Pl
     Err(unknown(client, text))
 }
 
-impl Restores {
-    /// Plans a restore, and begins it unless only the plan is asked for.
-    pub(super) fn begin(
-        &self,
-        site: &Site,
-        wish: &RestoreWish<'_>,
-        jobs: &dyn RestoreJobs,
-    ) -> Result<RestorePlanned, Refusal> {
-        let RestoreWish { of: client, asked, .. } = *wish;
-        let notices: Arc<Mutex<Vec<String>>> = Arc::default();
-        let told = Arc::clone(&notices);
-        let events = Arc::new(move |event| {
-            if let Event::Notice { message } = event {
-                locked(&told).push(message);
-            }
-        });
-        let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
-        let mut places: Vec<Place> = Vec::new();
-        for text in &asked.places {
-            let new = place(&site, client, text, asked.at_ns)?;
-            match places.iter_mut().find(|place| place.object == new.object) {
-                // The whole of an object holds each of its paths.
-                Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
-                Some(place) => place.paths.extend(new.paths),
-                None => places.push(new),
-            }
+/// Plans what is asked for of a client.
+fn planned(site: &Site, client: &str, asked: &AskRestore) -> Result<Planned, Refusal> {
+    let notices: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&notices);
+    let events = Arc::new(move |event| {
+        if let Event::Notice { message } = event {
+            locked(&told).push(message);
         }
-        if places.is_empty() {
-            return Err(Refusal::malformed("A restore names at least one object or source."));
+    });
+    let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
+    let mut places: Vec<Place> = Vec::new();
+    for text in &asked.places {
+        let new = place(&site, client, text, asked.at_ns)?;
+        match places.iter_mut().find(|place| place.object == new.object) {
+            // The whole of an object holds each of its paths.
+            Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
+            Some(place) => place.paths.extend(new.paths),
+            None => places.push(new),
         }
-        let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
-        let plan = site.plan_restore_of(&places, &filter).map_err(|error| refused(&error))?;
-        plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
-        let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
-        locked(&notices).extend(unused.chain(of_plan(&plan)));
-        let outlook = RestoreOutlook {
-            members: plan.members,
-            bytes: plan.bytes,
-            volumes: plan.passes.iter().map(|pass| pass.volser.to_string()).collect(),
-            estimate_ns: plan.estimate_ns,
-            notices: std::mem::take(&mut *locked(&notices)),
-        };
-        if asked.plan_only {
-            return Ok(RestorePlanned { outlook, order: None });
-        }
-        let objects: Vec<_> = places.iter().map(|place| place.object.to_string()).collect();
-        let objects: Vec<_> = objects.iter().map(String::as_str).collect();
-        let noted =
-            wish.noted.clone().with("objects", AuditFact::from(KnownNames(&objects))).with("paths", plan.members);
-        let order = self.carry_out(site, wish, noted, plan, notices, jobs)?;
-        Ok(RestorePlanned { outlook, order: Some(order) })
     }
+    if places.is_empty() {
+        return Err(Refusal::malformed("A restore names at least one object or source."));
+    }
+    let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
+    let plan = site.plan_restore_of(&places, &filter).map_err(|error| refused(&error))?;
+    plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
+    let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
+    locked(&notices).extend(unused.chain(of_plan(&plan)));
+    let objects = places.iter().map(|place| place.object.to_string()).collect();
+    Ok(Planned { site, plan, objects, notices })
+}
 
-    /// Begins a restore in a thread of its own.
-    fn carry_out(
-        &self,
-        site: Site,
-        wish: &RestoreWish<'_>,
-        noted: AuditEntry,
-        plan: RestorePlan,
-        notices: Arc<Mutex<Vec<String>>>,
-        jobs: &dyn RestoreJobs,
-    ) -> Result<CellOrder, Refusal> {
-        let client = wish.to;
-        let restore = Arc::new(Restore {
-            client: client.to_owned(),
-            asker: wish.asker.clone(),
-            stop: Arc::default(),
-            ended: Mutex::default(),
-            kept_until: Mutex::default(),
-            ends: Notify::new(),
-        });
-        let (job, order) = jobs.open(client).map_err(Refusal::malformed)?;
-        {
-            let mut all = locked(&self.0.all);
-            let of_client = |restore: &&Arc<Restore>| restore.client == client;
-            if self.0.is_stopping.load(Ordering::Relaxed) {
-                return Err(Refusal::unready("The server stops: ask again when it runs."));
-            }
-            all.retain(|_, restore| locked(&restore.kept_until).is_none_or(|until| Instant::now() < until));
-            let of_asker = all.iter().filter(|(_, restore)| restore.asker == wish.asker);
-            let mut ended: Vec<_> =
-                of_asker.filter_map(|(job, one)| Some((*locked(&one.kept_until).as_ref()?, *job))).collect();
-            ended.sort();
-            for (_, job) in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
-                all.remove(job);
-            }
-            let is_under_way = |restore: &&Arc<Restore>| of_client(restore) && locked(&restore.ended).is_none();
-            if all.values().filter(is_under_way).count() >= RESTORES_MAX {
-                return Err(Refusal::conflict(format!(
-                    "{RESTORES_MAX} restores to client {client} are under way: wait for one of them to end."
-                )));
-            }
-            all.insert(order.job(), Arc::clone(&restore));
+/// A record of a restore for the audit log; none where a name is none.
+fn entry_of(run: &RestoreRun, to: &str) -> Option<AuditEntry> {
+    let fact = |name: &str| AuditFact::from(KnownNames(&[name]));
+    let origin = AuditOrigin::Address(run.from);
+    let entry = |kind, name: &str, act| Some(AuditEntry::new(AuditActor::peer(kind, name.parse().ok()?), origin, act));
+    let entry = match &run.asker {
+        Asker::Client(name) => entry("client", name, RESTORES_OWN)?.of("client", fact(name)),
+        Asker::User(name) => {
+            let act = AuditAction::named(CellAct::Restore.name());
+            entry("user", name, act)?.of("client", fact(&run.of)).with("to", fact(to))
+        }
+    };
+    Some(match &run.into {
+        Some(into) => entry.reading().with("directory", fact(&into.directory)),
+        None => entry.reading(),
+    })
+}
+
+/// What is noted of a restore in the audit log.
+fn noted(run: &RestoreRun, to: &str, planned: &Planned) -> Result<AuditEntry, Refusal> {
+    let entry = entry_of(run, to).ok_or_else(Refusal::failed)?;
+    let objects: Vec<_> = planned.objects.iter().map(String::as_str).collect();
+    Ok(entry.with("objects", AuditFact::from(KnownNames(&objects))).with("paths", planned.plan.members))
+}
+
+/// What a run of the queue restores, if it is a restore.
+fn restored_by(run: &QueuedRun) -> Option<RestoreRun> {
+    RestoreRun::of(run.restore.as_deref()?).ok()
+}
+
+impl Restores {
+    /// Plans a restore, and enters it into the queue unless only the plan is asked for.
+    pub(super) fn begin(&self, site: &Site, wish: RestoreWish<'_>) -> Result<RestorePlanned, Refusal> {
+        let RestoreWish { to, mut run } = wish;
+        let planned = planned(site, &run.of, &run.ask)?;
+        run.volumes = planned.plan.passes.iter().map(|pass| pass.volser.to_string()).collect();
+        let outlook = RestoreOutlook {
+            members: planned.plan.members,
+            bytes: planned.plan.bytes,
+            volumes: run.volumes.clone(),
+            estimate_ns: planned.plan.estimate_ns,
+            notices: std::mem::take(&mut *locked(&planned.notices)),
+        };
+        if run.ask.plan_only {
+            return Ok(RestorePlanned { outlook, run: None, waits_for: None });
+        }
+        // What is backed up while it waits is not what was asked for.
+        run.ask.at_ns.get_or_insert(site.now_ns());
+        run.volumes.dedup();
+        let catalog = |error: CatalogError| refused(&error.into());
+        let pending = site.catalog().pending_runs().map_err(catalog)?;
+        let active = site.catalog().active_runs().map_err(catalog)?;
+        let queued = pending.iter().map(|pending| &pending.run).chain(active.iter().map(|active| &active.run));
+        let own = queued.filter_map(restored_by).filter(|other| other.asker == run.asker).count();
+        if own >= QUEUED_MAX {
+            return Err(Refusal::conflict(format!(
+                "{QUEUED_MAX} restores that you asked for are in the queue: wait for one of them to end, or cancel one."
+            )));
         }
         // What cannot be noted is not done.
-        if let Err(error) = note(&site, noted.clone().came_to(AuditOutcome::Begun)) {
-            locked(&self.0.all).remove(&order.job());
-            return Err(refusal_of(&error));
+        let noted = noted(&run, to, &planned)?;
+        note(site, noted.clone().came_to(AuditOutcome::Begun)).map_err(|error| refusal_of(&error))?;
+        let entered = site.enter_restore(to, &run.to_text(), PRIORITY).map_err(|error| {
+            let why = AuditFact::from("it could not be put into the queue");
+            let _ = note(site, noted.came_to(AuditOutcome::Failed { why }));
+            refused(&error)
+        })?;
+        self.of(entered, &run.asker);
+        Ok(RestorePlanned { outlook, run: Some(entered), waits_for: run_waits_for(site, entered) })
+    }
+
+    /// What is known of a restore, from now on.
+    fn of(&self, run: i64, asker: &Asker) -> Arc<Restore> {
+        let mut all = locked(&self.0);
+        let is_heard = |restore: &Restore| locked(&restore.heard).elapsed() < FORGOTTEN_AFTER;
+        all.retain(|_, one| locked(&one.kept_until).map_or_else(|| is_heard(one), |until| Instant::now() < until));
+        let of_asker = all.iter().filter(|(_, restore)| restore.asker == *asker);
+        let mut ended: Vec<_> =
+            of_asker.filter_map(|(run, one)| Some((*locked(&one.kept_until).as_ref()?, *run))).collect();
+        ended.sort();
+        for (_, run) in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
+            all.remove(run);
         }
-        let not_begun = |why: &'static str| {
-            locked(&self.0.all).remove(&order.job());
-            let _ = note(&site, noted.clone().came_to(AuditOutcome::Failed { why: AuditFact::from(why) }));
+        let new = || {
+            Arc::new(Restore {
+                asker: asker.clone(),
+                heard: Mutex::new(Instant::now()),
+                order: Mutex::default(),
+                ended: Mutex::default(),
+                kept_until: Mutex::default(),
+                changes: Notify::new(),
+            })
         };
-        if let Err(reason) = jobs.send(client, order.clone()) {
-            not_begun("the client could not be told");
-            return Err(Refusal::conflict(reason));
+        Arc::clone(all.entry(run).or_insert_with(new))
+    }
+
+    /// Carries a restore out whose turn has come, in this thread. `entered` takes the number of its entry in the
+    /// history.
+    pub(super) fn carry_out(
+        &self,
+        site: &Site,
+        active: &ActiveRun,
+        stop: &Arc<AtomicBool>,
+        jobs: &dyn RestoreJobs,
+        entered: &dyn Fn(i64),
+    ) -> Worked {
+        let worked = |end, message: String| Worked { end, message };
+        let (client, text) = (active.run.client.as_str(), active.run.restore.as_deref().unwrap_or_default());
+        let run = match RestoreRun::of(text) {
+            Ok(run) => run,
+            Err(fault) => return worked(WorkEnd::Failed, fault),
+        };
+        let restore = self.of(active.run.run, &run.asker);
+        // Whatever goes wrong in it, whoever asked hears that it has ended.
+        let mut ends = EndsAtLast { restore: &restore, is_over: false };
+        let is_asked_for = locked(&restore.heard).elapsed() < ASKS_WITHIN;
+        if run.into.is_none() && !is_asked_for {
+            let failure = format!("whoever typed it at client {client} waits no more");
+            ends.end(RestoreEnded { failure: Some(failure.clone()), ..RestoreEnded::default() });
+            return worked(WorkEnd::Failed, failure);
         }
-        let (log_site, log_entry) = (site.clone(), noted.clone());
-        let subject = match wish.of == client {
-            true => format!("{} to {client}", wish.asked.places.join(" ")),
-            false => format!("{} of {} to {client}", wish.asked.places.join(" "), wish.of),
+        let refused = |ends: &mut EndsAtLast<'_>, refusal: Refusal| {
+            let failure = refusal.0.detail.trim_end_matches('.').to_owned();
+            ends.end(RestoreEnded { failure: Some(failure.clone()), ..RestoreEnded::default() });
+            worked(WorkEnd::Failed, failure)
         };
-        let work = move || {
-            // Whatever goes wrong in it, its client hears that it has ended.
-            let _ends = EndsAtLast(Arc::clone(&restore));
-            let journal = site.begin_run("restore", &subject);
-            let watch = RestoreWatch { stop: Arc::clone(&restore.stop), ..RestoreWatch::default() };
-            let report = site.restore_to_client(&plan, &job, &watch);
-            // The client hears of the end of its job, and asks how it went.
-            drop(job);
-            let ended = ended(report, std::mem::take(&mut *locked(&notices)));
-            let outcome = match (&ended.failure, ended.failed_count) {
-                (None, 0) => AuditOutcome::Done,
-                (None, _) => AuditOutcome::Failed { why: AuditFact::from("some of it could not be restored") },
-                (Some(_), _) => AuditOutcome::Failed { why: AuditFact::from("it was not carried out to its end") },
-            };
-            // That it began is on record: whoever reads that alone has to look what became of it.
-            let _ = note(&site, noted.came_to(outcome));
-            if let Some(journal) = journal {
-                let (outcome, code) = match (&ended.failure, ended.failed_count) {
-                    (Some(_), _) => (JobOutcome::Failed, FAILED),
-                    (None, 0) => (JobOutcome::Succeeded, DONE),
-                    (None, _) => (JobOutcome::Warned, WITH_PROBLEMS),
-                };
-                let tally = Tally { files: ended.members, bytes: ended.bytes, stored: 0 };
-                let message = ended.failure.clone().unwrap_or_else(|| {
-                    format!("{} paths, {} bytes restored to the client", ended.members, ended.bytes)
-                });
-                journal.end(outcome, code, tally, &message);
+        let planned = match planned(site, &run.of, &run.ask) {
+            Ok(planned) => planned,
+            Err(refusal) => return refused(&mut ends, refusal),
+        };
+        let noted = match noted(&run, client, &planned) {
+            Ok(noted) => noted,
+            Err(refusal) => return refused(&mut ends, refusal),
+        };
+        let (job, mut order) = match jobs.open(client) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                ends.is_over = true;
+                return worked(WorkEnd::Busy, reason);
             }
-            *locked(&restore.ended) = Some(ended);
-            *locked(&restore.kept_until) = Some(Instant::now() + ENDED_KEPT);
-            restore.ends.notify_waiters();
         };
-        let job = order.job();
-        let Ok(thread) = thread::Builder::new().name("restore".to_owned()).spawn(work) else {
-            locked(&self.0.all).remove(&job);
-            let why = AuditFact::from("the system gave no thread");
-            let _ = note(&log_site, log_entry.came_to(AuditOutcome::Failed { why }));
-            return Err(Refusal::failed());
+        match &run.into {
+            None => {
+                *locked(&restore.order) = Some(order);
+                restore.changes.notify_waiters();
+            }
+            Some(into) => {
+                if let CellOrder::Serve { restore, .. } = &mut order {
+                    *restore = Some(into.clone());
+                }
+                if let Err(reason) = jobs.send(client, order) {
+                    ends.is_over = true;
+                    return worked(WorkEnd::Busy, reason);
+                }
+            }
+        }
+        let Planned { site, plan, notices, .. } = planned;
+        let journal = site.begin_run("restore", &run.in_words(client));
+        journal.iter().for_each(|journal| entered(journal.number()));
+        let watch = RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() };
+        let report = site.restore_to_client(&plan, &job, &watch);
+        // The client hears of the end of its job, and asks how it went.
+        drop(job);
+        *locked(&restore.order) = None;
+        let was_stopped = matches!(report, Err(DirectorError::RestoreInterrupted));
+        let ended = ended(report, std::mem::take(&mut *locked(&notices)));
+        let (end, outcome, code) = match (&ended.failure, ended.failed_count) {
+            (Some(_), _) if was_stopped => (WorkEnd::Stopped, JobOutcome::Failed, FAILED),
+            (Some(_), _) => (WorkEnd::Failed, JobOutcome::Failed, FAILED),
+            (None, 0) => (WorkEnd::Succeeded, JobOutcome::Succeeded, DONE),
+            (None, _) => (WorkEnd::Warned, JobOutcome::Warned, WITH_PROBLEMS),
         };
-        let mut threads = locked(&self.0.threads);
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
-        Ok(order)
+        let message = ended
+            .failure
+            .clone()
+            .unwrap_or_else(|| format!("{} paths, {} bytes restored to the client", ended.members, ended.bytes));
+        if let Some(journal) = journal {
+            let tally = Tally { files: ended.members, bytes: ended.bytes, stored: 0 };
+            journal.end(outcome, code, tally, &message);
+        }
+        // One whose server stops goes on with the next one; that it began is on record.
+        let runs = site.catalog().active_runs().unwrap_or_default();
+        let is_cancelled = runs.iter().any(|other| other.claim == active.claim && other.is_cancelled);
+        if end == WorkEnd::Stopped && !is_cancelled {
+            ends.is_over = true;
+            return worked(end, message);
+        }
+        let outcome = match end {
+            WorkEnd::Succeeded => AuditOutcome::Done,
+            WorkEnd::Warned => AuditOutcome::Failed { why: AuditFact::from("some of it could not be restored") },
+            _ => AuditOutcome::Failed { why: AuditFact::from("it was not carried out to its end") },
+        };
+        // Whoever reads of its beginning alone has to look what became of it.
+        let _ = note(&site, noted.came_to(outcome));
+        ends.end(ended);
+        worked(end, message)
     }
 
-    /// A restore that somebody asked for.
-    fn of(&self, asker: &Asker, job: JobId) -> Result<Arc<Restore>, Refusal> {
-        let found = locked(&self.0.all).get(&job).filter(|restore| restore.asker == *asker).map(Arc::clone);
-        let unknown = "There is no such restore of yours: it ended long ago, or the server has started anew since.";
-        found.ok_or_else(|| Refusal::not_found(unknown))
+    /// A run that is a restore of whoever asks.
+    fn own(site: &Site, asker: &Asker, run: i64) -> Result<(QueuedRun, RestoreRun), Refusal> {
+        let found = site.catalog().queued_run(run).map_err(|error| refused(&error.into()))?;
+        let own = found.and_then(|found| Some((restored_by(&found)?, found)));
+        let unknown = || Refusal::not_found("There is no such restore of yours.");
+        own.filter(|(what, _)| what.asker == *asker).map(|(what, found)| (found, what)).ok_or_else(unknown)
     }
 
-    /// Stops a restore that somebody asked for. It ends a moment later.
-    pub(super) fn stop_one(&self, asker: &Asker, job: JobId) -> Result<(), Refusal> {
-        self.of(asker, job)?.stop.store(true, Ordering::Relaxed);
-        Ok(())
+    /// Cancels a restore that somebody asked for. One at work ends a moment later.
+    pub(super) fn stop_one(&self, site: &Site, asker: &Asker, run: i64) -> Result<(), Refusal> {
+        let (queued, what) = Self::own(site, asker, run)?;
+        cancel(site, &queued, &what)
     }
 
-    /// Waits for a restore to end, until `until`.
+    /// Waits for a restore to end, or to have an order for whoever typed it at a client, until `until`.
     pub(super) async fn wait(
         &self,
+        site: &Site,
         asker: &Asker,
-        job: JobId,
+        query: &RestoreQuery,
         until: tokio::time::Instant,
     ) -> Result<RestoreSeen, Refusal> {
-        let restore = self.of(asker, job)?;
+        let run = query.run;
+        let look = |site: Site, asker: Asker| {
+            blocking(move || {
+                Self::own(&site, &asker, run)?;
+                site.catalog().done_run(run).map_err(|error| refused(&error.into()))
+            })
+        };
+        let mut done = look(site.clone(), asker.clone()).await?;
+        let known = locked(&self.0).get(&run).map(Arc::clone);
+        if let (Some(done), None) = (&done, &known) {
+            return Ok(RestoreSeen { ended: Some(ended_so(done)), ..RestoreSeen::default() });
+        }
+        let restore = known.unwrap_or_else(|| self.of(run, asker));
         loop {
-            // Before it is looked: an end in between is not missed.
-            let ends = restore.ends.notified();
+            *locked(&restore.heard) = Instant::now();
+            // Before it is looked: a change in between is not missed.
+            let changes = restore.changes.notified();
             let ended = locked(&restore.ended).clone();
+            let is_known = ended.is_some();
+            let ended = ended.or_else(|| done.as_ref().map(ended_so));
             if ended.is_some() {
-                return Ok(RestoreSeen { ended });
+                if !is_known {
+                    locked(&self.0).remove(&run);
+                }
+                return Ok(RestoreSeen { ended, ..RestoreSeen::default() });
+            }
+            let is_new = |order: &CellOrder| Some(order.job()) != query.had;
+            let order = locked(&restore.order).clone().filter(is_new);
+            if order.is_some() {
+                return Ok(RestoreSeen { order, ..RestoreSeen::default() });
             }
             tokio::select! {
-                () = ends => {}
-                () = tokio::time::sleep_until(until) => return Ok(RestoreSeen { ended: None }),
+                () = changes => {}
+                () = tokio::time::sleep(LOOKS) => done = look(site.clone(), asker.clone()).await?,
+                () = tokio::time::sleep_until(until) => {
+                    let site = site.clone();
+                    let waits_for = blocking(move || Ok(run_waits_for(&site, run))).await?;
+                    return Ok(RestoreSeen { waits_for, ..RestoreSeen::default() });
+                }
             }
         }
     }
 
-    /// Stops all that is under way, and waits until drives are given back.
-    pub(super) fn stop(&self) {
-        {
-            let all = locked(&self.0.all);
-            self.0.is_stopping.store(true, Ordering::Relaxed);
-            all.values().for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
+    /// Cancels those that somebody asked for who is let in no more, and those to such a client.
+    pub(super) fn stop_of(&self, site: &Site, gone: &Asker) {
+        let (pending, active) = {
+            let catalog = site.catalog();
+            (catalog.pending_runs().unwrap_or_default(), catalog.active_runs().unwrap_or_default())
+        };
+        let queued = pending.into_iter().map(|pending| pending.run).chain(active.into_iter().map(|active| active.run));
+        for run in queued {
+            let Some(what) = restored_by(&run) else { continue };
+            let is_to = matches!(gone, Asker::Client(client) if *client == run.client);
+            if what.asker == *gone || is_to {
+                // One that cannot be cancelled now fails by itself: its client gets nothing more.
+                let _ = cancel(site, &run, &what);
+            }
         }
-        let threads = std::mem::take(&mut *locked(&self.0.threads));
-        for thread in threads {
-            let _ = thread.join();
-        }
-    }
-
-    /// Stops those that a user asked for who is let in no more.
-    pub(super) fn stop_of_user(&self, user: &str) {
-        let all = locked(&self.0.all);
-        let own = all.values().filter(|restore| restore.asker == Asker::User(user.to_owned()));
-        own.for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
-    }
-
-    /// Stops those of a client that is let in no more.
-    pub(super) fn stop_of(&self, client: &str) {
-        let all = locked(&self.0.all);
-        let own = all.values().filter(|restore| restore.client == client);
-        own.for_each(|restore| restore.stop.store(true, Ordering::Relaxed));
     }
 }
 
-/// A restore whose thread fails has ended, too.
-struct EndsAtLast(Arc<Restore>);
+/// How a restore ended of which the queue alone knows: it was cancelled, or the server that carried it out is gone, and
+/// what it knew with it.
+fn ended_so(done: &DoneRun) -> RestoreEnded {
+    let failure = match done.outcome {
+        RunOutcome::Succeeded | RunOutcome::Warned => None,
+        RunOutcome::Cancelled => Some("it was cancelled".to_owned()),
+        RunOutcome::Failed | RunOutcome::Missed => Some(done.message.clone()),
+    };
+    let notices = failure.is_none().then(|| done.message.clone()).into_iter().collect();
+    let failed_count = u64::from(done.outcome == RunOutcome::Warned);
+    RestoreEnded { failure, notices, failed_count, ..RestoreEnded::default() }
+}
 
-impl Drop for EndsAtLast {
+/// Cancels a restore, and notes it where it had not begun.
+fn cancel(site: &Site, run: &QueuedRun, what: &RestoreRun) -> Result<(), Refusal> {
+    let cancelled = site.cancel_run(run.run).map_err(|error| refused(&error))?;
+    if let (Cancelled::Removed, Some(entry)) = (cancelled, entry_of(what, &run.client)) {
+        let why = AuditFact::from("it was cancelled before it began");
+        note(site, entry.came_to(AuditOutcome::Failed { why })).map_err(|error| refusal_of(&error))?;
+    }
+    Ok(())
+}
+
+/// A restore whose thread fails has ended, too.
+struct EndsAtLast<'a> {
+    restore: &'a Restore,
+    is_over: bool,
+}
+
+impl EndsAtLast<'_> {
+    fn end(&mut self, ended: RestoreEnded) {
+        self.is_over = true;
+        *locked(&self.restore.ended) = Some(ended);
+        *locked(&self.restore.kept_until) = Some(Instant::now() + ENDED_KEPT);
+        self.restore.changes.notify_waiters();
+    }
+}
+
+impl Drop for EndsAtLast<'_> {
     fn drop(&mut self) {
-        let failure = Some("the server failed because of a bug: please report it, with the server's output".to_owned());
-        let nothing = RestoreEnded { failure, ..ended(Ok(RestoreReport::default()), Vec::new()) };
-        locked(&self.0.ended).get_or_insert(nothing);
-        locked(&self.0.kept_until).get_or_insert(Instant::now() + ENDED_KEPT);
-        self.0.ends.notify_waiters();
+        if !self.is_over {
+            let failure = "the server failed because of a bug: please report it, with the server's output".to_owned();
+            self.end(RestoreEnded { failure: Some(failure), ..RestoreEnded::default() });
+        }
     }
 }
 

@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use capstan_client::CellOrder;
 use capstan_client::orders::{HelloAnswer, ListenersAnswer, ORDERS_WAIT_SECONDS, OrdersAnswer, OrdersQuery, PeerHello};
-use capstan_client::restores::{AskRestore, ObjectsAnswer, RestorePlanned, RestoreQuery, RestoreSeen};
+use capstan_client::restores::{
+    AskRestore, ObjectsAnswer, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore,
+};
 use capstan_keys::api::{AskEnrolment, EnrolmentAnswer, IssuedCertificate, Problem, RenewCertificate};
-use capstan_mover::NetworkJob;
-use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 use capstan_service::enrolment::enrolment_routes;
 use capstan_service::identity::{Peer, REVOKED, TurnedAway};
 use capstan_service::listener::RemoteAddress;
@@ -20,14 +19,13 @@ use capstan_service::problem::{Input, Refusal};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::access::{CellAccess, CellRoutes, CellService, blocking};
-use super::data::open_job;
+use super::access::{CellAccess, CellRoutes, CellService};
+use super::blocking::blocking;
 use super::registrar::CellRegistrar;
-use super::restores::{self, Asker, RestoreJobs, RestoreWish};
+use super::restores::{self, RestoreWish};
 use super::user_routes::user_routes;
+use crate::restore_run::{Asker, RestoreRun};
 
-/// A client gets back what is its own.
-const RESTORES_OWN: AuditAction = AuditAction::named("restore-own");
 /// What a machine may say of itself.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 /// How long a question for orders stays open.
@@ -60,7 +58,12 @@ pub(super) fn member_routes() -> CellRoutes {
         .get("/v1/orders", (CellAccess::Machine, "wait for orders"), orders)
         .get("/v1/own/objects", (CellAccess::Client, "list what was backed up of oneself"), own_objects)
         .post("/v1/own/restores", (CellAccess::Client, "restore something of oneself, to oneself"), begin_restore)
-        .get("/v1/own/restores", (CellAccess::Client, "wait for a restore to end"), restore_ended)
+        .get(
+            "/v1/own/restores",
+            (CellAccess::Client, "wait for the turn of a restore of one's own, and for its end"),
+            restore_seen,
+        )
+        .post("/v1/own/restores/stop", (CellAccess::Client, "stop a restore of one's own"), stop_restore)
         .get("/v1/openapi.json", (CellAccess::Member, "read this document"), async || Json(openapi()))
         .merge(user_routes())
 }
@@ -127,36 +130,31 @@ async fn begin_restore(
     Input(asked): Input<AskRestore>,
 ) -> Result<Json<RestorePlanned>, Refusal> {
     let begin = move || {
-        let client = peer.id.name.as_str();
-        let noted = AuditEntry::new(AuditActor::of(&peer.id), AuditOrigin::Address(from), RESTORES_OWN);
-        let noted = noted.of("client", &peer.id.name).reading();
-        let asker = Asker::Client(client.to_owned());
-        let wish = RestoreWish { of: client, to: client, asker, asked: &asked, noted };
-        service.restores.begin(&service.site, &wish, &ByAnswer(&service))
+        let client = peer.id.name.to_string();
+        let (asker, of) = (Asker::Client(client.clone()), client.clone());
+        let run = RestoreRun { of, asker, from, ask: asked, into: None, volumes: Vec::new() };
+        service.restores.begin(&service.site, RestoreWish { to: &client, run })
     };
     blocking(begin).await.map(Json)
 }
 
-/// The client that asks gets its order as the answer.
-struct ByAnswer<'a>(&'a CellService);
-
-impl RestoreJobs for ByAnswer<'_> {
-    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String> {
-        open_job(&self.0.jobs, self.0.data_port, client, 1).map_err(|error| error.to_string())
-    }
-
-    fn send(&self, _: &str, _: CellOrder) -> Result<(), String> {
-        Ok(())
-    }
+async fn stop_restore(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Input(StopRestore { run }): Input<StopRestore>,
+) -> Result<Json<RestoreStopping>, Refusal> {
+    let stop = move || service.restores.stop_one(&service.site, &Asker::Client(peer.id.name.to_string()), run);
+    blocking(stop).await.map(|()| Json(RestoreStopping { run }))
 }
 
-async fn restore_ended(
+async fn restore_seen(
     State(service): State<Arc<CellService>>,
     Extension(peer): Extension<Peer>,
     Query(query): Query<RestoreQuery>,
 ) -> Result<Json<RestoreSeen>, Refusal> {
     let until = Instant::now() + ORDERS_WAIT;
-    service.restores.wait(&Asker::Client(peer.id.name.to_string()), query.job, until).await.map(Json)
+    let asker = Asker::Client(peer.id.name.to_string());
+    service.restores.wait(&service.site, &asker, &query, until).await.map(Json)
 }
 
 async fn orders(

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use capstan_catalog::ActiveRun;
+use capstan_client::CellOrder;
 use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::Identity;
@@ -24,10 +27,12 @@ use super::known::{KnownPeers, LostPeer};
 use super::movers::MoverConnections;
 use super::registrar::{CellHost, CellRegistrar};
 use super::relay::MoverRelay;
-use super::restores::Restores;
+use super::restores::{RestoreJobs, Restores};
 use super::routes::{member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_peers_away;
+use crate::restore_run::Asker;
+use crate::serve::Worked;
 
 /// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
@@ -139,7 +144,6 @@ impl ServedCell {
             known,
             gate: gate.clone(),
             shutdown: shutdown.clone(),
-            jobs: jobs.clone(),
             data_port: addresses.data.port(),
             restores: restores.clone(),
             refusals: Arc::default(),
@@ -206,6 +210,12 @@ impl ServedCell {
         Ok(job)
     }
 
+    /// Carries out a restore whose turn has come, in this thread. `entered` takes the number of its entry in the
+    /// history.
+    pub fn restore(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+        self.restores.carry_out(&self.shared.site, run, stop, self, entered)
+    }
+
     /// Who is let in, for a listener of members: to be asked on each connection, and now and then on one that is open.
     pub fn gate(&self) -> Gate {
         self.gate.clone()
@@ -220,9 +230,18 @@ impl ServedCell {
     }
 }
 
+impl RestoreJobs for ServedCell {
+    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String> {
+        open_job(&self.jobs, self.addresses.data.port(), client, 1).map_err(|error| error.to_string())
+    }
+
+    fn send(&self, client: &str, order: CellOrder) -> Result<(), String> {
+        self.hub.send(client, order).map(drop).map_err(|error| error.to_string())
+    }
+}
+
 impl Drop for ServedCell {
     fn drop(&mut self) {
-        self.restores.stop();
         self.trigger.begin();
         let Some(runtime) = self.runtime.take() else { return };
         let tasks = &mut self.tasks;
@@ -265,10 +284,10 @@ impl Shared {
         match peer.kind {
             PeerKind::Client => {
                 self.jobs.shut_out(peer.name.as_str());
-                self.restores.stop_of(peer.name.as_str());
+                self.restores.stop_of(&self.site, &Asker::Client(peer.name.to_string()));
             }
             PeerKind::Mover => self.movers.shut_out(peer.name.as_str()),
-            PeerKind::User => self.restores.stop_of_user(peer.name.as_str()),
+            PeerKind::User => self.restores.stop_of(&self.site, &Asker::User(peer.name.to_string())),
             _ => {}
         }
     }

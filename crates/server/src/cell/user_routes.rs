@@ -1,32 +1,32 @@
 //! What the server answers to users of the cell.
 
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
+use capstan_client::may_restore_to;
 use capstan_client::orders::{ORDERS_WAIT_SECONDS, OrderedRestore};
-use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen};
-use capstan_client::{CellOrder, may_restore_to};
-use capstan_mover::NetworkJob;
-use capstan_service::audit::AuditFact;
+use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore};
+use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::{Input, Refusal};
 use tokio::time::Instant;
 
-use super::access::{CellAccess, CellRoutes, CellService, blocking};
-use super::data::open_job;
+use super::access::{CellAccess, CellRoutes, CellService};
+use super::blocking::blocking;
 use super::error::refusal_of;
-use super::restores::{Asker, RestoreJobs, RestoreWish};
+use super::restores::RestoreWish;
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MemberChangeRow, MemberEnrolmentRow,
     MembersAnswer, MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
-    RemovePolicies, RerunRuns, RestoreStopping, RestoreToPlanned, RevokeMember, RevokeUser, RunsChanged,
-    ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, StopRestore, UsersAnswer, WhoAnswer,
+    RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery, StatusAnswer,
+    StatusQuery, UsersAnswer, WhoAnswer,
 };
-use super::users::{CellAct, CellActs, KnownNames};
+use super::users::{CellAct, CellActs};
 use super::{CellError, NotConnected};
+use crate::restore_run::{Asker, RestoreRun};
 
 /// Who asks, as the check in front of the handlers has found out.
 type Acts = Extension<Arc<CellActs>>;
@@ -198,15 +198,12 @@ async fn objects(Extension(acts): Acts, Query(asked): Query<ObjectsQuery>) -> An
 
 async fn restore(
     State(service): State<Arc<CellService>>,
-    Extension(acts): Acts,
+    (Extension(acts), Extension(RemoteAddress(from))): (Acts, Extension<RemoteAddress>),
     Input(asked): Input<AskRestoreTo>,
-) -> Answered<RestoreToPlanned> {
-    // Whoever asked hears of the restore, or it is not begun.
-    let asks = Arc::new(());
-    let is_waiting = Arc::downgrade(&asks);
+) -> Answered<RestorePlanned> {
     let begin = move || {
         let to = asked.to.as_deref().unwrap_or(&asked.of);
-        let mut noted = acts.restores(&asked.of, to).map_err(|error| refusal_of(&error))?;
+        let noted = acts.restores(&asked.of, to).map_err(|error| refusal_of(&error))?;
         if let Some(directory) = &asked.directory {
             let folders = service
                 .hub
@@ -221,20 +218,16 @@ async fn restore(
                 acts.refused(noted, "the client does not allow it").map_err(|error| refusal_of(&error))?;
                 return Err(Refusal::forbidden(not_allowed(to, directory, &folders)));
             }
-            noted = noted.with("directory", AuditFact::from(KnownNames(&[directory])));
         }
         let plan_only = asked.ask.plan_only || asked.directory.is_none();
         let ask = AskRestore { plan_only, ..asked.ask.clone() };
-        let asker = Asker::User(acts.name().to_owned());
-        let wish = RestoreWish { of: &asked.of, to, asker, asked: &ask, noted };
-        let planned =
-            service.restores.begin(&service.site, &wish, &ByOrder { service: &service, asked: &asked, is_waiting })?;
-        let RestorePlanned { outlook, order } = planned;
-        Ok(RestoreToPlanned { outlook, job: order.map(|order| order.job()) })
+        let (replaces, strip) = (asked.replaces, asked.ask.strip);
+        let into = asked.directory.clone().map(|directory| OrderedRestore { directory, replaces, strip });
+        let (of, asker) = (asked.of.clone(), Asker::User(acts.name().to_owned()));
+        let run = RestoreRun { of, asker, from, ask, into, volumes: Vec::new() };
+        service.restores.begin(&service.site, RestoreWish { to, run })
     };
-    let planned = blocking(begin).await;
-    drop(asks);
-    planned.map(Json)
+    blocking(begin).await.map(Json)
 }
 
 fn not_allowed(client: &str, directory: &str, folders: &[String]) -> String {
@@ -248,51 +241,23 @@ fn not_allowed(client: &str, directory: &str, folders: &[String]) -> String {
     )
 }
 
-/// The client gets its order as it gets those of backups.
-struct ByOrder<'a> {
-    service: &'a CellService,
-    asked: &'a AskRestoreTo,
-    is_waiting: Weak<()>,
-}
-
-impl RestoreJobs for ByOrder<'_> {
-    fn open(&self, client: &str) -> Result<(NetworkJob, CellOrder), String> {
-        let CellService { jobs, data_port, .. } = self.service;
-        let (job, mut order) = open_job(jobs, *data_port, client, 1).map_err(|error| error.to_string())?;
-        if let CellOrder::Serve { restore, .. } = &mut order {
-            *restore = self.asked.directory.clone().map(|directory| OrderedRestore {
-                directory,
-                replaces: self.asked.replaces,
-                strip: self.asked.ask.strip,
-            });
-        }
-        Ok((job, order))
-    }
-
-    fn send(&self, client: &str, order: CellOrder) -> Result<(), String> {
-        if self.is_waiting.upgrade().is_none() {
-            return Err("Whoever asked for it waits no more.".to_owned());
-        }
-        self.service.hub.send(client, order).map(drop).map_err(|error| error.to_string())
-    }
-}
-
 async fn restore_ended(
     State(service): State<Arc<CellService>>,
     Extension(acts): Acts,
-    Query(RestoreQuery { job }): Query<RestoreQuery>,
+    Query(query): Query<RestoreQuery>,
 ) -> Answered<RestoreSeen> {
     let until = Instant::now() + Duration::from_secs(ORDERS_WAIT_SECONDS);
-    service.restores.wait(&Asker::User(acts.name().to_owned()), job, until).await.map(Json)
+    let asker = Asker::User(acts.name().to_owned());
+    service.restores.wait(&service.site, &asker, &query, until).await.map(Json)
 }
 
 async fn stop_restore(
     State(service): State<Arc<CellService>>,
     Extension(acts): Acts,
-    Input(StopRestore { job }): Input<StopRestore>,
+    Input(StopRestore { run }): Input<StopRestore>,
 ) -> Answered<RestoreStopping> {
-    service.restores.stop_one(&Asker::User(acts.name().to_owned()), job)?;
-    Ok(Json(RestoreStopping { job }))
+    let stop = move || service.restores.stop_one(&service.site, &Asker::User(acts.name().to_owned()), run);
+    blocking(stop).await.map(|()| Json(RestoreStopping { run }))
 }
 
 async fn audit(Extension(acts): Acts, Query(AuditQuery { last }): Query<AuditQuery>) -> Answered<AuditAnswer> {

@@ -26,3 +26,4 @@ pub use queue::{peer_away_in_words, run_outcome_word};
 pub use rights::{CellAct, CellRole, CellRoles, ClientsOf, Rights};
 
 pub(super) use log::{KnownNames, Refusals, note};
+pub(super) use queue::run_waits_for;

@@ -11,8 +11,12 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// No two of so many copies share a session unless they are told so.
-fn terms(copies: u8) -> SessionTerms {
-    SessionTerms { pool: "p".into(), copies, compression: None, shortfall: Shortfall::Fail }
+fn terms(copies: u8) -> RunTerms {
+    of_pool("p", copies)
+}
+
+fn of_pool(pool: &str, copies: u8) -> RunTerms {
+    RunTerms::Writes(SessionTerms { pool: pool.into(), copies, compression: None, shortfall: Shortfall::Fail })
 }
 
 const MAIN: &str = "main";
@@ -51,6 +55,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         window: None,
         fault: None,
         source_in_use: None,
+        volume_in_use: None,
         client_away: None,
     }
 }
@@ -81,7 +86,7 @@ fn the_first_in_the_queue_begins_while_drives_last() {
 #[test]
 fn runs_share_a_session_where_no_drive_is_free_for_them() {
     let of_pool = |run: i64, pool: &str, since: i64| {
-        let terms = SessionTerms { pool: pool.into(), ..terms(1) };
+        let terms = of_pool(pool, 1);
         WaitingRun { terms, unit: unit(MAIN, &[MAIN], 3), ..waiting(run, 50, since) }
     };
     let at_work = |run: i64, session: i64| WorkingRun { session, ..working(run, 1, Some(300)) };
@@ -107,6 +112,52 @@ fn runs_share_a_session_where_no_drive_is_free_for_them() {
     let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
     let last = Situation { working: vec![at_work(1, 1), longer], ..full };
     assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+}
+
+fn restore(run: i64, volume: &str, client: &str) -> WaitingRun {
+    WaitingRun {
+        policy: String::new(),
+        client: client.into(),
+        terms: RunTerms::Reads(volume.into()),
+        unit: unit("", &[MAIN], 3),
+        ..waiting(run, 80, -60 + run)
+    }
+}
+
+#[test]
+fn restores_that_want_one_volume_go_one_after_the_other_at_one_drive() {
+    let queue = vec![
+        restore(1, "A", "tern"),
+        restore(2, "B", "wren"),
+        restore(3, "A", "wren"),
+        restore(4, "A", "heron"),
+        restore(5, "A", "plover"),
+    ];
+    let waits = RunDecision::Waits(WaitsFor::Volume("A, which run 1 reads".into()));
+    let begun = [(1, begins(1)), (2, begins(2)), (3, begins(1)), (4, begins(1)), (5, waits.clone())];
+    assert_eq!(decide(&situation(queue.clone(), Vec::new(), 4)), begun, "three have room at a drive");
+    let one_drive = decide(&situation(queue, Vec::new(), 1));
+    assert_eq!(one_drive, [(1, begins(1)), (2, drives(1, 0, None)), (3, begins(1)), (4, begins(1)), (5, waits)]);
+}
+
+#[test]
+fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
+    let held = WaitingRun { volume_in_use: Some("A, which another job uses".into()), ..restore(1, "A", "tern") };
+    let of_tern: Vec<_> = (2..6).map(|run| restore(run, &format!("V{run}"), "tern")).collect();
+    let queue = [vec![held, waiting(9, 50, 0)], of_tern].concat();
+    let bounded = Situation { runs_per_client: Some(1), ..situation(queue, Vec::new(), 9) };
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Restores, at_most: 2 });
+    assert_eq!(
+        decide(&bounded),
+        [
+            (1, RunDecision::Waits(WaitsFor::Volume("A, which another job uses".into()))),
+            (2, begins(2)),
+            (3, begins(3)),
+            (4, limit.clone()),
+            (5, limit),
+            (9, begins(9)),
+        ]
+    );
 }
 
 #[test]

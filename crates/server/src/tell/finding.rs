@@ -4,6 +4,7 @@ use capstan_catalog::{DoneRun, RunOutcome};
 use capstan_director::TellEvent;
 
 use super::message::time_text;
+use crate::restore_run::restored_in_words;
 
 /// How long ago a run may have ended that is told of: a server that was off for longer has older news than mail.
 const RUNS_TOLD_FOR_NS: i64 = 3 * 24 * 3600 * 1_000_000_000;
@@ -50,7 +51,13 @@ pub fn run_findings(done: &[DoneRun], own: &str, now_ns: i64) -> Vec<TellFinding
 fn run_finding(done: &DoneRun, own: &str) -> Option<TellFinding> {
     let (run, policy) = (done.run.run, &done.run.policy);
     let whose = if done.run.client == own { String::new() } else { format!(" of client {}", done.run.client) };
+    let restored = restored_in_words(&done.run);
     let (event, subject, further) = match done.outcome {
+        RunOutcome::Failed if restored.is_some() => {
+            let further = "It is not tried again: whoever asked for it was told. To look further: `capstan queue done`";
+            let subject = format!("the restore of {} failed", restored.unwrap_or_default());
+            (TellEvent::Failed, subject, further.to_owned())
+        }
         RunOutcome::Failed => {
             let attempts = match done.run.attempt {
                 0 | 1 => "1 attempt".to_owned(),

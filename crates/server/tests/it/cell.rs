@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use capstan_catalog::ActiveRun;
 use capstan_client::orders::{OrdersAnswer, PeerHello};
 use capstan_client::{
     CellOrder, ClientError, JobId, MemberNotice, MemberState, MoverSettings, OrderToken, join, run, run_mover,
@@ -19,6 +20,7 @@ use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
     ServedCell, cell_members, enrol_member, revoke_member,
 };
+use capstan_server::{Notice, Worked, Worker, serve};
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
 
@@ -96,6 +98,20 @@ impl CellBench {
             .unwrap()
     }
 
+    /// Serves the queue, which has restores alone, while something else is done.
+    pub(crate) fn serve_queue<T>(&self, cell: &ServedCell, meanwhile: impl FnOnce() -> T) -> T {
+        let site = self.keyed_site();
+        let (term, stop) = (site.begin_term().unwrap(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (site, term, stop) = (&site, &term, &stop);
+            scope.spawn(move || serve(site, term, &RestoresOf(cell), stop).unwrap());
+            let stops = StopsAtTheEnd(stop);
+            let done = meanwhile();
+            drop(stops);
+            done
+        })
+    }
+
     fn enrol(&self, client: &str) -> EnrolmentPassphrase {
         enrol_member(&self.site(), &client_id(client), HOUR).unwrap().passphrase
     }
@@ -111,6 +127,21 @@ impl CellBench {
         machine.join(cell, peer.name.as_str(), &passphrase).unwrap();
         machine
     }
+}
+
+/// Carries out restores, as a cell does that is served.
+struct RestoresOf<'a>(&'a ServedCell);
+
+impl Worker for RestoresOf<'_> {
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+        self.0.restore(run, stop, entered)
+    }
+
+    fn is_connected(&self, client: &str) -> Option<bool> {
+        Some(self.0.hub().is_connected(client))
+    }
+
+    fn say(&self, _: Notice) {}
 }
 
 /// A machine that may join a cell.
@@ -141,7 +172,7 @@ impl Machine {
     }
 
     /// The server has another address now.
-    fn looks_for(&self, cell: &ServedCell) {
+    pub(crate) fn looks_for(&self, cell: &ServedCell) {
         let server = self.state.dir().join("cell/server");
         std::fs::write(&server, format!("{}\n", cell.members_address())).unwrap();
     }

@@ -5,6 +5,7 @@ mod cell;
 mod openapi;
 mod own_objects;
 mod place;
+mod restore_queue;
 mod serving;
 mod telling;
 mod users;

@@ -31,21 +31,30 @@ pub(crate) fn back_up(bench: &CellBench, cell: &ServedCell, machine: &Machine, c
     });
 }
 
-fn ask(places: &[&str]) -> AskRestore {
+pub(crate) fn ask(places: &[&str]) -> AskRestore {
     AskRestore { places: places.iter().map(|place| (*place).to_owned()).collect(), ..AskRestore::default() }
 }
 
 fn restore(machine: &Machine, places: &[&str], to: &Path) -> Result<RestoreEnded, ClientError> {
     let server = ServerQuestions::new(&machine.state)?;
-    let planned = server.begin_restore(&ask(places))?;
-    let order = planned.order.unwrap();
-    let job = order.job();
+    let run = server.begin_restore(&ask(places))?.run.unwrap();
+    until_ended(machine, run, to)
+}
+
+/// Does as a client does that asked for a restore.
+pub(crate) fn until_ended(machine: &Machine, run: i64, to: &Path) -> Result<RestoreEnded, ClientError> {
+    let server = ServerQuestions::new(&machine.state)?;
     let told = |_: &ExtractReport| {};
-    let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told };
-    ClientWork::new(&machine.state)?.restore(order, into)?;
+    let mut had = None;
     loop {
-        if let Some(ended) = server.restore_ended(job)? {
+        let seen = server.restore_seen(run, had)?;
+        if let Some(ended) = seen.ended {
             return Ok(ended);
+        }
+        if let Some(order) = seen.order {
+            had = Some(order.job());
+            let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told };
+            ClientWork::new(&machine.state)?.restore(order, into)?;
         }
     }
 }
@@ -68,7 +77,7 @@ fn a_client_gets_back_its_own_and_nothing_of_another() {
     let named = format!("{source}:secret");
     for (number, place) in [source, &inner, &named, &own[0].object].into_iter().enumerate() {
         let to = folder.path().join(format!("back-{number}"));
-        let ended = restore(&tern, &[place], &to).unwrap();
+        let ended = bench.serve_queue(&cell, || restore(&tern, &[place], &to)).unwrap();
         assert_eq!((&ended.failure, ended.failed_count), (&None, 0), "{ended:?}");
         let back = to.join(inner.strip_prefix('/').unwrap());
         assert_eq!(std::fs::read_to_string(back).unwrap(), "tern's own", "{place}");
@@ -86,9 +95,10 @@ fn a_client_gets_back_its_own_and_nothing_of_another() {
     assert!(before.contains("Nothing of client plover was backed up"), "{before}");
     // A restore of one is no restore of the other.
     let begun = ServerQuestions::new(&tern.state).unwrap().begin_restore(&ask(&[source])).unwrap();
-    let job = begun.order.unwrap().job();
-    let refused = others.restore_ended(job).unwrap_err().to_string();
-    assert!(refused.contains("no such restore of yours"), "{refused}");
+    let run = begun.run.unwrap();
+    for refused in [others.restore_seen(run, None).unwrap_err(), others.stop_restore(run).unwrap_err()] {
+        assert!(refused.to_string().contains("no such restore of yours"), "{refused}");
+    }
     assert!(matches!(others.begin_restore(&ask(&[])), Err(ClientError::Refused { .. })));
 
     revoke_member(&bench.site(), &client_id("tern")).unwrap();

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use capstan_client::orders::Replaces;
-use capstan_client::restores::{AskRestore, RestoreEnded, RestoreSeen};
+use capstan_client::restores::{AskRestore, RestoreEnded, RestorePlanned, RestoreSeen};
 use capstan_client::{ClientError, ClientWork, MemberNotice, ServerQuestions, run};
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
-    EnterRuns, LabelClient, MachineKind, PoliciesChanged, QueueAnswer, RestoreToPlanned, RevokeUser, RunChange,
-    RunsChanged, StatusAnswer, WhoAnswer,
+    EnterRuns, LabelClient, MachineKind, PoliciesChanged, QueueAnswer, RevokeUser, RunChange, RunsChanged,
+    StatusAnswer, WhoAnswer,
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
 use capstan_server::cell::{CellError, ServedCell, openapi, revoke_member};
@@ -31,7 +31,7 @@ fn shell(bench: &CellBench) -> CellActs {
 }
 
 /// A user who has joined.
-fn user(bench: &CellBench, cell: &ServedCell, user: &str, roles: &[&str], clients: &[&str]) -> Machine {
+pub(crate) fn user(bench: &CellBench, cell: &ServedCell, user: &str, roles: &[&str], clients: &[&str]) -> Machine {
     let asked = EnrolUser {
         name: name(user),
         roles: roles.iter().map(|&role| role.to_owned()).collect(),
@@ -44,7 +44,7 @@ fn user(bench: &CellBench, cell: &ServedCell, user: &str, roles: &[&str], client
     machine
 }
 
-fn questions(machine: &Machine) -> ServerQuestions {
+pub(crate) fn questions(machine: &Machine) -> ServerQuestions {
     ServerQuestions::of_user(&machine.state, now_ns()).unwrap()
 }
 
@@ -342,7 +342,7 @@ fn a_policy_names_clients_by_their_labels() {
 }
 
 /// What runs as a client while something else is done.
-fn while_running(machine: &Machine, cell: &ServedCell, client: &str, meanwhile: impl FnOnce()) {
+pub(crate) fn while_running(machine: &Machine, cell: &ServedCell, client: &str, meanwhile: impl FnOnce()) {
     let work = ClientWork::new(&machine.state).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -357,10 +357,10 @@ fn while_running(machine: &Machine, cell: &ServedCell, client: &str, meanwhile: 
 }
 
 fn restored(user: &ServerQuestions, asked: &AskRestoreTo) -> RestoreEnded {
-    let planned: RestoreToPlanned = user.post("/v1/restores", asked).unwrap();
-    let job = planned.job.unwrap();
+    let planned: RestorePlanned = user.post("/v1/restores", asked).unwrap();
+    let run = planned.run.unwrap();
     loop {
-        if let Some(ended) = user.get::<RestoreSeen>(&format!("/v1/restores?job={job}")).unwrap().ended {
+        if let Some(ended) = user.get::<RestoreSeen>(&format!("/v1/restores?run={run}")).unwrap().ended {
             return ended;
         }
     }
@@ -387,8 +387,8 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
         ask: AskRestore { places: vec![source.display().to_string()], ..AskRestore::default() },
     };
     let refused =
-        |user: &ServerQuestions, asked: &AskRestoreTo| refusal(user.post::<RestoreToPlanned>("/v1/restores", asked));
-    while_running(&plover, &cell, "plover", || {
+        |user: &ServerQuestions, asked: &AskRestoreTo| refusal(user.post::<RestorePlanned>("/v1/restores", asked));
+    let work = || {
         let ended = restored(&bert, &asked(Some("plover"), Some(&back)));
         assert_eq!((&ended.failure, ended.failed_count, ended.kept), (&None, 0, 0), "{ended:?}");
         let letter = back.join(source.strip_prefix("/").unwrap()).join("letter");
@@ -405,14 +405,15 @@ fn a_user_has_something_restored_to_another_client_that_allows_it() {
             text.contains("it allows only what is below") && text.contains("restore_to in its client.toml"),
             "{text}"
         );
-        let planned: RestoreToPlanned = bert.post("/v1/restores", &asked(Some("plover"), None)).unwrap();
-        assert!(planned.job.is_none() && planned.outlook.members > 0, "it was only looked at");
-        let planned: RestoreToPlanned = bert.post("/v1/restores", &asked(Some("plover"), Some(&back))).unwrap();
-        let of_bert = format!("/v1/restores?job={}", planned.job.unwrap());
+        let planned: RestorePlanned = bert.post("/v1/restores", &asked(Some("plover"), None)).unwrap();
+        assert!(planned.run.is_none() && planned.outlook.members > 0, "it was only looked at");
+        let planned: RestorePlanned = bert.post("/v1/restores", &asked(Some("plover"), Some(&back))).unwrap();
+        let of_bert = format!("/v1/restores?run={}", planned.run.unwrap());
         let text = refusal(carl.get::<RestoreSeen>(&of_bert));
         assert!(text.contains("no such restore of yours"), "{text}");
         until("the restore ends", || bert.get::<RestoreSeen>(&of_bert).unwrap().ended.is_some());
-    });
+    };
+    while_running(&plover, &cell, "plover", || bench.serve_queue(&cell, work));
     let seen: CellObjectsAnswer = carl.get("/v1/objects").unwrap();
     assert!(seen.objects.is_empty(), "{seen:?}");
     let seen: CellObjectsAnswer = carl.get("/v1/objects?client=tern").unwrap();

@@ -1,7 +1,7 @@
 //! The queue and the schedule, as users see and change them.
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome};
-use capstan_director::DirectorError;
+use capstan_director::{DirectorError, Site};
 use jiff::{SignedDuration, Timestamp};
 
 use super::acts::{CellActs, known};
@@ -14,6 +14,7 @@ use crate::cell::CellError;
 use crate::decide::{LimitOf, PeerAway, RunDecision, WaitsFor, decide};
 use crate::due::forecast;
 use crate::look::{Look, look};
+use crate::restore_run::restored_in_words;
 
 /// Days ahead that the schedule is shown for, and runs, if nobody says how many.
 const DAYS_USUAL: u16 = 7;
@@ -95,13 +96,17 @@ impl CellActs {
     /// Enters runs of the policies and clients of runs that have ended.
     ///
     /// # Errors
-    /// As [`CellActs::enter_runs`]; [`CellError::RunNotEnded`] if one of the runs has not ended, or there is none.
+    /// As [`CellActs::enter_runs`]; [`CellError::RunNotEnded`] if one of the runs has not ended, or there is none;
+    /// [`CellError::RunIsRestore`] if one was no backup.
     pub fn rerun(&self, asked: &RerunRuns) -> Result<RunsChanged, CellError> {
         self.permitted(CellAct::EnterRuns)?;
         let done = |run: &i64| {
             let done = self.site.catalog().done_run(*run)?;
-            let run = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
-            Ok((run.policy, Some(run.client)))
+            let done = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
+            match done.restore {
+                Some(_) => Err(CellError::RunIsRestore { run: *run }),
+                None => Ok((done.policy, Some(done.client))),
+            }
         };
         self.enter(asked.runs.iter().map(done).collect::<Result<_, CellError>>()?)
     }
@@ -128,7 +133,7 @@ impl CellActs {
                 Some(client) => entry.of("policy", known(&name)).with("client", known(client)),
                 None => entry.of("policy", known(&name)),
             };
-            let work = |site: &capstan_director::Site| Ok(site.enter_runs(&name, client.as_deref())?);
+            let work = |site: &Site| Ok(site.enter_runs(&name, client.as_deref())?);
             let entered = match self.does(CellAct::EnterRuns, noted, work) {
                 Ok(entered) => entered,
                 Err(error) if changes.is_empty() => return Err(error),
@@ -266,6 +271,15 @@ fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
     rows
 }
 
+/// What a run waits for, in words; none if it does not wait, or begins at once.
+pub(in crate::cell) fn run_waits_for(site: &Site, run: i64) -> Option<String> {
+    let look = look(site).ok()?;
+    let (_, decision) = decide(&look.situation).into_iter().find(|(other, _)| *other == run)?;
+    let pending = look.pending.iter().find(|pending| pending.run.run == run)?;
+    let RunDecision::Waits(waits_for) = decision else { return None };
+    Some(Waits::of(&waits_for, &pending.run).message)
+}
+
 /// What a run waits for: its name, until when, and in words.
 struct Waits {
     waits_for: Word,
@@ -286,6 +300,7 @@ impl Waits {
     fn of(waits_for: &WaitsFor, run: &QueuedRun) -> Self {
         match waits_for {
             WaitsFor::Release => Self::new("release", "somebody to release it: `capstan queue release`"),
+            WaitsFor::Repair(fault) if run.restore.is_some() => Self::new("repair", fault.clone()),
             WaitsFor::Repair(fault) => Self::new("repair", format!("a correction of its policy: {fault}")),
             WaitsFor::Time(until) if run.attempt > 1 => {
                 Self::new("time", format!("attempt {}", run.attempt)).until(*until)
@@ -294,6 +309,7 @@ impl Waits {
             WaitsFor::Window(Some(opens)) => Self::new("window", "its window").until(*opens),
             WaitsFor::Window(None) => Self::new("window", "its window, which does not open within a year"),
             WaitsFor::Source(held) => Self::new("source", format!("its {held}")),
+            WaitsFor::Volume(held) => Self::new("volume", format!("volume {held}")),
             WaitsFor::Client(away) => {
                 let seen = if let PeerAway::Silent(seen) = away { *seen } else { None };
                 Self { seen, ..Self::new("client", peer_away_in_words(*away, "client", &run.client)) }
@@ -302,6 +318,11 @@ impl Waits {
                 let (name, of, setting) = match of {
                     LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
                     LimitOf::Client => (&run.client, "client", "runs_per_client"),
+                    LimitOf::Restores => {
+                        let words =
+                            format!("another restore to client {} to end: at most {at_most} at a time", run.client);
+                        return Self::new("limit", words);
+                    }
                     LimitOf::Network => (&run.client, "the network of client", "runs_at_once of [networks]"),
                     LimitOf::Unit => {
                         let drives = if *at_most == 1 { "1 drive".to_owned() } else { format!("{at_most} drives") };
@@ -359,6 +380,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         run: run.run,
         policy: run.policy.clone(),
         client: run.client.clone(),
+        restore: restored_in_words(run),
         state: "waiting".into(),
         due_ns: run.due_ns,
         entered_ns: run.entered_ns,

@@ -4,9 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use capstan_client::JobId;
 use capstan_client::orders::Replaces;
-use capstan_client::restores::{AskRestore, OwnObject, RestoreOutlook};
+use capstan_client::restores::{AskRestore, OwnObject};
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use schemars::JsonSchema;
@@ -81,10 +80,13 @@ pub struct ComingRunRow {
 pub struct QueueRow {
     /// Its number.
     pub run: i64,
-    /// Its policy.
+    /// Its policy; empty for a restore.
     pub policy: String,
-    /// The client whose data is backed up.
+    /// The client whose data is backed up, or that what is restored is written at.
     pub client: String,
+    /// What is restored, and to which client, for a restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<String>,
     /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`,
     /// `failed`, `cancelled` or `missed`.
     pub state: Word,
@@ -100,7 +102,7 @@ pub struct QueueRow {
     pub attempt: u32,
     /// Its priority.
     pub priority: i64,
-    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `client`, `limit`,
+    /// What it waits for: `server`, `release`, `repair`, `time`, `window`, `source`, `volume`, `client`, `limit`,
     /// `library`, `drives` or `turn`; null if it does not wait.
     pub waits_for: Option<Word>,
     /// When that will probably be over, or a run at work be done, nanoseconds since 1970; null if that cannot be told.
@@ -597,31 +599,6 @@ pub struct AskRestoreTo {
     /// What.
     #[serde(flatten)]
     pub ask: AskRestore,
-}
-
-/// The answer to [`AskRestoreTo`].
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RestoreToPlanned {
-    /// What will be read.
-    #[serde(flatten)]
-    pub outlook: RestoreOutlook,
-    /// The restore that was begun; none where it was only looked at.
-    pub job: Option<JobId>,
-}
-
-/// `POST /v1/restores/stop`: a restore of the user that asks ends.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StopRestore {
-    /// Its job.
-    pub job: JobId,
-}
-
-/// A restore that was told to stop.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct RestoreStopping {
-    /// Its job.
-    pub job: JobId,
 }
 
 /// `GET /v1/audit`: the last records of the audit log, the oldest first.

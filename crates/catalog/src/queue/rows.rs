@@ -1,0 +1,111 @@
+//! The rows of the queue's tables.
+
+use super::{ActiveRun, DONE_KEPT, DoneRun, PendingRun, QueuedRun, RunOutcome, RunPlace};
+use crate::CatalogError;
+use crate::catalog::number;
+use crate::db::{Row, Transaction, Value, impossible, params};
+
+/// The columns that all tables of runs have.
+pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore";
+
+pub(super) fn put_pending(
+    transaction: &Transaction<'_>,
+    run: &QueuedRun,
+    not_before_ns: i64,
+) -> Result<(), CatalogError> {
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
+    let insert = format!(
+        "INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)"
+    );
+    let restore = restore.as_deref();
+    transaction
+        .execute(
+            &insert,
+            params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, not_before_ns],
+        )
+        .map(drop)
+}
+
+pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
+    let ActiveRun { run, term, claim, started_ns, place, .. } = active;
+    let RunPlace { session, library, drives } = place;
+    let term = number("a term", *term)?;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
+    let insert = format!(
+        "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library, drives)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, ?13, ?14, ?15)"
+    );
+    let restore = restore.as_deref();
+    transaction
+        .execute(
+            &insert,
+            params![
+                run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, term, *claim, started_ns,
+                session, library, drives
+            ],
+        )
+        .map(drop)
+}
+
+pub(super) fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
+    let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
+    let insert = format!(
+        "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+    );
+    let (outcome, restore) = (*outcome as u8, restore.as_deref());
+    transaction.execute(
+        &insert,
+        params![
+            run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, started_ns, ended_ns,
+            outcome, message, job
+        ],
+    )?;
+    transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
+    Ok(())
+}
+
+/// Takes runs out of work.
+pub(super) fn take_active(
+    transaction: &Transaction<'_>,
+    which: &str,
+    values: &[Value<'_>],
+) -> Result<Vec<ActiveRun>, CatalogError> {
+    let delete = format!(
+        "DELETE FROM active_runs WHERE {which} RETURNING {RUN}, term, claim, started_ns, cancelled, job, session, library, drives"
+    );
+    transaction.query(&delete, values, active)
+}
+
+pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
+    Ok(QueuedRun {
+        run: row.get(0)?,
+        policy: row.get(1)?,
+        client: row.get(2)?,
+        due_ns: row.get(3)?,
+        priority: row.get(4)?,
+        entered_ns: row.get(5)?,
+        attempt: row.get(6)?,
+        returns: row.get(7)?,
+        restore: row.get(8)?,
+    })
+}
+
+pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
+    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(9)?, is_held: row.get(10)? })
+}
+
+pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
+    let (term, claim, started_ns) = (row.get(9)?, row.get(10)?, row.get(11)?);
+    let (is_cancelled, job) = (row.get(12)?, row.get(13)?);
+    let place = RunPlace { session: row.get(14)?, library: row.get(15)?, drives: row.get(16)? };
+    Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
+}
+
+pub(super) fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
+    let code: u8 = row.get(11)?;
+    let outcome = *RunOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("the end of a run", code))?;
+    let (started_ns, ended_ns, message, job) = (row.get(9)?, row.get(10)?, row.get(12)?, row.get(13)?);
+    Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
+}
