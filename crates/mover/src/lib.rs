@@ -73,8 +73,9 @@ pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
     CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError,
-    ProblemKind, Progress, Severity, SourceError, SourceFound, SourceProblem, SourceReport, SourceRun, SourceSpec,
-    StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint, is_cache_directory, patterns_in,
+    ProblemKind, Progress, ReadFrom, Severity, SnapshotUse, SourceError, SourceFound, SourceProblem, SourceReport,
+    SourceRun, SourceSpec, StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint,
+    is_cache_directory, patterns_in,
 };
 pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
 pub use stream::{RangeBytes, StreamReader};

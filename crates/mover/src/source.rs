@@ -26,6 +26,7 @@ mod queue;
 mod recorded;
 mod report;
 mod run;
+mod snapshot;
 mod spec;
 mod stream;
 mod tree;
@@ -48,6 +49,7 @@ pub use owners::OwnerNames;
 pub use patterns::{PathPatterns, PatternError, patterns_in};
 pub(crate) use report::Counted;
 pub use report::{OnProblem, ProblemKind, Progress, Severity, SourceProblem, SourceReport};
+pub use snapshot::{ReadFrom, SnapshotUse};
 pub use spec::{SourceFound, SourceRun, SourceSpec, StreamInput};
 pub use stream::StreamSource;
 pub use tree::TreeSource;
@@ -91,6 +93,14 @@ pub enum SourceError {
     Path {
         /// The path.
         path: PathBuf,
+    },
+    /// No snapshot can be made of a source that is to be read from one.
+    #[error("no snapshot of {path:?} can be made: {reason}; `snapshot = \"prefer\"` reads it as it is then")]
+    Snapshot {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// A device that cannot be opened.
     #[error("{path:?} cannot be opened: check that it is there and that you may read it")]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use capstan_catalog::Database;
 use capstan_format::Algorithm;
+use capstan_mover::SnapshotUse;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
@@ -118,6 +119,9 @@ pub(crate) struct Backup {
     /// Stay on the source's file system
     #[arg(long, short = 'x')]
     pub(crate) one_file_system: bool,
+    /// Read each tree from a snapshot that is made for it: where one can be made, or not at all otherwise
+    #[arg(long, value_name = "USE", value_enum)]
+    pub(crate) snapshot: Option<Snapshots>,
     /// Back up standard input under this name
     #[arg(long, value_name = "NAME")]
     pub(crate) stdin: Option<String>,
@@ -177,6 +181,37 @@ impl Cipher {
             Self::Gcm => Some(Algorithm::Aes256Gcm),
             Self::Ccm => Some(Algorithm::Aes256Ccm),
             Self::None => None,
+        }
+    }
+}
+
+/// When a tree is read from a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Snapshots {
+    /// Never
+    None,
+    /// Where the file system or the logical volume can make one
+    Prefer,
+    /// Always; a tree of which none can be made is not read
+    Require,
+}
+
+impl From<Snapshots> for SnapshotUse {
+    fn from(snapshots: Snapshots) -> Self {
+        match snapshots {
+            Snapshots::None => Self::None,
+            Snapshots::Prefer => Self::Prefer,
+            Snapshots::Require => Self::Require,
+        }
+    }
+}
+
+impl From<SnapshotUse> for Snapshots {
+    fn from(snapshots: SnapshotUse) -> Self {
+        match snapshots {
+            SnapshotUse::None => Self::None,
+            SnapshotUse::Prefer => Self::Prefer,
+            SnapshotUse::Require => Self::Require,
         }
     }
 }

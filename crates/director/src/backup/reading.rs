@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::ObjectId;
-use capstan_mover::{Intake, ListedBaseline, SourceReading, SourceReport, SourceSpec};
+use capstan_mover::{Intake, ListedBaseline, ReadFrom, SourceReading, SourceReport, SourceSpec};
 use capstan_tape::with_causes;
 
 use super::{BackupWatch, SourceOutcome};
@@ -86,7 +86,18 @@ impl Reading<'_> {
             progress: &self.watch.progress,
             on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
         };
-        self.site.sources.read(self.intake, reading).map_err(|error| with_causes(&error))
+        let report = self.site.sources.read(self.intake, reading).map_err(|error| with_causes(&error))?;
+        let source = String::from_utf8_lossy(&record.source);
+        let message = match &report.from {
+            ReadFrom::LiveForWant { reason } => format!("{source} was read as it is, without a snapshot: {reason}"),
+            ReadFrom::Snapshot { by, left: Some(reason) } => format!(
+                "the {by} snapshot that {source} was read from could not be removed ({reason}): the next backup of it \
+                 tries again"
+            ),
+            ReadFrom::Live | ReadFrom::Snapshot { .. } => return Ok(report),
+        };
+        (self.site.events)(Event::Notice { message });
+        Ok(report)
     }
 
     /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store

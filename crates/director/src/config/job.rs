@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use capstan_mover::SnapshotUse;
 use serde::{Deserialize, Serialize};
 
 use crate::keep::KeepRule;
@@ -37,6 +38,9 @@ pub struct JobConfig {
     pub exclude_caches: bool,
     /// Whether it stays on the file system of each source.
     pub one_file_system: bool,
+    /// Whether its trees are read from snapshots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotUse>,
     /// The storage unit, or the library, that it writes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,

@@ -99,6 +99,7 @@ const EXAMPLE: &str = "
 # exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
 # exclude_caches = true                  # keep only their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
+# snapshot = \"prefer\"                    # read from a snapshot (btrfs, ZFS, LVM) where one can be made; \"require\": or not at all
 # pool = \"default\"
 # unit = \"main\"                         # the storage unit or library it writes to, where there are several
 # copies = 2                             # written at once; each needs a drive

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::SnapshotUse;
+
 /// What a walk does where another file system is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mounts {
@@ -34,6 +36,9 @@ pub struct TreeOptions {
     pub mounts: Mounts,
     /// What to do with caches.
     pub caches: CacheDirectories,
+    /// Whether it is read from a snapshot.
+    #[serde(default)]
+    pub snapshot: SnapshotUse,
 }
 
 /// The rule that says [`CacheDirectories::LeaveOut`].

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use capstan_tape::without_error_numbers;
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::ReadFrom;
+
 /// Problems that are kept in full; further ones are only counted, so that a broken disk does not fill the memory.
 const PROBLEMS_KEPT_MAX: usize = 1_000;
 
@@ -132,6 +134,9 @@ pub struct SourceReport {
     pub problem_counts: [u64; 3],
     /// Exclude patterns that matched nothing; `None` for what is not a tree.
     pub excludes_unused: Option<Vec<String>>,
+    /// What it was read from.
+    #[serde(default)]
+    pub from: ReadFrom,
 }
 
 impl SourceReport {

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use capstan_format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
 use super::producer::Producer;
 use super::report::{OnProblem, Progress, SourceReport};
+use super::snapshot::ReadFrom;
 use super::{DeviceSource, SourceError, StreamSource, Totals, TreeOptions, TreeSource};
 use crate::{Baseline, StreamSink};
 
@@ -131,9 +133,23 @@ impl SourceSpec {
     /// are about is no error: it is in the report.
     pub fn read<S: StreamSink>(&self, sinks: &mut [S], run: SourceRun<'_>) -> Result<SourceReport, SourceError> {
         match self {
-            Self::Tree { path, options } => TreeSource::new(std::slice::from_ref(path), options)?
-                .on_problem(run.on_problem)
-                .run(sinks, run.baseline, run.progress),
+            Self::Tree { path, options } => {
+                let tree = TreeSource::new(std::slice::from_ref(path), options)?.on_problem(run.on_problem);
+                let (snapshot, from) = options.snapshot.of(path)?;
+                let snapshot = snapshot.map(Arc::new);
+                let tree = match &snapshot {
+                    Some(snapshot) => tree.read_from(snapshot)?,
+                    None => tree,
+                };
+                let read = tree.run(sinks, run.baseline, run.progress);
+                drop(tree);
+                let left = snapshot.and_then(Arc::into_inner).and_then(|snapshot| snapshot.remove().err());
+                let from = match from {
+                    ReadFrom::Snapshot { by, .. } => ReadFrom::Snapshot { by, left },
+                    from => from,
+                };
+                Ok(SourceReport { from, ..read? })
+            }
             Self::Device { path } => {
                 let report = DeviceSource::open(path)?.run(sinks, run.progress)?;
                 for problem in &report.problems {

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use super::owners::OwnerNames;
 use super::patterns::PathPatterns;
 use super::queue::{Directory, Queue};
 use super::report::OnProblem;
+use super::snapshot::Snapshot;
 
 /// One source as it was given.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Root {
     pub(crate) name: CString,
     /// Its path in the object.
     pub(crate) path: Vec<u8>,
+    /// The snapshot that is opened in its place.
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
 }
 
 /// Directories and files to be read as one object.
@@ -52,7 +55,7 @@ impl TreeSource {
             let member = member_path(path)?;
             let name =
                 CString::new(path.as_os_str().as_bytes()).map_err(|_| SourceError::Path { path: path.clone() })?;
-            roots.push(Root { name, path: member });
+            roots.push(Root { name, path: member, snapshot: None });
         }
         roots.sort_by(|a, b| a.path.cmp(&b.path));
         let paths: Vec<Vec<u8>> = roots.iter().map(|root| root.path.clone()).collect();
@@ -67,6 +70,23 @@ impl TreeSource {
         let excludes = PathPatterns::new(&options.excludes)?;
         let TreeOptions { mounts, caches, .. } = *options;
         Ok(Self { roots, excludes, mounts, caches, owners: OwnerNames::read(), on_problem: None })
+    }
+
+    /// The same source, which has one path, read from a snapshot of it.
+    pub(crate) fn read_from(mut self, snapshot: &Arc<Snapshot>) -> Result<Self, SourceError> {
+        let name = CString::new(snapshot.at.as_os_str().as_bytes());
+        for root in &mut self.roots {
+            root.name = name.clone().map_err(|_| SourceError::Path { path: snapshot.at.clone() })?;
+            root.snapshot = Some(Arc::clone(snapshot));
+        }
+        Ok(self)
+    }
+
+    /// What is opened in place of a directory of a snapshot, by its path in the object and its inode.
+    pub(crate) fn live_instead(&self, source: usize, path: &[u8], inode: u64) -> Option<CString> {
+        let root = &self.roots[source];
+        let live = root.snapshot.as_ref()?.live_instead(below(root, path), inode)?;
+        CString::new(live.into_os_string().into_vec()).ok()
     }
 
     /// The same source that tells of each problem as it is met.
@@ -121,13 +141,26 @@ impl TreeSource {
     pub(crate) fn reopen(&self, queue: &Queue, source: usize, path: &[u8]) -> Result<Arc<Directory>, Errno> {
         let root = &self.roots[source];
         let mut fd = openat(CWD, &*root.name, DIRECTORY_FLAGS, Mode::empty())?;
-        let below = if root.path == b"." { path } else { path.get(root.path.len()..).unwrap_or_default() };
-        for name in below.split(|&byte| byte == b'/').filter(|&name| !name.is_empty() && name != b".") {
+        let mut metadata = FileMetadata::new(&fstat(&fd)?);
+        let mut so_far = if root.path == b"." { Vec::new() } else { root.path.clone() };
+        for name in below(root, path).split(|&byte| byte == b'/').filter(|&name| !name.is_empty() && name != b".") {
+            so_far.extend_from_slice(if so_far.is_empty() { b"" } else { b"/" });
+            so_far.extend_from_slice(name);
             fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
+            metadata = FileMetadata::new(&fstat(&fd)?);
+            if let Some(live) = self.live_instead(source, &so_far, metadata.inode) {
+                fd = openat(CWD, &*live, DIRECTORY_FLAGS, Mode::empty())?;
+                metadata = FileMetadata::new(&fstat(&fd)?);
+            }
         }
-        let metadata = FileMetadata::new(&fstat(&fd)?);
         Ok(queue.directory(fd, path.to_vec(), metadata, source))
     }
+}
+
+/// What is behind a source in a path of the object, without a slash in front.
+fn below<'p>(root: &Root, path: &'p [u8]) -> &'p [u8] {
+    let below = if root.path == b"." { path } else { path.get(root.path.len()..).unwrap_or_default() };
+    below.strip_prefix(b"/").unwrap_or(below)
 }
 
 /// Whether a path lies below another, in terms of the object's paths.

@@ -5,7 +5,7 @@
 //! paths may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
 
 use std::cell::Cell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Work};
 use super::report::{ProblemKind, Progress};
+use super::snapshot::is_snapshot_name;
 use super::tree::{DIRECTORY_FLAGS, Descent};
 use super::walk::Walk;
 use crate::{Stopped, StreamSink, Verdict};
@@ -175,7 +176,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         };
         self.gathered.enter(Some(&parent));
         let item = self.gathered.push(name, State::ByName);
-        if self.excluded(item, parent.source) {
+        if self.excluded(item, parent.source) || is_snapshot_name(name) {
             self.gathered.pop();
         } else {
             self.directory(item, parent.source, Some(parent.metadata.device));
@@ -199,6 +200,13 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             .open(self.gathered.directory(item), self.gathered.name(item), DIRECTORY_FLAGS)
             .and_then(|fd| Ok((FileMetadata::new(&fstat(&fd)?), fd)));
         let path = self.gathered.path(item).to_vec();
+        let opened = opened.and_then(|(metadata, fd)| match self.live_instead(source, &path, &metadata, above) {
+            Some(live) => {
+                let fd = self.open(CWD, &live, DIRECTORY_FLAGS)?;
+                Ok((FileMetadata::new(&fstat(&fd)?), fd))
+            }
+            None => Ok((metadata, fd)),
+        });
         let (metadata, fd) = match opened {
             Ok(opened) => opened,
             Err(Errno::NOENT) => {
@@ -248,6 +256,11 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 State::Directory(metadata, EntryFlags::UNREADABLE)
             }
         };
+    }
+
+    /// What is opened in place of a directory of a snapshot that the snapshot does not have; the source itself it has.
+    fn live_instead(&self, source: usize, path: &[u8], found: &FileMetadata, above: Option<u64>) -> Option<CString> {
+        above.and_then(|_| self.walk.source.live_instead(source, path, found.inode))
     }
 
     /// Puts the next piece of a directory on the stack.

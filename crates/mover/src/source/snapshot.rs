@@ -1,0 +1,419 @@
+//! Snapshots: a tree is read as it was at one moment, while programs go on writing to it.
+//!
+//! What a file system or a logical volume can do is done by its own programs (`btrfs`, `zfs`, `lvcreate` and `mount`):
+//! they are on each machine that has these, and need no code of ours that is not safe. A snapshot is removed when the
+//! source was read; one that a killed process has left is removed before the next is made.
+//!
+//! A snapshot is of one file system, or of one subvolume. What is mounted below the source, and subvolumes in it, are
+//! read as they are: [`Snapshot::live_instead`].
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::statfs;
+use serde::{Deserialize, Serialize};
+
+use super::SourceError;
+
+/// Names of snapshots begin so; directories of such names are left out of backups.
+const PREFIX: &str = "capstan-snapshot-";
+/// What the file systems call themselves.
+const BTRFS: u64 = 0x9123_683e;
+const ZFS: u64 = 0x2fc1_2fc1;
+/// The inode of the root of a subvolume of btrfs, and that of the empty directory that stands for one in a snapshot.
+const SUBVOLUME_ROOT: u64 = 256;
+const SUBVOLUME_ELSEWHERE: u64 = 2;
+/// How much of a logical volume may change while its snapshot is read.
+const CHANGES_MAX: &str = "10%ORIGIN";
+
+/// Whether a tree is read from a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotUse {
+    /// It is read as it is.
+    #[default]
+    None,
+    /// From a snapshot where one can be made; otherwise as it is, and that is said.
+    Prefer,
+    /// From a snapshot, or not at all.
+    Require,
+}
+
+/// What a tree was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum ReadFrom {
+    /// The files as they are.
+    #[default]
+    Live,
+    /// The files as they are, since no snapshot could be made.
+    LiveForWant {
+        /// Why.
+        reason: String,
+    },
+    /// A snapshot.
+    Snapshot {
+        /// What made it: `btrfs`, `zfs` or `lvm`.
+        by: String,
+        /// Why it is there still, if it could not be removed.
+        left: Option<String>,
+    },
+}
+
+/// A snapshot, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    name: String,
+    made: Made,
+    /// Where the source is in it.
+    pub(crate) at: PathBuf,
+    /// Where the source is.
+    live: PathBuf,
+    /// Where something is mounted below the source, by what is behind it.
+    mounts: HashSet<Vec<u8>>,
+    is_removed: bool,
+}
+
+/// Snapshots of this process that are being read.
+static IN_USE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// What was made, and is to be removed.
+#[derive(Debug)]
+enum Made {
+    Subvolume(PathBuf),
+    Zfs(String),
+    Volume { device: String, mounted: PathBuf },
+}
+
+/// Something that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    /// Which directory of the file system.
+    root: PathBuf,
+    at: PathBuf,
+    kind: String,
+    device: String,
+}
+
+impl SnapshotUse {
+    /// A snapshot of a source, if it is to have one and can; with what it is read from.
+    pub(crate) fn of(self, path: &Path) -> Result<(Option<Snapshot>, ReadFrom), SourceError> {
+        if self == Self::None {
+            return Ok((None, ReadFrom::Live));
+        }
+        match (Snapshot::of(path), self) {
+            (Ok(snapshot), _) => {
+                let by = snapshot.made.by().to_owned();
+                Ok((Some(snapshot), ReadFrom::Snapshot { by, left: None }))
+            }
+            (Err(reason), Self::Require) => Err(SourceError::Snapshot { path: path.to_owned(), reason }),
+            (Err(reason), _) => Ok((None, ReadFrom::LiveForWant { reason })),
+        }
+    }
+}
+
+/// Whether a directory of this name is a snapshot of a subvolume in which it lies.
+pub(crate) fn is_snapshot_name(name: &[u8]) -> bool {
+    name.strip_prefix(b".").is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
+}
+
+impl Snapshot {
+    /// Makes a snapshot of what a path is in.
+    fn of(path: &Path) -> Result<Self, String> {
+        let metadata = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+        if metadata.is_symlink() {
+            return Err("it is a symbolic link".to_owned());
+        }
+        let live = std::fs::canonicalize(path).map_err(|error| error.to_string())?;
+        let kind = statfs(&live).map_err(|error| error.to_string())?.f_type as u64;
+        let mounts = mounts()?;
+        let in_mount =
+            mounts.iter().filter(|mount| live.starts_with(&mount.at)).max_by_key(|mount| mount.at.as_os_str().len());
+        let Some(mount) = in_mount else { return Err("no file system is mounted there".to_owned()) };
+        let name = new_name();
+        in_use().insert(name.clone());
+        let made = match kind {
+            BTRFS => of_subvolume(&live, metadata.dev(), &name),
+            ZFS => of_dataset(&live, mount, &name),
+            _ => of_volume(&live, mount, &name),
+        };
+        let (made, at) = made.inspect_err(|_| _ = in_use().remove(&name))?;
+        let below = |mount: &Mount| Some(mount.at.strip_prefix(&live).ok()?.as_os_str().as_bytes().to_vec());
+        let mounts = mounts.iter().filter_map(below).filter(|below| !below.is_empty()).collect();
+        Ok(Self { name, made, at, live, mounts, is_removed: false })
+    }
+
+    /// Where a directory is read that is not in the snapshot, by its path below the source and its inode there:
+    /// something else is mounted there, or it is another subvolume.
+    pub(crate) fn live_instead(&self, below: &[u8], inode: u64) -> Option<PathBuf> {
+        let is_subvolume = inode == SUBVOLUME_ELSEWHERE && matches!(self.made, Made::Subvolume(_));
+        (is_subvolume || self.mounts.contains(below)).then(|| self.live.join(OsStr::from_bytes(below)))
+    }
+
+    /// Removes it. What cannot be removed is tried again by whoever makes the next one.
+    pub(crate) fn remove(mut self) -> Result<(), String> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.is_removed = true;
+        let removed = self.made.remove();
+        in_use().remove(&self.name);
+        removed
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if !self.is_removed {
+            let _ = self.end();
+        }
+    }
+}
+
+fn in_use() -> MutexGuard<'static, BTreeSet<String>> {
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Made {
+    fn by(&self) -> &'static str {
+        match self {
+            Self::Subvolume(_) => "btrfs",
+            Self::Zfs(_) => "zfs",
+            Self::Volume { .. } => "lvm",
+        }
+    }
+
+    fn remove(&self) -> Result<(), String> {
+        match self {
+            Self::Subvolume(path) => {
+                program("btrfs", &["subvolume".as_ref(), "delete".as_ref(), path.as_ref()]).map(drop)
+            }
+            Self::Zfs(name) => program("zfs", &["destroy".as_ref(), name.as_ref()]).map(drop),
+            Self::Volume { device, mounted } => {
+                let unmounted = program("umount", &[mounted.as_ref()]);
+                if unmounted.is_ok() {
+                    let _ = std::fs::remove_dir(mounted);
+                }
+                program("lvremove", &["--yes".as_ref(), "--quiet".as_ref(), device.as_ref()])?;
+                unmounted.map(drop)
+            }
+        }
+    }
+}
+
+fn of_subvolume(live: &Path, device: u64, own: &str) -> Result<(Made, PathBuf), String> {
+    let is_root = |path: &&Path| {
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.ino() == SUBVOLUME_ROOT && found.dev() == device)
+    };
+    let root = live.ancestors().find(is_root).ok_or("the root of its subvolume is not mounted")?;
+    if let Ok(entries) = std::fs::read_dir(root) {
+        for entry in entries.flatten().filter(|entry| is_snapshot_name(entry.file_name().as_bytes())) {
+            let name = entry.file_name();
+            if is_left_over(name.to_string_lossy().trim_start_matches('.')) {
+                let _ = Made::Subvolume(entry.path()).remove();
+            }
+        }
+    }
+    let snapshot = root.join(format!(".{own}"));
+    let arguments: [&OsStr; 5] =
+        ["subvolume".as_ref(), "snapshot".as_ref(), "-r".as_ref(), root.as_ref(), snapshot.as_ref()];
+    program("btrfs", &arguments)?;
+    let below = live.strip_prefix(root).unwrap_or(Path::new(""));
+    let at = joined(&snapshot, below);
+    Ok((Made::Subvolume(snapshot), at))
+}
+
+fn of_dataset(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
+    let dataset = &mount.device;
+    let list: [&OsStr; 8] = ["list", "-H", "-t", "snapshot", "-o", "name", "-d1", dataset].map(AsRef::as_ref);
+    for name in program("zfs", &list)?.lines() {
+        if name.split_once('@').is_some_and(|(_, name)| is_left_over(name)) {
+            let _ = Made::Zfs(name.to_owned()).remove();
+        }
+    }
+    let made = format!("{dataset}@{own}");
+    program("zfs", &["snapshot".as_ref(), made.as_ref()])?;
+    let below = mount.root_of(live);
+    Ok((Made::Zfs(made), joined(&mount.at.join(".zfs/snapshot").join(own), &below)))
+}
+
+fn of_volume(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
+    let fields = ["--noheadings", "--separator", "/", "-o", "vg_name,lv_name", &mount.device];
+    let is_device = mount.device.starts_with("/dev/");
+    let found = if is_device { program("lvs", &fields.map(AsRef::as_ref)) } else { Ok(String::new()) };
+    let found = found.unwrap_or_default();
+    let Some((group, volume)) = found.trim().split_once('/') else {
+        return Err(format!("{} is neither btrfs nor ZFS, nor on a logical volume", mount.at.display()));
+    };
+    let names = program("lvs", &["--noheadings", "-o", "lv_name", group].map(AsRef::as_ref))?;
+    let mounted_at = |name: &str| std::env::temp_dir().join(name);
+    for name in names.lines().map(str::trim).filter(|name| is_left_over(name)) {
+        let _ = Made::Volume { device: format!("{group}/{name}"), mounted: mounted_at(name) }.remove();
+    }
+    let origin = format!("{group}/{volume}");
+    let create = ["--quiet", "--snapshot", "--name", own, "--extents", CHANGES_MAX, &origin];
+    program("lvcreate", &create.map(AsRef::as_ref))?;
+    let made = Made::Volume { device: format!("{group}/{own}"), mounted: mounted_at(own) };
+    let options = if mount.kind == "xfs" { "ro,nouuid" } else { "ro" };
+    let (device, at) = (format!("/dev/{group}/{own}"), mounted_at(own));
+    let ready = std::fs::create_dir(&at).map_err(|error| error.to_string());
+    let arguments: [&OsStr; 6] =
+        ["-t".as_ref(), mount.kind.as_ref(), "-o".as_ref(), options.as_ref(), device.as_ref(), at.as_ref()];
+    if let Err(reason) = ready.and_then(|()| program("mount", &arguments)) {
+        let _ = made.remove();
+        let _ = std::fs::remove_dir(&at);
+        return Err(reason);
+    }
+    let below = mount.root_of(live);
+    Ok((made, joined(&joined(&at, mount.root.strip_prefix("/").unwrap_or(&mount.root)), &below)))
+}
+
+impl Mount {
+    /// Where a path in it is below its mount point.
+    fn root_of(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.at).unwrap_or(Path::new("")).to_owned()
+    }
+}
+
+/// A path below another, without a slash at its end where it is the same.
+fn joined(above: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { above.to_owned() } else { above.join(below) }
+}
+
+/// Runs a program; gives what it printed.
+fn program(name: &str, arguments: &[&OsStr]) -> Result<String, String> {
+    let run = Command::new(name).args(arguments).stdin(Stdio::null()).output();
+    let output = match run {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(format!("the program {name} is not installed"));
+        }
+        Err(error) => return Err(format!("{name}: {error}")),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it did not say why");
+    Err(format!("{name} ended with {}: {said}", output.status))
+}
+
+/// What is mounted in this process's view.
+fn mounts() -> Result<Vec<Mount>, String> {
+    let text = std::fs::read("/proc/self/mountinfo").map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(mount_of).collect())
+}
+
+/// A line of `mountinfo`: id, parent, device number, root, mount point, options, more of them, `-`, kind, device.
+fn mount_of(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    let path = |at: usize| Some(PathBuf::from(OsString::from_vec(unescaped(fields.get(at)?))));
+    let text = |at: usize| Some(String::from_utf8_lossy(&unescaped(fields.get(at)?)).into_owned());
+    Some(Mount { root: path(3)?, at: path(4)?, kind: text(dash + 1)?, device: text(dash + 2)? })
+}
+
+/// Blanks and backslashes stand in `mountinfo` as three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| byte == b'\\') {
+            Some(escaped) => {
+                bytes.push(escaped);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    bytes
+}
+
+/// A name that says which process has made it: the namespace of its number, that, when it began, and a count.
+fn new_name() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let process = std::process::id();
+    let (space, began) = (process_space(), began(process).unwrap_or_default());
+    format!("{PREFIX}{space}-{process}-{began}-{}", MADE.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether a name is that of a snapshot that nobody reads: its process has ended, or could not remove it. A process of
+/// another namespace cannot be seen from here.
+fn is_left_over(name: &str) -> bool {
+    let numbers =
+        name.strip_prefix(PREFIX).map(|rest| rest.split('-').map(str::parse).collect::<Result<Vec<u64>, _>>());
+    let Some(Ok(numbers)) = numbers else { return false };
+    let &[space, process, began_at, _] = &numbers[..] else { return false };
+    let Some(process) = u32::try_from(process).ok().filter(|_| space == process_space()) else { return false };
+    match began(process) == Some(began_at) {
+        true => process == std::process::id() && !in_use().contains(name),
+        false => true,
+    }
+}
+
+/// The namespace in which processes have their numbers.
+fn process_space() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map(|space| space.ino()).unwrap_or_default()
+}
+
+/// When a process began, in the system's ticks since it was started; none if there is no such process.
+fn began(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_as_the_kernel_writes_them() {
+        let line = br"36 35 98:0 /@home /mnt/with\040blank rw,noatime master:1 - btrfs /dev/mapper/vg-home rw,errors=x";
+        let mount = Mount {
+            root: "/@home".into(),
+            at: "/mnt/with blank".into(),
+            kind: "btrfs".to_owned(),
+            device: "/dev/mapper/vg-home".to_owned(),
+        };
+        assert_eq!(mount_of(line), Some(mount));
+        assert_eq!(mount_of(b""), None);
+        assert!(mounts().unwrap().iter().any(|mount| mount.at == Path::new("/")));
+    }
+
+    #[test]
+    fn what_a_process_that_has_ended_left_is_known_by_its_name() {
+        let own = new_name();
+        assert!(is_left_over(&own), "it is of this process, which does not read it");
+        in_use().insert(own.clone());
+        assert!(!is_left_over(&own) && is_snapshot_name(format!(".{own}").as_bytes()));
+        let fields: Vec<&str> = own.strip_prefix(PREFIX).unwrap().split('-').collect();
+        let [space, process, began, _] = fields[..] else { panic!("{own}") };
+        let of_another = format!("{PREFIX}{space}-{process}-{}-0", began.parse::<u64>().unwrap() + 1);
+        assert!(is_left_over(&of_another), "the number was used again");
+        assert!(!is_left_over(&format!("{PREFIX}1-{process}-0-0")), "nobody sees into another namespace");
+        assert!(!is_left_over("home") && !is_snapshot_name(b"home"));
+    }
+
+    #[test]
+    fn a_source_that_can_have_no_snapshot_is_read_as_it_is_or_not_at_all() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (none, from) = SnapshotUse::Prefer.of(dir.path()).unwrap();
+        let ReadFrom::LiveForWant { reason } = from else { panic!("{from:?}") };
+        assert!(none.is_none() && reason.contains("neither btrfs nor ZFS"), "{reason}");
+        assert!(matches!(SnapshotUse::Require.of(dir.path()), Err(SourceError::Snapshot { .. })));
+        assert!(matches!(SnapshotUse::None.of(dir.path()), Ok((None, ReadFrom::Live))));
+    }
+}
