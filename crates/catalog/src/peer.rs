@@ -6,6 +6,7 @@
 use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::db::{Row, Transaction, params};
+use crate::queue::cancel_restores_to;
 
 /// A certificate of a peer of the cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +104,10 @@ impl Catalog {
         let revoked = transaction.execute(revoke, params![kind, name, now_ns])?;
         let remove = "DELETE FROM enrolments WHERE peer = ?1";
         let removed = transaction.execute(remove, params![format!("{kind}/{name}")])?;
+        if kind == "client" {
+            // Whatever machine has the name next: what was to be written at this one is not written there.
+            cancel_restores_to(&transaction, name, now_ns)?;
+        }
         if kind == "user" {
             // At once, whatever certificates of theirs a server knows.
             transaction.execute("DELETE FROM users WHERE name = ?1", params![name])?;

@@ -304,7 +304,7 @@ impl Catalog {
         Ok(entered)
     }
 
-    /// Enters a restore that somebody asks for; gives the number of its run.
+    /// Enters a restore that somebody asks for, held until it is released; gives the number of its run.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -319,8 +319,20 @@ impl Catalog {
         let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0 };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
         put_pending(&transaction, &run, 0)?;
+        transaction.execute("UPDATE pending_runs SET held = 1 WHERE run = ?1", params![run.run])?;
         transaction.commit()?;
         Ok(run.run)
+    }
+
+    /// Takes a run back that has not begun, as if it had never been entered. Whether it waited.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn withdraw_run(&mut self, run: i64) -> Result<bool, CatalogError> {
+        let transaction = self.write()?;
+        let removed = transaction.execute("DELETE FROM pending_runs WHERE run = ?1", params![run])?;
+        transaction.commit()?;
+        Ok(removed > 0)
     }
 
     /// A run by its number, wherever in the queue it is.
@@ -551,6 +563,17 @@ pub(crate) fn cancel_all_of(transaction: &Transaction<'_>, policy: &str, now_ns:
         put_done(transaction, &cancelled(run, None, now_ns))?;
     }
     transaction.execute("UPDATE active_runs SET cancelled = 1 WHERE policy = ?1", params![policy])?;
+    Ok(())
+}
+
+/// Cancels all restores to a client.
+pub(crate) fn cancel_restores_to(transaction: &Transaction<'_>, client: &str, now_ns: i64) -> Result<(), CatalogError> {
+    let delete = format!("DELETE FROM pending_runs WHERE client = ?1 AND restore IS NOT NULL RETURNING {RUN}");
+    for run in transaction.query(&delete, params![client], queued)? {
+        put_done(transaction, &cancelled(run, None, now_ns))?;
+    }
+    let tell = "UPDATE active_runs SET cancelled = 1 WHERE client = ?1 AND restore IS NOT NULL";
+    transaction.execute(tell, params![client])?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use capstan_client::restores::{RestorePlanned, RestoreSeen, RestoreStopping, StopRestore};
-use capstan_client::{MemberState, ServerQuestions};
+use capstan_client::{ClientError, MemberState, ServerQuestions};
 use capstan_keys::api::PeerKind;
 use capstan_server::cell::CellError;
 use capstan_server::cell::users::CellActs;
@@ -163,9 +163,12 @@ impl Door {
         self.server()?.post("/v1/restores", asked).map_err(of_member)
     }
 
-    /// How a restore ended, if it has, or what it waits for.
-    pub(crate) fn restore_seen(&self, run: i64) -> Result<RestoreSeen, Failure> {
-        self.server()?.get(&format!("/v1/restores?run={run}")).map_err(of_member)
+    /// How a restore ended, if it has, or what it waits for; why the server cannot be asked, if it is away.
+    pub(crate) fn restore_seen(&self, run: i64) -> Result<Result<RestoreSeen, String>, Failure> {
+        match self.server()?.get(&format!("/v1/restores?run={run}")) {
+            Err(ClientError::Away { reason, .. }) => Ok(Err(reason)),
+            seen => seen.map(Ok).map_err(of_member),
+        }
     }
 
     pub(crate) fn stop_restore(&self, run: i64) -> Result<RestoreStopping, Failure> {

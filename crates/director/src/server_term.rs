@@ -237,7 +237,17 @@ impl Site {
         Ok(library.name.clone())
     }
 
-    /// Enters a restore to a client, in the words of whoever carries it out; gives the number of its run.
+    /// Takes a run back that has not begun, as if it had never been entered. Whether it waited.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn withdraw_run(&self, run: i64) -> Result<bool, DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).withdraw_run(run)?)
+    }
+
+    /// Enters a restore to a client, in the words of whoever carries it out, held until it is released; gives the
+    /// number of its run.
     ///
     /// # Errors
     /// The state directory cannot be written.

@@ -248,6 +248,8 @@ impl<'a> AtWork<'a> {
 /// The runs of a session, and its drives.
 struct OpenSession {
     number: i64,
+    /// One of its runs.
+    run: i64,
     terms: RunTerms,
     library: String,
     /// Of each copy.
@@ -276,7 +278,7 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
             None => {
                 let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
                 let (library, drives, unit) = (run.library.clone(), run.drives, run.unit.clone());
-                sessions.push(OpenSession { number, terms, library, drives, unit, runs: 1, ends });
+                sessions.push(OpenSession { number, run: run.run, terms, library, drives, unit, runs: 1, ends });
             }
         }
     }
@@ -433,9 +435,13 @@ fn place(
         if let (RunTerms::Reads(volume), Some(other)) =
             (&waiting.terms, sessions.iter().find(|session| session.terms == waiting.terms))
         {
-            return RunDecision::Waits(WaitsFor::Volume(format!("{volume}, which run {} reads", other.number)));
+            return RunDecision::Waits(WaitsFor::Volume(format!("{volume}, which run {} reads", other.run)));
         }
         if let Some(holder) = &waiting.volume_in_use {
+            // The session that has the volume comes to its end once nobody joins it.
+            if was_ready_long(waiting, now) {
+                own.iter_mut().for_each(|room| room.is_waited_for = true);
+            }
             return RunDecision::Waits(WaitsFor::Volume(holder.clone()));
         }
     }
@@ -446,7 +452,17 @@ fn place(
         let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
         let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
         let (library, unit) = (room.name.to_owned(), unit.name.clone());
-        sessions.push(OpenSession { number, terms, library: library.clone(), drives: 1, unit, runs: 1, ends: None });
+        let run = waiting.run;
+        sessions.push(OpenSession {
+            number,
+            run,
+            terms,
+            library: library.clone(),
+            drives: 1,
+            unit,
+            runs: 1,
+            ends: None,
+        });
         return RunDecision::Begins { session: number, library, drives: 1 };
     }
     if let Some(begun) = join(sessions) {

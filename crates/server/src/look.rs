@@ -183,11 +183,15 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         })
     };
     let working = |active: &ActiveRun| -> Result<WorkingRun, DirectorError> {
-        let usual = usual_length(&done, active);
+        let restore = active.run.restore.as_deref().and_then(|text| RestoreRun::of(text).ok());
+        let usual = match &restore {
+            Some(what) => i64::try_from(what.estimate_ns).ok().map(SignedDuration::from_nanos),
+            None => usual_length(&done, active),
+        };
         let ends = usual.and_then(|usual| moment(active.started_ns).checked_add(usual).ok());
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
         let (terms, unit) = match &active.run.restore {
-            Some(text) => reads(site, RestoreRun::of(text).ok().as_ref())?,
+            Some(_) => reads(site, restore.as_ref())?,
             None => (RunTerms::Writes(terms_of(&policy)), unit_of(&policy)?),
         };
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);

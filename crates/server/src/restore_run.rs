@@ -16,12 +16,64 @@ pub(crate) struct RestoreRun {
     pub(crate) asker: Asker,
     /// From where.
     pub(crate) from: SocketAddr,
-    /// What; the time is that of the asking where none was named, so that a turn that comes late changes nothing.
+    /// What, in their words.
     pub(crate) ask: AskRestore,
     /// Where and how the client writes it; none where the client asked, and knows that itself.
     pub(crate) into: Option<OrderedRestore>,
+    /// What was found by that: objects, each with paths in it where not all of it is meant.
+    pub(crate) places: Vec<RestorePlace>,
     /// Volumes that are read, in their order, as it was planned.
     pub(crate) volumes: Vec<String>,
+    /// How long it was thought to take.
+    pub(crate) estimate_ns: u64,
+}
+
+/// An object, and paths in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RestorePlace {
+    /// Its whole id.
+    pub(crate) object: String,
+    /// Paths, with `%` and two digits for what is no plain letter.
+    pub(crate) paths: Vec<String>,
+}
+
+impl RestorePlace {
+    pub(crate) fn new(object: String, paths: &[Vec<u8>]) -> Self {
+        Self { object, paths: paths.iter().map(|path| percent(path)).collect() }
+    }
+
+    /// The paths as they are.
+    pub(crate) fn bytes(&self) -> Option<Vec<Vec<u8>>> {
+        self.paths.iter().map(|path| unpercent(path)).collect()
+    }
+}
+
+/// Bytes as text: a path need not be UTF-8.
+fn percent(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for &byte in path {
+        match byte {
+            b'!'..=b'~' if byte != b'%' && byte != b'"' && byte != b'\\' => text.push(byte.into()),
+            _ => text += &format!("%{byte:02x}"),
+        }
+    }
+    text
+}
+
+fn unpercent(text: &str) -> Option<Vec<u8>> {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte == b'%' {
+            let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
+            path.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &behind[2..];
+        } else {
+            path.push(byte);
+        }
+    }
+    Some(path)
 }
 
 /// Who asked for a restore, and hears of its end.
@@ -67,4 +119,19 @@ impl RestoreRun {
 pub(crate) fn restored_in_words(run: &QueuedRun) -> Option<String> {
     let what = RestoreRun::of(run.restore.as_deref()?);
     Some(what.map_or_else(|fault| fault, |what| what.in_words(&run.client)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_crosses_as_text_whatever_is_in_it() {
+        let paths = [b"srv/web/a b%c".to_vec(), vec![0, 255, b'"', b'\\', 10], "Stra\u{df}e".into(), Vec::new()];
+        let place = RestorePlace::new("1".to_owned(), &paths);
+        assert_eq!(place.paths[0], "srv/web/a%20b%25c");
+        assert_eq!(place.bytes().as_deref(), Some(&paths[..]));
+        let broken = RestorePlace { paths: vec!["%4".to_owned()], ..place };
+        assert_eq!(broken.bytes(), None);
+    }
 }

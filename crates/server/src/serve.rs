@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::decide::{PeerAway, RunDecision, RunTerms, WaitingRun, WaitsFor, decide};
 use crate::due::due;
 use crate::look::{Look, look};
+use crate::restore_run::RestoreRun;
 use crate::tell::{TellDesk, TellFinding, TellFrom};
 
 /// How often the server looks.
@@ -121,6 +122,12 @@ pub trait Worker: Sync {
 
     /// Whether a client waits for orders; `None` where that is not known here.
     fn is_connected(&self, client: &str) -> Option<bool>;
+
+    /// Whether a restore that was typed at a client can begin: somebody waits for it there, or nobody will any more.
+    fn may_begin(&self, run: i64) -> bool {
+        let _ = run;
+        true
+    }
 
     /// Says what the server does.
     fn say(&self, notice: Notice);
@@ -342,6 +349,12 @@ impl Server<'_> {
     fn mind_clients(&self, look: &mut Look) {
         for waiting in &mut look.situation.waiting {
             let Some(pending) = look.pending.iter().find(|pending| pending.run.run == waiting.run) else { continue };
+            // Whoever typed a restore at a client comes by itself.
+            let restore = pending.run.restore.as_deref().and_then(|text| RestoreRun::of(text).ok());
+            if restore.is_some_and(|restore| restore.into.is_none()) {
+                waiting.client_away = (!self.worker.may_begin(waiting.run)).then_some(PeerAway::Silent(None));
+                continue;
+            }
             match (waiting.client_away, self.worker.is_connected(&pending.run.client)) {
                 (Some(PeerAway::Silent(_)), Some(true)) => waiting.client_away = None,
                 (None, Some(false)) => waiting.client_away = Some(PeerAway::Silent(None)),

@@ -62,8 +62,11 @@ const CLAIM: [u8; 16] = [7; 16];
 fn restores_go_through_the_queue_as_runs_do() {
     let (_dir, mut catalog, term) = served();
     let runs: Vec<_> = (0..2).map(|_| catalog.enter_restore("tern", "/home", 80, 5).unwrap()).collect();
+    assert!(catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 5).unwrap().is_none(), "held until it is noted");
+    runs.iter().for_each(|run| assert!(catalog.hold_run(*run, false, 5).unwrap()));
     let backup = waits(catalog.enter_run(&run("a", None), 6).unwrap());
-    catalog.edit_policies(&[], &[PolicyEdit::Remove("a")], 7).unwrap();
+    let seen = catalog.policies().unwrap();
+    catalog.edit_policies(&seen, &[PolicyEdit::Remove("a")], 7).unwrap();
     let pending = catalog.pending_runs().unwrap();
     assert_eq!(pending.iter().map(|pending| pending.run.run).collect::<Vec<_>>(), runs);
     let restore = &pending[0].run;
@@ -82,6 +85,15 @@ fn restores_go_through_the_queue_as_runs_do() {
     assert_eq!(catalog.done_run(runs[0]).unwrap().unwrap().run, returned);
     assert_eq!(catalog.cancel_run(runs[1], 12).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.queued_run(99).unwrap(), None);
+
+    // Whoever is let in no more gets nothing, nor does the next machine of the name.
+    let ends: Vec<_> = ["tern", "wren"].map(|client| catalog.enter_restore(client, "/", 80, 13).unwrap()).into();
+    let taken_back = catalog.enter_restore("tern", "/", 80, 13).unwrap();
+    assert!(catalog.withdraw_run(taken_back).unwrap() && !catalog.withdraw_run(taken_back).unwrap());
+    catalog.revoke_peer("client", "tern", 14).unwrap();
+    assert_eq!(catalog.pending_runs().unwrap().iter().map(|pending| pending.run.run).collect::<Vec<_>>(), [ends[1]]);
+    assert_eq!(catalog.done_run(ends[0]).unwrap().unwrap().outcome, RunOutcome::Cancelled);
+    assert_eq!(catalog.queued_run(taken_back).unwrap(), None);
 }
 
 #[test]

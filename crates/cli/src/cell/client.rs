@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded, RestoreSeen};
+use capstan_client::restores::{AskRestore, OwnObject, RestoreEnded};
 use capstan_client::{CellOrder, ClientError, ClientSettings, ClientWork, MemberState, OrderEnd, ServerQuestions, run};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
@@ -23,16 +23,12 @@ use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
-use crate::work::{show_planned, show_queued, show_restored};
+use crate::work::{show_planned, show_queued, show_restored, until_ended};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Client;
 /// How often it is looked whether the client is to stop.
 const LOOKS: Duration = Duration::from_millis(100);
-/// How long a server may be away of which a restore is waited for.
-const AWAY_MAX: Duration = Duration::from_secs(600);
-/// How often it is asked meanwhile.
-const ASKS_AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     match action {
@@ -162,12 +158,13 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         strip: *strip,
         plan_only: *dry_run,
     };
+    // Whoever stops the command from here on cancels what it asked for.
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
     let planned = server.begin_restore(&asked).map_err(of_member)?;
     show_planned(cli, &planned.outlook)?;
     let (Some(directory), Some(run)) = (to, planned.run) else { return Ok(ExitCode::SUCCESS) };
     show_queued(cli, run, planned.waits_for.as_deref())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    stop_all_on_interrupt(&stop);
     let options = ExtractOptions {
         overwrite: overwrite.into(),
         devices: if *devices { DeviceNodes::Create } else { DeviceNodes::Refuse },
@@ -195,8 +192,13 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
                 std::thread::sleep(LOOKS);
             }
         });
-        let write = |order| work.restore(order, RestoreInto { directory, options: options.clone(), told: &told });
-        let ended = until_ended(cli, (server, run, planned.waits_for), &write, stop);
+        // The server knows why it broke off.
+        let write = |order| drop(work.restore(order, RestoreInto { directory, options: options.clone(), told: &told }));
+        let ask = |had| match server.restore_seen(run, had) {
+            Err(ClientError::Away { reason, .. }) => Ok(Err(reason)),
+            seen => seen.map(Ok).map_err(of_member),
+        };
+        let ended = until_ended(cli, (run, planned.waits_for), &ask, &write, stop);
         is_over.store(true, Ordering::Relaxed);
         ended
     })?;
@@ -217,43 +219,5 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
                 .to_owned(),
         )),
         shown => shown,
-    }
-}
-
-/// Does what comes of a restore in the queue until it has ended: a server that starts anew gives it another turn.
-fn until_ended(
-    cli: &Globals,
-    (server, run, mut waits_for): (&ServerQuestions, i64, Option<String>),
-    write: &dyn Fn(CellOrder) -> Result<OrderEnd, ClientError>,
-    stop: &AtomicBool,
-) -> Result<RestoreEnded, Failure> {
-    let (mut had, mut written, mut away_since) = (None, Ok(OrderEnd::Served), None);
-    loop {
-        match server.restore_seen(run, had) {
-            Ok(RestoreSeen { ended: Some(ended), .. }) => return Ok(ended),
-            Ok(RestoreSeen { order: Some(order), .. }) => {
-                (had, away_since) = (Some(order.job()), None);
-                // The server knows why it broke off.
-                written = write(order);
-            }
-            Ok(seen) => {
-                away_since = None;
-                if seen.waits_for != waits_for {
-                    waits_for = seen.waits_for;
-                    show_queued(cli, run, waits_for.as_deref())?;
-                }
-            }
-            Err(ClientError::Away { reason, .. })
-                if !stop.load(Ordering::Relaxed)
-                    && away_since.is_none_or(|since: Instant| since.elapsed() < AWAY_MAX) =>
-            {
-                if away_since.is_none() {
-                    eprintln!("capstan: the server is away ({reason}): run {run} goes on when it is back");
-                    away_since = Some(Instant::now());
-                }
-                std::thread::sleep(ASKS_AGAIN);
-            }
-            Err(error) => return Err(written.map_or_else(of_member, |_| of_member(error))),
-        }
     }
 }

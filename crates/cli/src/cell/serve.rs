@@ -267,6 +267,10 @@ impl Worker for InProcess<'_> {
         Some(cell.hub().is_connected(client))
     }
 
+    fn may_begin(&self, run: i64) -> bool {
+        self.cell.is_none_or(|cell| cell.may_begin(run))
+    }
+
     fn findings(&self) -> Result<Vec<TellFinding>, String> {
         findings(self.site).map_err(|failure| failure.to_string())
     }

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_client::orders::Replaces;
 use capstan_client::restores::{AskRestore, RestoreEnded, RestoreOutlook, RestoreSeen};
+use capstan_client::{CellOrder, JobId};
 use capstan_server::cell::users::words::AskRestoreTo;
 
 use crate::args;
@@ -21,6 +22,10 @@ use crate::units;
 
 /// Files that are listed one by one.
 const FILES_SHOWN: usize = 50;
+/// How long a server may be away of which a restore is waited for.
+const AWAY_MAX: Duration = Duration::from_secs(600);
+/// How often it is asked meanwhile.
+const ASKS_AGAIN: Duration = Duration::from_secs(2);
 /// How often it is looked whether the restore is to stop.
 const LOOKS: Duration = Duration::from_millis(100);
 
@@ -47,6 +52,9 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
         Some(to) if !args.dry_run => Some(to.display().to_string()),
         _ => None,
     };
+    // Whoever stops the command from here on cancels what it asked for.
+    let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
     let planned = server.restore(&AskRestoreTo {
         of,
         to: args.to_client.clone(),
@@ -72,10 +80,7 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
     })?;
     show_planned(cli, &planned.outlook)?;
     let (Some(directory), Some(run)) = (directory, planned.run) else { return Ok(ExitCode::SUCCESS) };
-    let mut waits_for = planned.waits_for;
-    show_queued(cli, run, waits_for.as_deref())?;
-    let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-    stop_all_on_interrupt(&stop);
+    show_queued(cli, run, planned.waits_for.as_deref())?;
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
             // Told once; the flag stays, so that a second Ctrl-C ends the command.
@@ -88,19 +93,8 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
                 eprintln!("capstan: the restore goes on: {failure}");
             }
         });
-        let ended = loop {
-            match server.restore_seen(run) {
-                Ok(RestoreSeen { ended: Some(ended), .. }) => break Ok(ended),
-                Ok(seen) if seen.waits_for == waits_for => {}
-                Ok(seen) => {
-                    waits_for = seen.waits_for;
-                    if let Err(failure) = show_queued(cli, run, waits_for.as_deref()) {
-                        break Err(failure);
-                    }
-                }
-                Err(failure) => break Err(failure),
-            }
-        };
+        // The client writes it, whoever waits here.
+        let ended = until_ended(cli, (run, planned.waits_for), &|_| server.restore_seen(run), &|_| (), &stop);
         is_over.store(true, Ordering::Relaxed);
         ended
     })?;
@@ -131,6 +125,50 @@ pub(crate) fn show_planned(cli: &Globals, planned: &RestoreOutlook) -> Result<()
         eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
     }
     Ok(())
+}
+
+/// What the server says of a restore; why it cannot be asked, if it is away.
+type Asked = Result<Result<RestoreSeen, String>, Failure>;
+
+/// Does what comes of a restore in the queue until it has ended: a server that starts anew gives it another turn. An
+/// order has to be asked for with the job of the one before it.
+pub(crate) fn until_ended(
+    cli: &Globals,
+    (run, mut waits_for): (i64, Option<String>),
+    ask: &dyn Fn(Option<JobId>) -> Asked,
+    write: &dyn Fn(CellOrder),
+    stop: &AtomicBool,
+) -> Result<RestoreEnded, Failure> {
+    let (mut had, mut away_since): (_, Option<Instant>) = (None, None);
+    loop {
+        match ask(had)? {
+            Ok(RestoreSeen { ended: Some(ended), .. }) => return Ok(ended),
+            Ok(RestoreSeen { order: Some(order), .. }) => {
+                (had, away_since) = (Some(order.job()), None);
+                write(order);
+            }
+            Ok(seen) => {
+                away_since = None;
+                if seen.waits_for != waits_for {
+                    waits_for = seen.waits_for;
+                    show_queued(cli, run, waits_for.as_deref())?;
+                }
+            }
+            Err(reason) => {
+                let since = away_since.get_or_insert_with(|| {
+                    eprintln!("capstan: the server is away ({reason}): run {run} goes on when it is back");
+                    Instant::now()
+                });
+                if stop.load(Ordering::Relaxed) || since.elapsed() > AWAY_MAX {
+                    return Err(Failure::Other(format!(
+                        "the server is away ({reason}): run {run} stays in its queue; `capstan queue` there shows what \
+                         becomes of it"
+                    )));
+                }
+                std::thread::sleep(ASKS_AGAIN);
+            }
+        }
+    }
 }
 
 /// Shows that a restore is in the queue, and what it waits for there.

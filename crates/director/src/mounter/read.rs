@@ -4,6 +4,7 @@
 //! A volume that is given back stays in its drive until another one is wanted, or until the mounter is dropped: what
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
 use crate::{DirectorError, Event};
 
-/// How long a reader that has a volume in one drive waits for a second drive.
+/// How long a reader that has a volume in one drive waits for a second drive, all in all.
 const SECOND_DRIVE_WITHIN: Duration = Duration::from_secs(300);
 /// How often it looks whether one is free.
 const LOOKS: Duration = Duration::from_millis(200);
@@ -35,6 +36,8 @@ pub(crate) struct ReadMounter {
     mounter: Mounter,
     /// Volumes that are being read.
     volumes: Vec<InDrive>,
+    /// How long a second drive was waited for, all in all: damage after damage.
+    waited_beside: Cell<Duration>,
     /// Volumes that were reserved together before the first was read, and seats.
     reserved: Option<(Vec<Volser>, Hold)>,
     /// A volume that was given back and is in its drive still.
@@ -52,6 +55,7 @@ impl ReadMounter {
         Self {
             mounter,
             volumes: Vec::new(),
+            waited_beside: Cell::default(),
             reserved: None,
             held: None,
             without_key: Vec::new(),
@@ -155,7 +159,12 @@ impl ReadMounter {
             // Another copy stands in: whoever has its volume may wait for one that is reserved here.
             Some(_) => self.mounter.holds.volume(volser).map(Some),
             None if self.volumes.is_empty() => self.mounter.hold_to_read(std::slice::from_ref(volser), false),
-            None => self.hold_beside(volser, SECOND_DRIVE_WITHIN),
+            None => {
+                let began = Instant::now();
+                let held = self.hold_beside(volser, SECOND_DRIVE_WITHIN.saturating_sub(self.waited_beside.get()));
+                self.waited_beside.set(self.waited_beside.get() + began.elapsed());
+                held
+            }
         }
     }
 
@@ -163,6 +172,10 @@ impl ReadMounter {
     /// this one in turn: so the wait ends, and what was wanted of the volume is not read.
     fn hold_beside(&self, volser: &Volser, within: Duration) -> Result<Option<Hold>, DirectorError> {
         let (began, mut said) = (Instant::now(), false);
+        let library = self.mounter.libraries.of_volume(&self.mounter.catalog, volser, &self.mounter.library)?;
+        let own = self.volumes.iter().filter(|volume| volume.library.name == library.name).count();
+        // Nobody else has what this reader has itself.
+        let there_is_one = library.devices.drives().map_or(true, |drives| drives as usize > own);
         loop {
             match self.mounter.hold_to_read_if_free(std::slice::from_ref(volser), false) {
                 Ok(None) => {}
@@ -173,7 +186,7 @@ impl ReadMounter {
             if self.mounter.is_to_stop() {
                 return Err(DirectorError::Interrupted);
             }
-            if began.elapsed() >= within {
+            if !there_is_one || began.elapsed() >= within {
                 let what = format!("volume {volser}, or each drive that could read it,");
                 return Err(DirectorError::InUse { what, holder: "other jobs".to_owned() });
             }
@@ -184,6 +197,7 @@ impl ReadMounter {
                 );
                 (self.mounter.events)(Event::Waiting { message });
             }
+            self.mounter.note_wait_at(&library.name);
             std::thread::sleep(LOOKS);
         }
     }

@@ -97,12 +97,17 @@ impl Mounter {
         Ok(hold)
     }
 
+    /// Notes that somebody waits for a drive of a library, unless the queue knows.
+    pub(crate) fn note_wait_at(&self, library: &str) {
+        if !self.is_of_queue {
+            note_wait(&self.catalog, library, self.now_ns());
+        }
+    }
+
     fn wait_for(&self, wish: &Wish) -> Result<Hold, DirectorError> {
         let hold = self.holds.wait_for(wish, (&self.stop, &self.events), |held| {
             if let Resource::Seat { library, .. } = &held.resource {
-                if !self.is_of_queue {
-                    note_wait(&self.catalog, library, self.now_ns());
-                }
+                self.note_wait_at(library);
                 return self.waits_for_seat(wish, library, held);
             }
             let (what, holder) = (what(&held.resource), holder(held));

@@ -142,7 +142,10 @@ pub enum CellError {
         run: i64,
     },
     /// Operator: the number of a restore, which was not a backup of a policy.
-    #[error("run {run} was a restore, and only backups are run again: ask for it again with `capstan restore`")]
+    #[error(
+        "run {run} was a restore, and only backups are run again: ask for it again with `capstan restore`, or at the client \
+         with `capstan client restore`"
+    )]
     RunIsRestore {
         /// The number.
         run: i64,

@@ -11,11 +11,14 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use capstan_catalog::{ActiveRun, Cancelled, CatalogError, DoneRun, JobOutcome, ObjectFilter, QueuedRun, RunOutcome};
+use capstan_catalog::{
+    ActiveRun, Cancelled, CatalogError, DoneRun, JobOutcome, ObjectFilter, PeerRow, QueuedRun, RunOutcome,
+};
 use capstan_client::CellOrder;
 use capstan_client::restores::{
     AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
@@ -26,11 +29,12 @@ use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, Aud
 use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
 
+use super::CellError;
 use super::blocking::blocking;
 use super::error::{in_words, refusal_of};
 use super::own_object::{OBJECTS_MAX, own_object};
-use super::users::{CellAct, KnownNames, note, run_waits_for};
-use crate::restore_run::{Asker, RestoreRun};
+use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
+use crate::restore_run::{Asker, RestorePlace, RestoreRun};
 use crate::serve::{WorkEnd, Worked};
 
 /// The priority of restores, beside the 50 that policies have if they name none: somebody waits for them.
@@ -42,9 +46,19 @@ const ENDED_KEPT: Duration = Duration::from_secs(600);
 /// How long one is kept of which nobody heard the end.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Ended restores that are kept of each asker.
-const ENDED_MAX: usize = 8;
+const ENDED_MAX: usize = QUEUED_MAX;
 /// Whoever waits at a client asks more often than this.
 const ASKS_WITHIN: Duration = Duration::from_secs(90);
+/// How long nobody may wait for a restore that was typed at a client, until it is given up: longer than the command
+/// there looks for a server that is away.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+/// How much may be asked for, as it is sent, and as it stands in the queue.
+const ASKED_BYTES_MAX: usize = 64 << 10;
+const RUN_BYTES_MAX: usize = 128 << 10;
+/// How often it is looked whether one at work is to stop.
+const STOP_LOOKS: Duration = Duration::from_millis(100);
+/// Why a restore ended that somebody cancelled.
+const CANCELLED: &str = "it was cancelled";
 /// How often it is looked whether a run was cancelled.
 const LOOKS: Duration = Duration::from_secs(1);
 /// Files that are named to whoever asked.
@@ -59,7 +73,14 @@ const FAILED: u8 = 1;
 /// What a server knows of restores beside the queue: whom to tell what, by run. It goes with the server; whoever waits
 /// asks the next one.
 #[derive(Clone, Default)]
-pub(super) struct Restores(Arc<Mutex<HashMap<i64, Arc<Restore>>>>);
+pub(super) struct Restores(Arc<AllRestores>);
+
+#[derive(Default)]
+struct AllRestores {
+    all: Mutex<HashMap<i64, Arc<Restore>>>,
+    /// Held while those of an asker are counted and one more is entered.
+    begins: Mutex<()>,
+}
 
 /// A restore that somebody asks for.
 pub(super) struct RestoreWish<'a> {
@@ -71,14 +92,34 @@ pub(super) struct RestoreWish<'a> {
 
 struct Restore {
     asker: Asker,
+    /// Since when it is known here.
+    since: Instant,
     /// When somebody last asked about it.
-    heard: Mutex<Instant>,
+    heard: Mutex<Option<Instant>>,
+    /// Whether it is being carried out.
+    is_at_work: AtomicBool,
     /// What whoever typed it at the client does now.
     order: Mutex<Option<CellOrder>>,
     ended: Mutex<Option<RestoreEnded>>,
     /// Until when its end is kept, once it has ended.
     kept_until: Mutex<Option<Instant>>,
     changes: Notify,
+}
+
+impl Restore {
+    fn hear(&self) {
+        *locked(&self.heard) = Some(Instant::now());
+    }
+
+    /// For how long nobody has asked about it.
+    fn silent_for(&self) -> Duration {
+        locked(&self.heard).unwrap_or(self.since).elapsed()
+    }
+
+    /// Whether somebody waits for it now.
+    fn is_asked_for(&self) -> bool {
+        locked(&self.heard).is_some_and(|heard| heard.elapsed() < ASKS_WITHIN)
+    }
 }
 
 /// How a job of a client is opened, and how its client hears of it.
@@ -94,7 +135,6 @@ pub(super) trait RestoreJobs {
 struct Planned {
     site: Site,
     plan: RestorePlan,
-    objects: Vec<String>,
     notices: Arc<Mutex<Vec<String>>>,
 }
 
@@ -149,8 +189,42 @@ fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Pl
     Err(unknown(client, text))
 }
 
+/// What is asked for of a client: objects, and paths in them.
+fn places(site: &Site, client: &str, asked: &AskRestore) -> Result<Vec<Place>, Refusal> {
+    let mut places: Vec<Place> = Vec::new();
+    for text in &asked.places {
+        let new = place(site, client, text, asked.at_ns)?;
+        match places.iter_mut().find(|place| place.object == new.object) {
+            // The whole of an object holds each of its paths.
+            Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
+            Some(place) => place.paths.extend(new.paths),
+            None => places.push(new),
+        }
+    }
+    match places.is_empty() {
+        true => Err(Refusal::malformed("A restore names at least one object or source.")),
+        false => Ok(places),
+    }
+}
+
+/// The same as it was found when it was asked for. What was removed since is not replaced by anything else.
+fn places_of(site: &Site, run: &RestoreRun) -> Result<Vec<Place>, Refusal> {
+    let gone = |object: &str| {
+        Refusal::not_found(format!(
+            "Object {object} was there when this was asked for, and is not any more: ask again."
+        ))
+    };
+    let place = |place: &RestorePlace| {
+        let found = site.find_object(&place.object, None).ok().filter(|object| object.client == run.of);
+        let (object, paths) = found.zip(place.bytes()).ok_or_else(|| gone(&place.object))?;
+        Ok(Place { object: object.id, paths })
+    };
+    run.places.iter().map(place).collect()
+}
+
 /// Plans what is asked for of a client.
-fn planned(site: &Site, client: &str, asked: &AskRestore) -> Result<Planned, Refusal> {
+fn planned(site: &Site, run: &RestoreRun, places: &[Place]) -> Result<Planned, Refusal> {
+    let (client, asked) = (run.of.as_str(), &run.ask);
     let notices: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&notices);
     let events = Arc::new(move |event| {
@@ -159,30 +233,16 @@ fn planned(site: &Site, client: &str, asked: &AskRestore) -> Result<Planned, Ref
         }
     });
     let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
-    let mut places: Vec<Place> = Vec::new();
-    for text in &asked.places {
-        let new = place(&site, client, text, asked.at_ns)?;
-        match places.iter_mut().find(|place| place.object == new.object) {
-            // The whole of an object holds each of its paths.
-            Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
-            Some(place) => place.paths.extend(new.paths),
-            None => places.push(new),
-        }
-    }
-    if places.is_empty() {
-        return Err(Refusal::malformed("A restore names at least one object or source."));
-    }
     let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
-    let plan = site.plan_restore_of(&places, &filter).map_err(|error| refused(&error))?;
+    let plan = site.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
     plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
     let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
     locked(&notices).extend(unused.chain(of_plan(&plan)));
-    let objects = places.iter().map(|place| place.object.to_string()).collect();
-    Ok(Planned { site, plan, objects, notices })
+    Ok(Planned { site, plan, notices })
 }
 
 /// A record of a restore for the audit log; none where a name is none.
-fn entry_of(run: &RestoreRun, to: &str) -> Option<AuditEntry> {
+fn entry_of(run: &RestoreRun, to: &str, number: i64) -> Option<AuditEntry> {
     let fact = |name: &str| AuditFact::from(KnownNames(&[name]));
     let origin = AuditOrigin::Address(run.from);
     let entry = |kind, name: &str, act| Some(AuditEntry::new(AuditActor::peer(kind, name.parse().ok()?), origin, act));
@@ -193,6 +253,7 @@ fn entry_of(run: &RestoreRun, to: &str) -> Option<AuditEntry> {
             entry("user", name, act)?.of("client", fact(&run.of)).with("to", fact(to))
         }
     };
+    let entry = entry.with("run", number);
     Some(match &run.into {
         Some(into) => entry.reading().with("directory", fact(&into.directory)),
         None => entry.reading(),
@@ -200,10 +261,34 @@ fn entry_of(run: &RestoreRun, to: &str) -> Option<AuditEntry> {
 }
 
 /// What is noted of a restore in the audit log.
-fn noted(run: &RestoreRun, to: &str, planned: &Planned) -> Result<AuditEntry, Refusal> {
-    let entry = entry_of(run, to).ok_or_else(Refusal::failed)?;
-    let objects: Vec<_> = planned.objects.iter().map(String::as_str).collect();
-    Ok(entry.with("objects", AuditFact::from(KnownNames(&objects))).with("paths", planned.plan.members))
+fn noted(run: &RestoreRun, to: &str, number: i64, planned: &Planned) -> Option<AuditEntry> {
+    let entry = entry_of(run, to, number)?;
+    let objects: Vec<_> = run.places.iter().map(|place| place.object.as_str()).collect();
+    Some(entry.with("objects", AuditFact::from(KnownNames(&objects))).with("paths", planned.plan.members))
+}
+
+/// Why a restore is not carried out although its turn has come: whoever asked, or the client, is let in no more, or the
+/// rights are others.
+fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Option<&'static str> {
+    let catalog = site.catalog();
+    let (peers, user) = match &run.asker {
+        Asker::User(name) => (catalog.peers(), catalog.user(name)),
+        Asker::Client(_) => (catalog.peers(), Ok(None)),
+    };
+    drop(catalog);
+    let (Ok(peers), Ok(user)) = (peers, user) else { return Some("who is let in cannot be read") };
+    let now_ns = site.now_ns();
+    let is_let_in = |kind: &str, name: &str| {
+        let own = |peer: &PeerRow| peer.kind == kind && peer.name == name;
+        peers.iter().any(|peer| own(peer) && peer.revoked_ns.is_none() && peer.expires_ns > now_ns)
+    };
+    if !is_let_in("client", to) {
+        return Some("the client is let in no more");
+    }
+    let Asker::User(name) = &run.asker else { return None };
+    let rights = user.as_ref().map(Rights::of);
+    let may = |client| rights.as_ref().is_some_and(|rights| rights.may_of(CellAct::Restore, client));
+    (!is_let_in("user", name) || !may(&run.of) || !may(to)).then_some("the user may not do it any more")
 }
 
 /// What a run of the queue restores, if it is a restore.
@@ -215,7 +300,15 @@ impl Restores {
     /// Plans a restore, and enters it into the queue unless only the plan is asked for.
     pub(super) fn begin(&self, site: &Site, wish: RestoreWish<'_>) -> Result<RestorePlanned, Refusal> {
         let RestoreWish { to, mut run } = wish;
-        let planned = planned(site, &run.of, &run.ask)?;
+        let too_long =
+            || Refusal::malformed("That is too long for a restore: name the object, and choose with fewer patterns.");
+        if serde_json::to_vec(&run.ask).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
+            return Err(too_long());
+        }
+        let places = places(site, &run.of, &run.ask)?;
+        let planned = planned(site, &run, &places)?;
+        let place = |place: &Place| RestorePlace::new(place.object.to_string(), &place.paths);
+        (run.places, run.estimate_ns) = (places.iter().map(place).collect(), planned.plan.estimate_ns);
         run.volumes = planned.plan.passes.iter().map(|pass| pass.volser.to_string()).collect();
         let outlook = RestoreOutlook {
             members: planned.plan.members,
@@ -227,9 +320,12 @@ impl Restores {
         if run.ask.plan_only {
             return Ok(RestorePlanned { outlook, run: None, waits_for: None });
         }
-        // What is backed up while it waits is not what was asked for.
-        run.ask.at_ns.get_or_insert(site.now_ns());
         run.volumes.dedup();
+        let text = run.to_text();
+        if text.len() > RUN_BYTES_MAX {
+            return Err(too_long());
+        }
+        let _counted = locked(&self.0.begins);
         let catalog = |error: CatalogError| refused(&error.into());
         let pending = site.catalog().pending_runs().map_err(catalog)?;
         let active = site.catalog().active_runs().map_err(catalog)?;
@@ -240,22 +336,28 @@ impl Restores {
                 "{QUEUED_MAX} restores that you asked for are in the queue: wait for one of them to end, or cancel one."
             )));
         }
+        let entered = site.enter_restore(to, &text, PRIORITY).map_err(|error| refused(&error))?;
+        let noted = noted(&run, to, entered, &planned).ok_or_else(Refusal::failed)?;
         // What cannot be noted is not done.
-        let noted = noted(&run, to, &planned)?;
-        note(site, noted.clone().came_to(AuditOutcome::Begun)).map_err(|error| refusal_of(&error))?;
-        let entered = site.enter_restore(to, &run.to_text(), PRIORITY).map_err(|error| {
+        if let Err(error) = note(site, noted.clone().came_to(AuditOutcome::Begun)) {
+            let _ = site.withdraw_run(entered);
+            return Err(refusal_of(&error));
+        }
+        if let Err(error) = site.hold_run(entered, false) {
+            let _ = site.withdraw_run(entered);
             let why = AuditFact::from("it could not be put into the queue");
             let _ = note(site, noted.came_to(AuditOutcome::Failed { why }));
-            refused(&error)
-        })?;
-        self.of(entered, &run.asker);
+            return Err(refused(&error));
+        }
+        self.of(entered, &run.asker).hear();
         Ok(RestorePlanned { outlook, run: Some(entered), waits_for: run_waits_for(site, entered) })
     }
 
     /// What is known of a restore, from now on.
     fn of(&self, run: i64, asker: &Asker) -> Arc<Restore> {
-        let mut all = locked(&self.0);
-        let is_heard = |restore: &Restore| locked(&restore.heard).elapsed() < FORGOTTEN_AFTER;
+        let mut all = locked(&self.0.all);
+        let is_heard =
+            |restore: &Restore| restore.is_at_work.load(Ordering::Relaxed) || restore.silent_for() < FORGOTTEN_AFTER;
         all.retain(|_, one| locked(&one.kept_until).map_or_else(|| is_heard(one), |until| Instant::now() < until));
         let of_asker = all.iter().filter(|(_, restore)| restore.asker == *asker);
         let mut ended: Vec<_> =
@@ -267,7 +369,9 @@ impl Restores {
         let new = || {
             Arc::new(Restore {
                 asker: asker.clone(),
-                heard: Mutex::new(Instant::now()),
+                since: Instant::now(),
+                heard: Mutex::default(),
+                is_at_work: AtomicBool::new(false),
                 order: Mutex::default(),
                 ended: Mutex::default(),
                 kept_until: Mutex::default(),
@@ -296,24 +400,37 @@ impl Restores {
         let restore = self.of(active.run.run, &run.asker);
         // Whatever goes wrong in it, whoever asked hears that it has ended.
         let mut ends = EndsAtLast { restore: &restore, is_over: false };
-        let is_asked_for = locked(&restore.heard).elapsed() < ASKS_WITHIN;
-        if run.into.is_none() && !is_asked_for {
-            let failure = format!("whoever typed it at client {client} waits no more");
-            ends.end(RestoreEnded { failure: Some(failure.clone()), ..RestoreEnded::default() });
-            return worked(WorkEnd::Failed, failure);
-        }
-        let refused = |ends: &mut EndsAtLast<'_>, refusal: Refusal| {
-            let failure = refusal.0.detail.trim_end_matches('.').to_owned();
+        restore.is_at_work.store(true, Ordering::Relaxed);
+        let number = active.run.run;
+        let not_done = |ends: &mut EndsAtLast<'_>, failure: String, why: &'static str| {
+            let why = AuditFact::from(why);
+            if let Some(entry) = entry_of(&run, client, number) {
+                let _ = note(site, entry.came_to(AuditOutcome::Failed { why }));
+            }
             ends.end(RestoreEnded { failure: Some(failure.clone()), ..RestoreEnded::default() });
             worked(WorkEnd::Failed, failure)
         };
-        let planned = match planned(site, &run.of, &run.ask) {
+        if let Some(why) = refused_now(site, &run, client) {
+            return not_done(&mut ends, why.to_owned(), why);
+        }
+        if run.into.is_none() && !restore.is_asked_for() {
+            if restore.silent_for() > GIVEN_UP_AFTER {
+                let failure = format!("nobody at client {client} has waited for it for a long time");
+                return not_done(&mut ends, failure, "nobody waited for it");
+            }
+            ends.is_over = true;
+            return worked(WorkEnd::Busy, format!("nobody at client {client} waits for it now"));
+        }
+        let planned = places_of(site, &run).and_then(|places| planned(site, &run, &places));
+        let planned = match planned {
             Ok(planned) => planned,
-            Err(refusal) => return refused(&mut ends, refusal),
+            Err(refusal) => {
+                let failure = refusal.0.detail.trim_end_matches('.').to_owned();
+                return not_done(&mut ends, failure, "it could not be planned");
+            }
         };
-        let noted = match noted(&run, client, &planned) {
-            Ok(noted) => noted,
-            Err(refusal) => return refused(&mut ends, refusal),
+        let Some(noted) = noted(&run, client, number, &planned) else {
+            return not_done(&mut ends, "a name is none".to_owned(), "a name is none");
         };
         let (job, mut order) = match jobs.open(client) {
             Ok(opened) => opened,
@@ -340,15 +457,14 @@ impl Restores {
         let Planned { site, plan, notices, .. } = planned;
         let journal = site.begin_run("restore", &run.in_words(client));
         journal.iter().for_each(|journal| entered(journal.number()));
-        let watch = RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() };
-        let report = site.restore_to_client(&plan, &job, &watch);
+        let report = stopped_by(stop, |watch| site.restore_to_client(&plan, &job, watch));
         // The client hears of the end of its job, and asks how it went.
         drop(job);
         *locked(&restore.order) = None;
-        let was_stopped = matches!(report, Err(DirectorError::RestoreInterrupted));
-        let ended = ended(report, std::mem::take(&mut *locked(&notices)));
+        let mut ended = ended(report, std::mem::take(&mut *locked(&notices)));
+        // What a client says of its end, and what that stops here, is no order of the server.
         let (end, outcome, code) = match (&ended.failure, ended.failed_count) {
-            (Some(_), _) if was_stopped => (WorkEnd::Stopped, JobOutcome::Failed, FAILED),
+            (Some(_), _) if stop.load(Ordering::Relaxed) => (WorkEnd::Stopped, JobOutcome::Failed, FAILED),
             (Some(_), _) => (WorkEnd::Failed, JobOutcome::Failed, FAILED),
             (None, 0) => (WorkEnd::Succeeded, JobOutcome::Succeeded, DONE),
             (None, _) => (WorkEnd::Warned, JobOutcome::Warned, WITH_PROBLEMS),
@@ -368,6 +484,9 @@ impl Restores {
             ends.is_over = true;
             return worked(end, message);
         }
+        if end == WorkEnd::Stopped {
+            ended.failure = Some(CANCELLED.to_owned());
+        }
         let outcome = match end {
             WorkEnd::Succeeded => AuditOutcome::Done,
             WorkEnd::Warned => AuditOutcome::Failed { why: AuditFact::from("some of it could not be restored") },
@@ -377,6 +496,13 @@ impl Restores {
         let _ = note(&site, noted.came_to(outcome));
         ends.end(ended);
         worked(end, message)
+    }
+
+    /// Whether a restore that was typed at a client can begin: whoever typed it waits for it, or has not for so long
+    /// that it is given up in its turn.
+    pub(super) fn may_begin(&self, run: i64, asker: &Asker) -> bool {
+        let restore = self.of(run, asker);
+        restore.is_asked_for() || restore.silent_for() > GIVEN_UP_AFTER
     }
 
     /// A run that is a restore of whoever asks.
@@ -390,7 +516,14 @@ impl Restores {
     /// Cancels a restore that somebody asked for. One at work ends a moment later.
     pub(super) fn stop_one(&self, site: &Site, asker: &Asker, run: i64) -> Result<(), Refusal> {
         let (queued, what) = Self::own(site, asker, run)?;
-        cancel(site, &queued, &what)
+        // Nobody fills the list of what has ended with what never began.
+        let was_waiting = site.withdraw_run(run).map_err(|error| refused(&error))?;
+        if !was_waiting {
+            return site.cancel_run(run).map(drop).map_err(|error| refused(&error));
+        }
+        EndsAtLast { restore: &self.of(run, asker), is_over: false }
+            .end(RestoreEnded { failure: Some(CANCELLED.to_owned()), ..RestoreEnded::default() });
+        note_cancelled(site, &queued, &what).map_err(|error| refusal_of(&error))
     }
 
     /// Waits for a restore to end, or to have an order for whoever typed it at a client, until `until`.
@@ -404,18 +537,26 @@ impl Restores {
         let run = query.run;
         let look = |site: Site, asker: Asker| {
             blocking(move || {
+                let catalog = |error: CatalogError| refused(&error.into());
                 Self::own(&site, &asker, run)?;
-                site.catalog().done_run(run).map_err(|error| refused(&error.into()))
+                let Some(done) = site.catalog().done_run(run).map_err(catalog)? else { return Ok(None) };
+                let job = done.job.map(|job| site.catalog().job(job)).transpose().map_err(catalog)?.flatten();
+                let read = job.and_then(|job| job.end).map_or((0, 0), |end| (end.files, end.bytes));
+                Ok(Some((done, read)))
             })
         };
+        let known = locked(&self.0.all).get(&run).filter(|known| known.asker == *asker).map(Arc::clone);
+        // One that was taken back is known here alone.
+        if let Some(ended) = known.as_ref().and_then(|known| locked(&known.ended).clone()) {
+            return Ok(RestoreSeen { ended: Some(ended), ..RestoreSeen::default() });
+        }
         let mut done = look(site.clone(), asker.clone()).await?;
-        let known = locked(&self.0).get(&run).map(Arc::clone);
         if let (Some(done), None) = (&done, &known) {
             return Ok(RestoreSeen { ended: Some(ended_so(done)), ..RestoreSeen::default() });
         }
         let restore = known.unwrap_or_else(|| self.of(run, asker));
         loop {
-            *locked(&restore.heard) = Instant::now();
+            restore.hear();
             // Before it is looked: a change in between is not missed.
             let changes = restore.changes.notified();
             let ended = locked(&restore.ended).clone();
@@ -423,7 +564,7 @@ impl Restores {
             let ended = ended.or_else(|| done.as_ref().map(ended_so));
             if ended.is_some() {
                 if !is_known {
-                    locked(&self.0).remove(&run);
+                    locked(&self.0.all).remove(&run);
                 }
                 return Ok(RestoreSeen { ended, ..RestoreSeen::default() });
             }
@@ -434,7 +575,11 @@ impl Restores {
             }
             tokio::select! {
                 () = changes => {}
-                () = tokio::time::sleep(LOOKS) => done = look(site.clone(), asker.clone()).await?,
+                () = tokio::time::sleep(LOOKS) => match look(site.clone(), asker.clone()).await {
+                    // It was taken back meanwhile.
+                    Err(_) if locked(&restore.ended).is_some() => {}
+                    looked => done = looked?,
+                },
                 () = tokio::time::sleep_until(until) => {
                     let site = site.clone();
                     let waits_for = blocking(move || Ok(run_waits_for(&site, run))).await?;
@@ -455,8 +600,10 @@ impl Restores {
             let Some(what) = restored_by(&run) else { continue };
             let is_to = matches!(gone, Asker::Client(client) if *client == run.client);
             if what.asker == *gone || is_to {
-                // One that cannot be cancelled now fails by itself: its client gets nothing more.
-                let _ = cancel(site, &run, &what);
+                // One that cannot be cancelled now fails in its turn.
+                if matches!(site.cancel_run(run.run), Ok(Cancelled::Removed)) {
+                    let _ = note_cancelled(site, &run, &what);
+                }
             }
         }
     }
@@ -464,25 +611,46 @@ impl Restores {
 
 /// How a restore ended of which the queue alone knows: it was cancelled, or the server that carried it out is gone, and
 /// what it knew with it.
-fn ended_so(done: &DoneRun) -> RestoreEnded {
+fn ended_so((done, read): &(DoneRun, (u64, u64))) -> RestoreEnded {
     let failure = match done.outcome {
         RunOutcome::Succeeded | RunOutcome::Warned => None,
-        RunOutcome::Cancelled => Some("it was cancelled".to_owned()),
+        RunOutcome::Cancelled => Some(CANCELLED.to_owned()),
         RunOutcome::Failed | RunOutcome::Missed => Some(done.message.clone()),
     };
     let notices = failure.is_none().then(|| done.message.clone()).into_iter().collect();
     let failed_count = u64::from(done.outcome == RunOutcome::Warned);
-    RestoreEnded { failure, notices, failed_count, ..RestoreEnded::default() }
+    let (members, bytes) = *read;
+    RestoreEnded { failure, notices, failed_count, members, bytes, ..RestoreEnded::default() }
 }
 
-/// Cancels a restore, and notes it where it had not begun.
-fn cancel(site: &Site, run: &QueuedRun, what: &RestoreRun) -> Result<(), Refusal> {
-    let cancelled = site.cancel_run(run.run).map_err(|error| refused(&error))?;
-    if let (Cancelled::Removed, Some(entry)) = (cancelled, entry_of(what, &run.client)) {
-        let why = AuditFact::from("it was cancelled before it began");
-        note(site, entry.came_to(AuditOutcome::Failed { why })).map_err(|error| refusal_of(&error))?;
+/// Notes that a restore was cancelled that had not begun.
+fn note_cancelled(site: &Site, run: &QueuedRun, what: &RestoreRun) -> Result<(), CellError> {
+    let Some(entry) = entry_of(what, &run.client, run.run) else { return Ok(()) };
+    let why = AuditFact::from("it was cancelled before it began");
+    note(site, entry.came_to(AuditOutcome::Failed { why }))
+}
+
+/// Does something that is to stop when the server says so: what it stops by itself says nothing to the server.
+fn stopped_by<T>(stop: &AtomicBool, work: impl FnOnce(&RestoreWatch) -> T) -> T {
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
-    Ok(())
+    let (watch, is_over) = (RestoreWatch::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    watch.stop.store(true, Ordering::Relaxed);
+                }
+                thread::sleep(STOP_LOOKS);
+            }
+        });
+        let _over = Over(&is_over);
+        work(&watch)
+    })
 }
 
 /// A restore whose thread fails has ended, too.
@@ -494,6 +662,7 @@ struct EndsAtLast<'a> {
 impl EndsAtLast<'_> {
     fn end(&mut self, ended: RestoreEnded) {
         self.is_over = true;
+        self.restore.is_at_work.store(false, Ordering::Relaxed);
         *locked(&self.restore.ended) = Some(ended);
         *locked(&self.restore.kept_until) = Some(Instant::now() + ENDED_KEPT);
         self.restore.changes.notify_waiters();
@@ -502,6 +671,7 @@ impl EndsAtLast<'_> {
 
 impl Drop for EndsAtLast<'_> {
     fn drop(&mut self) {
+        self.restore.is_at_work.store(false, Ordering::Relaxed);
         if !self.is_over {
             let failure = "the server failed because of a bug: please report it, with the server's output".to_owned();
             self.end(RestoreEnded { failure: Some(failure), ..RestoreEnded::default() });

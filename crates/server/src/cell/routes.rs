@@ -132,7 +132,16 @@ async fn begin_restore(
     let begin = move || {
         let client = peer.id.name.to_string();
         let (asker, of) = (Asker::Client(client.clone()), client.clone());
-        let run = RestoreRun { of, asker, from, ask: asked, into: None, volumes: Vec::new() };
+        let run = RestoreRun {
+            of,
+            asker,
+            from,
+            ask: asked,
+            into: None,
+            places: Vec::new(),
+            volumes: Vec::new(),
+            estimate_ns: 0,
+        };
         service.restores.begin(&service.site, RestoreWish { to: &client, run })
     };
     blocking(begin).await.map(Json)

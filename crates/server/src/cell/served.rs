@@ -31,7 +31,7 @@ use super::restores::{RestoreJobs, Restores};
 use super::routes::{member_routes, stranger_routes};
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_peers_away;
-use crate::restore_run::Asker;
+use crate::restore_run::{Asker, RestoreRun};
 use crate::serve::Worked;
 
 /// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
@@ -208,6 +208,13 @@ impl ServedCell {
         let (job, order) = open_job(&self.jobs, self.addresses.data.port(), client, links)?;
         self.hub.send(client, order)?;
         Ok(job)
+    }
+
+    /// Whether a restore that was typed at a client can begin: somebody waits for it there, or nobody will any more.
+    pub fn may_begin(&self, run: i64) -> bool {
+        let queued = self.shared.site.catalog().queued_run(run).ok().flatten();
+        let restore = queued.and_then(|run| RestoreRun::of(run.restore.as_deref()?).ok());
+        restore.is_none_or(|restore| self.restores.may_begin(run, &restore.asker))
     }
 
     /// Carries out a restore whose turn has come, in this thread. `entered` takes the number of its entry in the

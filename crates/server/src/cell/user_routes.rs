@@ -224,7 +224,7 @@ async fn restore(
         let (replaces, strip) = (asked.replaces, asked.ask.strip);
         let into = asked.directory.clone().map(|directory| OrderedRestore { directory, replaces, strip });
         let (of, asker) = (asked.of.clone(), Asker::User(acts.name().to_owned()));
-        let run = RestoreRun { of, asker, from, ask, into, volumes: Vec::new() };
+        let run = RestoreRun { of, asker, from, ask, into, places: Vec::new(), volumes: Vec::new(), estimate_ns: 0 };
         service.restores.begin(&service.site, RestoreWish { to, run })
     };
     blocking(begin).await.map(Json)

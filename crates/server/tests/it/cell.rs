@@ -100,11 +100,21 @@ impl CellBench {
 
     /// Serves the queue, which has restores alone, while something else is done.
     pub(crate) fn serve_queue<T>(&self, cell: &ServedCell, meanwhile: impl FnOnce() -> T) -> T {
+        self.serve_queue_where(cell, |client| cell.hub().is_connected(client), meanwhile)
+    }
+
+    /// The same where these clients wait for orders.
+    pub(crate) fn serve_queue_where<T>(
+        &self,
+        cell: &ServedCell,
+        is_connected: impl Fn(&str) -> bool + Sync,
+        meanwhile: impl FnOnce() -> T,
+    ) -> T {
         let site = self.keyed_site();
         let (term, stop) = (site.begin_term().unwrap(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let (site, term, stop) = (&site, &term, &stop);
-            scope.spawn(move || serve(site, term, &RestoresOf(cell), stop).unwrap());
+            let (site, term, stop, is_connected) = (&site, &term, &stop, &is_connected);
+            scope.spawn(move || serve(site, term, &RestoresOf { cell, is_connected }, stop).unwrap());
             let stops = StopsAtTheEnd(stop);
             let done = meanwhile();
             drop(stops);
@@ -130,15 +140,22 @@ impl CellBench {
 }
 
 /// Carries out restores, as a cell does that is served.
-struct RestoresOf<'a>(&'a ServedCell);
+struct RestoresOf<'a> {
+    cell: &'a ServedCell,
+    is_connected: &'a (dyn Fn(&str) -> bool + Sync),
+}
 
 impl Worker for RestoresOf<'_> {
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
-        self.0.restore(run, stop, entered)
+        self.cell.restore(run, stop, entered)
     }
 
     fn is_connected(&self, client: &str) -> Option<bool> {
-        Some(self.0.hub().is_connected(client))
+        Some((self.is_connected)(client))
+    }
+
+    fn may_begin(&self, run: i64) -> bool {
+        self.cell.may_begin(run)
     }
 
     fn say(&self, _: Notice) {}

@@ -1,16 +1,20 @@
 //! Restores wait for their turn in the queue, and are carried out once, whoever stops in between.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use capstan_catalog::{ObjectFilter, RunOutcome};
 use capstan_client::orders::Replaces;
 use capstan_client::restores::{AskRestore, RestorePlanned, RestoreSeen, RestoreStopping, StopRestore};
-use capstan_client::{ClientError, ServerQuestions};
+use capstan_client::{ClientError, ClientWork, ServerQuestions};
+use capstan_mover::RestoreInto;
+use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_server::cell::ServedCell;
 use capstan_server::cell::users::CellActs;
-use capstan_server::cell::users::words::{AskRestoreTo, ChangeRuns, RerunRuns, RunChange, RunsChanged};
+use capstan_server::cell::users::words::{AskRestoreTo, ChangeRuns, ChangeUser, RerunRuns, RunChange, RunsChanged};
 
-use crate::cell::{CellBench, Machine, until};
+use crate::cell::{CellBench, Machine, name, until};
 use crate::own_objects::{ask, back_up, until_ended};
 use crate::users::{questions, user, while_running};
 
@@ -29,6 +33,9 @@ impl Told {
         let tern = bench.joined(&cell, "tern");
         let folder = tempfile::tempdir().unwrap();
         let told = Self { bench, cell, tern, folder };
+        // Before it says for the first time what it allows.
+        let settings = format!("restore_to = [{:?}]", told.back(""));
+        std::fs::write(told.tern.state.dir().join("client.toml"), settings).unwrap();
         std::fs::create_dir(told.source()).unwrap();
         std::fs::write(told.source().join("letter"), "dear Ada\n").unwrap();
         back_up(&told.bench, &told.cell, &told.tern, "tern", &told.source());
@@ -55,6 +62,11 @@ impl Told {
         std::fs::read_to_string(to.join(self.source().strip_prefix("/").unwrap()).join("letter")).unwrap()
     }
 
+    /// Serves the queue while nobody runs at the client.
+    fn serve<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
+        self.bench.serve_queue_where(&self.cell, |_| false, meanwhile)
+    }
+
     fn acts(&self) -> CellActs {
         CellActs::at_shell(&self.bench.site(), 0).unwrap()
     }
@@ -67,7 +79,9 @@ impl Told {
 #[test]
 fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     let told = Told::new();
-    let runs: Vec<i64> = (0..4).map(|_| told.begin().unwrap().run.unwrap()).collect();
+    let planned: Vec<_> = (0..4).map(|_| told.begin().unwrap()).collect();
+    assert_eq!(planned[0].waits_for.as_deref(), Some("the library to answer"), "nobody has asked it yet");
+    let runs: Vec<i64> = planned.iter().map(|planned| planned.run.unwrap()).collect();
     let [first, held, cancelled, stopped] = runs[..] else { panic!("{runs:?}") };
     let rows = told.acts().queue().unwrap().runs;
     assert_eq!(rows.iter().map(|row| row.run).collect::<Vec<_>>(), runs);
@@ -80,7 +94,7 @@ fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     }
 
     let back = told.back("first");
-    let ended = told.bench.serve_queue(&told.cell, || {
+    let ended = told.serve(|| {
         let ended = until_ended(&told.tern, first, &back).unwrap();
         let rows = told.acts().queue().unwrap().runs;
         assert_eq!(
@@ -93,7 +107,7 @@ fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     assert_eq!(told.letter(&back), "dear Ada\n");
     told.change(RunChange::Release, held);
     let back = told.back("held");
-    let ended = told.bench.serve_queue(&told.cell, || until_ended(&told.tern, held, &back).unwrap());
+    let ended = told.serve(|| until_ended(&told.tern, held, &back).unwrap());
     assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
 
     let done = told.bench.site().catalog().done_runs(9).unwrap();
@@ -114,7 +128,6 @@ fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
 fn a_restore_outlives_its_server_and_one_of_a_user_the_user_too() {
     let Told { bench, cell, tern, folder } = Told::new();
     let back = folder.path().canonicalize().unwrap().join("back");
-    std::fs::write(tern.state.dir().join("client.toml"), format!("restore_to = [{back:?}]")).unwrap();
     let ada = user(&bench, &cell, "ada", &["administrator"], &[]);
     let own = ServerQuestions::new(&tern.state).unwrap();
     let source = folder.path().join("source");
@@ -166,8 +179,82 @@ fn a_restore_gives_back_what_there_was_when_it_was_asked_for() {
     back_up(&told.bench, &told.cell, &told.tern, "tern", &told.source());
     assert_eq!(told.bench.site().catalog().objects(&ObjectFilter::default()).unwrap().len(), 2);
     let back = told.back("then");
-    let ended = told.bench.serve_queue(&told.cell, || until_ended(&told.tern, run, &back).unwrap());
+    let ended = told.serve(|| until_ended(&told.tern, run, &back).unwrap());
     assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
+}
+
+/// Writes what comes of a restore, and is slow to say that it has; `has_written` is set when all is written.
+fn slowly(told: &Told, run: i64, to: &Path, has_written: &AtomicBool) {
+    let server = ServerQuestions::new(&told.tern.state).unwrap();
+    let mut seen = server.restore_seen(run, None).unwrap();
+    while seen.order.is_none() {
+        seen = server.restore_seen(run, None).unwrap();
+    }
+    let told_of = |_: &ExtractReport| {
+        has_written.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(3));
+    };
+    let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told_of };
+    drop(ClientWork::new(&told.tern.state).unwrap().restore(seen.order.unwrap(), into));
+}
+
+#[test]
+fn one_at_work_is_cancelled_and_one_whose_server_stops_goes_on_with_the_next() {
+    let told = Told::new();
+    for is_cancelled in [true, false] {
+        let run = told.begin().unwrap().run.unwrap();
+        let (back, has_written) = (told.back(&format!("{is_cancelled}")), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| slowly(&told, run, &back, &has_written));
+            told.serve(|| {
+                until("all is written", || has_written.load(Ordering::SeqCst));
+                if is_cancelled {
+                    told.change(RunChange::Cancel, run);
+                    until("it has ended", || told.bench.site().catalog().done_run(run).unwrap().is_some());
+                }
+            });
+        });
+        if is_cancelled {
+            let done = told.bench.site().catalog().done_run(run).unwrap().unwrap();
+            assert_eq!(done.outcome, RunOutcome::Cancelled, "{done:?}");
+            assert_eq!(told.seen(run).ended.unwrap().failure.as_deref(), Some("it was cancelled"));
+            continue;
+        }
+        let pending = told.bench.site().catalog().pending_runs().unwrap();
+        assert_eq!(
+            pending.iter().map(|pending| (pending.run.run, pending.run.attempt)).collect::<Vec<_>>(),
+            [(run, 1)]
+        );
+        let ended = told.serve(|| until_ended(&told.tern, run, &back).unwrap());
+        assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
+    }
+}
+
+/// What was asked for is not what may be done when its turn comes.
+#[test]
+fn a_restore_of_a_user_whose_rights_have_changed_is_not_carried_out() {
+    let Told { bench, cell, tern, folder } = Told::new();
+    let back = folder.path().canonicalize().unwrap().join("back");
+    let bert = user(&bench, &cell, "bert", &["restorer"], &["tern"]);
+    let asked = AskRestoreTo {
+        of: "tern".to_owned(),
+        to: None,
+        directory: Some(back.display().to_string()),
+        replaces: Replaces::Never,
+        ask: ask(&[folder.path().join("source").to_str().unwrap()]),
+    };
+    while_running(&tern, &cell, "tern", || {
+        let planned: RestorePlanned = questions(&bert).post("/v1/restores", &asked).unwrap();
+        let run = planned.run.unwrap();
+        let roles = ChangeUser { name: name("bert"), roles: vec!["operator".to_owned()], clients: Vec::new() };
+        CellActs::at_shell(&bench.site(), 0).unwrap().change_user(&roles).unwrap();
+        bench.serve_queue(&cell, || {
+            until("it has ended", || bench.site().catalog().done_run(run).unwrap().is_some());
+        });
+        let done = bench.site().catalog().done_run(run).unwrap().unwrap();
+        assert_eq!((done.outcome, done.message.as_str()), (RunOutcome::Failed, "the user may not do it any more"));
+    });
+    assert!(!back.exists());
 }
 
 #[test]
@@ -178,6 +265,10 @@ fn nobody_fills_the_queue_with_restores() {
     assert!(refused.contains("20 restores that you asked for are in the queue"), "{refused}");
     ServerQuestions::new(&told.tern.state).unwrap().stop_restore(begun).unwrap();
     told.begin().unwrap();
+    let exclude = vec!["a".repeat(70_000)];
+    let long = AskRestore { exclude, ..ask(&[told.source().to_str().unwrap()]) };
+    let refused = ServerQuestions::new(&told.tern.state).unwrap().begin_restore(&long).unwrap_err().to_string();
+    assert!(refused.contains("too long for a restore"), "{refused}");
     // Whoever is let in no more has nothing restored any more.
     capstan_server::cell::revoke_member(&told.bench.site(), &crate::cell::client_id("tern")).unwrap();
     told.cell.look().unwrap();

@@ -271,13 +271,23 @@ fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
     rows
 }
 
-/// What a run waits for, in words; none if it does not wait, or begins at once.
+/// What a restore waits for, in words for whoever asked for it, who may not know of other runs and machines; none if it
+/// does not wait, or begins at once.
 pub(in crate::cell) fn run_waits_for(site: &Site, run: i64) -> Option<String> {
     let look = look(site).ok()?;
     let (_, decision) = decide(&look.situation).into_iter().find(|(other, _)| *other == run)?;
-    let pending = look.pending.iter().find(|pending| pending.run.run == run)?;
     let RunDecision::Waits(waits_for) = decision else { return None };
-    Some(Waits::of(&waits_for, &pending.run).message)
+    let words = match waits_for {
+        WaitsFor::Release => "an operator to release it",
+        WaitsFor::Repair(fault) => return Some(fault),
+        WaitsFor::Time(_) | WaitsFor::Window(_) => "its next try",
+        WaitsFor::Volume(_) | WaitsFor::Source(_) => "a volume that is in use",
+        WaitsFor::Client(_) => "its client: look whether `capstan client run` runs there",
+        WaitsFor::Limit { .. } => "another restore to its client to end",
+        WaitsFor::Library(_) => "the library to answer",
+        WaitsFor::Drives { .. } | WaitsFor::Turn { .. } => "a drive",
+    };
+    Some(words.to_owned())
 }
 
 /// What a run waits for: its name, until when, and in words.

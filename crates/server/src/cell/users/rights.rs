@@ -122,7 +122,7 @@ impl Rights {
     }
 
     /// As the catalog has them; none at all if it has bits that are no role.
-    pub(super) fn of(row: &UserRow) -> Self {
+    pub(in crate::cell) fn of(row: &UserRow) -> Self {
         Self { roles: CellRoles::from_bits(row.roles).unwrap_or_default(), clients: row.clients.clone() }
     }
 
