@@ -116,6 +116,19 @@ check 'and leaves it when it is killed' has_snapshot
 check 'the next backup does without it' capstan --quiet backup "$source" --full --policy other --snapshot prefer
 check 'and removes it' nothing snapshots
 
+check 'a subvolume of somebody else' chown 1000 "$disk/home"
+check 'is not read from a snapshot' prints 'others than root can write to' \
+    capstan backup "$source" --policy other --snapshot require
+check 'nor is it read otherwise' exits 1 capstan backup "$source" --policy other --snapshot require
+chown 0 "$disk/home"
+mkdir "$disk/home/of/bind" && mount --bind "$source" "$disk/home/of/bind" || exit 1
+check 'what is mounted from elsewhere' exits 0 capstan backup "$disk/home/of/bind" --snapshot prefer
+check 'is there as a whole' prints 'nested/deep/file' capstan ls -R "$disk/home/of/bind"
+umount "$disk/home/of/bind"
+mkdir "$source/.capstan-snapshot-1-2-3-4" && chown 1000 "$source/.capstan-snapshot-1-2-3-4" || exit 1
+check "a directory of anybody's" capstan --quiet backup "$source" --policy other --snapshot require
+check 'is backed up, whatever its name is' listed '.capstan-snapshot-1-2-3-4'
+
 check 'a file system without snapshots is not read' exits 1 capstan backup "$source/mounted" --snapshot require
 check 'and it is said why' prints 'no snapshot of' capstan backup "$source/mounted" --snapshot require
 check 'or it is read as it is' prints 'without a snapshot' capstan backup "$source/mounted" --snapshot prefer
@@ -128,7 +141,7 @@ mkfs.ext4 -q "$scratch/image/volume" && mount -o loop "$scratch/image/volume" "$
 cat >"$bin/lvs" <<EOF
 #!/bin/sh
 case "\$*" in
-*vg_name*) echo "  $group/home" ;;
+*vg_name*) echo "  $group/home/linear" ;;
 *) ls /dev/$group ;;
 esac
 EOF

@@ -26,6 +26,8 @@ use rows::{RUN, active, done, pending, put_active, put_done, put_pending, queued
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
+/// When a restore begins that is not noted yet: never.
+const NOT_NOTED_NS: i64 = i64::MAX;
 /// How long the name of a due run is kept behind what is decided on: longer than any clock is ahead.
 const NAMES_KEPT_NS: i64 = 400 * 24 * 3600 * 1_000_000_000;
 
@@ -318,10 +320,21 @@ impl Catalog {
         let transaction = self.write()?;
         let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0 };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
-        put_pending(&transaction, &run, 0)?;
+        put_pending(&transaction, &run, NOT_NOTED_NS)?;
         transaction.execute("UPDATE pending_runs SET held = 1 WHERE run = ?1", params![run.run])?;
         transaction.commit()?;
         Ok(run.run)
+    }
+
+    /// Lets a restore begin that was entered and noted.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn release_restore(&mut self, run: i64) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        let release = "UPDATE pending_runs SET held = 0, not_before_ns = 0 WHERE run = ?1";
+        transaction.execute(release, params![run])?;
+        transaction.commit()
     }
 
     /// Takes a run back that has not begun, as if it had never been entered. Whether it waited.
@@ -503,6 +516,9 @@ impl Catalog {
     pub fn return_lost(&mut self, term: u64, now_ns: i64) -> Result<Vec<QueuedRun>, CatalogError> {
         let transaction = self.write()?;
         check_term(&transaction, term)?;
+        // A server that died while it entered them told nobody of them.
+        let not_noted = "DELETE FROM pending_runs WHERE restore IS NOT NULL AND not_before_ns = ?1";
+        transaction.execute(not_noted, params![NOT_NOTED_NS])?;
         let lost = take_active(&transaction, "term <> ?1", params![number("a term", term)?])?;
         for active in &lost {
             if let Some(done) = done_by_history(&transaction, active)? {

@@ -201,7 +201,8 @@ impl Site {
         let source = path.as_os_str().as_bytes().to_vec();
         let filter =
             ObjectFilter { source: Some(source.clone()), client: Some(self.client.clone()), ..ObjectFilter::default() };
-        let (spec, kind, real_path) = (found.spec(path, &request.tree), found.kind, found.real_path);
+        let (spec, kind) = (found.spec(path, &request.tree), found.kind_with(&request.tree));
+        let real_path = found.real_path;
         if request.target == Target::Null || kind == ObjectKind::Device {
             return Ok(Job::on_nothing(spec, real_path, self.new_record(source, kind, None, request, pool)));
         }

@@ -237,6 +237,15 @@ impl Site {
         Ok(library.name.clone())
     }
 
+    /// Lets a restore begin that was entered and noted.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn release_restore(&self, run: i64) -> Result<(), DirectorError> {
+        let _presence = self.presence()?;
+        Ok(locked(&self.catalog).release_restore(run)?)
+    }
+
     /// Takes a run back that has not begun, as if it had never been entered. Whether it waited.
     ///
     /// # Errors

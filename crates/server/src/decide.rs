@@ -74,8 +74,8 @@ pub struct WaitingRun {
     pub fault: Option<String>,
     /// A source of it that another job has, and who, in words.
     pub source_in_use: Option<String>,
-    /// The volume that it reads first, and who has it, in words, if anybody has.
-    pub volume_in_use: Option<String>,
+    /// The volume that it reads first, and who has it, in words, if anybody has; and whether that is a run.
+    pub volume_in_use: Option<(String, bool)>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
 }
@@ -437,9 +437,9 @@ fn place(
         {
             return RunDecision::Waits(WaitsFor::Volume(format!("{volume}, which run {} reads", other.run)));
         }
-        if let Some(holder) = &waiting.volume_in_use {
+        if let Some((holder, is_run)) = &waiting.volume_in_use {
             // The session that has the volume comes to its end once nobody joins it.
-            if was_ready_long(waiting, now) {
+            if *is_run && was_ready_long(waiting, now) {
                 own.iter_mut().for_each(|room| room.is_waited_for = true);
             }
             return RunDecision::Waits(WaitsFor::Volume(holder.clone()));

@@ -133,7 +133,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             window: None,
             fault: what.err(),
             source_in_use: None,
-            volume_in_use: held.map(|held| volume_in_use(held, &active)),
+            volume_in_use: held.map(|held| (volume_in_use(held, &active), held.holder.is_none())),
             client_away: if waits_for_client { away_of(client) } else { None },
         })
     };

@@ -350,7 +350,8 @@ impl Server<'_> {
         for waiting in &mut look.situation.waiting {
             let Some(pending) = look.pending.iter().find(|pending| pending.run.run == waiting.run) else { continue };
             // Whoever typed a restore at a client comes by itself.
-            let restore = pending.run.restore.as_deref().and_then(|text| RestoreRun::of(text).ok());
+            let text = pending.run.restore.as_deref().filter(|_| !waiting.is_held);
+            let restore = text.and_then(|text| RestoreRun::of(text).ok());
             if restore.is_some_and(|restore| restore.into.is_none()) {
                 waiting.client_away = (!self.worker.may_begin(waiting.run)).then_some(PeerAway::Silent(None));
                 continue;

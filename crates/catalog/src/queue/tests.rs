@@ -63,7 +63,7 @@ fn restores_go_through_the_queue_as_runs_do() {
     let (_dir, mut catalog, term) = served();
     let runs: Vec<_> = (0..2).map(|_| catalog.enter_restore("tern", "/home", 80, 5).unwrap()).collect();
     assert!(catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 5).unwrap().is_none(), "held until it is noted");
-    runs.iter().for_each(|run| assert!(catalog.hold_run(*run, false, 5).unwrap()));
+    runs.iter().for_each(|run| catalog.release_restore(*run).unwrap());
     let backup = waits(catalog.enter_run(&run("a", None), 6).unwrap());
     let seen = catalog.policies().unwrap();
     catalog.edit_policies(&seen, &[PolicyEdit::Remove("a")], 7).unwrap();
@@ -77,6 +77,7 @@ fn restores_go_through_the_queue_as_runs_do() {
     assert_eq!(active.run, *restore);
     let returned = QueuedRun { returns: 1, ..restore.clone() };
     let term = serve(&mut catalog);
+    let not_noted = catalog.enter_restore("tern", "/", 80, 9).unwrap();
     assert_eq!(catalog.return_lost(term, 9).unwrap().as_slice(), std::slice::from_ref(restore));
     assert_eq!(catalog.queued_run(runs[0]).unwrap().unwrap(), returned, "as it was asked for");
     catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 10).unwrap().unwrap();
@@ -93,7 +94,7 @@ fn restores_go_through_the_queue_as_runs_do() {
     catalog.revoke_peer("client", "tern", 14).unwrap();
     assert_eq!(catalog.pending_runs().unwrap().iter().map(|pending| pending.run.run).collect::<Vec<_>>(), [ends[1]]);
     assert_eq!(catalog.done_run(ends[0]).unwrap().unwrap().outcome, RunOutcome::Cancelled);
-    assert_eq!(catalog.queued_run(taken_back).unwrap(), None);
+    assert_eq!((catalog.queued_run(taken_back).unwrap(), catalog.queued_run(not_noted).unwrap()), (None, None));
 }
 
 #[test]

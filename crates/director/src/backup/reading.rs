@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_format::ObjectId;
-use capstan_mover::{Intake, ListedBaseline, ReadFrom, SourceReading, SourceReport, SourceSpec};
+use capstan_mover::{Intake, ListedBaseline, ReadFrom, SnapshotUse, SourceReading, SourceReport, SourceSpec};
 use capstan_tape::with_causes;
 
 use super::{BackupWatch, SourceOutcome};
@@ -88,7 +88,18 @@ impl Reading<'_> {
         };
         let report = self.site.sources.read(self.intake, reading).map_err(|error| with_causes(&error))?;
         let source = String::from_utf8_lossy(&record.source);
+        let wanted = match &spec {
+            SourceSpec::Tree { options, .. } => options.snapshot,
+            _ => SnapshotUse::None,
+        };
         let message = match &report.from {
+            // It says nothing of snapshots: whatever it was asked, it knows of none.
+            ReadFrom::Live if wanted == SnapshotUse::Require => {
+                return Err("the machine that has it knows of no snapshots: bring it to this version".to_owned());
+            }
+            ReadFrom::Live if wanted == SnapshotUse::Prefer => {
+                format!("{source} was read as it is: the machine that has it knows of no snapshots")
+            }
             ReadFrom::LiveForWant { reason } => format!("{source} was read as it is, without a snapshot: {reason}"),
             ReadFrom::Snapshot { by, left: Some(reason) } => format!(
                 "the {by} snapshot that {source} was read from could not be removed ({reason}): the next backup of it \

@@ -19,7 +19,7 @@ use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
 use crate::{DirectorError, Event};
 
-/// How long a reader that has a volume in one drive waits for a second drive, all in all.
+/// How long a reader that has a volume in one drive waits in vain for a second drive, all in all.
 const SECOND_DRIVE_WITHIN: Duration = Duration::from_secs(300);
 /// How often it looks whether one is free.
 const LOOKS: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ pub(crate) struct ReadMounter {
     mounter: Mounter,
     /// Volumes that are being read.
     volumes: Vec<InDrive>,
-    /// How long a second drive was waited for, all in all: damage after damage.
+    /// How long a second drive was waited for in vain, all in all: damage after damage.
     waited_beside: Cell<Duration>,
     /// Volumes that were reserved together before the first was read, and seats.
     reserved: Option<(Vec<Volser>, Hold)>,
@@ -162,7 +162,9 @@ impl ReadMounter {
             None => {
                 let began = Instant::now();
                 let held = self.hold_beside(volser, SECOND_DRIVE_WITHIN.saturating_sub(self.waited_beside.get()));
-                self.waited_beside.set(self.waited_beside.get() + began.elapsed());
+                if held.is_err() {
+                    self.waited_beside.set(self.waited_beside.get() + began.elapsed());
+                }
                 held
             }
         }

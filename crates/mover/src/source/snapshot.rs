@@ -5,18 +5,25 @@
 //! source was read; one that a killed process has left is removed before the next is made.
 //!
 //! A snapshot is of one file system, or of one subvolume. What is mounted below the source, and subvolumes in it, are
-//! read as they are: [`Snapshot::live_instead`].
+//! read as they are: [`Snapshot::open_live`].
+//!
+//! All of this is done as root, where others may write too. So a snapshot is made only where nobody else can put
+//! anything in its place: in a subvolume whose root, and all that is above it, belongs to root; and mounted in a
+//! directory of root's own.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::statfs;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, statfs};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::SourceError;
@@ -29,6 +36,8 @@ const ZFS: u64 = 0x2fc1_2fc1;
 /// The inode of the root of a subvolume of btrfs, and that of the empty directory that stands for one in a snapshot.
 const SUBVOLUME_ROOT: u64 = 256;
 const SUBVOLUME_ELSEWHERE: u64 = 2;
+/// Where snapshots of logical volumes are mounted.
+const MOUNTED_BELOW: &str = "/run/capstan-snapshots";
 /// How much of a logical volume may change while its snapshot is read.
 const CHANGES_MAX: &str = "10%ORIGIN";
 
@@ -117,9 +126,10 @@ impl SnapshotUse {
     }
 }
 
-/// Whether a directory of this name is a snapshot of a subvolume in which it lies.
-pub(crate) fn is_snapshot_name(name: &[u8]) -> bool {
-    name.strip_prefix(b".").is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
+/// Whether a directory of this name and owner is a snapshot that lies, or is mounted, there: only root makes these.
+pub(crate) fn is_snapshot(name: &[u8], owner: u32) -> bool {
+    let name = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix('.'));
+    owner == 0 && name.and_then(numbers_of).is_some()
 }
 
 impl Snapshot {
@@ -135,24 +145,40 @@ impl Snapshot {
         let in_mount =
             mounts.iter().filter(|mount| live.starts_with(&mount.at)).max_by_key(|mount| mount.at.as_os_str().len());
         let Some(mount) = in_mount else { return Err("no file system is mounted there".to_owned()) };
+        // A file that is mounted by itself is in no snapshot, and the file below it is another one.
+        let is_file = |mount: &&Mount| mount.at != live && mount.at.starts_with(&live) && !mount.at.is_dir();
+        if let Some(file) = mounts.iter().find(is_file) {
+            return Err(format!("the file {} is mounted by itself", file.at.display()));
+        }
         let name = new_name();
         in_use().insert(name.clone());
         let made = match kind {
-            BTRFS => of_subvolume(&live, metadata.dev(), &name),
+            BTRFS => of_subvolume(&live, metadata.dev(), mount, &name),
             ZFS => of_dataset(&live, mount, &name),
             _ => of_volume(&live, mount, &name),
         };
         let (made, at) = made.inspect_err(|_| _ = in_use().remove(&name))?;
+        // It may be mounted there from elsewhere, or over something else.
+        let is_same = std::fs::symlink_metadata(&at)
+            .is_ok_and(|found| found.ino() == metadata.ino() && found.file_type() == metadata.file_type());
+        if !is_same {
+            let removed = made.remove();
+            in_use().remove(&name);
+            removed?;
+            return Err("it is not in the snapshot of the file system that seems to hold it".to_owned());
+        }
         let below = |mount: &Mount| Some(mount.at.strip_prefix(&live).ok()?.as_os_str().as_bytes().to_vec());
         let mounts = mounts.iter().filter_map(below).filter(|below| !below.is_empty()).collect();
         Ok(Self { name, made, at, live, mounts, is_removed: false })
     }
 
-    /// Where a directory is read that is not in the snapshot, by its path below the source and its inode there:
-    /// something else is mounted there, or it is another subvolume.
-    pub(crate) fn live_instead(&self, below: &[u8], inode: u64) -> Option<PathBuf> {
+    /// Opens a directory that is not in the snapshot, by its path below the source and its inode there: something else
+    /// is mounted there, or it is another subvolume. Whoever has put a link into the way since leads nowhere.
+    pub(crate) fn open_live(&self, below: &[u8], inode: u64, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
         let is_subvolume = inode == SUBVOLUME_ELSEWHERE && matches!(self.made, Made::Subvolume(_));
-        (is_subvolume || self.mounts.contains(below)).then(|| self.live.join(OsStr::from_bytes(below)))
+        let is_live = is_subvolume || self.mounts.contains(below);
+        let live = is_live.then(|| self.live.join(OsStr::from_bytes(below)))?;
+        Some(openat2(CWD, &live, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS))
     }
 
     /// Removes it. What cannot be removed is tried again by whoever makes the next one.
@@ -196,26 +222,29 @@ impl Made {
             }
             Self::Zfs(name) => program("zfs", &["destroy".as_ref(), name.as_ref()]).map(drop),
             Self::Volume { device, mounted } => {
-                let unmounted = program("umount", &[mounted.as_ref()]);
-                if unmounted.is_ok() {
+                // Where it was not mounted, the directory is empty.
+                if std::fs::remove_dir(mounted).is_err() {
+                    program("umount", &["--no-canonicalize".as_ref(), mounted.as_ref()])?;
                     let _ = std::fs::remove_dir(mounted);
                 }
-                program("lvremove", &["--yes".as_ref(), "--quiet".as_ref(), device.as_ref()])?;
-                unmounted.map(drop)
+                program("lvremove", &["--yes".as_ref(), "--quiet".as_ref(), device.as_ref()]).map(drop)
             }
         }
     }
 }
 
-fn of_subvolume(live: &Path, device: u64, own: &str) -> Result<(Made, PathBuf), String> {
+fn of_subvolume(live: &Path, device: u64, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
     let is_root = |path: &&Path| {
         std::fs::symlink_metadata(path).is_ok_and(|found| found.ino() == SUBVOLUME_ROOT && found.dev() == device)
     };
-    let root = live.ancestors().find(is_root).ok_or("the root of its subvolume is not mounted")?;
+    let mut in_mount = live.ancestors().take_while(|path| path.starts_with(&mount.at));
+    let root = in_mount.find(is_root).ok_or("the root of its subvolume is not mounted")?;
+    check_ours(root)?;
     if let Ok(entries) = std::fs::read_dir(root) {
-        for entry in entries.flatten().filter(|entry| is_snapshot_name(entry.file_name().as_bytes())) {
-            let name = entry.file_name();
-            if is_left_over(name.to_string_lossy().trim_start_matches('.')) {
+        for entry in entries.flatten() {
+            let (name, found) = (entry.file_name(), std::fs::symlink_metadata(entry.path()));
+            let is_ours = found.is_ok_and(|found| found.is_dir() && found.uid() == 0 && found.ino() == SUBVOLUME_ROOT);
+            if is_ours && name.to_str().and_then(|name| name.strip_prefix('.')).is_some_and(is_left_over) {
                 let _ = Made::Subvolume(entry.path()).remove();
             }
         }
@@ -244,30 +273,44 @@ fn of_dataset(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), 
 }
 
 fn of_volume(live: &Path, mount: &Mount, own: &str) -> Result<(Made, PathBuf), String> {
-    let fields = ["--noheadings", "--separator", "/", "-o", "vg_name,lv_name", &mount.device];
+    let fields = ["--noheadings", "--separator", "/", "-o", "vg_name,lv_name,segtype", &mount.device];
     let is_device = mount.device.starts_with("/dev/");
     let found = if is_device { program("lvs", &fields.map(AsRef::as_ref)) } else { Ok(String::new()) };
     let found = found.unwrap_or_default();
-    let Some((group, volume)) = found.trim().split_once('/') else {
+    let mut parts = found.trim().split('/');
+    let (Some(group), Some(volume), Some(kind)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(format!("{} is neither btrfs nor ZFS, nor on a logical volume", mount.at.display()));
     };
     let names = program("lvs", &["--noheadings", "-o", "lv_name", group].map(AsRef::as_ref))?;
-    let mounted_at = |name: &str| std::env::temp_dir().join(name);
+    let folder = Path::new(MOUNTED_BELOW);
+    let mut own_folder = DirBuilder::new();
+    if let Err(error) = own_folder.mode(0o700).create(folder)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(format!("{MOUNTED_BELOW}: {error}"));
+    }
+    check_ours(folder)?;
+    let mounted_at = |name: &str| folder.join(format!(".{name}"));
     for name in names.lines().map(str::trim).filter(|name| is_left_over(name)) {
         let _ = Made::Volume { device: format!("{group}/{name}"), mounted: mounted_at(name) }.remove();
     }
     let origin = format!("{group}/{volume}");
-    let create = ["--quiet", "--snapshot", "--name", own, "--extents", CHANGES_MAX, &origin];
-    program("lvcreate", &create.map(AsRef::as_ref))?;
-    let made = Made::Volume { device: format!("{group}/{own}"), mounted: mounted_at(own) };
-    let options = if mount.kind == "xfs" { "ro,nouuid" } else { "ro" };
-    let (device, at) = (format!("/dev/{group}/{own}"), mounted_at(own));
-    let ready = std::fs::create_dir(&at).map_err(|error| error.to_string());
+    let at = mounted_at(own);
+    own_folder.create(&at).map_err(|error| format!("{}: {error}", at.display()))?;
+    // One of a thin volume has what room its pool has, and is not active by itself.
+    let room: &[&str] = if kind == "thin" { &["--setactivationskip", "n"] } else { &["--extents", CHANGES_MAX] };
+    let mut create = vec!["--quiet", "--snapshot", "--name", own];
+    create.extend(room);
+    create.push(&origin);
+    let create: Vec<&OsStr> = create.into_iter().map(OsStr::new).collect();
+    program("lvcreate", &create).inspect_err(|_| drop(std::fs::remove_dir(&at)))?;
+    let made = Made::Volume { device: format!("{group}/{own}"), mounted: at.clone() };
+    let options = if mount.kind == "xfs" { "ro,nosuid,nodev,noexec,nouuid" } else { "ro,nosuid,nodev,noexec" };
+    let device = format!("/dev/{group}/{own}");
     let arguments: [&OsStr; 6] =
         ["-t".as_ref(), mount.kind.as_ref(), "-o".as_ref(), options.as_ref(), device.as_ref(), at.as_ref()];
-    if let Err(reason) = ready.and_then(|()| program("mount", &arguments)) {
+    if let Err(reason) = program("mount", &arguments) {
         let _ = made.remove();
-        let _ = std::fs::remove_dir(&at);
         return Err(reason);
     }
     let below = mount.root_of(live);
@@ -279,6 +322,19 @@ impl Mount {
     fn root_of(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.at).unwrap_or(Path::new("")).to_owned()
     }
+}
+
+/// Whether nobody but root can put anything into a directory, or in its place.
+fn check_ours(directory: &Path) -> Result<(), String> {
+    for path in directory.ancestors() {
+        let found = std::fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        // In a directory with a sticky bit nobody touches what is root's.
+        let may_others = found.mode() & 0o022 != 0 && (found.mode() & 0o1000 == 0 || path == directory);
+        if found.uid() != 0 || may_others || !found.is_dir() {
+            return Err(format!("others than root can write to {}", path.display()));
+        }
+    }
+    Ok(())
 }
 
 /// A path below another, without a slash at its end where it is the same.
@@ -350,15 +406,19 @@ fn new_name() -> String {
 /// Whether a name is that of a snapshot that nobody reads: its process has ended, or could not remove it. A process of
 /// another namespace cannot be seen from here.
 fn is_left_over(name: &str) -> bool {
-    let numbers =
-        name.strip_prefix(PREFIX).map(|rest| rest.split('-').map(str::parse).collect::<Result<Vec<u64>, _>>());
-    let Some(Ok(numbers)) = numbers else { return false };
-    let &[space, process, began_at, _] = &numbers[..] else { return false };
+    let Some(numbers) = numbers_of(name) else { return false };
+    let [space, process, began_at, _] = numbers;
     let Some(process) = u32::try_from(process).ok().filter(|_| space == process_space()) else { return false };
     match began(process) == Some(began_at) {
         true => process == std::process::id() && !in_use().contains(name),
         false => true,
     }
+}
+
+/// The four numbers of a snapshot's name.
+fn numbers_of(name: &str) -> Option<[u64; 4]> {
+    let numbers: Result<Vec<u64>, _> = name.strip_prefix(PREFIX)?.split('-').map(str::parse).collect();
+    numbers.ok()?.try_into().ok()
 }
 
 /// The namespace in which processes have their numbers.
@@ -398,13 +458,15 @@ mod tests {
         let own = new_name();
         assert!(is_left_over(&own), "it is of this process, which does not read it");
         in_use().insert(own.clone());
-        assert!(!is_left_over(&own) && is_snapshot_name(format!(".{own}").as_bytes()));
+        let name = format!(".{own}");
+        assert!(!is_left_over(&own) && is_snapshot(name.as_bytes(), 0));
+        assert!(!is_snapshot(name.as_bytes(), 1000) && !is_snapshot(own.as_bytes(), 0), "anybody's directory");
         let fields: Vec<&str> = own.strip_prefix(PREFIX).unwrap().split('-').collect();
         let [space, process, began, _] = fields[..] else { panic!("{own}") };
         let of_another = format!("{PREFIX}{space}-{process}-{}-0", began.parse::<u64>().unwrap() + 1);
         assert!(is_left_over(&of_another), "the number was used again");
         assert!(!is_left_over(&format!("{PREFIX}1-{process}-0-0")), "nobody sees into another namespace");
-        assert!(!is_left_over("home") && !is_snapshot_name(b"home"));
+        assert!(!is_left_over("home") && !is_snapshot(b".capstan-snapshot-home", 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::producer::Producer;
 use super::report::{OnProblem, Progress, SourceReport};
-use super::snapshot::ReadFrom;
+use super::snapshot::{ReadFrom, SnapshotUse};
 use super::{DeviceSource, SourceError, StreamSource, Totals, TreeOptions, TreeSource};
 use crate::{Baseline, StreamSink};
 
@@ -56,6 +56,9 @@ pub struct SourceFound {
     /// Where it is, links followed; none where that cannot be told.
     #[serde(with = "optional_path_bytes")]
     pub real_path: Option<PathBuf>,
+    /// Whether it is a file that is read as a device.
+    #[serde(default)]
+    pub is_image: bool,
 }
 
 /// What accompanies a reading.
@@ -81,13 +84,19 @@ impl SourceFound {
         let image = metadata.is_file() && metadata.len() >= IMAGE_LEN_MIN && metadata.blocks() * 512 >= metadata.len();
         let is_device = metadata.file_type().is_block_device() || image;
         let kind = if is_device { ObjectKind::Device } else { ObjectKind::Tree };
-        Ok(Self { kind, real_path: std::fs::canonicalize(path).ok() })
+        Ok(Self { kind, real_path: std::fs::canonicalize(path).ok(), is_image: image })
+    }
+
+    /// How it is read and recorded with these options: an image is a file of a tree where that has a snapshot.
+    pub fn kind_with(&self, options: &TreeOptions) -> ObjectKind {
+        let is_file = self.is_image && options.snapshot != SnapshotUse::None;
+        if is_file { ObjectKind::Tree } else { self.kind }
     }
 
     /// What is read from the path where this was found.
     pub fn spec(&self, path: &Path, options: &TreeOptions) -> SourceSpec {
         let path = path.to_owned();
-        match self.kind {
+        match self.kind_with(options) {
             ObjectKind::Device => SourceSpec::Device { path },
             _ => SourceSpec::Tree { path, options: options.clone() },
         }

@@ -1,8 +1,8 @@
 //! The tree source: directories and files, walked by all connections at once.
 
 use std::ffi::CString;
-use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,11 +82,10 @@ impl TreeSource {
         Ok(self)
     }
 
-    /// What is opened in place of a directory of a snapshot, by its path in the object and its inode.
-    pub(crate) fn live_instead(&self, source: usize, path: &[u8], inode: u64) -> Option<CString> {
+    /// Opens what stands in place of a directory of a snapshot, by its path in the object and its inode there.
+    pub(crate) fn open_live(&self, source: usize, path: &[u8], inode: u64) -> Option<Result<OwnedFd, Errno>> {
         let root = &self.roots[source];
-        let live = root.snapshot.as_ref()?.live_instead(below(root, path), inode)?;
-        CString::new(live.into_os_string().into_vec()).ok()
+        root.snapshot.as_ref()?.open_live(below(root, path), inode, DIRECTORY_FLAGS)
     }
 
     /// The same source that tells of each problem as it is met.
@@ -148,8 +147,8 @@ impl TreeSource {
             so_far.extend_from_slice(name);
             fd = openat(&fd, name, DIRECTORY_FLAGS, Mode::empty())?;
             metadata = FileMetadata::new(&fstat(&fd)?);
-            if let Some(live) = self.live_instead(source, &so_far, metadata.inode) {
-                fd = openat(CWD, &*live, DIRECTORY_FLAGS, Mode::empty())?;
+            if let Some(live) = self.open_live(source, &so_far, metadata.inode) {
+                fd = live?;
                 metadata = FileMetadata::new(&fstat(&fd)?);
             }
         }

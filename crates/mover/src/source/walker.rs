@@ -5,7 +5,7 @@
 //! paths may be as long as they like and a directory that is exchanged for a link while we walk leads nowhere else.
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
 use super::queue::{Directory, Parent, Work};
 use super::report::{ProblemKind, Progress};
-use super::snapshot::is_snapshot_name;
+use super::snapshot::is_snapshot;
 use super::tree::{DIRECTORY_FLAGS, Descent};
 use super::walk::Walk;
 use crate::{Stopped, StreamSink, Verdict};
@@ -176,7 +176,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         };
         self.gathered.enter(Some(&parent));
         let item = self.gathered.push(name, State::ByName);
-        if self.excluded(item, parent.source) || is_snapshot_name(name) {
+        if self.excluded(item, parent.source) {
             self.gathered.pop();
         } else {
             self.directory(item, parent.source, Some(parent.metadata.device));
@@ -200,12 +200,12 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             .open(self.gathered.directory(item), self.gathered.name(item), DIRECTORY_FLAGS)
             .and_then(|fd| Ok((FileMetadata::new(&fstat(&fd)?), fd)));
         let path = self.gathered.path(item).to_vec();
-        let opened = opened.and_then(|(metadata, fd)| match self.live_instead(source, &path, &metadata, above) {
-            Some(live) => {
-                let fd = self.open(CWD, &live, DIRECTORY_FLAGS)?;
-                Ok((FileMetadata::new(&fstat(&fd)?), fd))
+        // The source itself is in its snapshot.
+        let opened = opened.and_then(|(metadata, fd)| {
+            match above.and_then(|_| self.walk.source.open_live(source, &path, metadata.inode)) {
+                Some(live) => live.and_then(|fd| Ok((FileMetadata::new(&fstat(&fd)?), fd))),
+                None => Ok((metadata, fd)),
             }
-            None => Ok((metadata, fd)),
         });
         let (metadata, fd) = match opened {
             Ok(opened) => opened,
@@ -223,6 +223,10 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 return;
             }
         };
+        if above.is_some() && is_snapshot(self.gathered.name(item).to_bytes(), metadata.uid) {
+            self.gathered.items[item].state = State::Done;
+            return;
+        }
         self.read_attributes(&path, AttributesOf::Open(fd.as_fd()), metadata.device);
         self.gathered.keep_records(item, self.attributes.records());
         let wanted = self.wanted(&path, &metadata);
@@ -256,11 +260,6 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 State::Directory(metadata, EntryFlags::UNREADABLE)
             }
         };
-    }
-
-    /// What is opened in place of a directory of a snapshot that the snapshot does not have; the source itself it has.
-    fn live_instead(&self, source: usize, path: &[u8], found: &FileMetadata, above: Option<u64>) -> Option<CString> {
-        above.and_then(|_| self.walk.source.live_instead(source, path, found.inode))
     }
 
     /// Puts the next piece of a directory on the stack.

@@ -53,8 +53,8 @@ const ASKS_WITHIN: Duration = Duration::from_secs(90);
 /// there looks for a server that is away.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 /// How much may be asked for, as it is sent, and as it stands in the queue.
-const ASKED_BYTES_MAX: usize = 64 << 10;
-const RUN_BYTES_MAX: usize = 128 << 10;
+const ASKED_BYTES_MAX: usize = 16 << 10;
+const RUN_BYTES_MAX: usize = 32 << 10;
 /// How often it is looked whether one at work is to stop.
 const STOP_LOOKS: Duration = Duration::from_millis(100);
 /// Why a restore ended that somebody cancelled.
@@ -325,7 +325,7 @@ impl Restores {
         if text.len() > RUN_BYTES_MAX {
             return Err(too_long());
         }
-        let _counted = locked(&self.0.begins);
+        let counted = locked(&self.0.begins);
         let catalog = |error: CatalogError| refused(&error.into());
         let pending = site.catalog().pending_runs().map_err(catalog)?;
         let active = site.catalog().active_runs().map_err(catalog)?;
@@ -337,24 +337,29 @@ impl Restores {
             )));
         }
         let entered = site.enter_restore(to, &text, PRIORITY).map_err(|error| refused(&error))?;
-        let noted = noted(&run, to, entered, &planned).ok_or_else(Refusal::failed)?;
+        let Some(noted) = noted(&run, to, entered, &planned) else {
+            let _ = site.withdraw_run(entered);
+            return Err(Refusal::failed());
+        };
         // What cannot be noted is not done.
         if let Err(error) = note(site, noted.clone().came_to(AuditOutcome::Begun)) {
             let _ = site.withdraw_run(entered);
             return Err(refusal_of(&error));
         }
-        if let Err(error) = site.hold_run(entered, false) {
+        if let Err(error) = site.release_restore(entered) {
             let _ = site.withdraw_run(entered);
             let why = AuditFact::from("it could not be put into the queue");
             let _ = note(site, noted.came_to(AuditOutcome::Failed { why }));
             return Err(refused(&error));
         }
+        drop(counted);
+        self.prune(&run.asker);
         self.of(entered, &run.asker).hear();
         Ok(RestorePlanned { outlook, run: Some(entered), waits_for: run_waits_for(site, entered) })
     }
 
-    /// What is known of a restore, from now on.
-    fn of(&self, run: i64, asker: &Asker) -> Arc<Restore> {
+    /// Forgets what nobody will ask for, and all but the last of what an asker has had.
+    fn prune(&self, asker: &Asker) {
         let mut all = locked(&self.0.all);
         let is_heard =
             |restore: &Restore| restore.is_at_work.load(Ordering::Relaxed) || restore.silent_for() < FORGOTTEN_AFTER;
@@ -366,6 +371,10 @@ impl Restores {
         for (_, run) in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
             all.remove(run);
         }
+    }
+
+    /// What is known of a restore, from now on.
+    fn of(&self, run: i64, asker: &Asker) -> Arc<Restore> {
         let new = || {
             Arc::new(Restore {
                 asker: asker.clone(),
@@ -378,7 +387,7 @@ impl Restores {
                 changes: Notify::new(),
             })
         };
-        Arc::clone(all.entry(run).or_insert_with(new))
+        Arc::clone(locked(&self.0.all).entry(run).or_insert_with(new))
     }
 
     /// Carries a restore out whose turn has come, in this thread. `entered` takes the number of its entry in the

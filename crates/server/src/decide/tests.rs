@@ -142,7 +142,8 @@ fn restores_that_want_one_volume_go_one_after_the_other_at_one_drive() {
 
 #[test]
 fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
-    let held = WaitingRun { volume_in_use: Some("A, which another job uses".into()), ..restore(1, "A", "tern") };
+    let held =
+        WaitingRun { volume_in_use: Some(("A, which another job uses".into(), false)), ..restore(1, "A", "tern") };
     let of_tern: Vec<_> = (2..6).map(|run| restore(run, &format!("V{run}"), "tern")).collect();
     let queue = [vec![held, waiting(9, 50, 0)], of_tern].concat();
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, Vec::new(), 9) };
