@@ -35,7 +35,7 @@ const BUDGETS: &[(&str, u64, &str)] = &[
     ("it of keyd: kmip", 70, "a node that is cut off, and 10,000 messages"),
     ("it of keyd: watched", 25, "a node that is cut off for longer than a policy allows"),
     ("it of keyd: recovery", 55, "nodes, and an etcd that was put back, come back by themselves"),
-    ("it of server", 45, "a server and clients that look for it after its end"),
+    ("it of server", 52, "a server and clients that look for it after its end, and restores that are stopped"),
     ("jobs_sweep.py", 50, "40 rounds of several commands"),
     ("jobs_sweep.py on PostgreSQL", 28, "20 rounds of several commands"),
     ("key_days.py", 40, "every command of docs/KEYS.md, at a terminal"),
