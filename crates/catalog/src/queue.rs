@@ -574,22 +574,21 @@ impl Catalog {
 
 /// Cancels all runs of a policy.
 pub(crate) fn cancel_all_of(transaction: &Transaction<'_>, policy: &str, now_ns: i64) -> Result<(), CatalogError> {
-    let delete = format!("DELETE FROM pending_runs WHERE policy = ?1 RETURNING {RUN}");
-    for run in transaction.query(&delete, params![policy], queued)? {
-        put_done(transaction, &cancelled(run, None, now_ns))?;
-    }
-    transaction.execute("UPDATE active_runs SET cancelled = 1 WHERE policy = ?1", params![policy])?;
-    Ok(())
+    cancel_where(transaction, "policy = ?1", policy, now_ns)
 }
 
 /// Cancels all restores to a client.
 pub(crate) fn cancel_restores_to(transaction: &Transaction<'_>, client: &str, now_ns: i64) -> Result<(), CatalogError> {
-    let delete = format!("DELETE FROM pending_runs WHERE client = ?1 AND restore IS NOT NULL RETURNING {RUN}");
-    for run in transaction.query(&delete, params![client], queued)? {
+    cancel_where(transaction, "client = ?1 AND restore IS NOT NULL", client, now_ns)
+}
+
+fn cancel_where(transaction: &Transaction<'_>, which: &str, name: &str, now_ns: i64) -> Result<(), CatalogError> {
+    let delete = format!("DELETE FROM pending_runs WHERE {which} RETURNING {RUN}");
+    for run in transaction.query(&delete, params![name], queued)? {
         put_done(transaction, &cancelled(run, None, now_ns))?;
     }
-    let tell = "UPDATE active_runs SET cancelled = 1 WHERE client = ?1 AND restore IS NOT NULL";
-    transaction.execute(tell, params![client])?;
+    let tell = format!("UPDATE active_runs SET cancelled = 1 WHERE {which}");
+    transaction.execute(&tell, params![name])?;
     Ok(())
 }
 

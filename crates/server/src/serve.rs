@@ -124,7 +124,7 @@ pub trait Worker: Sync {
     fn is_connected(&self, client: &str) -> Option<bool>;
 
     /// Whether a restore that was typed at a client can begin: somebody waits for it there, or nobody will any more.
-    fn may_begin(&self, run: i64) -> bool {
+    fn may_begin(&self, run: &QueuedRun) -> bool {
         let _ = run;
         true
     }
@@ -353,7 +353,7 @@ impl Server<'_> {
             let text = pending.run.restore.as_deref().filter(|_| !waiting.is_held);
             let restore = text.and_then(|text| RestoreRun::of(text).ok());
             if restore.is_some_and(|restore| restore.into.is_none()) {
-                waiting.client_away = (!self.worker.may_begin(waiting.run)).then_some(PeerAway::Silent(None));
+                waiting.client_away = (!self.worker.may_begin(&pending.run)).then_some(PeerAway::Silent(None));
                 continue;
             }
             match (waiting.client_away, self.worker.is_connected(&pending.run.client)) {

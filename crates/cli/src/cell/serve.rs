@@ -267,7 +267,7 @@ impl Worker for InProcess<'_> {
         Some(cell.hub().is_connected(client))
     }
 
-    fn may_begin(&self, run: i64) -> bool {
+    fn may_begin(&self, run: &QueuedRun) -> bool {
         self.cell.is_none_or(|cell| cell.may_begin(run))
     }
 

@@ -99,14 +99,14 @@ const EXAMPLE: &str = "
 # exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
 # exclude_caches = true                  # keep only their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
-# snapshot = \"prefer\"                    # read from a snapshot (btrfs, ZFS, LVM) where one can be made; \"require\": or not at all
+# snapshot = \"prefer\"                    # read from a snapshot where one can be made; \"require\": or not at all
 # pool = \"default\"
 # unit = \"main\"                         # the storage unit or library it writes to, where there are several
 # copies = 2                             # written at once; each needs a drive
 # drives = 2                             # that each copy is written to at once, if they are free and there is enough to write
 # connections = 4                        # streams that read at the same time
 # full_every = \"4w\"                      # incrementals, and a full backup if the last one is as old as that; or level = \"full\"
-# keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 }   # what `capstan expire` keeps; or retention = \"90d\", and lock = true if nobody may shorten that
+# keep = { last = 3, daily = 7, weekly = 4, monthly = 12, yearly = 5 } # or retention = \"90d\"; lock = true: for good
 # wait = true                            # for a volume, and for another job that has the source
 # before = [\"/usr/local/bin/quiesce\"]    # if it fails, nothing is backed up
 # after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS

@@ -82,14 +82,6 @@ struct AllRestores {
     begins: Mutex<()>,
 }
 
-/// A restore that somebody asks for.
-pub(super) struct RestoreWish<'a> {
-    /// To which client.
-    pub(super) to: &'a str,
-    /// Whose data, who asks, and what for; the volumes are those of the plan.
-    pub(super) run: RestoreRun,
-}
-
 struct Restore {
     asker: Asker,
     /// Since when it is known here.
@@ -269,26 +261,27 @@ fn noted(run: &RestoreRun, to: &str, number: i64, planned: &Planned) -> Option<A
 
 /// Why a restore is not carried out although its turn has come: whoever asked, or the client, is let in no more, or the
 /// rights are others.
-fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Option<&'static str> {
+fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Result<Option<&'static str>, CatalogError> {
     let catalog = site.catalog();
-    let (peers, user) = match &run.asker {
-        Asker::User(name) => (catalog.peers(), catalog.user(name)),
-        Asker::Client(_) => (catalog.peers(), Ok(None)),
+    let peers = catalog.peers()?;
+    let user = match &run.asker {
+        Asker::User(name) => catalog.user(name)?,
+        Asker::Client(_) => None,
     };
     drop(catalog);
-    let (Ok(peers), Ok(user)) = (peers, user) else { return Some("who is let in cannot be read") };
     let now_ns = site.now_ns();
     let is_let_in = |kind: &str, name: &str| {
         let own = |peer: &PeerRow| peer.kind == kind && peer.name == name;
         peers.iter().any(|peer| own(peer) && peer.revoked_ns.is_none() && peer.expires_ns > now_ns)
     };
     if !is_let_in("client", to) {
-        return Some("the client is let in no more");
+        return Ok(Some("the client is let in no more"));
     }
-    let Asker::User(name) = &run.asker else { return None };
+    let Asker::User(name) = &run.asker else { return Ok(None) };
     let rights = user.as_ref().map(Rights::of);
     let may = |client| rights.as_ref().is_some_and(|rights| rights.may_of(CellAct::Restore, client));
-    (!is_let_in("user", name) || !may(&run.of) || !may(to)).then_some("the user may not do it any more")
+    let may_not = !is_let_in("user", name) || !may(&run.of) || !may(to);
+    Ok(may_not.then_some("the user may not do it any more"))
 }
 
 /// What a run of the queue restores, if it is a restore.
@@ -297,9 +290,8 @@ fn restored_by(run: &QueuedRun) -> Option<RestoreRun> {
 }
 
 impl Restores {
-    /// Plans a restore, and enters it into the queue unless only the plan is asked for.
-    pub(super) fn begin(&self, site: &Site, wish: RestoreWish<'_>) -> Result<RestorePlanned, Refusal> {
-        let RestoreWish { to, mut run } = wish;
+    /// Plans a restore to a client, and enters it into the queue unless only the plan is asked for.
+    pub(super) fn begin(&self, site: &Site, to: &str, mut run: RestoreRun) -> Result<RestorePlanned, Refusal> {
         let too_long =
             || Refusal::malformed("That is too long for a restore: name the object, and choose with fewer patterns.");
         if serde_json::to_vec(&run.ask).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
@@ -419,8 +411,13 @@ impl Restores {
             ends.end(RestoreEnded { failure: Some(failure.clone()), ..RestoreEnded::default() });
             worked(WorkEnd::Failed, failure)
         };
-        if let Some(why) = refused_now(site, &run, client) {
-            return not_done(&mut ends, why.to_owned(), why);
+        match refused_now(site, &run, client) {
+            Ok(None) => {}
+            Ok(Some(why)) => return not_done(&mut ends, why.to_owned(), why),
+            Err(error) => {
+                ends.is_over = true;
+                return worked(WorkEnd::Busy, format!("who is let in cannot be read: {error}"));
+            }
         }
         if run.into.is_none() && !restore.is_asked_for() {
             if restore.silent_for() > GIVEN_UP_AFTER {

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::blocking;
 use super::registrar::CellRegistrar;
-use super::restores::{self, RestoreWish};
+use super::restores;
 use super::user_routes::user_routes;
 use crate::restore_run::{Asker, RestoreRun};
 
@@ -142,7 +142,7 @@ async fn begin_restore(
             volumes: Vec::new(),
             estimate_ns: 0,
         };
-        service.restores.begin(&service.site, RestoreWish { to: &client, run })
+        service.restores.begin(&service.site, &client, run)
     };
     blocking(begin).await.map(Json)
 }

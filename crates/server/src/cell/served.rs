@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use capstan_catalog::ActiveRun;
+use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_client::CellOrder;
 use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
@@ -211,10 +211,9 @@ impl ServedCell {
     }
 
     /// Whether a restore that was typed at a client can begin: somebody waits for it there, or nobody will any more.
-    pub fn may_begin(&self, run: i64) -> bool {
-        let queued = self.shared.site.catalog().queued_run(run).ok().flatten();
-        let restore = queued.and_then(|run| RestoreRun::of(run.restore.as_deref()?).ok());
-        restore.is_none_or(|restore| self.restores.may_begin(run, &restore.asker))
+    pub fn may_begin(&self, run: &QueuedRun) -> bool {
+        let restore = run.restore.as_deref().and_then(|text| RestoreRun::of(text).ok());
+        restore.is_none_or(|restore| self.restores.may_begin(run.run, &restore.asker))
     }
 
     /// Carries out a restore whose turn has come, in this thread. `entered` takes the number of its entry in the

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::blocking;
 use super::error::refusal_of;
-use super::restores::RestoreWish;
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MemberChangeRow, MemberEnrolmentRow,
@@ -225,7 +224,7 @@ async fn restore(
         let into = asked.directory.clone().map(|directory| OrderedRestore { directory, replaces, strip });
         let (of, asker) = (asked.of.clone(), Asker::User(acts.name().to_owned()));
         let run = RestoreRun { of, asker, from, ask, into, places: Vec::new(), volumes: Vec::new(), estimate_ns: 0 };
-        service.restores.begin(&service.site, RestoreWish { to, run })
+        service.restores.begin(&service.site, to, run)
     };
     blocking(begin).await.map(Json)
 }

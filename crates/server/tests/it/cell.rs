@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use capstan_catalog::ActiveRun;
+use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_client::orders::{OrdersAnswer, PeerHello};
 use capstan_client::{
     CellOrder, ClientError, JobId, MemberNotice, MemberState, MoverSettings, OrderToken, join, run, run_mover,
@@ -154,7 +154,7 @@ impl Worker for RestoresOf<'_> {
         Some((self.is_connected)(client))
     }
 
-    fn may_begin(&self, run: i64) -> bool {
+    fn may_begin(&self, run: &QueuedRun) -> bool {
         self.cell.may_begin(run)
     }
 
