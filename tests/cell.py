@@ -73,8 +73,8 @@ class Client(Member):
         # What carries its data: its links of jobs do, unless a mover has the drives.
         self.data = self.links
 
-    def settings(self, paths=(), scripts=None):
-        lines = [f"paths = [{', '.join(quoted(path) for path in paths)}]", "[scripts]"]
+    def settings(self, paths=(), scripts=None, restore_to=()):
+        lines = [f"{key} = {value(of)}" for key, of in (("paths", paths), ("restore_to", restore_to))] + ["[scripts]"]
         lines += [f"{name} = [{', '.join(quoted(word) for word in words)}]" for name, words in (scripts or {}).items()]
         (self.capstan.state / "client.toml").write_text("\n".join(lines) + "\n")
 
@@ -92,9 +92,11 @@ class Mover(Member):
     def proxies(self):
         return [*super().proxies(), self.of_clients]
 
-    def settings(self, drives):
+    def settings(self, drives, client=None):
+        """Says how many drives it has, and which client runs in its process, if one does."""
         place = f'listen = "127.0.0.1:{self.port}"\nannounce = "{self.host}:{self.port}"\n'
-        (self.capstan.state / "mover.toml").write_text(f"{place}[library]\ndrives = {drives}\n")
+        beside = f"client = {quoted(client.capstan.state)}\n" if client else ""
+        (self.capstan.state / "mover.toml").write_text(f"{place}{beside}[library]\ndrives = {drives}\n")
 
 
 class Cell:
@@ -130,9 +132,9 @@ class Cell:
         del member.capstan.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]
         (member.capstan.state / "cell" / "server").write_text(f"{member.host}:{self.port}\n")
 
-    def join_operator(self):
-        """Enrols the operator, who joins."""
-        enrol = ("user", "enrol", "ada", "--role", "operator")
+    def join_operator(self, *roles):
+        """Enrols the operator, who joins; and has further roles."""
+        enrol = ("user", "enrol", "ada", "--role", "operator", *roles)
         self.operator.environment["CAPSTAN_ENROLMENT_PASSPHRASE"] = self.capstan.json(*enrol)["passphrase"]
         self.operator.must("--quiet", "user", "join", f"127.0.0.1:{self.port + 1}", "--name", "ada")
         del self.operator.environment["CAPSTAN_ENROLMENT_PASSPHRASE"]

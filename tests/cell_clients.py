@@ -42,13 +42,18 @@ class Sweep:
     """A cell whose clients have trees that change."""
 
     events = EVENTS
+    names = NAMES
+    # A client of these that has no process of its own.
+    beside = None
 
     def __init__(self, scratch, seed, checks, movers=()):
         self.random = random.Random(seed)
         self.scratch, self.checks = scratch, checks
-        self.cell = Cell(scratch, NAMES, movers)
-        self.clients = list(self.cell.clients.values())
-        self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in (*NAMES, "common")}
+        self.cell = Cell(scratch, self.names, movers)
+        self.all_clients = list(self.cell.clients.values())
+        self.clients = [client for client in self.all_clients if client.name != self.beside]
+        trees = (*self.names, "common")
+        self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in trees}
         # Runs that were entered in rounds, and what the trees were in each round, with its times.
         self.entered, self.rounds, self.bag = [], [], []
 
@@ -66,9 +71,9 @@ class Sweep:
     def policies(self):
         """Each client's own tree, and one that all of them have."""
         again = {"full_every": "4w", "retry_after": "1s", "retries": 10}
-        own = {f"own-{name}": {"clients": [name], "sources": [self.trees[name].top], **again} for name in NAMES}
+        own = {f"own-{name}": {"clients": [name], "sources": [self.trees[name].top], **again} for name in self.names}
         own["own-web3"]["copies"] = 2
-        return own | {"common": {"clients": list(NAMES), "sources": [self.trees["common"].top], **again}}
+        return own | {"common": {"clients": list(self.names), "sources": [self.trees["common"].top], **again}}
 
     # Rounds.
 
@@ -210,7 +215,7 @@ class Sweep:
         of_last = [row for row in objects if row["started_ns"] >= self.rounds[-1][0]]
         pictures = self.rounds[-1][2]
         wrong, own, other, broken = [], [], [], 0
-        for client in self.clients:
+        for client in self.all_clients:
             named = {row["object"] for row in client.capstan.rows("client", "objects")}
             missing = {row["object"] for row in objects if row["client"] == client.name} - named
             other += [row["object"] for row in objects if row["client"] != client.name and row["object"] in named]

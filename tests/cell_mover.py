@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Backs up three clients to two movers in processes of their own, kills and cuts off all of them, and shows that
+"""Backs up four clients to two movers in processes of their own, kills and cuts off all of them, and shows that
 nothing is lost.
 
 usage: tests/cell_mover.py [--rounds N] [--seed S] [--keep]
 
 The server has no drives; its library is that of mover `rook`. First, what is different then: clients bring their data
-to the mover and none of it to the server, commands beside the server reach the drives through it, and a mover that is
+to the mover and none of it to the server, one that runs in the mover's process brings it over no network, commands beside the server reach the drives through it, and a mover that is
 away or was revoked is waited for. Then mover `jay` comes with a second library, and a storage unit has both: runs go to
 whichever is there, and what lies in both comes back together. Then the rounds of cell_clients.py, in which something
 may also happen to a mover or to its connections.
@@ -20,7 +20,7 @@ import sys
 import time
 
 from cell import differences, picture
-from cell_clients import DRIVES, EVENTS, ROUNDS_FULL, Sweep, all_rounds
+from cell_clients import DRIVES, EVENTS, NAMES, ROUNDS_FULL, Sweep, all_rounds
 from program import FULL, Checks, Failed, Scratch, said
 
 ROUNDS = 3
@@ -34,6 +34,9 @@ class MoverSweep(Sweep):
     """A cell whose drives are at a mover."""
 
     events = OF_MOVER if not FULL else (*OF_MOVER, *EVENTS)
+    names = (*NAMES, "tape1")
+    # It is killed, stopped and frozen with mover rook.
+    beside = "tape1"
 
     def __init__(self, scratch, seed, checks):
         super().__init__(scratch, seed, checks, movers=("rook", "jay"))
@@ -50,10 +53,12 @@ class MoverSweep(Sweep):
                 tree.add()
         self.cell.start_server()
         self.cell.join(self.mover)
-        self.mover.settings(DRIVES)
-        for client in self.clients:
+        for client in self.all_clients:
             self.cell.join(client)
-        self.cell.join_operator()
+        self.tape1 = self.cell.clients["tape1"]
+        self.tape1.settings(restore_to=[self.scratch])
+        self.mover.settings(DRIVES, client=self.tape1)
+        self.cell.join_operator("--role", "restorer", "--client", "tape1")
 
     def policies(self):
         return {name: settings | self.unit for name, settings in super().policies().items()}
@@ -123,8 +128,48 @@ class MoverSweep(Sweep):
         self.checks.check("commands beside the server use its drives", not came, "\n".join(came))
         shutil.rmtree(target)
         # Rounds slow down and cut what carries the data.
-        for client in self.clients:
+        for client in self.all_clients:
             client.data = self.mover.of_clients
+
+    def lan_free(self):
+        """What a client backs up to the drives of its process, or gets back from them, crosses no network."""
+        tree, target = self.trees["tape1"].top, self.scratch / "restored"
+        self.trees["tape1"].add(8_000_000)
+        proxies = [*self.mover.proxies(), *self.tape1.proxies()]
+        passed = lambda: sum(proxy.passed_bytes for proxy in proxies)
+        before = passed()
+        [run] = self.cell.add("own-tape1")
+        row = self.cell.outcome(run)
+        crossed, jobs = passed() - before, self.mover.service.of_kind("job-served")
+        is_here = row["state"] == "done" and crossed < 2_000_000 and jobs and jobs[-1]["lan_free"]
+        self.checks.check("a client beside its drives sends them nothing", is_here, f"{row} {crossed} {jobs}")
+        before = passed()
+        restore = ("restore", tree, "--of", "tape1", "--to", target)
+        done = self.cell.operator.run("--quiet", *restore)
+        came, crossed = differences(picture(tree), picture(target / str(tree).lstrip("/"))), passed() - before
+        is_here = done.returncode == 0 and not came and crossed < 2_000_000
+        self.checks.check("and gets it back so", is_here, f"{crossed} {said(done)}" + "\n".join(came))
+        shutil.rmtree(target)
+        self.tape1_is_elsewhere()
+
+    def tape1_is_elsewhere(self):
+        """The same client in a process of its own is one of the network, and its mover needs it not."""
+        self.mover.end(signal.SIGTERM)
+        self.mover.settings(DRIVES)
+        self.mover.started()
+        self.tape1.started()
+        before = self.mover.of_clients.passed_bytes
+        self.trees["tape1"].add(3_000_000)
+        [run] = self.cell.add("own-tape1")
+        row = self.cell.outcome(run)
+        crossed = self.mover.of_clients.passed_bytes - before
+        jobs = self.tape1.service.of_kind("job-served")
+        is_there = row["state"] == "done" and crossed > 3_000_000 and not jobs[-1]["lan_free"]
+        self.checks.check("in another process it crosses the network", is_there, f"{row} {crossed} {jobs}")
+        self.tape1.end(signal.SIGTERM)
+        self.mover.end(signal.SIGTERM)
+        self.mover.settings(DRIVES, client=self.tape1)
+        self.mover.started()
 
     def two_libraries(self):
         """A second mover comes: a unit of both libraries goes to the one that is there, and all comes back together."""
@@ -189,7 +234,10 @@ def main():
         sweep = MoverSweep(scratch, arguments.seed, checks)
         try:
             sweep.prepare()
-            all_rounds(sweep, arguments.rounds, [sweep.mover_is_away, sweep.where_data_goes, sweep.revoked, sweep.two_libraries])
+            chapters = [
+                sweep.mover_is_away, sweep.where_data_goes, sweep.lan_free, sweep.revoked, sweep.two_libraries
+            ]
+            all_rounds(sweep, arguments.rounds, chapters)
             for mover in sweep.cell.movers:
                 mover.end(signal.SIGTERM)
         finally:

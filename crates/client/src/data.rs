@@ -4,10 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_keys::cluster::{Identity, member_config};
-use capstan_mover::{Dial, NetworkStream};
+use capstan_mover::{Dial, JobToken, NetworkJobs, NetworkStream, StreamHere};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, SideData, StreamOwned};
@@ -77,12 +78,25 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 pub(crate) struct DataDialer {
     address: String,
     tls: Arc<ClientConfig>,
+    /// The mover of this process, if there is one.
+    mover: Option<NetworkJobs>,
+    /// Whether one of its jobs was met.
+    was_here: AtomicBool,
 }
 
 impl DataDialer {
     pub(crate) fn new(identity: &Identity, address: String) -> Result<Self, ClientError> {
         let tls = member_config(identity).map_err(|error| ClientError::DataTls(Box::new(error)))?;
-        Ok(Self { address, tls: Arc::new(tls) })
+        Ok(Self { address, tls: Arc::new(tls), mover: None, was_here: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn beside(self, mover: Option<NetworkJobs>) -> Self {
+        Self { mover, ..self }
+    }
+
+    /// Whether what it was for went to the mover of this process, and not over the network.
+    pub(crate) fn was_here(&self) -> bool {
+        self.was_here.load(Ordering::Relaxed)
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -112,7 +126,19 @@ impl Dial for DataDialer {
         Ok(Box::new(DataStream(StreamOwned::new(tls, socket))))
     }
 
-    fn at(&self, address: &str) -> io::Result<Box<dyn Dial + '_>> {
-        Ok(Box::new(Self { address: address.to_owned(), tls: Arc::clone(&self.tls) }))
+    fn at(&self, address: &str, job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {
+        if let Some(here) = self.mover.as_ref().and_then(|mover| mover.dial_here(job)) {
+            self.was_here.store(true, Ordering::Relaxed);
+            return Ok(Box::new(here));
+        }
+        let (tls, was_here) = (Arc::clone(&self.tls), AtomicBool::new(false));
+        Ok(Box::new(Self { address: address.to_owned(), tls, mover: self.mover.clone(), was_here }))
+    }
+
+    fn connection_here(&self, job: (&JobToken, &JobToken), stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
+        let Some(mover) = &self.mover else { return Ok(None) };
+        let here = mover.connection_here(job, stream)?;
+        self.was_here.fetch_or(here.is_some(), Ordering::Relaxed);
+        Ok(here)
     }
 }

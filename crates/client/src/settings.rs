@@ -38,6 +38,10 @@ listen = \"0.0.0.0:5703\"
 # listen.
 announce = \"\"
 
+# State directory of the client of this machine, if it is to run in this process: what is backed up of it to these drives
+# crosses no network. \"\" for none; stop `capstan client run` there first.
+client = \"\"
+
 # The drives of this mover, and who brings cartridges to them.
 [library]
 # Device of a library's changer (`capstan drives scan`); \"by hand\" for drives without one; empty for virtual cartridges.
@@ -105,6 +109,8 @@ pub struct MoverSettings {
     pub listen: SocketAddr,
     /// Host and port that clients are told; empty for the address that the mover comes from, with the port of `listen`.
     pub announce: String,
+    /// State directory of the client that runs in the same process; empty for none.
+    pub client: PathBuf,
     /// Its drives.
     pub library: LibraryConfig,
 }
@@ -112,7 +118,8 @@ pub struct MoverSettings {
 impl Default for MoverSettings {
     fn default() -> Self {
         let library = LibraryConfig::default();
-        Self { listen: (Ipv4Addr::UNSPECIFIED, 5703).into(), announce: String::new(), library }
+        let (announce, client) = Default::default();
+        Self { listen: (Ipv4Addr::UNSPECIFIED, 5703).into(), announce, client, library }
     }
 }
 
@@ -125,7 +132,10 @@ impl MoverSettings {
         let path = file(state, PeerKind::Mover);
         let settings: Self = read(&path)?;
         let wrong = |reason| Err(ClientError::Settings { path: path.clone(), reason });
-        let MoverSettings { announce, library, .. } = &settings;
+        let MoverSettings { announce, client, library, .. } = &settings;
+        if !client.as_os_str().is_empty() && !client.is_absolute() {
+            return wrong(format!("client: {} must be an absolute path", client.display()));
+        }
         if !announce.is_empty() && !is_host_and_port(announce) {
             return wrong(format!("announce: {announce:?} is no host and port: write it as in tape1.example.org:5703"));
         }
@@ -238,6 +248,7 @@ mod tests {
             ("listen = \"5703\"", "\"5703\" is no address and port: write it as in 0.0.0.0:5703"),
             ("announce = \"tape1\"", "announce: \"tape1\" is no host and port"),
             ("announce = \":5703\"", "is no host and port"),
+            ("client = \"client\"", "client: client must be an absolute path"),
             ("paths = []", "unknown field `paths`"),
         ] {
             write(text);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite};
-use capstan_mover::{ClientEnd, ClientRules, JobToken, RestoreInto, serve_job};
+use capstan_mover::{ClientEnd, ClientRules, JobToken, NetworkJobs, RestoreInto, ServedMover, serve_job};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
@@ -24,13 +24,18 @@ pub struct ClientWork<'a> {
     /// What stops each job that is at work.
     jobs: Mutex<HashMap<JobId, Arc<AtomicBool>>>,
     is_stopped: AtomicBool,
+    /// The mover of this process, if there is one.
+    mover: Option<NetworkJobs>,
 }
 
 /// How an order was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderEnd {
     /// The mover ended the job.
-    Served,
+    Served {
+        /// Whether that was the mover of this process, so that no data crossed the network.
+        lan_free: bool,
+    },
     /// This job, or all of them, was told to stop.
     Stopped,
 }
@@ -42,7 +47,13 @@ impl<'a> ClientWork<'a> {
     /// The settings cannot be read.
     pub fn new(state: &'a MemberState) -> Result<Self, ClientError> {
         let settings = ClientSettings::read(state.dir())?;
-        Ok(Self { state, settings, jobs: Mutex::default(), is_stopped: AtomicBool::new(false) })
+        Ok(Self { state, settings, jobs: Mutex::default(), is_stopped: AtomicBool::new(false), mover: None })
+    }
+
+    /// The same work in the process of a mover: what goes to its drives crosses no network.
+    #[must_use]
+    pub fn beside(self, mover: &ServedMover) -> Self {
+        Self { mover: Some(mover.jobs().clone()), ..self }
     }
 
     fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Arc<AtomicBool>>> {
@@ -91,7 +102,7 @@ impl<'a> ClientWork<'a> {
             let OrderedTarget { directory, options, .. } = target.as_ref()?;
             Some(RestoreInto { directory, options: options.clone(), told: &nobody })
         });
-        let dialer = DataDialer::new(&self.state.identity()?, address.clone())?;
+        let dialer = DataDialer::new(&self.state.identity()?, address.clone())?.beside(self.mover.clone());
         let stop = Arc::new(AtomicBool::new(self.is_stopped.load(Ordering::Relaxed)));
         self.jobs().insert(job, Arc::clone(&stop));
         let end = ClientEnd {
@@ -106,7 +117,7 @@ impl<'a> ClientWork<'a> {
         self.jobs().remove(&job);
         match (served, refused) {
             (_, Some(refused)) => Err(refused),
-            (Ok(()), None) => Ok(OrderEnd::Served),
+            (Ok(()), None) => Ok(OrderEnd::Served { lan_free: dialer.was_here() }),
             (Err(_), None) if stop.load(Ordering::Relaxed) => Ok(OrderEnd::Stopped),
             (Err(error), None) => Err(ClientError::Data { address, reason: in_words(&error) }),
         }

@@ -29,6 +29,8 @@ pub struct Connection {
     throttle: Option<Arc<Throttle>>,
     /// Whoever sends its blocks to a mover elsewhere.
     sending: Option<Box<dyn StreamSending>>,
+    /// Whoever expects the stream, where it may be over for them before it is for the source.
+    gate: Option<Arc<dyn StreamGate>>,
     is_finished: bool,
     buffer: Option<Buffer>,
     filled: usize,
@@ -43,6 +45,12 @@ pub struct Connection {
 pub(crate) trait StreamSending: Send {
     /// Waits until the mover has all of them.
     fn wait(self: Box<Self>) -> Result<(), Stopped>;
+}
+
+/// Whoever expects a stream. It sees to the stream's end, however the connection ends.
+pub(crate) trait StreamGate: Send + Sync {
+    /// Calls `hand_on`, which hands on the next chunk, unless the stream is over; `closes` where it is the last.
+    fn pass(&self, closes: bool, hand_on: &mut dyn FnMut() -> Result<(), Stopped>) -> Result<(), Stopped>;
 }
 
 /// What ends with a chunk.
@@ -75,6 +83,7 @@ impl Connection {
             stop,
             throttle: None,
             sending: None,
+            gate: None,
             is_finished: false,
             buffer: None,
             filled: 0,
@@ -100,6 +109,11 @@ impl Connection {
 
     pub(crate) fn sent_by(mut self, sending: Box<dyn StreamSending>) -> Self {
         self.sending = Some(sending);
+        self
+    }
+
+    pub(crate) fn through(mut self, gate: Arc<dyn StreamGate>) -> Self {
+        self.gate = Some(gate);
         self
     }
 
@@ -158,8 +172,8 @@ impl Connection {
         self.sequence = self.sequence.checked_add(1).expect("a connection has fewer than 2^32 blocks");
         self.offset += self.filled as u64;
         self.filled = 0;
-        let handed =
-            self.packer.hand_on(Chunk { place, buffer, entries: std::mem::take(&mut self.entries) }, &self.stop);
+        let chunk = Chunk { place, buffer, entries: std::mem::take(&mut self.entries) };
+        let handed = self.pass(chunk);
         match handed {
             Ok(()) => {
                 self.is_finished = edge != Edge::None;
@@ -173,6 +187,15 @@ impl Connection {
 }
 
 impl Connection {
+    fn pass(&mut self, chunk: Chunk) -> Result<(), Stopped> {
+        let Self { packer, stop, gate, .. } = self;
+        let Some(gate) = gate else { return packer.hand_on(chunk, stop) };
+        // Whoever ends the stream meanwhile waits for no buffer.
+        packer.prepare(stop)?;
+        let (closes, mut chunk) = (chunk.place.closes, Some(chunk));
+        gate.pass(closes, &mut || chunk.take().map_or(Ok(()), |chunk| packer.hand_on(chunk, stop)))
+    }
+
     /// Waits as long as the job's bound wants after so many bytes.
     fn pay(&self, taken: u64) -> Result<(), Stopped> {
         let Some(throttle) = &self.throttle else { return Ok(()) };

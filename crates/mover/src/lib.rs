@@ -61,7 +61,8 @@ pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
-    ClientEnd, ClientRules, Dial, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, serve_job,
+    ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, StreamHere,
+    serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;

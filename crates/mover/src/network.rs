@@ -24,12 +24,15 @@
 //! **A restore** goes the other way: the mover sends blocks as it reads them, and the client unpacks them and writes
 //! files, where its own user said. Nothing is written that nobody asked for there.
 //!
+//! **LAN-free.** A client in the process of the mover that writes puts its blocks into the session itself (`here`).
+//!
 //! **Silence.** Both ends of a block connection say something every 15 seconds, also while a tape is rewound, and take
 //! the other for gone after a minute.
 
 mod client;
 mod frame;
 mod hello;
+mod here;
 mod job;
 mod orders;
 mod pieces;
@@ -40,7 +43,8 @@ mod script;
 mod sender;
 
 pub use client::{ClientEnd, RestoreInto, serve_job};
-pub use hello::{Dial, NetworkStream, Purpose};
+pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
+pub use here::DialHere;
 pub use job::{NetworkJob, NetworkJobs};
 pub use rules::ClientRules;
 

@@ -176,17 +176,30 @@ impl Packer {
                 Err(TrySendError::Disconnected(_)) => return Err(Stopped),
             }
         }
-        let bench = match &mut self.own {
-            Some(bench) => bench,
-            none => {
-                let spare = self.pool.take_unless(stop).ok_or(Stopped)?;
-                none.insert(Bench::new(level, spare).map_err(|_| Stopped)?)
-            }
-        };
+        let adaptive = Arc::clone(&self.adaptive);
+        let bench = self.bench(level, stop)?;
         let since = Instant::now();
-        let block = bench.pack(chunk, &self.adaptive);
+        let block = bench.pack(chunk, &adaptive);
         self.busy_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         (self.out)(block)
+    }
+
+    /// Takes what packing a chunk in this thread needs: handing one on waits for no buffer then.
+    pub(crate) fn prepare(&mut self, stop: &AtomicBool) -> Result<(), Stopped> {
+        match self.options {
+            PackOptions::Store => Ok(()),
+            PackOptions::Zstd(level) => self.bench(level, stop).map(drop),
+        }
+    }
+
+    fn bench(&mut self, level: i32, stop: &AtomicBool) -> Result<&mut Bench, Stopped> {
+        match &mut self.own {
+            Some(bench) => Ok(bench),
+            none => {
+                let spare = self.pool.take_unless(stop).ok_or(Stopped)?;
+                Ok(none.insert(Bench::new(level, spare).map_err(|_| Stopped)?))
+            }
+        }
     }
 }
 

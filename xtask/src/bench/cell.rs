@@ -1,9 +1,9 @@
 //! Measures what a cell costs: a backup through a server, one by a client over TLS, and one by a client to a mover in a
-//! process of its own, beside the command, in turns; runs that share a drive; a backup that has two drives; and a
-//! server that waits.
+//! process of its own or in the client's, beside the command, in turns; runs that share a drive; a backup that has two
+//! drives; and a server that waits.
 //!
 //! ```text
-//! round 1: capstan backup | a run of the server | of a client | to a mover -> round 2: the other way round -> medians
+//! round 1: capstan backup | by the server | by a client | to a mover | LAN-free -> round 2: backwards -> medians
 //! 1,000 policies that are due next year -> the server's processor time and memory while nothing happens
 //! ```
 //! Of a run the time from its beginning to its end counts, and the processor time that the server, the client and the
@@ -85,35 +85,28 @@ impl Peer {
 
     /// A mover with one drive, in the same way.
     fn mover(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
+        Self::mover_of(stage, program, name, "")
+    }
+
+    /// A mover with one drive, and a client in the same process.
+    fn mover_and_client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
+        let client = join(stage, program, name, "client")?;
+        Self::mover_of(stage, program, name, &format!("client = {client:?}\n"))
+    }
+
+    fn mover_of(stage: &Stage, program: &Path, name: &str, settings: &str) -> Result<Self> {
         let machine = stage.work.join("cell").join(name).join("tapes");
         fs::create_dir_all(&machine)?;
-        fs::write(machine.join("mover.toml"), "listen = \"127.0.0.1:0\"\n[library]\ndrives = 1\n")?;
+        let text = format!("listen = \"127.0.0.1:0\"\n{settings}[library]\ndrives = 1\n");
+        fs::write(machine.join("mover.toml"), text)?;
         Self::member(stage, program, name, "mover")
     }
 
     fn member(stage: &Stage, program: &Path, name: &str, kind: &str) -> Result<Self> {
-        let machine = stage.work.join("cell").join(name).join(if kind == "mover" { "tapes" } else { "machine" });
-        let began = Instant::now();
-        let address = loop {
-            let enrolled: Value = serde_json::from_str(&stage.run(&format!("$CAPSTAN {kind} enrol bench --json"))?)?;
-            if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
-                let joins = Command::new(program)
-                    .args([kind, "join", address, "--name", "bench", "-q", "--replace", "--state"])
-                    .arg(&machine)
-                    .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
-                    .stdin(Stdio::null())
-                    .status()
-                    .context("join the server")?;
-                if joins.success() {
-                    break address.to_owned();
-                }
-            }
-            ensure!(began.elapsed() < Duration::from_secs(30), "no {kind} could join the server");
-            thread::sleep(Duration::from_millis(200));
-        };
+        let machine = join(stage, program, name, kind)?;
         let mut command = Command::new(program);
         command.args([kind, "run", "-q", "--state"]).arg(&machine);
-        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a {kind} of {address}"))?))
+        Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a {kind}"))?))
     }
 
     fn account(&self) -> Result<Usage> {
@@ -129,13 +122,36 @@ impl Drop for Peer {
     }
 }
 
+/// Has a client or a mover join the server of a stage; its state directory.
+fn join(stage: &Stage, program: &Path, name: &str, kind: &str) -> Result<PathBuf> {
+    let machine = stage.work.join("cell").join(name).join(if kind == "mover" { "tapes" } else { "machine" });
+    let began = Instant::now();
+    loop {
+        let enrolled: Value = serde_json::from_str(&stage.run(&format!("$CAPSTAN {kind} enrol bench --json"))?)?;
+        if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
+            let joins = Command::new(program)
+                .args([kind, "join", address, "--name", "bench", "-q", "--replace", "--state"])
+                .arg(&machine)
+                .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
+                .stdin(Stdio::null())
+                .status()
+                .context("join the server")?;
+            if joins.success() {
+                return Ok(machine);
+            }
+        }
+        ensure!(began.elapsed() < Duration::from_secs(30), "no {kind} could join the server");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     ensure!(arguments.rounds > 0, "there is at least one round");
     let work = arguments.work.clone().unwrap_or_else(|| root.join("bench-work"));
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served", "client", "mover", "together", "several"].map(|name| {
+    let mut stages = ["command", "served", "client", "mover", "lan-free", "together", "several"].map(|name| {
         let mut stage = Stage::new(&work);
         let folder = work.join("cell").join(name);
         stage.set("CAPSTAN", &program);
@@ -149,13 +165,15 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client, mover, shared, apart] = &stages;
+    let [command, served, client, mover, lan_free, shared, apart] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
     )?;
-    mover.run("sed -i 's/^mover = .*/mover = \"bench\"/' $CAPSTAN_STATE/capstan.toml")?;
-    for stage in [client, mover] {
+    for stage in [mover, lan_free] {
+        stage.run("sed -i 's/^mover = .*/mover = \"bench\"/' $CAPSTAN_STATE/capstan.toml")?;
+    }
+    for stage in [client, mover, lan_free] {
         stage.run(
             "printf '[policies.all]\\nclients = [\"bench\"]\\nconnections = %s\\nsources = [\"%s\", \"%s\"]\\n' \
              $(nproc) $SMALL $TYPICAL >$FOLDER/cell.toml
@@ -169,18 +187,23 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let to_mover = [Peer::mover(mover, &program, "mover")?, Peer::client(mover, &program, "mover")?, mover_server];
     let (mut rates, mut processors) = (Vec::new(), Vec::new());
     let (mut client_rates, mut client_processors) = (Vec::new(), Vec::new());
+    let here_server = Peer::server(lan_free, &program, "lan-free", true)?;
+    let here = [Peer::mover_and_client(lan_free, &program, "lan-free")?, here_server];
     let (mut mover_rates, mut mover_processors) = (Vec::new(), Vec::new());
+    let (mut here_rates, mut here_processors) = (Vec::new(), Vec::new());
     for round in 0..arguments.rounds {
-        let (direct, run, over, to) = if round % 2 == 0 {
+        let (direct, run, over, to, beside) = if round % 2 == 0 {
             let direct = by_command(command)?;
             let run = by_server(served, &server)?;
             let over = by_server(client, &remote)?;
-            (direct, run, over, by_server(mover, &to_mover)?)
+            let to = by_server(mover, &to_mover)?;
+            (direct, run, over, to, by_server(lan_free, &here)?)
         } else {
+            let beside = by_server(lan_free, &here)?;
             let to = by_server(mover, &to_mover)?;
             let over = by_server(client, &remote)?;
             let run = by_server(served, &server)?;
-            (by_command(command)?, run, over, to)
+            (by_command(command)?, run, over, to, beside)
         };
         let rate = |usage: &Usage| direct.wall.as_secs_f64() / usage.wall.as_secs_f64();
         let processor = |usage: &Usage| usage.processor.as_secs_f64() / direct.processor.as_secs_f64();
@@ -190,13 +213,17 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         client_processors.push(processor(&over));
         mover_rates.push(rate(&to));
         mover_processors.push(processor(&to));
+        here_rates.push(rate(&beside));
+        here_processors.push(processor(&beside));
         let (number, of) = (round + 1, arguments.rounds);
-        let (own, client, mover) = (rates[round], client_rates[round], mover_rates[round]);
-        println!("round {number} of {of}: {own:.3}, by a client {client:.3}, to a mover {mover:.3}");
+        let (own, client, mover, here) = (rates[round], client_rates[round], mover_rates[round], here_rates[round]);
+        println!(
+            "round {number} of {of}: {own:.3}, by a client {client:.3}, to a mover {mover:.3}, LAN-free {here:.3}"
+        );
     }
-    drop((server, remote, to_mover));
+    drop((server, remote, to_mover, here));
     // What they have written is not needed any more, and may be in memory.
-    for stage in [command, client, mover] {
+    for stage in [command, client, mover, lan_free] {
         stage.run("rm -rf $FOLDER")?;
     }
     let together = together(shared, &program, arguments.rounds)?;
@@ -249,6 +276,13 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             format!("{mover_processor:.3}"),
             format!("at most {CLIENT_PROCESSOR_MAX}"),
             mover_processor <= CLIENT_PROCESSOR_MAX,
+        ),
+        ratio_row("a backup by a client in the process of its mover: rate, of the command's", here_rates, RATE_MIN),
+        (
+            "processor time of that, client, mover and server, of the command's".to_owned(),
+            format!("{:.3}", median(&mut here_processors)),
+            String::new(),
+            true,
         ),
         ratio_row("eight runs at a time to one drive: rate, of one run with all their files", eight, TOGETHER_MIN),
         ratio_row(

@@ -69,18 +69,29 @@ fn joined(cli: &Globals, state: &MemberState, identity: &Identity, servers: Vec<
 
 fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
     let state = MemberState::new(&state_dir(cli)?, KIND);
-    let client = state.identity().map_err(of_member)?.certificate().peer.name.to_string();
+    let work = ClientWork::new(&state).map_err(of_member)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     // Nor is a reader of its messages that is gone a reason to stop.
     crate::rustix_sigpipe::ignore();
+    serve_orders(cli, &state, &work, &stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for orders and carries them out, until it is told to stop.
+pub(super) fn serve_orders(
+    cli: &Globals,
+    state: &MemberState,
+    work: &ClientWork<'_>,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let client = state.identity().map_err(of_member)?.certificate().peer.name.to_string();
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
-    let work = ClientWork::new(&state).map_err(of_member)?;
     let handler = |order: CellOrder| {
         let job = order.job().to_string();
         show(cli, KIND, MemberEvent::JobBegun { job: job.clone() });
         match work.carry_out(order) {
-            Ok(OrderEnd::Served) => show(cli, KIND, MemberEvent::JobServed { job }),
+            Ok(OrderEnd::Served { lan_free }) => show(cli, KIND, MemberEvent::JobServed { job, lan_free }),
             Ok(OrderEnd::Stopped) => show(cli, KIND, MemberEvent::JobStopped { job }),
             Err(error) => show(cli, KIND, MemberEvent::Trouble { reason: error.to_string() }),
         }
@@ -88,7 +99,7 @@ fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
     let say = |notice| show(cli, KIND, event_of(notice));
     let is_over = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
-        let (is_over, work, stop) = (&is_over, &work, &stop);
+        let is_over = &is_over;
         // What is at work is told as soon as the client is.
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
@@ -96,13 +107,13 @@ fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
             }
             work.stop();
         });
-        let ended = run(&state, now_ns, &handler, &say, stop);
+        let ended = run(state, now_ns, &handler, &say, stop);
         is_over.store(true, Ordering::Relaxed);
         ended
     });
     ended.map_err(of_member)?;
     show(cli, KIND, MemberEvent::Stopped);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn objects(cli: &Globals) -> Result<ExitCode, Failure> {

@@ -145,7 +145,10 @@ pub(super) fn show(cli: &Globals, kind: PeerKind, event: MemberEvent) {
         MemberEvent::Connected { address } => tell(&format!("connected to the server at {address}")),
         _ if cli.quiet => {}
         MemberEvent::JobBegun { job } => tell(&format!("job {job} begins")),
-        MemberEvent::JobServed { job } => tell(&format!("job {job} is done here")),
+        MemberEvent::JobServed { job, lan_free } => {
+            let way = if lan_free { ", and its data crossed no network" } else { "" };
+            tell(&format!("job {job} is done here{way}"));
+        }
         MemberEvent::JobStopped { job } => tell(&format!("job {job} was stopped")),
         MemberEvent::Started { member } => {
             let does = if kind == PeerKind::Mover { "serves its cell" } else { "waits for orders" };

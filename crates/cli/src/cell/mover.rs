@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_client::{KeptConnections, MemberNotice, MemberState, MoverSettings, run_mover};
+use capstan_client::{ClientWork, KeptConnections, MemberNotice, MemberState, MoverSettings, run_mover};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::devices::KeySource;
@@ -12,6 +12,7 @@ use capstan_mover::{OwnersKeys, ServedMover};
 use capstan_server::cell::MoverListener;
 use capstan_server::cell::users::words::MemberName;
 
+use super::client::serve_orders;
 use super::member::{enrol, event_of, join_cell, list, revoke, show};
 use crate::args::Mover;
 use crate::failure::{Failure, of_cell, of_member};
@@ -55,6 +56,10 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     let mover = identity.certificate().peer.name.to_string();
     let settings = MoverSettings::read(state.dir()).map_err(of_member)?;
     let served = served(&state, &settings)?;
+    // What is wrong with the client is said before anything listens.
+    let client =
+        (!settings.client.as_os_str().is_empty()).then(|| MemberState::new(&settings.client, PeerKind::Client));
+    let work = client.as_ref().map(|client| client_work(client, &served)).transpose()?;
     let listener = MoverListener::start(&identity, settings.listen, now_ns, &served).map_err(of_cell)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
@@ -76,14 +81,29 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
         show(cli, KIND, event_of(notice));
     };
     let ended = std::thread::scope(|scope| {
+        if let (Some(client), Some(work)) = (&client, &work) {
+            // The drives serve others, whatever becomes of it.
+            scope.spawn(|| {
+                let ended = serve_orders(cli, client, work, &stop);
+                ended.err().into_iter().for_each(|failure| trouble(format!("the client here has ended: {failure}")));
+            });
+        }
         scope.spawn(|| kept.keep(&trouble));
         let ended = run_mover(&state, data, now_ns, &say, &stop);
         kept.stop();
+        // A mover that is let in no more has no client beside it.
+        stop.store(true, Ordering::Relaxed);
         ended
     });
     ended.map_err(of_member)?;
     show(cli, KIND, MemberEvent::Stopped);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The work of the client that runs in this process.
+fn client_work<'a>(client: &'a MemberState, mover: &ServedMover) -> Result<ClientWork<'a>, Failure> {
+    client.identity().map_err(of_member)?;
+    Ok(ClientWork::new(client).map_err(of_member)?.beside(mover))
 }
 
 /// The drives of this machine, for whoever decides.

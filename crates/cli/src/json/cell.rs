@@ -227,6 +227,8 @@ pub(crate) enum MemberEvent {
     JobServed {
         /// Its number.
         job: String,
+        /// Whether that was the mover of the same process, so that no data crossed the network.
+        lan_free: bool,
     },
     /// The job, or the client, was told to stop.
     JobStopped {

@@ -1,7 +1,7 @@
 //! A site with two libraries: a job writes in one of them, and reads from both.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::Object;
@@ -10,7 +10,7 @@ use capstan_director::{
 };
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
-use capstan_mover::{NetworkJobs, RestoreInto, RestoreWatch};
+use capstan_mover::{RestoreInto, RestoreWatch};
 
 use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
 use crate::place::{Bench, small, tree};
@@ -183,7 +183,7 @@ fn a_client_gets_back_what_lies_in_two_libraries() {
     back_up_in(&site, "west", &BackupRequest { connections: 1, ..bench.request(Level::Incremental) });
     let volumes: Vec<String> = libraries_of(&site).into_iter().map(|(volser, _)| volser).collect();
     assert_eq!(volumes.len(), 3, "two are in the west: {volumes:?}");
-    let way = FromClient { jobs: NetworkJobs::default(), mover: Arc::clone(&mover), to_mover: AtomicU64::new(0) };
+    let way = FromClient::new(Arc::clone(&mover));
     let (report, written) = restore_to_client(&bench, &site, &way, "whole", &|| ());
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(written, [240], "it is finished once, behind the last library");

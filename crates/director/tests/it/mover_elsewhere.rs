@@ -16,8 +16,8 @@ use capstan_format::Algorithm;
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    ClientEnd, Connect, Dial, NetworkJobs, NetworkStream, OwnersKeys, RestoreInto, RestoreWatch, ServedMover,
-    SourceHost, serve_job,
+    ClientEnd, Connect, Dial, JobToken, NetworkJobs, NetworkStream, OwnersKeys, RestoreInto, RestoreWatch, ServedMover,
+    SourceHost, StreamHere, serve_job,
 };
 
 use crate::over_network::Anything;
@@ -121,8 +121,21 @@ pub(crate) fn at(mover: &Arc<Mover>, site: Site) -> Site {
 pub(crate) struct FromClient {
     pub(crate) jobs: NetworkJobs,
     pub(crate) mover: Arc<Mover>,
+    /// Whether it is in the process of the mover.
+    is_beside: bool,
     /// Connections that it has opened to the mover.
     pub(crate) to_mover: AtomicU64,
+}
+
+impl FromClient {
+    pub(crate) fn new(mover: Arc<Mover>) -> Self {
+        Self { jobs: NetworkJobs::default(), mover, is_beside: false, to_mover: AtomicU64::new(0) }
+    }
+
+    /// The same of a client in the mover's process, or in another one.
+    fn beside(self, is_beside: bool) -> Self {
+        Self { is_beside, ..self }
+    }
 }
 
 impl Dial for FromClient {
@@ -133,9 +146,16 @@ impl Dial for FromClient {
         Ok(Box::new(near))
     }
 
-    fn at(&self, address: &str) -> io::Result<Box<dyn Dial + '_>> {
+    fn at(&self, address: &str, job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {
         assert_eq!(address, "rook:5703");
-        Ok(Box::new(ToMover(self)))
+        Ok(match self.is_beside {
+            true => Box::new(self.mover.served.jobs().dial_here(job).unwrap()),
+            false => Box::new(ToMover(self)),
+        })
+    }
+
+    fn connection_here(&self, job: (&JobToken, &JobToken), stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
+        if self.is_beside { self.mover.served.jobs().connection_here(job, stream) } else { Ok(None) }
     }
 }
 
@@ -168,9 +188,13 @@ pub(crate) fn with_client<T>(
 }
 
 fn backup_of_client(bench: &Bench, way: &FromClient, level: Level) -> Result<BackupReport, DirectorError> {
+    backup_as_asked(bench, way, &bench.request(level))
+}
+
+fn backup_as_asked(bench: &Bench, way: &FromClient, request: &BackupRequest) -> Result<BackupReport, DirectorError> {
     with_client(way, None, |job| {
         let site = at(&way.mover, bench.site()).for_client("web1").with_sources(Arc::new(job) as Arc<dyn SourceHost>);
-        site.backup(&bench.request(level), &BackupWatch::default())
+        site.backup(request, &BackupWatch::default())
     })
 }
 
@@ -227,15 +251,28 @@ fn what_this_process_reads_is_backed_up_verified_mended_copied_and_restored() {
 
 #[test]
 fn a_client_brings_its_blocks_to_the_mover_and_fetches_them_there() {
-    let bench = Bench::new(small());
+    brings_and_fetches(false);
+}
+
+/// LAN-free: nothing but orders and reports leaves the process.
+#[test]
+fn a_client_in_the_process_of_the_mover_writes_and_reads_there() {
+    brings_and_fetches(true);
+}
+
+fn brings_and_fetches(is_beside: bool) {
+    let mut config = small();
+    config.data.compression_level = 1;
+    let bench = Bench::encrypted(config, Some(Algorithm::Aes256Gcm));
     bench.fill("a", 80, 150_000);
     bench.fill("deep/er/b", 200, 700);
-    let way = FromClient { jobs: NetworkJobs::default(), mover: Mover::of(&bench), to_mover: AtomicU64::new(0) };
+    std::fs::write(bench.source().join("zeros"), vec![0; 3_000_000]).unwrap();
+    let way = FromClient::new(Mover::of(&bench)).beside(is_beside);
     let full = backup_of_client(&bench, &way, Level::Full).unwrap();
-    assert_eq!(full.sources[0].report.as_ref().unwrap().files, 280);
-    let headers = full.stored_bytes.checked_sub(full.plain_bytes).unwrap();
-    assert!(headers < full.plain_bytes / 500, "it is counted where it is written: {full:?}");
-    assert!(way.to_mover.load(Ordering::Relaxed) >= 2, "blocks come straight to the mover");
+    assert_eq!(full.sources[0].report.as_ref().unwrap().files, 281);
+    let (least, most) = (full.plain_bytes - 3_100_000, full.plain_bytes - 2_000_000);
+    assert!((least..most).contains(&full.stored_bytes), "it is counted where it is written: {full:?}");
+    assert_eq!(way.to_mover.load(Ordering::Relaxed) >= 2, !is_beside, "blocks come straight to the mover");
     bench.fill("c", 4, 90_000);
     let incremental = backup_of_client(&bench, &way, Level::Incremental).unwrap();
     assert_eq!(incremental.sources[0].report.as_ref().unwrap().files, 4);
@@ -251,19 +288,20 @@ fn a_client_brings_its_blocks_to_the_mover_and_fetches_them_there() {
         site.restore_to_client(&plan, &job, &RestoreWatch::default()).unwrap()
     });
     assert!(report.is_whole(), "{report:?}");
-    assert_eq!(*written.lock().unwrap(), Some(284));
-    assert_eq!(way.to_mover.load(Ordering::Relaxed), before + 1, "it came straight from the mover");
+    assert_eq!(*written.lock().unwrap(), Some(285));
+    let came = way.to_mover.load(Ordering::Relaxed) - before;
+    assert_eq!(came, u64::from(!is_beside), "it came straight from the mover");
     assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
 }
 
 /// What is recorded stays, nothing is held for ever, and the next run goes on with it, at a mover that has begun anew.
 #[test]
 fn a_mover_that_dies_costs_what_was_not_recorded() {
-    for by_client in [false, true] {
+    for (by_client, is_beside) in [(false, false), (true, false), (true, true)] {
         let bench = Bench::new(small());
         bench.fill("a", 150, 100_000);
         let mover = Mover::of(&bench);
-        let way = FromClient { jobs: NetworkJobs::default(), mover: Arc::clone(&mover), to_mover: AtomicU64::new(0) };
+        let way = FromClient::new(Arc::clone(&mover)).beside(is_beside);
         let (dying, checkpoints) = (Arc::clone(&mover), AtomicU64::new(0));
         bench.set_hook(Some(Box::new(move |event| {
             if matches!(event, Event::Checkpoint { .. }) && checkpoints.fetch_add(1, Ordering::Relaxed) == 3 {
@@ -283,7 +321,7 @@ fn a_mover_that_dies_costs_what_was_not_recorded() {
         let left = bench.objects();
         assert_eq!((left.len(), left[0].status), (1, ObjectStatus::Open), "by a client: {by_client}");
 
-        let way = FromClient { jobs: NetworkJobs::default(), mover: Mover::of(&bench), to_mover: AtomicU64::new(0) };
+        let way = FromClient::new(Mover::of(&bench)).beside(is_beside);
         let next = match by_client {
             true => backup_of_client(&bench, &way, Level::Full).unwrap(),
             false => {
@@ -296,6 +334,33 @@ fn a_mover_that_dies_costs_what_was_not_recorded() {
         assert_eq!((whole.len(), whole[0].status), (1, ObjectStatus::Complete));
         bench.assert_restores(&whole[0], "resumed");
     }
+}
+
+/// The server gives a client up that goes on reading beside the mover: what comes then is not of the object any more.
+#[test]
+fn a_client_beside_the_mover_that_is_given_up_costs_what_was_not_recorded() {
+    let bench = Bench::new(small());
+    bench.fill("a", 150, 100_000);
+    let way = FromClient::new(Mover::of(&bench)).beside(true);
+    let (jobs, checkpoints) = (way.jobs.clone(), AtomicU64::new(0));
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Checkpoint { .. }) && checkpoints.fetch_add(1, Ordering::Relaxed) == 3 {
+            jobs.shut_out("web1");
+        }
+    })));
+    // It reads for longer than it takes to report.
+    let bandwidth = capstan_director::JobConfig { bandwidth: vec!["8M".to_owned()], ..Default::default() }.bandwidth();
+    let request = BackupRequest { bandwidth: bandwidth.unwrap(), ..bench.request(Level::Full) };
+    let report = backup_as_asked(&bench, &way, &request).unwrap();
+    bench.set_hook(None);
+    let reason = report.sources[0].report.as_ref().unwrap_err();
+    assert!(reason.contains("revoked"), "{reason}");
+    let left = bench.objects();
+    assert_eq!((left.len(), left[0].status), (1, ObjectStatus::Open));
+    let way = FromClient::new(Arc::clone(&way.mover)).beside(true);
+    let next = backup_of_client(&bench, &way, Level::Full).unwrap();
+    assert!(next.sources[0].resumed && next.plain_bytes < 14_000_000, "{next:?}");
+    bench.assert_restores(&latest(&bench), "resumed");
 }
 
 /// A restore from a mover that dies names what it could not give back, and the rest is there.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use capstan_director::{
 use capstan_format::{EntryKind, FileEntry, Volser};
 use capstan_mover::extract::ExtractOptions;
 use capstan_mover::{
-    Connection, Intake, LocalSources, NetworkJobs, RestoreWatch, SourceError, SourceFound, SourceHost, SourceReading,
-    SourceReport, SourceRun, Stopped, StreamSink,
+    Connection, Intake, LocalSources, RestoreWatch, SourceError, SourceFound, SourceHost, SourceReading, SourceReport,
+    SourceRun, Stopped, StreamSink,
 };
 
 use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
@@ -201,11 +201,7 @@ fn one_object_goes_to_two_drives_and_comes_back_from_both_at_once() {
 fn what_a_client_brings_goes_to_two_drives() {
     let bench = Bench::new(drives(2));
     bench.fill("a", 80, 100_000);
-    let way = FromClient {
-        jobs: NetworkJobs::default(),
-        mover: Mover::of_library(&bench, "library"),
-        to_mover: AtomicU64::new(0),
-    };
+    let way = FromClient::new(Mover::of_library(&bench, "library"));
     let report = with_client(&way, None, |job| {
         let site = at(&way.mover, bench.site()).for_client("web1").with_sources(Arc::new(job) as Arc<dyn SourceHost>);
         site.backup(&on_two(&bench, Level::Full), &BackupWatch::default()).unwrap()

@@ -162,7 +162,8 @@ impl ServedMover {
         self.0.jobs.accept(client, stream)
     }
 
-    pub(super) fn jobs(&self) -> &NetworkJobs {
+    /// The jobs that clients bring data to.
+    pub fn jobs(&self) -> &NetworkJobs {
         &self.0.jobs
     }
 

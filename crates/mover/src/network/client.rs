@@ -14,6 +14,7 @@ use capstan_tape::with_causes;
 
 use super::frame::nonsense;
 use super::hello::connect;
+use super::here::{StreamsHere, streams_here};
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
 };
@@ -181,10 +182,21 @@ impl ClientEnd<'_> {
             link.send(&JobReport::Failed { reason, is_stopped: false }, &[])?;
             return Ok(link);
         }
+        let here = match streams_here(self.dial, process, &order) {
+            Ok(here) => here,
+            Err(error) => {
+                link.send(&JobReport::Failed { reason: with_causes(&error), is_stopped: false }, &[])?;
+                return Ok(link);
+            }
+        };
         let link = Mutex::new(link);
-        let (stop, problems) = Default::default();
-        let reader = Reader { end: self, process, order: &order, link: &link, stop, problems };
-        let report = match reader.run(table.as_ref())? {
+        let stop = here.as_ref().map_or_else(Arc::default, |here| Arc::clone(&here.stop));
+        let reader = Reader { end: self, process, order: &order, link: &link, stop, problems: Arc::default() };
+        let ran = match here {
+            Some(here) => reader.run_here(here, table.as_ref()),
+            None => reader.run(table.as_ref()),
+        };
+        let report = match ran? {
             Ok(report) => JobReport::Done(Box::new(report)),
             Err(failed) => failed,
         };
@@ -216,6 +228,9 @@ fn rows(link: &mut OrdersLink, found: &mut dyn FnMut(&[u8], &Metadata)) -> io::R
         }
     }
 }
+
+/// What came of a reading, and of sending it.
+type ReadAndSent = (Result<SourceReport, SourceError>, Vec<Result<(), NotSent>>);
 
 /// One reading.
 struct Reader<'a> {
@@ -251,7 +266,17 @@ impl Baseline for RemoteBaseline<'_> {
 }
 
 impl Reader<'_> {
-    /// Reads to the end. An error is that of the orders link.
+    /// Reads to the end, into a session of this process. An error is that of the orders link.
+    fn run_here(
+        &self,
+        here: StreamsHere,
+        table: Option<&BaselineTable>,
+    ) -> io::Result<Result<SourceReport, JobReport>> {
+        let progress = Progress::new();
+        self.reporting(&progress, || (self.read_into(here.sinks, table, &progress), Vec::new()))
+    }
+
+    /// Reads to the end, and sends what is read. An error is that of the orders link.
     fn run(&self, table: Option<&BaselineTable>) -> io::Result<Result<SourceReport, JobReport>> {
         let order = self.order;
         let workers = thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1));
@@ -261,7 +286,7 @@ impl Reader<'_> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..connections).map(|_| queue(usize::MAX)).unzip();
         let progress = Progress::new();
         let elsewhere = match &order.to {
-            Some(mover) => match self.end.dial.at(&mover.address) {
+            Some(mover) => match self.end.dial.at(&mover.address, &mover.token) {
                 Ok(dial) => Some((dial, &mover.token)),
                 Err(error) => {
                     return Ok(Err(JobReport::Failed { reason: with_causes(&error), is_stopped: false }));
@@ -271,25 +296,34 @@ impl Reader<'_> {
         };
         let (dial, token) =
             elsewhere.as_ref().map_or((self.end.dial, &self.end.token), |(dial, token)| (&**dial, *token));
-        thread::scope(|scope| {
-            let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
-                let (start, token, stop) = (StreamStart::whole(connection), (token, self.process), &*self.stop);
-                let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop };
-                scope.spawn(move || sender.run())
-            });
-            let streams: Vec<_> = streams.collect();
-            let (done, is_done) = channel();
-            let progress = &progress;
-            scope.spawn(move || {
-                let read = self.read(senders, &pool, workers, table, progress);
+        self.reporting(&progress, || {
+            thread::scope(|scope| {
+                let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
+                    let (start, token, stop) = (StreamStart::whole(connection), (token, self.process), &*self.stop);
+                    let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop };
+                    scope.spawn(move || sender.run())
+                });
+                let streams: Vec<_> = streams.collect();
+                let read = self.read(senders, &pool, workers, table, &progress);
                 drop(pool);
                 let sent = streams.into_iter().map(|stream| {
                     stream.join().unwrap_or_else(|_| Err(NotSent::Lost("a sender failed by a bug".to_owned())))
                 });
-                let sent: Vec<_> = sent.collect();
-                // Nobody waits where the orders link broke.
-                let _ = done.send((read, sent));
-            });
+                (read, sent.collect())
+            })
+        })
+    }
+
+    /// Reads in a thread of its own, and reports meanwhile.
+    fn reporting(
+        &self,
+        progress: &Progress,
+        read: impl FnOnce() -> ReadAndSent + Send,
+    ) -> io::Result<Result<SourceReport, JobReport>> {
+        thread::scope(|scope| {
+            let (done, is_done) = channel();
+            // Nobody waits where the orders link broke.
+            scope.spawn(move || drop(done.send(read())));
             loop {
                 match is_done.recv_timeout(REPORTS_EVERY) {
                     Ok((read, sent)) => {
@@ -343,12 +377,25 @@ impl Reader<'_> {
             client: "this machine".to_owned(),
             reason: with_causes(&error),
         })?;
-        let mut sinks: Vec<Connection> = (0..order.connections)
+        let sinks: Vec<Connection> = (0..order.connections)
             .map(|number| {
                 let (pool, stop) = (pool.clone(), Arc::clone(&self.stop));
                 Connection::new((u64::from(number), order.object, first + number), pool, packer.share(), None, stop)
             })
             .collect();
+        let read = self.read_into(sinks, table, progress);
+        drop(packer);
+        pack_workers.join();
+        read
+    }
+
+    fn read_into(
+        &self,
+        mut sinks: Vec<Connection>,
+        table: Option<&BaselineTable>,
+        progress: &Progress,
+    ) -> Result<SourceReport, SourceError> {
+        let order = self.order;
         let baseline = table.map(|table| RemoteBaseline { table, link: self.link, stop: &self.stop });
         let met = Arc::clone(&self.problems);
         let problems = move |path: &[u8], kind| {
@@ -364,18 +411,13 @@ impl Reader<'_> {
             progress,
             on_problem: Box::new(problems),
         };
-        let read = order.spec.read(&mut sinks, run);
-        let read = read.and_then(|report| {
-            // What is missing may not be all that is.
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Stopped.into());
-            }
-            sinks.drain(..).try_for_each(Connection::finish)?;
-            Ok(report)
-        });
-        drop((sinks, packer));
-        pack_workers.join();
-        read
+        let report = order.spec.read(&mut sinks, run)?;
+        // What is missing may not be all that is.
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Stopped.into());
+        }
+        sinks.into_iter().try_for_each(Connection::finish)?;
+        Ok(report)
     }
 
     fn outcome(

@@ -2,13 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::SILENT_MAX;
-use crate::JobToken;
 use crate::link::Link;
+use crate::{Connection, JobToken};
 
 /// The version of what follows.
 pub(super) const VERSION: u32 = 1;
@@ -43,14 +45,26 @@ pub trait Dial: Sync {
     /// The mover cannot be reached, or is not who it should be.
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>>;
 
-    /// Opens connections to another mover of the same cell, at this host and port.
+    /// Opens connections to the mover of the same cell that has a job, at this host and port if it is elsewhere.
     ///
     /// # Errors
     /// No other mover can be reached this way.
-    fn at(&self, address: &str) -> io::Result<Box<dyn Dial + '_>> {
+    fn at(&self, address: &str, _job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {
         Err(io::Error::other(format!("the mover at {address} cannot be reached from here")))
     }
+
+    /// One stream of a job, into the session of a mover in this process; none if the job is another mover's. `job` has
+    /// the job's token, and what names this process; `stream` the reading, and the connection in its object.
+    ///
+    /// # Errors
+    /// The mover does not expect it.
+    fn connection_here(&self, _job: (&JobToken, &JobToken), _stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
+        Ok(None)
+    }
 }
+
+/// A stream that a client brings to a session of its own process, and what stops its job there.
+pub type StreamHere = (Connection, Arc<AtomicBool>);
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

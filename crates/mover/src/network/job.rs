@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 use capstan_format::ObjectId;
 use capstan_tape::with_causes;
 
-use super::hello::{Hello, VERSION, Welcome};
+use super::hello::{Hello, StreamHere, VERSION, Welcome};
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RestoreOrder, RestoredReport,
     RowPacker, RunScript, crossing, pack_wanted,
 };
-use super::pieces::PieceSender;
+use super::pieces::{PieceSender, keep_awake};
 use super::receiver::BlockReceiver;
-use super::restore::keep_awake;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::damage::FailedMember;
 use crate::extract::{ExtractError, ExtractReport};
@@ -49,6 +48,9 @@ const LINKS_MAX: usize = 64;
 const LINK_LOOKS: Duration = Duration::from_secs(1);
 /// How often it is looked whether a connection has come.
 const LOOKS: Duration = Duration::from_millis(10);
+
+/// Why a stream is not taken.
+const NOT_READ: &str = "nobody reads this stream any more";
 
 /// The jobs that clients may come for.
 #[derive(Clone, Default)]
@@ -145,11 +147,7 @@ impl NetworkJobs {
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         };
-        if *job.process.get_or_init(|| process.clone()) != process {
-            let reason = format!(
-                "another process is client {client} as well, and serves this job: was this machine, or its state \
-                 directory, copied? Each machine joins by itself"
-            );
+        if let Err(reason) = job.serve_to(&process) {
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
@@ -185,13 +183,52 @@ impl NetworkJobs {
             Purpose::Blocks { reading, connection } => {
                 let receiver = locked(&job.readings).get(&(reading, connection)).map(Arc::clone);
                 let Some(receiver) = receiver else {
-                    link.send(&Welcome::Refused("nobody reads this stream any more".to_owned()), &[])?;
+                    link.send(&Welcome::Refused(NOT_READ.to_owned()), &[])?;
                     return Err(io::ErrorKind::PermissionDenied.into());
                 };
                 link.send(&Welcome::Taken, &[])?;
                 receiver.receive(&mut *link.0).map(drop)
             }
         }
+    }
+}
+
+impl NetworkJobs {
+    /// The client of a job of this mover.
+    pub(super) fn client_of(&self, token: &JobToken) -> Option<String> {
+        locked(&self.0).get(token).map(|job| job.client.clone())
+    }
+
+    /// A stream that a client of this process brings; none if the job is another mover's. As in
+    /// [`super::Dial::connection_here`].
+    ///
+    /// # Errors
+    /// Another process serves the job, or the stream is not expected.
+    pub fn connection_here(
+        &self,
+        (token, process): (&JobToken, &JobToken),
+        stream: (u64, u16),
+    ) -> io::Result<Option<StreamHere>> {
+        let Some(job) = locked(&self.0).get(token).map(Arc::clone) else { return Ok(None) };
+        let refused = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
+        job.serve_to(process).map_err(refused)?;
+        let receiver = locked(&job.readings).get(&stream).map(Arc::clone);
+        let connection = receiver.and_then(|receiver| receiver.connection_here());
+        connection.map(Some).ok_or_else(|| refused(NOT_READ.to_owned()))
+    }
+}
+
+impl Job {
+    /// Serves the process of the client that comes first, and no other; why, if it is another.
+    fn serve_to(&self, process: &JobToken) -> Result<(), String> {
+        if self.process.get_or_init(|| process.clone()) == process {
+            return Ok(());
+        }
+        Err(format!(
+            "another process is client {} as well, and serves this job: was this machine, or its state directory, \
+             copied? Each machine joins by itself",
+            self.client
+        ))
     }
 }
 
@@ -647,8 +684,8 @@ impl NetworkJob {
         // Whoever decides mends copies, of which other blocks are there.
         let may_end_early = self.job.client.is_empty();
         let begin = |start: &StreamStart| {
-            let blocks = way_in.set_for(object).blocks.clone();
-            let receiver = Arc::new(BlockReceiver::new(blocks, object, *start, may_end_early));
+            let set = way_in.set_for(object);
+            let receiver = Arc::new(BlockReceiver::new(set, object, *start, may_end_early));
             locked(&self.job.readings).insert((reading, start.connection), Arc::clone(&receiver));
             (start.connection, receiver)
         };

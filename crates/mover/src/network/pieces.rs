@@ -16,6 +16,8 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression};
 
@@ -208,6 +210,22 @@ pub(crate) fn receive(
             }
             Frame::End { .. } => feeds.end(stream),
             Frame::All | Frame::StillHere => {}
+        }
+    }
+}
+
+/// Says every so often that the mover is still there, until it is told that all is sent.
+pub(super) fn keep_awake(link: &Mutex<Box<dyn NetworkStream>>, is_over: &AtomicBool, every: Duration) {
+    let step = Duration::from_millis(100).min(every);
+    let mut waited = Duration::ZERO;
+    while !is_over.load(Ordering::Relaxed) {
+        thread::sleep(step);
+        waited += step;
+        if waited >= every {
+            waited = Duration::ZERO;
+            let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever sends the next piece hears of a connection that broke.
+            let _ = Frame::StillHere.write(&mut *link).and_then(|()| Write::flush(&mut *link));
         }
     }
 }

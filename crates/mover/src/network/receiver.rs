@@ -1,7 +1,7 @@
 //! The mover's end of a block connection: what comes in is checked, and put into the session.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -12,8 +12,11 @@ use super::frame::{BlockHead, Grant, Head, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, ChunkPlace};
 use crate::blocks_in::BlocksIn;
-use crate::intake::StreamStart;
+use crate::connection::StreamGate;
+use crate::intake::{SetIn, StreamStart};
+use crate::pack::Packer;
 use crate::pool::Buffer;
+use crate::{Connection, Stopped};
 
 /// Bytes that a client may have under way on one connection.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -58,6 +61,8 @@ struct Received {
     is_over: bool,
     reserved: Vec<Reserved>,
     granted: u32,
+    /// Packs what a client in this process reads; none once a connection has come, from there or over the network.
+    packer: Option<Packer>,
 }
 
 /// A free block that is kept for what is on its way.
@@ -87,7 +92,8 @@ pub(super) enum LinkEnd {
 }
 
 impl BlockReceiver {
-    pub(super) fn new(session: BlocksIn, object: ObjectId, start: StreamStart, may_end_early: bool) -> Self {
+    pub(super) fn new(set: &SetIn, object: ObjectId, start: StreamStart, may_end_early: bool) -> Self {
+        let (session, packer) = (set.blocks.clone(), Some(set.packer.share()));
         let stream = session.open_received(object);
         let state = Mutex::new(Received {
             link: 0,
@@ -98,6 +104,7 @@ impl BlockReceiver {
             is_over: false,
             reserved: Vec::new(),
             granted: 0,
+            packer,
         });
         Self { object, start, may_end_early, stream, session, state }
     }
@@ -110,6 +117,8 @@ impl BlockReceiver {
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.reserved.clear();
+        // The session waits for its packers.
+        state.packer = None;
         if !std::mem::replace(&mut state.is_over, true) {
             let cut_at = (!state.is_whole).then_some(state.blocks);
             self.session.close_received(self.stream, self.object, self.start.sequence, cut_at);
@@ -135,10 +144,23 @@ impl BlockReceiver {
         self.state().is_whole
     }
 
+    /// The stream as a connection of this process, and what stops its job; none where another one has come, or it is
+    /// over.
+    pub(super) fn connection_here(self: &Arc<Self>) -> Option<(Connection, Arc<AtomicBool>)> {
+        let packer = self.state().packer.take()?;
+        let (blocks, start) = (&self.session, self.start);
+        let stream = (self.stream, self.object, start.connection);
+        // This receiver ends the stream, and nobody else does.
+        let connection = Connection::new(stream, blocks.pool.clone(), packer, None, Arc::clone(&blocks.stop));
+        let connection = connection.starting_at(start.sequence, start.offset).throttled(blocks.throttle.clone());
+        Some((connection.through(Arc::clone(self) as Arc<dyn StreamGate>), Arc::clone(&blocks.stop)))
+    }
+
     /// Takes in what comes over a connection, until all is here or the connection ends.
     pub(super) fn receive(&self, link: &mut dyn NetworkStream) -> io::Result<LinkEnd> {
         let number = {
             let mut state = self.state();
+            state.packer = None;
             state.link += 1;
             state.link
         };
@@ -296,8 +318,101 @@ impl BlockReceiver {
     }
 }
 
+impl StreamGate for BlockReceiver {
+    fn pass(&self, closes: bool, hand_on: &mut dyn FnMut() -> Result<(), Stopped>) -> Result<(), Stopped> {
+        // While the stream is locked: whoever ends it says in front of which block.
+        let mut state = self.state();
+        if state.is_over {
+            return Err(Stopped);
+        }
+        hand_on()?;
+        state.blocks += 1;
+        state.is_whole = closes;
+        Ok(())
+    }
+}
+
 enum Taken {
     Handed,
     NotWanted,
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+    use crate::StreamSink;
+    use crate::control::{Control, Controls};
+    use crate::pack::PackOptions;
+    use crate::pool::BlockPool;
+    use crate::queue::{Receiver, queue};
+
+    /// A receiver, the blocks that it has handed on, and what it has said of its stream.
+    fn receiver() -> (Arc<BlockReceiver>, Arc<Mutex<Vec<u32>>>, Receiver<Control>) {
+        let (pool, handed) = (BlockPool::new(8, 1024), Arc::new(Mutex::new(Vec::new())));
+        let (controls, said) = queue(usize::MAX);
+        let to = Arc::clone(&handed);
+        let out: crate::pack::PackedTo = Arc::new(move |block: Block| {
+            to.lock().unwrap().push(block.place.sequence);
+            Ok(())
+        });
+        let packer = Packer::storing(&pool, Arc::clone(&out));
+        let blocks = BlocksIn {
+            pool,
+            out,
+            controls: Controls(controls),
+            stop: Arc::default(),
+            streams: Arc::default(),
+            receivers: Arc::default(),
+            reserved: Arc::default(),
+            pack: PackOptions::Store,
+            throttle: None,
+        };
+        let set = SetIn { blocks, packer };
+        (Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false)), handed, said)
+    }
+
+    fn write(connection: &mut Connection) -> Result<(), Stopped> {
+        connection.space()?;
+        connection.advance(100);
+        connection.flush()
+    }
+
+    /// The blocks in front of which streams were cut.
+    fn cuts(mut said: Receiver<Control>) -> Vec<u32> {
+        let cut = |control| if let Control::Cut { sequence, .. } = control { Some(sequence) } else { None };
+        std::iter::from_fn(|| said.try_next()).filter_map(cut).collect()
+    }
+
+    #[test]
+    fn what_a_source_here_hands_on_behind_the_end_of_its_stream_does_not_come() {
+        let (receiver, handed, said) = receiver();
+        let (mut connection, _) = receiver.connection_here().unwrap();
+        assert!(receiver.connection_here().is_none(), "a stream is brought once");
+        write(&mut connection).unwrap();
+        write(&mut connection).unwrap();
+        receiver.end();
+        assert!(write(&mut connection).is_err());
+        drop(connection);
+        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0, 1], vec![2], false));
+    }
+
+    #[test]
+    fn a_stream_that_a_source_here_finishes_is_whole_and_one_that_it_drops_is_cut_once() {
+        let (receiver, handed, said) = receiver();
+        let (mut connection, _) = receiver.connection_here().unwrap();
+        write(&mut connection).unwrap();
+        connection.finish().unwrap();
+        receiver.end();
+        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0, 1], vec![], true));
+
+        let (receiver, handed, said) = self::receiver();
+        let (mut connection, _) = receiver.connection_here().unwrap();
+        write(&mut connection).unwrap();
+        drop(connection);
+        receiver.end();
+        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0], vec![1], false));
+        assert!(receiver.connection_here().is_none());
+    }
 }

@@ -1,9 +1,8 @@
 //! Restoring to a client: the mover reads, and the client writes.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use capstan_tape::with_causes;
@@ -130,7 +129,8 @@ impl ClientEnd<'_> {
         let purpose = Purpose::Pieces { restore: order.restore };
         let connected = match &order.from {
             Some(mover) => {
-                self.dial.at(&mover.address).and_then(|dial| connect(&*dial, (&mover.token, process), purpose))
+                let way = self.dial.at(&mover.address, &mover.token);
+                way.and_then(|way| connect(&*way, (&mover.token, process), purpose))
             }
             None => connect(self.dial, (&self.token, process), purpose),
         };
@@ -204,24 +204,4 @@ fn report(
         extract,
     };
     (report, open)
-}
-
-/// Says every so often that the mover is still there, until it is told that all is sent.
-pub(super) fn keep_awake(
-    link: &Mutex<Box<dyn super::NetworkStream>>,
-    is_over: &AtomicBool,
-    every: std::time::Duration,
-) {
-    let step = std::time::Duration::from_millis(100).min(every);
-    let mut waited = std::time::Duration::ZERO;
-    while !is_over.load(Ordering::Relaxed) {
-        thread::sleep(step);
-        waited += step;
-        if waited >= every {
-            waited = std::time::Duration::ZERO;
-            let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever sends the next piece hears of a connection that broke.
-            let _ = pieces::Frame::StillHere.write(&mut *link).and_then(|()| io::Write::flush(&mut *link));
-        }
-    }
 }
