@@ -100,6 +100,8 @@ pub struct Volume {
     pub medium: MediumKind,
     /// The library that it was in when it was last seen.
     pub library: String,
+    /// The generation of the cartridge, as its drive said when it was mounted last: `LTO-9`; `virtual` for one of none.
+    pub generation: Option<String>,
 }
 
 impl Volume {
@@ -124,12 +126,14 @@ impl Volume {
             key_destroyed_ns: None,
             medium: MediumKind::Rewritable,
             library: MAIN_LIBRARY.to_owned(),
+            generation: None,
         }
     }
 }
 
 const COLUMNS: &str = "volser, pool, volume, state, key_tag, algorithm, capacity, written, end_lbn, checkpoint_lbn,
-    labelled_ns, written_ns, read_ns, mounts, errors, recycled, key_destroyed_ns, medium, library";
+    labelled_ns, written_ns, read_ns, mounts, errors, recycled, key_destroyed_ns, medium, library,
+    generation";
 
 impl Catalog {
     /// Adds a volume, or changes the one of that barcode. Its life cannot be changed so: see [`Catalog::relabelled`].
@@ -217,7 +221,7 @@ pub(crate) fn upsert(db: &Transaction<'_>, volume: &Volume) -> Result<(), Catalo
     db.execute("DELETE FROM volumes WHERE volser = ?1", params![volume.volser.as_str()])?;
     let insert = format!(
         "INSERT INTO volumes ({COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)"
     );
     db.execute(
         &insert,
@@ -241,6 +245,7 @@ pub(crate) fn upsert(db: &Transaction<'_>, volume: &Volume) -> Result<(), Catalo
             volume.key_destroyed_ns,
             volume.medium.code(),
             volume.library,
+            volume.generation,
         ],
     )
     .map(drop)
@@ -271,6 +276,7 @@ fn volume(row: &Row<'_>) -> Result<Volume, CatalogError> {
         key_destroyed_ns: row.get(16)?,
         medium: *MediumKind::ALL.get(usize::from(medium)).ok_or_else(|| impossible("a kind of medium", medium))?,
         library: row.get(18)?,
+        generation: row.get(19)?,
     })
 }
 

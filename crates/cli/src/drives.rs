@@ -112,7 +112,10 @@ fn list(cli: &Globals) -> Result<ExitCode, Failure> {
         let mut row = if several { vec![(*library).clone()] } else { Vec::new() };
         row.extend([
             drive.number.to_string(),
-            known(&drive.description.model),
+            match (&drive.description.model, &drive.description.class) {
+                (Some(model), Some(class)) => format!("{model} ({class})"),
+                (model, _) => known(model),
+            },
             known(&drive.description.serial),
             drive.volser.as_ref().map_or("-", Volser::as_str).to_owned(),
             text(drive.description.path.as_deref()),

@@ -1,5 +1,6 @@
 //! Finding and handing out volumes to one copy of a session, and recording what it has flushed.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{
     Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
 };
-use capstan_tape::{ChangerError, DriveError, EncryptionState, with_causes};
+use capstan_tape::{ChangerError, DriveError, EncryptionState, WriteFit, with_causes};
 
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
@@ -50,7 +51,7 @@ pub(crate) struct Writing {
 }
 
 /// The catalog's volumes as the choice sees them.
-pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidate> {
+pub(crate) fn candidates(volumes: &[Volume], present: &[Volser], fits: &HashMap<Volser, WriteFit>) -> Vec<Candidate> {
     let candidate = |volume: &Volume| Candidate {
         volser: volume.volser.clone(),
         pool: volume.pool.clone(),
@@ -65,6 +66,7 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser]) -> Vec<Candidat
         },
         written_bytes: volume.written,
         present: present.contains(&volume.volser),
+        fit: fits.get(&volume.volser).copied().unwrap_or(WriteFit::Own),
     };
     volumes.iter().map(candidate).collect()
 }
@@ -148,7 +150,8 @@ impl AppendHost {
             create: self.mounter.library.config.is_virtual()
                 && (anywhere.len() as u64) < u64::from(self.mounter.library.config.volumes_max),
         };
-        Ok(choose_volume(&candidates(&volumes, &present), &self.pool.name, &in_use, refill))
+        let fits = self.mounter.write_fits(&volumes)?;
+        Ok(choose_volume(&candidates(&volumes, &present, &fits), &self.pool.name, &in_use, refill))
     }
 
     /// Makes a cartridge, and reserves it before it is there; none where another job makes one of that name.
@@ -161,7 +164,7 @@ impl AppendHost {
         let mut taken = self.mounter.present()?;
         taken.extend_from_slice(&anywhere);
         let Some(volser) = self.next_volser(&taken, &volumes, &in_use) else {
-            let none = crate::pools::Shortage { full: volumes.len(), barred: 0, absent: 0, in_use: 0 };
+            let none = crate::pools::Shortage { full: volumes.len(), ..Default::default() };
             return Err(DirectorError::NoVolume { pool: self.pool.name.clone(), shortage: none });
         };
         self.check_library_is_there(&anywhere, &volumes)?;

@@ -680,8 +680,12 @@ fn held_text(objects: usize) -> String {
 }
 
 fn shortage_text(shortage: &Shortage) -> String {
+    let unfit = match shortage.unfit {
+        0 => String::new(),
+        unfit => format!(", {unfit} that no drive there writes"),
+    };
     format!(
-        "{} full, {} not to be written, {} not in the library, {} in use",
+        "{} full, {} not to be written, {} not in the library, {} in use{unfit}",
         shortage.full, shortage.barred, shortage.absent, shortage.in_use
     )
 }
@@ -690,6 +694,10 @@ fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
     if shortage.absent > 0 {
         format!(
             "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`"
+        )
+    } else if shortage.unfit > 0 {
+        format!(
+            "add one of a generation that the drives write (`capstan drives`) with `capstan label NEW --pool {pool}`"
         )
     } else {
         format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")

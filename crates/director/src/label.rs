@@ -89,6 +89,7 @@ pub(crate) fn label_volume(
         recycled,
         key_destroyed_ns: None,
         medium: volume.kind(known.medium),
+        generation: volume.medium.generation.clone().or(known.generation.clone()),
         library: volume.library.name.clone(),
         ..known
     };

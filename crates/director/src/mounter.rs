@@ -12,7 +12,9 @@ use capstan_keys::KeyError;
 use capstan_mover::devices::{
     DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
-use capstan_tape::{ChangerError, ElementAddress, EncryptionState, barcode, with_causes};
+use capstan_tape::{
+    ChangerError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes, write_fit,
+};
 
 use crate::hold::{Hold, Holds};
 use crate::libraries::{Libraries, LibraryAt};
@@ -52,10 +54,23 @@ pub(crate) struct Mounter {
     is_of_queue: bool,
     /// Whether volumes are mounted in that library alone.
     is_here_alone: bool,
+    /// What drives are to do with them.
+    purpose: MountPurpose,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
     passed_over: Arc<Mutex<Vec<(Volser, String)>>>,
+}
+
+/// What volumes are mounted for.
+#[derive(Debug, Clone, Default)]
+struct MountPurpose {
+    /// Whether they are written.
+    writes: bool,
+    /// Whether what is written is encrypted.
+    encrypts: bool,
+    /// Models of drives that are used for it; none for all.
+    models: Arc<[String]>,
 }
 
 impl Mounter {
@@ -73,6 +88,7 @@ impl Mounter {
             is_stand_in: site.is_read_only(),
             is_of_queue: false,
             is_here_alone: false,
+            purpose: MountPurpose::default(),
             stop: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -181,6 +197,31 @@ impl Mounter {
     #[must_use]
     pub(crate) fn here_alone(self) -> Self {
         Self { is_here_alone: true, ..self }
+    }
+
+    /// The same mounter, for volumes that are written, encrypted or not: with drives that can do that, and of these
+    /// models if some are named.
+    #[must_use]
+    pub(crate) fn for_writing(self, encrypts: bool, models: &Arc<[String]>) -> Self {
+        Self { purpose: MountPurpose { writes: true, encrypts, models: Arc::clone(models) }, ..self }
+    }
+
+    /// How well the drives of the library that the job writes in suit volumes, by their barcodes; those that are not
+    /// named suit.
+    pub(crate) fn write_fits(&self, volumes: &[Volume]) -> Result<HashMap<Volser, WriteFit>, DirectorError> {
+        let models = &self.purpose.models;
+        let generations: HashMap<&Volser, String> =
+            volumes.iter().filter_map(|volume| Some((&volume.volser, generation_of(volume)?))).collect();
+        if generations.is_empty() && models.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let drives = self.library.devices.describe_drives()?;
+        let mut known: HashMap<Option<&String>, WriteFit> = HashMap::new();
+        let mut fit = |volume: &Volume| {
+            let generation = generations.get(&volume.volser);
+            *known.entry(generation).or_insert_with(|| write_fit(&drives, models, generation.map(String::as_str)))
+        };
+        Ok(volumes.iter().map(|volume| (volume.volser.clone(), fit(volume))).collect())
     }
 
     /// Barcodes of volumes in the library that the job writes in, its mail slots included.
@@ -296,7 +337,13 @@ impl Mounter {
 
     fn mount_order(&self, volser: &Volser, hold: Option<&Hold>) -> Result<MountOrder, DirectorError> {
         let known = locked(&self.catalog).volume(volser)?;
+        let MountPurpose { writes, encrypts, models } = &self.purpose;
+        let is_encrypted = known.as_ref().is_some_and(|known| known.key.is_some());
+        let generation = known.as_ref().map_or_else(|| barcode::generation(volser), generation_of);
+        let needs =
+            DriveNeeds { generation, writes: *writes, encrypts: *encrypts || is_encrypted, models: models.to_vec() };
         Ok(MountOrder {
+            needs,
             volser: volser.clone(),
             reservation: self.reservation(hold),
             labelled: known.as_ref().is_some_and(|known| known.id.is_some()),
@@ -357,9 +404,11 @@ impl Mounter {
         let mut catalog = locked(&self.catalog);
         let Some(known) = catalog.volume(&volume.volser)? else { return Ok(()) };
         let kind = volume.kind(known.medium);
-        if kind != known.medium || known.library != volume.library.name {
+        let generation = volume.medium.generation.as_ref().or(known.generation.as_ref());
+        if kind != known.medium || known.library != volume.library.name || known.generation.as_ref() != generation {
             catalog.update_volume(&volume.volser, |known| {
                 known.medium = kind;
+                known.generation = generation.cloned();
                 known.library.clone_from(&volume.library.name);
             })?;
         }
@@ -495,6 +544,11 @@ fn is_gone(error: &KeyError) -> bool {
     matches!(error, KeyError::KeyDestroyed { .. } | KeyError::KeyMissing { .. })
         || error.past_its_time().is_some()
         || error.unconfirmed()
+}
+
+/// The generation of a volume's cartridge, as its drive said, or as its barcode says until it was mounted.
+pub fn generation_of(volume: &Volume) -> Option<String> {
+    volume.generation.clone().or_else(|| barcode::generation(&volume.volser))
 }
 
 impl MountWatch for Mounter {

@@ -4,8 +4,15 @@
 //! empty one of the pool; then one from the scratch pool, which is relabelled for this pool, one that holds nothing
 //! first; then, if the library may make cartridges, a new one. Encrypted and plain pools never share a volume, because
 //! a volume is labelled for one pool.
+//!
+//! What no drive of the library writes is passed over, and of what is labelled, cartridges of the drives' own
+//! generation come first. So new drives take a pool over: their cartridges are used, and those of the generation before
+//! are read until what is on them expires.
+
+use std::cmp::Reverse;
 
 use capstan_format::Volser;
+use capstan_tape::WriteFit;
 
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
@@ -41,6 +48,8 @@ pub struct Candidate {
     pub written_bytes: u64,
     /// Whether it is in the library.
     pub present: bool,
+    /// How well the drives suit it.
+    pub fit: WriteFit,
 }
 
 /// Where a pool may get volumes from when its own are used up.
@@ -66,7 +75,7 @@ pub enum Choice {
 }
 
 /// Why a pool has no volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shortage {
     /// Volumes of the pool that are full.
     pub full: usize,
@@ -76,31 +85,35 @@ pub struct Shortage {
     pub absent: usize,
     /// Volumes of the pool that another copy or process writes.
     pub in_use: usize,
+    /// Volumes of the pool or of scratch, with room, that no drive there writes.
+    pub unfit: usize,
 }
 
 /// Chooses a volume for `pool`, leaving out those in `in_use`.
 pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], refill: Refill) -> Choice {
-    let free = |candidate: &&Candidate| candidate.present && !in_use.contains(&candidate.volser);
+    let free = |candidate: &&Candidate| {
+        candidate.present && candidate.fit != WriteFit::None && !in_use.contains(&candidate.volser)
+    };
     let of = |name: Option<&str>, fill: Fill| {
         let name = name.map(str::to_owned);
         candidates.iter().filter(free).filter(move |candidate| candidate.pool == name && candidate.fill == fill)
     };
-    if let Some(fullest) =
-        of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, std::cmp::Reverse(c.volser.clone())))
-    {
+    if let Some(fullest) = of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, Reverse(c.volser.clone()))) {
         return Choice::Append(fullest.volser.clone());
     }
-    let empty = of(Some(pool), Fill::Empty).min_by_key(|c| c.volser.clone());
+    let empty = of(Some(pool), Fill::Empty).min_by_key(|c| (Reverse(c.fit), c.volser.clone()));
     // What expired and is on it can be taken back until it is labelled anew: it comes last.
-    let scratch =
-        || of(None, Fill::Empty).min_by_key(|c| (c.written_bytes > 0, c.volser.clone())).filter(|_| refill.scratch);
+    let scratch = || {
+        let of_scratch = of(None, Fill::Empty).filter(|_| refill.scratch);
+        of_scratch.min_by_key(|c| (Reverse(c.fit), c.written_bytes > 0, c.volser.clone()))
+    };
     if let Some(empty) = empty.or_else(scratch) {
         return Choice::Label(empty.volser.clone());
     }
     if refill.create {
         return Choice::Create;
     }
-    let mut shortage = Shortage { full: 0, barred: 0, absent: 0, in_use: 0 };
+    let mut shortage = Shortage { full: 0, barred: 0, absent: 0, in_use: 0, unfit: 0 };
     for candidate in candidates.iter().filter(|c| c.pool.as_deref().is_none_or(|of| of == pool)) {
         if !candidate.present {
             shortage.absent += 1;
@@ -110,6 +123,8 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
             shortage.full += 1;
         } else if candidate.fill == Fill::Barred {
             shortage.barred += 1;
+        } else if candidate.fit == WriteFit::None {
+            shortage.unfit += 1;
         }
     }
     Choice::Nothing(shortage)
@@ -120,6 +135,7 @@ mod tests {
     use super::*;
 
     const ANY: Refill = Refill { scratch: true, create: true };
+    const NONE_BUT_SCRATCH: Refill = Refill { scratch: true, create: false };
     const NONE: Refill = Refill { scratch: false, create: false };
 
     fn volser(name: &str) -> Volser {
@@ -133,6 +149,7 @@ mod tests {
             fill,
             written_bytes,
             present: true,
+            fit: WriteFit::Own,
         }
     }
 
@@ -176,7 +193,28 @@ mod tests {
             absent,
             candidate("D", "daily", Fill::Filling, 1),
         ];
-        let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1 };
+        let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1, unfit: 0 };
         assert_eq!(choose_volume(&volumes, "daily", &[volser("D")], NONE), Choice::Nothing(shortage));
+    }
+
+    #[test]
+    fn a_new_generation_takes_over_from_the_old_one() {
+        let fit = |fit, candidate: Candidate| Candidate { fit, ..candidate };
+        let mut volumes = vec![
+            fit(WriteFit::None, candidate("A", "daily", Fill::Filling, 10)),
+            fit(WriteFit::Older, candidate("B", "daily", Fill::Filling, 5)),
+            fit(WriteFit::None, candidate("C", "scratch", Fill::Empty, 0)),
+            fit(WriteFit::Older, candidate("D", "scratch", Fill::Empty, 0)),
+            fit(WriteFit::Own, candidate("E", "scratch", Fill::Empty, 10)),
+        ];
+        let chosen = |volumes: &[Candidate]| choose_volume(volumes, "daily", &[], NONE_BUT_SCRATCH);
+        assert_eq!(chosen(&volumes), Choice::Append(volser("B")), "what was begun and can be written is finished");
+        volumes[1].fill = Fill::Full;
+        assert_eq!(chosen(&volumes), Choice::Label(volser("E")), "though it holds what has expired");
+        volumes.pop();
+        assert_eq!(chosen(&volumes), Choice::Label(volser("D")), "better than none");
+        volumes.pop();
+        let shortage = Shortage { full: 1, barred: 0, absent: 0, in_use: 0, unfit: 2 };
+        assert_eq!(chosen(&volumes), Choice::Nothing(shortage));
     }
 }

@@ -293,11 +293,17 @@ fn read_volume(mounter: &Mounter, volser: &Volser, report: &mut RebuildReport) -
 }
 
 fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildReport) -> Result<(), DirectorError> {
-    let (volser, library) = (volume.volser.clone(), volume.library.name.clone());
-    let (capacity, medium) = (Some(volume.medium.capacity_bytes), volume.kind(MediumKind::Rewritable));
+    let (volser, medium) = (volume.volser.clone(), volume.kind(MediumKind::Rewritable));
+    let blank = Volume {
+        capacity: Some(volume.medium.capacity_bytes),
+        medium,
+        library: volume.library.name.clone(),
+        generation: volume.medium.generation.clone(),
+        ..Volume::blank(volser.clone())
+    };
     let key = match volume.medium.encryption {
         EncryptionState::Blank => {
-            locked(&mounter.catalog).put_volume(&Volume { capacity, medium, library, ..Volume::blank(volser) })?;
+            locked(&mounter.catalog).put_volume(&blank)?;
             report.blank += 1;
             return Ok(());
         }
@@ -311,7 +317,7 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
             // It can never be labelled.
             MediumKind::WriteOnce => VolumeState::Retired,
         };
-        locked(&mounter.catalog).put_volume(&Volume { capacity, medium, state, library, ..Volume::blank(volser) })?;
+        locked(&mounter.catalog).put_volume(&Volume { state, ..blank })?;
         report.blank += 1;
         return Ok(());
     }
@@ -330,13 +336,10 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         pool,
         id: Some(header.volume),
         key,
-        capacity,
-        medium,
-        library,
         end_of_data_lbn: FIRST_SESSION_LBN,
         labelled_ns: Some(header.labelled_ns),
         recycled: header.recycled,
-        ..Volume::blank(volser.clone())
+        ..blank
     })?;
     report.volumes += 1;
     let life = header.volume;

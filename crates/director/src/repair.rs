@@ -374,7 +374,7 @@ impl Site {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
-            mounter: mounter.clone().here_alone(),
+            mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

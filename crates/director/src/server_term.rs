@@ -7,6 +7,7 @@ use capstan_format::Volser;
 
 use crate::DirectorError;
 use crate::config::StorageUnit;
+use crate::drive_classes::{classes_fact, classes_of};
 use crate::drive_waits::waited_since_ns;
 use crate::hold::{Hold, holder};
 use crate::libraries::LibraryAt;
@@ -127,9 +128,14 @@ impl Site {
                 Ok(drives) => (drives.to_string(), None),
                 Err(error) => (String::new(), Some((library.name.clone(), error.into()))),
             };
-            let (mut catalog, fact) = (locked(&self.catalog), drives_fact(&library.name));
-            if catalog.fact(&fact)?.unwrap_or_default() != text {
-                catalog.put_fact(&fact, &text)?;
+            let classes = if silent.is_none() { classes_of(library) } else { None };
+            let mut catalog = locked(&self.catalog);
+            for (fact, text) in [(drives_fact(&library.name), Some(text)), (classes_fact(&library.name), classes)] {
+                if let Some(text) =
+                    text.filter(|text| catalog.fact(&fact).is_ok_and(|known| known.as_ref() != Some(text)))
+                {
+                    catalog.put_fact(&fact, &text)?;
+                }
             }
             Ok(silent)
         };
@@ -141,15 +147,19 @@ impl Site {
         asked.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// A storage unit; that of the main library where none is named.
+    /// A storage unit; that of the main library where none is named. One of some models has no more drives than its
+    /// libraries have of them, as far as a server has asked.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownUnit`].
+    /// [`DirectorError::UnknownUnit`]; or the catalog cannot be read.
     pub fn unit(&self, name: Option<&str>) -> Result<StorageUnit, DirectorError> {
-        self.config.unit(name).ok_or_else(|| DirectorError::UnknownUnit {
+        let unit = self.config.unit(name).ok_or_else(|| DirectorError::UnknownUnit {
             name: name.unwrap_or_default().to_owned(),
             known: self.config.unit_names().join(", "),
-        })
+        })?;
+        let there = if unit.models.is_empty() { None } else { self.drives_of_models(&unit)? };
+        let drives = unit.drives.map_or(there, |most| Some(there.map_or(most, |there| most.min(there))));
+        Ok(StorageUnit { drives, ..unit })
     }
 
     /// The same site, whose jobs write in a library of a storage unit: that with the most drives free.
@@ -158,9 +168,14 @@ impl Site {
     /// [`DirectorError::UnknownUnit`]; or no library of it can be asked.
     pub fn in_unit(self, name: Option<&str>) -> Result<Self, DirectorError> {
         let unit = self.unit(name)?;
+        let own = self.with_drives_of(&unit);
         if let [only] = &unit.libraries[..] {
-            return self.in_library(only);
+            return own.in_library(only);
         }
+        own.in_freest_library(&unit)
+    }
+
+    fn in_freest_library(self, unit: &StorageUnit) -> Result<Self, DirectorError> {
         let held = self.holds.living()?;
         let (mut best, mut failure): (Option<(&str, u32)>, _) = (None, None);
         for library in &unit.libraries {

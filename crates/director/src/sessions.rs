@@ -17,7 +17,7 @@ use capstan_format::{ObjectId, Volser};
 use capstan_mover::{Intake, Meters, MoverError, Session};
 use capstan_tape::with_causes;
 
-use crate::config::JobConfig;
+use crate::config::{JobConfig, StorageUnit};
 use crate::hold::Hold;
 use crate::pools::DEFAULT_POOL;
 use crate::request::{BackupRequest, Shortfall};
@@ -38,25 +38,29 @@ pub struct SessionTerms {
     pub compression: Option<i32>,
     /// What is done when a pool has no volume.
     pub shortfall: Shortfall,
+    /// Models of drives that are written with; none for all.
+    pub models: Vec<String>,
 }
 
 impl SessionTerms {
-    /// The terms of a policy.
-    pub fn of_job(job: &JobConfig) -> Self {
+    /// The terms of a policy that writes to a storage unit.
+    pub fn of_job(job: &JobConfig, unit: &StorageUnit) -> Self {
         Self {
             pool: job.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned()),
             copies: job.copies.unwrap_or(1),
             compression: job.compression,
             shortfall: if job.wait { Shortfall::Wait } else { Shortfall::Fail },
+            models: unit.models.clone(),
         }
     }
 
-    fn of_request(request: &BackupRequest) -> Self {
+    fn of_request(request: &BackupRequest, models: &[String]) -> Self {
         Self {
             pool: request.pool.clone(),
             copies: request.copies,
             compression: request.compression,
             shortfall: request.shortfall,
+            models: models.to_vec(),
         }
     }
 }
@@ -209,11 +213,11 @@ impl Sessions {
     /// place.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        request: &BackupRequest,
+        (request, models): (&BackupRequest, &[String]),
         events: &Events,
         stop: &Arc<AtomicBool>,
     ) -> (SessionPlace, bool) {
-        let shared = request.session.map(|number| (number, SessionTerms::of_request(request)));
+        let shared = request.session.map(|number| (number, SessionTerms::of_request(request, models)));
         let number = self.last_place.fetch_add(1, Ordering::Relaxed);
         let row = PlaceRow { number, events: Arc::clone(events), objects: Vec::new(), claims: None, meters: None };
         let mut open = locked(&self.open);

@@ -24,7 +24,7 @@ use capstan_mover::{Connect, LocalSources, MoverAt, RemoteMover, SourceFound, So
 use capstan_tape::Library;
 use tempfile::TempDir;
 
-use crate::config::{Config, find_settings};
+use crate::config::{Config, StorageUnit, find_settings};
 use crate::drive_keys::BlockKeys;
 use crate::hold::Holds;
 use crate::libraries::{Libraries, LibraryAt, VolumeRoutes};
@@ -55,6 +55,8 @@ pub struct Site {
     pub(crate) libraries: Libraries,
     /// The one that this site's jobs write in.
     pub(crate) library: Arc<LibraryAt>,
+    /// Models of its drives that they write with; none for all.
+    pub(crate) models: Arc<[String]>,
     /// What drives said of volumes, whichever job of this process mounted them.
     pub(crate) mounts: Arc<Mounts>,
     /// What jobs of this process have reserved.
@@ -189,6 +191,13 @@ impl Site {
     pub fn in_library(mut self, name: &str) -> Result<Self, DirectorError> {
         self.library = Arc::clone(self.library_named(name)?);
         Ok(self)
+    }
+
+    /// The same site, whose jobs write with the drives that a storage unit has.
+    #[must_use]
+    pub fn with_drives_of(mut self, unit: &StorageUnit) -> Self {
+        self.models = unit.models.clone().into();
+        self
     }
 
     /// The library that this site's jobs write in.
@@ -351,6 +360,7 @@ impl Site {
             store,
             libraries,
             library,
+            models: Arc::default(),
             mounts,
             holds,
             sessions: Arc::default(),

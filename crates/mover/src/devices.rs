@@ -28,8 +28,8 @@ mod wire;
 
 use capstan_format::{CatalogPart, KeyTag, MediumSerial, SessionId, SessionRecord, Volser, VolumeHeader, VolumeId};
 use capstan_tape::{
-    CartridgeSpec, ChangerError, ChangerRequest, DriveDescription, DriveKey, Element, Finding, Medium, Position,
-    VolumeDescription,
+    CartridgeSpec, ChangerError, ChangerRequest, DriveDescription, DriveKey, DriveNeeds, Element, Finding, Medium,
+    Position, VolumeDescription,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -181,6 +181,9 @@ pub struct MountOrder {
     pub labelled: bool,
     /// The key that its label is encrypted with, as far as is known.
     pub first_key: Option<KeyTag>,
+    /// Which drive it needs.
+    #[serde(default)]
+    pub needs: DriveNeeds,
 }
 
 /// A persistent reservation of a drive (SPC-4, 5.13), where it takes one.

@@ -92,10 +92,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let in_use = if pending.is_empty() { Vec::new() } else { site.sources_in_use()? };
     let waits_to_restore = pending.iter().any(|pending| pending.run.restore.is_some());
     let volumes_in_use = if waits_to_restore { site.volumes_in_use()? } else { Vec::new() };
-    let terms_of = |name: &str| {
+    let terms_of = |name: &str, unit: &StorageUnit| {
         let policy = policies.iter().find(|policy| policy.name == name);
-        policy
-            .map_or_else(|| SessionTerms::of_job(&JobConfig::default()), |policy| SessionTerms::of_job(&policy.config))
+        let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
+        SessionTerms::of_job(&job, unit)
     };
     let unit_of = |name: &str| {
         let policy = policies.iter().find(|policy| policy.name == name);
@@ -145,11 +145,13 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
-        let (terms, unit) = (terms_of(&pending.run.policy), unit_of(&pending.run.policy)?);
+        let unit = unit_of(&pending.run.policy)?;
+        let terms = terms_of(&pending.run.policy, &unit);
         let drives = policy.map_or(Ok(1), |policy| site.drives_needed(&policy.config, client))?;
         let too_many = unit.drives.filter(|drives| u32::from(terms.copies) > *drives).map(|drives| {
+            let of = if unit.models.is_empty() { String::new() } else { format!(" (of {})", unit.models.join(", ")) };
             format!(
-                "it makes {} copies at once, and its storage unit {} has a bound of {drives}",
+                "it makes {} copies at once, and its storage unit {} has a bound of {drives}{of}",
                 terms.copies, unit.name
             )
         });
@@ -192,7 +194,10 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let (policy, client) = (active.run.policy.clone(), active.run.client.clone());
         let (terms, unit) = match &active.run.restore {
             Some(_) => reads(site, restore.as_ref())?,
-            None => (RunTerms::Writes(terms_of(&policy)), unit_of(&policy)?),
+            None => {
+                let unit = unit_of(&policy)?;
+                (RunTerms::Writes(terms_of(&policy, &unit)), unit)
+            }
         };
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);
         let drives = active.place.drives;
@@ -233,7 +238,13 @@ fn reads(site: &Site, what: Option<&RestoreRun>) -> Result<(RunTerms, StorageUni
     let library = volume.map(|volser| site.library_of(volser)).transpose()?;
     let libraries = library.map_or_else(|| site.library_names(), |library| vec![library]);
     // It is no unit that anybody writes to, and has no bound of drives.
-    let unit = StorageUnit { name: String::new(), libraries, drives: None, runs_per_drive: RESTORES_TOGETHER };
+    let unit = StorageUnit {
+        name: String::new(),
+        libraries,
+        models: Vec::new(),
+        drives: None,
+        runs_per_drive: RESTORES_TOGETHER,
+    };
     Ok((RunTerms::Reads(volume.unwrap_or_default().to_owned()), unit))
 }
 

@@ -6,8 +6,7 @@
 
 use capstan_format::Volser;
 
-use crate::model::{Access, built_in, drives_for};
-use crate::{DriveIdentity, GenerationError, Rewritability};
+use crate::Rewritability;
 
 /// Whether the cartridge cleans drives. No data are on it, and each load takes one of its few uses.
 pub fn is_cleaning(volser: &Volser) -> bool {
@@ -32,17 +31,9 @@ pub fn rewritability(volser: &Volser) -> Rewritability {
     media_id(volser).map_or(Rewritability::Unknown, |(_, rewritability)| rewritability)
 }
 
-/// Why this drive can do nothing with the cartridge, as its barcode says: its generation is one that the drive does not
-/// even read.
-pub fn foreign_to(volser: &Volser, drive: &DriveIdentity) -> Option<GenerationError> {
-    let (number, _) = media_id(volser)?;
-    let (generation, model) = (format!("LTO-{number}"), built_in(&drive.model).ok()?);
-    (model.access(&generation) == Access::None).then(|| GenerationError::Foreign {
-        drive: drive.name.clone(),
-        model: format!("a drive of {}", model.name),
-        instead: drives_for(&generation, Access::ReadOnly),
-        generation,
-    })
+/// The generation of the cartridge, as far as its barcode tells.
+pub fn generation(volser: &Volser) -> Option<String> {
+    media_id(volser).map(|(number, _)| format!("LTO-{number}"))
 }
 
 #[cfg(test)]
@@ -67,28 +58,13 @@ mod tests {
         ] {
             assert_eq!(rewritability(&volser(barcode)), kind, "{barcode}");
         }
+        for (barcode, named) in [("A00001L9", Some("LTO-9")), ("A00001LY", Some("LTO-8")), ("A00001M8", Some("LTO-8"))]
+        {
+            assert_eq!(generation(&volser(barcode)).as_deref(), named, "{barcode}");
+        }
+        assert_eq!((generation(&volser("A00001")), generation(&volser("CLN001L1"))), (None, None));
         assert!(
             is_cleaning(&volser("CLN001L1")) && is_cleaning(&volser("CLNU01CU")) && !is_cleaning(&volser("A00001L9"))
         );
-    }
-
-    #[test]
-    fn a_drive_is_not_given_what_it_cannot_read() {
-        let drive =
-            |model: &str| DriveIdentity { name: "/dev/sg1".to_owned(), model: model.to_owned(), encrypts: true };
-        let told = foreign_to(&volser("A00001L6"), &drive("LTO-8")).map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(
-            told,
-            "drive /dev/sg1, a drive of LTO-8, cannot use a cartridge of LTO-6: take a drive of LTO-6 or LTO-7"
-        );
-        for (barcode, model) in [
-            ("A00001L7", "LTO-8"),
-            ("A00001LY", "LTO-8"),
-            ("A00001", "LTO-8"),
-            ("A00001L6", "virtual"),
-            ("A00001L5", "LTO-7"),
-        ] {
-            assert!(foreign_to(&volser(barcode), &drive(model)).is_none(), "{barcode} in {model}");
-        }
     }
 }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
-use crate::{CartridgeSpec, Drive, DriveError, GenerationError};
+use crate::{CartridgeSpec, Drive, DriveError, UnfitDrive};
 
 /// Where a cartridge can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -169,10 +169,13 @@ pub enum ChangerRequest {
 }
 
 /// A drive of a library, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveDescription {
     /// `virtual`, or maker and product; none if this host does not find the drive.
     pub model: Option<String>,
+    /// The model that says what it can do ([`crate::model::built_in`]), where that is known: `LTO-9`.
+    #[serde(default)]
+    pub class: Option<String>,
     /// Serial number, where it is known.
     pub serial: Option<String>,
     /// The node that it is used by, if it is a device.
@@ -230,14 +233,14 @@ pub enum ChangerError {
         /// The cartridge asked for.
         volser: Volser,
     },
-    /// Operator: no drive of the library takes cartridges of this generation, as the barcode says. Nothing was moved.
+    /// Operator: no drive of the library can be used for it as it is wanted. Nothing was moved.
     #[error("volume {volser} was not moved: {source}")]
     Foreign {
         /// The cartridge asked for.
         volser: Volser,
         /// What one of the drives cannot.
         #[source]
-        source: Box<GenerationError>,
+        source: Box<UnfitDrive>,
     },
     /// Caller: it is no volume, and each load takes one of its uses.
     #[error(

@@ -144,7 +144,7 @@ pub trait Drive: Send {
     /// Makes the cartridge in the drive ready, at its beginning. `NoMedium` if there is none.
     ///
     /// # Errors
-    /// [`DriveError::NoMedium`] if the drive is empty; [`DriveError::CleaningCartridge`], [`DriveError::Generation`]
+    /// [`DriveError::NoMedium`] if the drive is empty; [`DriveError::CleaningCartridge`], [`DriveError::Unfit`]
     /// and [`DriveError::Incompatible`] if the cartridge is not for it; else the drive does not become ready.
     fn load(&mut self) -> Result<Medium, DriveError>;
 

@@ -154,7 +154,7 @@ pub enum DriveError {
     },
     /// Medium: of a generation that is not for this drive (3/30/00, 5/30/05).
     #[error(transparent)]
-    Generation(#[from] Box<GenerationError>),
+    Unfit(#[from] Box<UnfitDrive>),
     /// Keys: the block is encrypted and no key is loaded, or the drive has no key slot (7/74/01).
     #[error("block {lbn} is encrypted with key {tag}, which is not loaded in drive {drive}")]
     NoKey {
@@ -419,9 +419,9 @@ fn names(algorithms: &[Algorithm]) -> String {
     algorithms.iter().copied().map(name).collect::<Vec<_>>().join(" or ")
 }
 
-/// Why a cartridge of another generation cannot be used as wanted.
+/// Why a drive cannot be used for a cartridge as it is wanted.
 #[derive(Debug, Clone, Serialize, Deserialize, Error)]
-pub enum GenerationError {
+pub enum UnfitDrive {
     /// The drive's model neither reads nor writes it.
     #[error("drive {drive}, {model}, cannot use a cartridge of {generation}: take {instead}")]
     Foreign {
@@ -445,6 +445,26 @@ pub enum GenerationError {
         generation: String,
         /// Which drives write it.
         instead: String,
+    },
+    /// It does not encrypt.
+    #[error(
+        "drive {drive}, {model}, does not encrypt, and the volume is encrypted, or is to be: take a drive that encrypts"
+    )]
+    Plain {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+    },
+    /// It is of another model than those that are meant.
+    #[error("drive {drive}, {model}, is none of those that the storage unit has: {wanted}")]
+    OtherModel {
+        /// The drive.
+        drive: String,
+        /// Its model.
+        model: String,
+        /// Those that are meant.
+        wanted: String,
     },
 }
 

@@ -46,6 +46,7 @@ mod library;
 pub mod linux;
 mod lock;
 pub mod model;
+mod needs;
 mod null;
 mod paced;
 pub mod scsi;
@@ -57,10 +58,11 @@ pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,
 };
-pub use error::{DriveError, GenerationError, with_causes, without_error_numbers};
+pub use error::{DriveError, UnfitDrive, with_causes, without_error_numbers};
 pub use faulty::{Draw, Fault, FaultyDrive, Next};
 pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;
 pub use library::VirtualLibrary;
+pub use needs::{DriveNeeds, WriteFit, write_fit};
 pub use null::{NullDrive, Written};
 pub use paced::{PaceMeter, Paced};

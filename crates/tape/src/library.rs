@@ -365,7 +365,7 @@ impl Library for VirtualLibrary {
     }
 
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
-        let one = DriveDescription { model: Some("virtual".to_owned()), serial: None, path: None };
+        let one = DriveDescription { model: Some("virtual".to_owned()), class: None, serial: None, path: None };
         Ok(vec![one; self.drives as usize])
     }
 

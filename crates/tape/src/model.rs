@@ -36,7 +36,7 @@ mod geometry;
 mod restore;
 mod spec;
 
-pub(crate) use built_in::drives_for;
+pub(crate) use built_in::{access_to, age_of, drives_for, encrypts, is_model};
 pub use built_in::{built_in, built_in_names};
 pub use engine::{Conversion, Engine, EngineTotals, Motion};
 pub use figure::{Figure, Origin};

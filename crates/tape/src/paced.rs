@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::{Access, DriveModel, Engine, EngineTotals, drives_for};
 use crate::{
-    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, GenerationError, Medium, PaceClock,
-    Position, ReadOutcome, WriteOutcome,
+    BlockLimits, Drive, DriveCare, DriveError, DriveIdentity, DriveKey, Flush, Medium, PaceClock, Position,
+    ReadOutcome, UnfitDrive, WriteOutcome,
 };
 
 /// Seconds over which the host's rate is taken.
@@ -81,7 +81,7 @@ impl<D: Drive, C: PaceClock> Paced<D, C> {
 
     fn check_writes(&self) -> Result<(), DriveError> {
         let Some(generation) = &self.only_read else { return Ok(()) };
-        Err(Box::new(GenerationError::ReadOnly {
+        Err(Box::new(UnfitDrive::ReadOnly {
             drive: self.drive.identity().name,
             model: format!("at the pace of {}", self.model.name),
             generation: generation.clone(),
@@ -161,7 +161,7 @@ impl<D: Drive, C: PaceClock> Drive for Paced<D, C> {
         self.only_read = None;
         match (self.access(&medium), &medium.generation) {
             (Access::None, Some(generation)) => {
-                let foreign = GenerationError::Foreign {
+                let foreign = UnfitDrive::Foreign {
                     drive: self.drive.identity().name,
                     model: format!("at the pace of {}", self.model.name),
                     generation: generation.clone(),

@@ -128,7 +128,10 @@ impl capstan_tape::Library for LocalLibrary {
 
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
         let serials = self.robot()?.drive_serials()?;
-        Ok(serials.into_iter().map(|serial| DriveDescription { model: None, serial, path: None }).collect())
+        Ok(serials
+            .into_iter()
+            .map(|serial| DriveDescription { model: None, class: None, serial, path: None })
+            .collect())
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {

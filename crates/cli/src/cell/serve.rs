@@ -204,6 +204,18 @@ impl InProcess<'_> {
         show(self.cli, self.site.dir(), event);
     }
 
+    /// The site for a run of a policy, which writes in a library with the drives that its storage unit has.
+    fn site_of(&self, policy: &str, library: &str) -> Result<Site, DirectorError> {
+        let site = self.site.clone().in_library(library)?;
+        let policy = site.policies()?.into_iter().find(|known| known.name == policy);
+        // One that is gone, or names no unit that there is, fails by itself.
+        let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
+        Ok(match unit {
+            Some(unit) => site.with_drives_of(&unit),
+            None => site,
+        })
+    }
+
     /// The client of a run, once it has been told to come; `None` where that is this machine.
     fn client(&self, run: &QueuedRun) -> Result<Option<Arc<NetworkJob>>, Worked> {
         if run.client == self.site.client() {
@@ -233,7 +245,7 @@ impl Worker for InProcess<'_> {
             Ok(client) => client,
             Err(worked) => return worked,
         };
-        let site = match self.site.clone().in_library(&run.place.library) {
+        let site = match self.site_of(name, &run.place.library) {
             Ok(site) => site,
             Err(error) => return Worked { end: WorkEnd::Failed, message: error.to_string() },
         };

@@ -122,6 +122,8 @@ pub(crate) struct DriveLine {
     drive: u32,
     /// Its maker's name for it, if it is known.
     model: Option<String>,
+    /// The model that says what it can do, as `LTO-9`, if it is known.
+    class: Option<String>,
     /// Its serial number, if it is known.
     serial: Option<String>,
     /// Its device; null for a virtual one.
@@ -136,6 +138,7 @@ impl DriveLine {
             library: library.to_owned(),
             drive: row.number,
             model: row.description.model.clone(),
+            class: row.description.class.clone(),
             serial: row.description.serial.clone(),
             device: row.description.path.as_ref().map(|path| path.display().to_string()),
             volume: row.volser.as_ref().map(ToString::to_string),

@@ -329,6 +329,9 @@ pub(crate) struct VolumeRow {
     pub(crate) place: String,
     /// The library that it was last seen in.
     pub(crate) library: String,
+    /// The generation of the cartridge, as `LTO-9`: as its drive or, before it was mounted, its barcode says; null if
+    /// neither does.
+    pub(crate) generation: Option<String>,
 }
 
 /// A pool: a line of `pools`.

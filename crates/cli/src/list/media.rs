@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use capstan_catalog::{MediumKind, Pool, Volume};
-use capstan_director::Whereabouts;
+use capstan_director::{Whereabouts, generation_of};
 use capstan_format::Algorithm;
 use capstan_tape::ElementAddress;
 
@@ -59,6 +59,7 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
                 in_library: matches!(place, Whereabouts::At(address) if !matches!(address, ElementAddress::ImportExport(_))),
                 place: place_name(*place),
                 library: volume.library.clone(),
+                generation: generation_of(volume),
             })
         });
         return print_rows(rows);

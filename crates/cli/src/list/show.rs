@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use capstan_catalog::{Counts, DamageRecord as DamageOnRecord, Extent, Object, Verification, Volume, VolumeState};
-use capstan_director::{Site, reserved_at_the_end};
+use capstan_director::{Site, generation_of, reserved_at_the_end};
 use capstan_format::{ObjectId, Volser};
 
 use super::objects::{Known, begun_text, level, object_json, status_name};
@@ -272,6 +272,9 @@ fn volume_lines(
     sheet.line("volume", volser.as_str())?;
     sheet.line("pool", volume.pool.as_deref().unwrap_or("scratch"))?;
     sheet.line("state", state_name(volume.state))?;
+    if let Some(generation) = generation_of(volume).filter(|_| !is_virtual) {
+        sheet.line("generation", &generation)?;
+    }
     let left = volume.capacity.map(|capacity| capacity.saturating_sub(volume.written)).filter(|left| *left > 0);
     let reserved = volume.capacity.filter(|_| is_virtual).map(reserved_at_the_end);
     let of = volume.capacity.map(|capacity| format!(" of {}", units::bytes(capacity))).unwrap_or_default();

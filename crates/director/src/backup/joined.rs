@@ -56,7 +56,7 @@ impl Site {
         watch: &BackupWatch,
     ) -> Result<Joined, DirectorError> {
         loop {
-            let (place, is_first) = self.sessions.enter(request, &self.events, &watch.stop);
+            let (place, is_first) = self.sessions.enter((request, &self.models), &self.events, &watch.stop);
             if is_first {
                 self.open_session(&place, pools, request, watch)?;
             } else if !place.wait_until_open()? {
@@ -143,7 +143,7 @@ impl Site {
 
     pub(super) fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> AppendHost {
         AppendHost {
-            mounter: mounter.clone().here_alone(),
+            mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
             pool,

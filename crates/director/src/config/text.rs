@@ -119,6 +119,7 @@ const EXAMPLE: &str = "
 #
 # [units.tape]
 # libraries = [\"main\", \"west\"]
+# models = [\"LTO-9\"]                     # only with drives of these models (`capstan drives`)
 # drives = 4                             # most that runs of a server write to at a time
 # runs_per_drive = 8                     # instead of that of [server]
 #

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use capstan_catalog::MAIN_LIBRARY;
 use capstan_mover::devices::LibraryConfig;
+use capstan_tape::model::built_in;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, RUNS_PER_DRIVE_MAX};
@@ -18,6 +19,9 @@ const NAME_LEN_MAX: usize = 32;
 pub struct UnitConfig {
     /// Its libraries, the one that is taken first among equals in front.
     pub libraries: Vec<String>,
+    /// Models of the drives that it has, as `LTO-9`, where their libraries have others, too; none for all drives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Drives that runs of a server write to at the same time, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drives: Option<u32>,
@@ -33,6 +37,8 @@ pub struct StorageUnit {
     pub name: String,
     /// Its libraries.
     pub libraries: Vec<String>,
+    /// Models of the drives that it has; none for all drives of its libraries.
+    pub models: Vec<String>,
     /// Drives that runs of a server write to at the same time, at most; none for all there are.
     pub drives: Option<u32>,
     /// Runs whose blocks take turns at one drive, at most.
@@ -64,6 +70,7 @@ impl Config {
         Some(StorageUnit {
             name: name.to_owned(),
             libraries: unit.libraries,
+            models: unit.models,
             drives: unit.drives,
             runs_per_drive: unit.runs_per_drive.unwrap_or(self.server.runs_per_drive),
         })
@@ -118,6 +125,12 @@ impl Config {
                 }
                 if unit.libraries[..number].contains(library) {
                     return Err(format!("units.{name}.libraries: {library} is named twice"));
+                }
+            }
+            for model in &unit.models {
+                let known = built_in(model).map_err(|error| format!("units.{name}.models: {error}"))?;
+                if known.name != *model {
+                    return Err(format!("units.{name}.models: {model} is written as {}", known.name));
                 }
             }
             if unit.drives == Some(0) {

@@ -323,6 +323,11 @@ fn libraries_and_units_that_make_no_sense_are_named() {
         (named("u", unit(&["east"])), "there is no library east: there are main, west"),
         (named("u", unit(&["west", "west"])), "west is named twice"),
         (named("u", UnitConfig { drives: Some(0), ..unit(&["west"]) }), "units.u.drives must be above 0"),
+        (named("u", UnitConfig { models: vec!["LTO-77".into()], ..unit(&["west"]) }), "units.u.models: "),
+        (
+            named("u", UnitConfig { models: vec!["lto9".into()], ..unit(&["west"]) }),
+            "units.u.models: lto9 is written as LTO-9",
+        ),
     ] {
         let error = found.unwrap_err();
         assert!(error.contains(said), "{error}");

@@ -6,6 +6,7 @@ mod by_hand;
 mod catch_up;
 mod damage;
 mod expiry;
+mod generations;
 mod golden;
 mod hostile_volume;
 mod key_cluster;

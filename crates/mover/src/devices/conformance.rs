@@ -12,7 +12,7 @@ use capstan_format::{
     CatalogPart, ObjectId, ObjectKind, ObjectRecord, ObjectState, SessionId, SessionRecord, Volser, VolumeHeader,
     VolumeId,
 };
-use capstan_tape::{CartridgeSpec, ChangerError, ElementAddress, EncryptionState};
+use capstan_tape::{CartridgeSpec, ChangerError, DriveNeeds, ElementAddress, EncryptionState};
 
 use super::{
     ChangerOrder, Devices, DevicesError, DismountOrder, DriveReservation, MountOrder, MountReport, MountWatch,
@@ -78,7 +78,7 @@ impl MountWatch for Watch {
 
 fn order(volser: &Volser) -> MountOrder {
     let reservation = DriveReservation { key: ReservationKey::new("conformance", 1), living: None };
-    MountOrder { volser: volser.clone(), reservation, labelled: false, first_key: None }
+    MountOrder { volser: volser.clone(), reservation, labelled: false, first_key: None, needs: DriveNeeds::default() }
 }
 
 fn mount(ends: &Ends<'_>, volser: &Volser) -> MountReport {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    AlertDemand, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, DriveKey, Element, ElementAddress,
-    Flush, Keyed, Library, Medium, MonotonicClock, PaceMeter, Paced, Rewritability, barcode, with_causes,
+    AlertDemand, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, DriveKey, DriveNeeds, Element,
+    ElementAddress, Flush, Keyed, Library, Medium, MonotonicClock, PaceMeter, Paced, Rewritability, barcode,
+    with_causes,
 };
 
 use super::{
@@ -94,7 +95,16 @@ impl LocalDevices {
         if let Some(address) = mail_slot_of(&elements, volser) {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
         }
-        for number in in_order(drives, volser, &elements) {
+        let described = library.describe_drives()?;
+        for number in in_order(drives, volser, &elements, (&order.needs, &described)) {
+            let unfit = described.get(number as usize).and_then(|drive| order.needs.refusal_of(number as usize, drive));
+            if let Some(source) = unfit {
+                // Another drive may be fit for it, now or when it is free.
+                if !matches!(busy, ChangerError::InUse { .. }) {
+                    busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
+                }
+                continue;
+            }
             let mut drive = match library.take_drive(number) {
                 Ok(drive) => drive,
                 Err(error @ ChangerError::InUse { .. }) => {
@@ -103,8 +113,7 @@ impl LocalDevices {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if let Some(source) = barcode::foreign_to(volser, &drive.identity()) {
-                // Another drive may take it, now or when it is free.
+            if let Some(source) = order.needs.refusal(&drive.identity(), described.get(number as usize)) {
                 if !matches!(busy, ChangerError::InUse { .. }) {
                     busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
                 }
@@ -418,14 +427,20 @@ fn serial_of(library: &mut dyn Library, number: u32) -> Option<String> {
 }
 
 /// Drives in the order in which they are tried for a volume: one that it is in already, empty ones, and last those that
-/// hold what somebody else may want to find there.
-fn in_order(drives: u32, volser: &Volser, elements: &[Element]) -> Vec<u32> {
+/// hold what somebody else may want to find there; among those, as what the volume needs says.
+fn in_order(
+    drives: u32,
+    volser: &Volser,
+    elements: &[Element],
+    (needs, described): (&DriveNeeds, &[DriveDescription]),
+) -> Vec<u32> {
     let mut order: Vec<u32> = (0..drives).collect();
-    order.sort_by_key(|number| match (holds(elements, *number, Some(volser)), holds(elements, *number, None)) {
+    let full = |number: u32| match (holds(elements, number, Some(volser)), holds(elements, number, None)) {
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => 2,
-    });
+    };
+    order.sort_by_key(|&number| (full(number), described.get(number as usize).map(|drive| needs.turn_of(drive))));
     order
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use capstan_format::{FormatError, KeyTag, Volser, VolumeId};
-use capstan_tape::{ChangerError, DriveError, GenerationError, with_causes};
+use capstan_tape::{ChangerError, DriveError, UnfitDrive, with_causes};
 use serde::{Deserialize, Serialize};
 
 use super::DevicesError;
@@ -24,7 +24,7 @@ pub(super) enum ErrorForm {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ChangerForm {
     UnknownVolume { volser: Volser },
-    Foreign { volser: Volser, source: GenerationError },
+    Foreign { volser: Volser, source: UnfitDrive },
     CleaningCartridge { volser: Volser },
     UnknownDrive { drive: u32, drives: u32 },
     InUse { what: String, holder: String },

@@ -76,7 +76,7 @@ impl MountWatch for NoWatch {
 
 fn order(volser: &Volser) -> MountOrder {
     let reservation = DriveReservation { key: ReservationKey::new("seam", 1), living: None };
-    MountOrder { volser: volser.clone(), reservation, labelled: false, first_key: None }
+    MountOrder { volser: volser.clone(), reservation, labelled: false, first_key: None, needs: Default::default() }
 }
 
 fn create(devices: &dyn Devices, volser: &Volser) {

@@ -16,7 +16,13 @@ fn terms(copies: u8) -> RunTerms {
 }
 
 fn of_pool(pool: &str, copies: u8) -> RunTerms {
-    RunTerms::Writes(SessionTerms { pool: pool.into(), copies, compression: None, shortfall: Shortfall::Fail })
+    RunTerms::Writes(SessionTerms {
+        pool: pool.into(),
+        copies,
+        compression: None,
+        shortfall: Shortfall::Fail,
+        models: Vec::new(),
+    })
 }
 
 const MAIN: &str = "main";
@@ -31,7 +37,7 @@ fn begins_in(session: i64, library: &str) -> RunDecision {
 
 fn unit(name: &str, libraries: &[&str], runs_per_drive: u8) -> StorageUnit {
     let libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
-    StorageUnit { name: name.into(), libraries, drives: None, runs_per_drive }
+    StorageUnit { name: name.into(), libraries, models: Vec::new(), drives: None, runs_per_drive }
 }
 
 fn library(name: &str, all: Option<u32>, by_others: u32) -> DriveUse {

@@ -12,7 +12,8 @@ use super::scan::{ScsiNode, pair, scan};
 use super::sg::{SgDevice, Sharing};
 use super::waits::{OnDeviceWait, Watched};
 use crate::Finding;
-use crate::hardware::{BlockProtection, ScsiChanger};
+use crate::hardware::{BlockProtection, ScsiChanger, model_of};
+use crate::model::is_model;
 use crate::{CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Library};
 use capstan_format::Volser;
 
@@ -101,7 +102,8 @@ pub(super) fn describe(nodes: &[ScsiNode], path: Option<PathBuf>) -> DriveDescri
     let real = path.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
     let node = real.and_then(|real| nodes.iter().find(|node| node.has_node(&real)));
     let model = node.map(|node| format!("{} {}", node.vendor, node.product).trim().to_owned());
-    DriveDescription { model, serial: node.and_then(|node| node.serial.clone()), path }
+    let class = node.map(|node| model_of(&node.product)).filter(|class| is_model(class));
+    DriveDescription { model, class, serial: node.and_then(|node| node.serial.clone()), path }
 }
 
 /// The drives that a person named, each in its element: by serial number where the library tells them, else in the

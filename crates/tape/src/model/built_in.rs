@@ -1,5 +1,7 @@
 //! The models that come with the program.
 
+use std::sync::OnceLock;
+
 use super::spec::{Access, DriveModel, ModelError, bare};
 
 const FILES: [(&str, &str); 19] = [
@@ -40,10 +42,40 @@ pub fn built_in(name: &str) -> Result<DriveModel, ModelError> {
     DriveModel::from_toml(found.ok_or_else(unknown)?.1)
 }
 
+/// The models that come with the program, in the order of [`FILES`]: the older of a family first.
+fn models() -> &'static [DriveModel] {
+    static MODELS: OnceLock<Vec<DriveModel>> = OnceLock::new();
+    MODELS.get_or_init(|| FILES.iter().filter_map(|(_, text)| DriveModel::from_toml(text).ok()).collect())
+}
+
+fn model_named(name: &str) -> Option<&'static DriveModel> {
+    models().iter().find(|model| bare(&model.name) == bare(name))
+}
+
+/// What a drive of this model can do with cartridges of a generation; all, if the model is not known.
+pub(crate) fn access_to(model: &str, generation: &str) -> Access {
+    model_named(model).map_or(Access::ReadWrite, |model| model.access(generation))
+}
+
+/// Whether a drive of this model encrypts; it does, if the model is not known.
+pub(crate) fn encrypts(model: &str) -> bool {
+    model_named(model).is_none_or(|model| model.cipher.is_some())
+}
+
+/// How old a model is: the later ones of a family have higher numbers.
+pub(crate) fn age_of(model: &str) -> usize {
+    models().iter().position(|known| bare(&known.name) == bare(model)).unwrap_or(usize::MAX)
+}
+
+/// Whether drives of this name are known.
+pub(crate) fn is_model(name: &str) -> bool {
+    model_named(name).is_some()
+}
+
 /// The drives that can do with cartridges of this generation at least that, in words: `a drive of LTO-8 or LTO-9`.
 pub(crate) fn drives_for(generation: &str, least: Access) -> String {
-    let able = |name: &&str| built_in(name).is_ok_and(|model| model.access(generation) >= least);
-    let names: Vec<&str> = built_in_names().filter(able).collect();
+    let able = |model: &&DriveModel| model.access(generation) >= least;
+    let names: Vec<&str> = models().iter().filter(able).map(|model| model.name.as_str()).collect();
     match names.split_last() {
         None => "another cartridge, for no drive that is known can".to_owned(),
         Some((only, [])) => format!("a drive of {only}"),

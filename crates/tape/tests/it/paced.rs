@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use capstan_tape::model::{Engine, built_in};
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, GenerationError, KeySlotKind, NullDrive, PaceClock, Paced,
-    ReadOutcome,
+    CartridgeDrive, CartridgeSpec, Drive, DriveError, Flush, KeySlotKind, NullDrive, PaceClock, Paced, ReadOutcome,
+    UnfitDrive,
 };
 
 /// A clock that nobody waits for. The host takes its time by moving it on.
@@ -185,7 +185,7 @@ fn a_cartridge_of_a_generation_that_the_model_does_not_read_is_refused_and_the_d
         let mut drive = with_cartridge(directory.path(), "LTO-6", model);
         let refused = drive.load().unwrap_err();
         assert!(
-            matches!(&refused, DriveError::Generation(error) if matches!(**error, GenerationError::Foreign { .. })),
+            matches!(&refused, DriveError::Unfit(error) if matches!(**error, UnfitDrive::Foreign { .. })),
             "{refused:?}"
         );
         assert_eq!(

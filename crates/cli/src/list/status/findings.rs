@@ -56,18 +56,28 @@ fn scratch(site: &Site, facts: &Facts) -> Option<TellFinding> {
     let makes_more =
         libraries.any(|(name, library)| library.is_virtual() && in_library(name) < library.volumes_max as usize);
     let library = &site.config().library;
-    if volumes.is_empty() || makes_more || !facts.expiry.frees.is_empty() {
+    if volumes.is_empty() || makes_more {
         return None;
     }
-    if volumes.iter().any(|volume| volume.pool.is_none() && is_scratch(volume.state)) {
+    // What is not known of drives speaks against no volume.
+    let unfit = site.volumes_that_no_drive_writes(volumes).unwrap_or_default();
+    if facts.expiry.frees.iter().any(|volser| !unfit.contains(volser)) {
         return None;
     }
+    let scratch = || volumes.iter().filter(|volume| volume.pool.is_none() && is_scratch(volume.state));
+    if scratch().any(|volume| !unfit.contains(&volume.volser)) {
+        return None;
+    }
+    let left = match scratch().count() {
+        0 => "is left".to_owned(),
+        others => format!("is left that a drive writes ({others} are of other generations)"),
+    };
     let more = match library.is_virtual() {
         true => "raise library.volumes_max in capstan.toml",
         false => "put new cartridges into the library and run `capstan label`",
     };
     let text = format!(
-        "no scratch volume is left: a backup that fills its volume cannot go on. To get some, {more}, or let old backups \
+        "no scratch volume {left}: a backup that fills its volume cannot go on. To get some, {more}, or let old backups \
          go with `capstan expire`. To look further: `capstan volumes`"
     );
     Some(TellFinding::lasting(TellEvent::Scratch, "scratch".to_owned(), "no scratch volume is left".to_owned(), text))

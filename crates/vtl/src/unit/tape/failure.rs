@@ -1,7 +1,7 @@
 //! What a drive's error is in sense data.
 
 use capstan_tape::scsi::{SenseData, SenseKey};
-use capstan_tape::{DriveError, GenerationError};
+use capstan_tape::{DriveError, UnfitDrive};
 
 use crate::agent::KeyAgentError;
 
@@ -29,9 +29,9 @@ pub(super) fn sense_of(error: &DriveError) -> SenseData {
             SenseData { field: Some((true, 2)), ..sense(IllegalRequest, 0x24, 0x00) }
         }
         DriveError::Incompatible { .. } => sense(MediumError, 0x30, 0x00),
-        DriveError::Generation(error) => match **error {
-            GenerationError::Foreign { .. } => sense(MediumError, 0x30, 0x02),
-            GenerationError::ReadOnly { .. } => sense(DataProtect, 0x30, 0x05),
+        DriveError::Unfit(error) => match **error {
+            UnfitDrive::Foreign { .. } | UnfitDrive::OtherModel { .. } => sense(MediumError, 0x30, 0x02),
+            UnfitDrive::ReadOnly { .. } | UnfitDrive::Plain { .. } => sense(DataProtect, 0x30, 0x05),
         },
         // It cannot be written with another key; with those that it has, and read, it can.
         DriveError::KeyListFull { .. } => sense(DataProtect, 0x30, 0x05),

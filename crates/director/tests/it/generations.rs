@@ -1,0 +1,248 @@
+//! A library whose drives are not alike: cartridges of several generations, and drives that encrypt beside drives that
+//! do not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use capstan_catalog::Promise;
+use capstan_director::{BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Site, UnitConfig};
+use capstan_format::{Algorithm, Volser};
+use capstan_tape::model::built_in;
+use capstan_tape::{
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Finding, Library,
+    PaceClock, Paced, VirtualLibrary,
+};
+
+use crate::place::{Bench, small};
+
+/// A virtual library whose drives are as these models, and take no time.
+struct Mixed {
+    inner: VirtualLibrary,
+    models: Vec<&'static str>,
+}
+
+impl Changer for Mixed {
+    fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+        self.inner.inventory()
+    }
+
+    fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+        self.inner.load(volser, drive)
+    }
+
+    fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+        self.inner.unload(drive)
+    }
+
+    fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+        self.inner.carry_out_request(request)
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.inner.findings()
+    }
+}
+
+impl Library for Mixed {
+    fn drives(&mut self) -> Result<u32, ChangerError> {
+        self.inner.drives()
+    }
+
+    fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+        let described = self.inner.describe_drives()?.into_iter().zip(&self.models);
+        Ok(described.map(|(drive, model)| DriveDescription { class: Some((*model).to_owned()), ..drive }).collect())
+    }
+
+    fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+        let model = built_in(self.models[drive as usize]).unwrap();
+        Ok(Box::new(Paced::new(self.inner.take_drive(drive)?, model, NoTime::default())))
+    }
+
+    fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+        self.inner.create_cartridge(spec)
+    }
+}
+
+/// A clock that is at once where somebody waits for.
+#[derive(Default)]
+struct NoTime(AtomicU64);
+
+impl PaceClock for NoTime {
+    fn now_s(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn wait_until(&mut self, at_s: f64) {
+        self.0.store(at_s.max(self.now_s()).to_bits(), Ordering::Relaxed);
+    }
+}
+
+fn volser(text: &str) -> Volser {
+    Volser::new(text).unwrap()
+}
+
+/// A bench whose library makes no cartridges, and has these: barcode and generation.
+fn bench(drives: u32, encryption: Option<Algorithm>, cartridges: &[(&str, &str)]) -> Bench {
+    let mut config = Config { ..small() };
+    config.library.drives = drives;
+    config.library.volumes_max = 0;
+    let units = |models: &[&str]| UnitConfig {
+        libraries: vec!["main".to_owned()],
+        models: models.iter().map(|&model| model.to_owned()).collect(),
+        ..UnitConfig::default()
+    };
+    config.units = [("new".to_owned(), units(&["LTO-9"])), ("old".to_owned(), units(&["LTO-7", "LTO-8"]))].into();
+    let bench = Bench::encrypted(config, encryption);
+    let mut library = VirtualLibrary::open(bench.path("state/library"), drives).unwrap();
+    for (name, generation) in cartridges {
+        let generation = (*generation).to_owned();
+        let (capacity_bytes, early_warning_bytes) = (64 << 20, 4 << 20);
+        let spec = CartridgeSpec { volser: volser(name), capacity_bytes, early_warning_bytes, generation };
+        library.create_cartridge(&spec).unwrap();
+    }
+    bench
+}
+
+/// Who was mounted in which drive, in order.
+type Mounts = Arc<Mutex<Vec<(String, String)>>>;
+
+/// The site with drives of these models.
+fn with_drives(bench: &Bench, models: &[&'static str]) -> (Site, Mounts) {
+    let mounts: Mounts = Arc::default();
+    let noted = Arc::clone(&mounts);
+    let site = bench.site_told(Arc::new(move |event| {
+        if let Event::Mounted { volser, drive } = event {
+            noted.lock().unwrap().push((volser.to_string(), drive));
+        }
+    }));
+    let inner = VirtualLibrary::open(bench.path("state/library"), models.len() as u32).unwrap();
+    (site.with_library(Mixed { inner, models: models.to_vec() }), mounts)
+}
+
+fn label(site: &Site, name: &str, pool: Option<&str>) {
+    site.label(&volser(name), pool, None, Loss::Refuse, Promise::Keep).unwrap();
+}
+
+fn back_up(site: &Site, bench: &Bench) -> Result<(), DirectorError> {
+    let request = BackupRequest { connections: 1, ..bench.request(Level::Full) };
+    site.backup(&request, &BackupWatch::default()).map(drop)
+}
+
+/// What was mounted since the last look.
+fn taken(mounts: &Mounts) -> Vec<(String, String)> {
+    std::mem::take(&mut *mounts.lock().unwrap())
+}
+
+fn in_drive(name: &str, drive: u32) -> Vec<(String, String)> {
+    vec![(name.to_owned(), format!("virtual-{drive}"))]
+}
+
+#[test]
+fn a_new_generation_takes_a_pool_over() {
+    let cartridges = [("SEVEN1", "LTO-7"), ("EIGHT1", "LTO-8"), ("EIGHT2", "LTO-8"), ("NINE01", "LTO-9")];
+    let bench = bench(1, None, &cartridges);
+    bench.fill("a", 10, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-8"]);
+    label(&site, "SEVEN1", Some("default"));
+    back_up(&site, &bench).unwrap();
+    label(&site, "EIGHT1", None);
+    label(&site, "EIGHT2", None);
+    let known = site.catalog().volume(&volser("SEVEN1")).unwrap().unwrap();
+    assert_eq!(known.generation.as_deref(), Some("LTO-7"), "as its drive said");
+    drop(site);
+
+    // The drives are new: what they do not write is left alone, and not mounted to find that out.
+    let (site, mounts_of_new) = with_drives(&bench, &["LTO-9"]);
+    label(&site, "NINE01", None);
+    taken(&mounts_of_new);
+    back_up(&site, &bench).unwrap();
+    assert_eq!(taken(&mounts_of_new), in_drive("NINE01", 0), "its own generation comes first");
+    std::fs::remove_file(bench.cartridge("NINE01")).unwrap();
+    back_up(&site, &bench).unwrap();
+    assert_eq!(taken(&mounts_of_new), in_drive("EIGHT1", 0), "what it writes, too, where there is nothing else");
+    // What is on the old one is read where a drive reads it, and named where none does.
+    let seven = site.verify_volume(&volser("SEVEN1"), &Default::default()).unwrap_err();
+    let text = capstan_tape::with_causes(&seven);
+    assert!(text.contains("cannot use a cartridge of LTO-7: take a drive of LTO-7 or LTO-8"), "{text}");
+    assert!(taken(&mounts_of_new).is_empty(), "nothing was moved for that");
+    drop(site);
+    taken(&mounts);
+
+    let (site, mounts) = with_drives(&bench, &["LTO-9", "LTO-8"]);
+    assert!(site.verify_volume(&volser("SEVEN1"), &Default::default()).unwrap().is_whole());
+    assert_eq!(taken(&mounts), in_drive("SEVEN1", 1));
+}
+
+#[test]
+fn a_pool_that_no_drive_writes_says_so() {
+    let bench = bench(1, None, &[("SIX001", "LTO-6")]);
+    bench.fill("a", 1, 100);
+    let (site, _) = with_drives(&bench, &["LTO-7"]);
+    label(&site, "SIX001", None);
+    drop(site);
+    let (site, mounts) = with_drives(&bench, &["LTO-8"]);
+    let text = back_up(&site, &bench).unwrap_err().to_string();
+    assert!(
+        text.contains("1 that no drive there writes") && text.contains("of a generation that the drives write"),
+        "{text}"
+    );
+    assert!(taken(&mounts).is_empty());
+    let unfit = || {
+        let volumes = site.catalog().volumes().unwrap();
+        site.volumes_that_no_drive_writes(&volumes).unwrap().len()
+    };
+    assert_eq!(unfit(), 0, "nobody has asked the library");
+    assert!(site.find_drives().unwrap().is_empty());
+    assert_eq!(unfit(), 1);
+    let text =
+        capstan_tape::with_causes(&site.label(&volser("SIX001"), None, None, Loss::Accept, Promise::Drop).unwrap_err());
+    assert!(text.contains("SIX001 was not moved") && text.contains("take a drive of LTO-6 or LTO-7"), "{text}");
+}
+
+#[test]
+fn what_is_encrypted_goes_to_drives_that_encrypt_and_leaves_them_to_it() {
+    for (encryption, drive) in [(Some(Algorithm::Aes256Gcm), 1), (None, 0)] {
+        let bench = bench(2, encryption, &[("THREE1", "LTO-3")]);
+        bench.fill("a", 3, 100_000);
+        let (site, mounts) = with_drives(&bench, &["LTO-3", "LTO-4"]);
+        label(&site, "THREE1", Some("default"));
+        back_up(&site, &bench).unwrap();
+        let both = [in_drive("THREE1", drive), in_drive("THREE1", drive)].concat();
+        assert_eq!(taken(&mounts), both, "{encryption:?}");
+        assert!(site.verify_volume(&volser("THREE1"), &Default::default()).unwrap().is_whole());
+        assert_eq!(taken(&mounts), in_drive("THREE1", drive), "{encryption:?}");
+    }
+    let bench = bench(1, Some(Algorithm::Aes256Gcm), &[("THREE1", "LTO-3")]);
+    let (site, mounts) = with_drives(&bench, &["LTO-3"]);
+    let refused = site.label(&volser("THREE1"), Some("default"), None, Loss::Refuse, Promise::Keep).unwrap_err();
+    let text = capstan_tape::with_causes(&refused);
+    assert!(text.contains("does not encrypt") && text.contains("take a drive that encrypts"), "{text}");
+    assert!(taken(&mounts).is_empty());
+}
+
+#[test]
+fn a_storage_unit_of_some_models_has_those_drives_alone() {
+    let bench = bench(3, None, &[("EIGHT1", "LTO-8"), ("EIGHT2", "LTO-8")]);
+    bench.fill("a", 3, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-8", "LTO-9", "LTO-8"]);
+    label(&site, "EIGHT1", Some("default"));
+    taken(&mounts);
+    let of = |unit: &str| site.clone().in_unit(Some(unit)).unwrap();
+    back_up(&of("new"), &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("EIGHT1", 1));
+    back_up(&of("old"), &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("EIGHT1", 0));
+    back_up(&site, &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("EIGHT1", 0), "without a unit, a drive of the cartridge's own generation");
+    // What a unit may have at the same time is known once somebody has asked the library.
+    assert_eq!(site.unit(Some("old")).unwrap().drives, None);
+    assert!(site.find_drives().unwrap().is_empty());
+    assert_eq!(site.unit(Some("old")).unwrap().drives, Some(2));
+    assert_eq!(site.unit(Some("new")).unwrap().drives, Some(1));
+    assert_eq!(site.unit(None).unwrap().drives, None);
+    // A cartridge that the unit's drives do not write is none of its own.
+    drop(site);
+    let (site, _) = with_drives(&bench, &["LTO-8", "LTO-8", "LTO-8"]);
+    let text = back_up(&site.in_unit(Some("new")).unwrap(), &bench).unwrap_err().to_string();
+    assert!(text.contains("that no drive there writes"), "{text}");
+}
