@@ -4,11 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use capstan_keys::cluster::{Identity, member_config};
-use capstan_mover::{Dial, JobToken, NetworkJobs, NetworkStream, StreamHere};
+use capstan_mover::{Connection, Dial, JobToken, NetworkJobs, NetworkStream, StreamHere};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, SideData, StreamOwned};
@@ -78,25 +78,35 @@ pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 pub(crate) struct DataDialer {
     address: String,
     tls: Arc<ClientConfig>,
+    /// Who dials.
+    client: String,
     /// The mover of this process, if there is one.
     mover: Option<NetworkJobs>,
-    /// Whether one of its jobs was met.
+    /// Whether one of its jobs was met, and one of another mover.
     was_here: AtomicBool,
+    was_elsewhere: AtomicBool,
+    /// Connections that were opened to this address.
+    opened: AtomicU64,
 }
 
 impl DataDialer {
     pub(crate) fn new(identity: &Identity, address: String) -> Result<Self, ClientError> {
         let tls = member_config(identity).map_err(|error| ClientError::DataTls(Box::new(error)))?;
-        Ok(Self { address, tls: Arc::new(tls), mover: None, was_here: AtomicBool::new(false) })
+        let client = identity.certificate().peer.name.to_string();
+        let (was_here, was_elsewhere, opened) = Default::default();
+        Ok(Self { address, tls: Arc::new(tls), client, mover: None, was_here, was_elsewhere, opened })
     }
 
     pub(crate) fn beside(self, mover: Option<NetworkJobs>) -> Self {
         Self { mover, ..self }
     }
 
-    /// Whether what it was for went to the mover of this process, and not over the network.
-    pub(crate) fn was_here(&self) -> bool {
-        self.was_here.load(Ordering::Relaxed)
+    /// Whether data went to the mover of this process, and none over the network, where so many connections carry
+    /// orders.
+    pub(crate) fn is_lan_free(&self, links: u16) -> bool {
+        let said = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let more = self.opened.load(Ordering::Relaxed) > u64::from(links);
+        said(&self.was_here) && !said(&self.was_elsewhere) && !more
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -113,6 +123,7 @@ impl DataDialer {
 
 impl Dial for DataDialer {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let mut socket = self.connect()?;
         keep_alive(&socket)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -127,17 +138,19 @@ impl Dial for DataDialer {
     }
 
     fn at(&self, address: &str, job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {
-        if let Some(here) = self.mover.as_ref().and_then(|mover| mover.dial_here(job)) {
+        if let Some(here) = self.mover.as_ref().and_then(|mover| mover.dial_here(&self.client, job)) {
             self.was_here.store(true, Ordering::Relaxed);
             return Ok(Box::new(here));
         }
-        let (tls, was_here) = (Arc::clone(&self.tls), AtomicBool::new(false));
-        Ok(Box::new(Self { address: address.to_owned(), tls, mover: self.mover.clone(), was_here }))
+        self.was_elsewhere.store(true, Ordering::Relaxed);
+        let (address, tls, client) = (address.to_owned(), Arc::clone(&self.tls), self.client.clone());
+        let (was_here, was_elsewhere, opened) = Default::default();
+        Ok(Box::new(Self { address, tls, client, mover: self.mover.clone(), was_here, was_elsewhere, opened }))
     }
 
-    fn connection_here(&self, job: (&JobToken, &JobToken), stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
+    fn connection_here(&self, stream: &StreamHere<'_>) -> io::Result<Option<Connection>> {
         let Some(mover) = &self.mover else { return Ok(None) };
-        let here = mover.connection_here(job, stream)?;
+        let here = mover.connection_here(&self.client, stream)?;
         self.was_here.fetch_or(here.is_some(), Ordering::Relaxed);
         Ok(here)
     }

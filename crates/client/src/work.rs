@@ -117,7 +117,7 @@ impl<'a> ClientWork<'a> {
         self.jobs().remove(&job);
         match (served, refused) {
             (_, Some(refused)) => Err(refused),
-            (Ok(()), None) => Ok(OrderEnd::Served { lan_free: dialer.was_here() }),
+            (Ok(()), None) => Ok(OrderEnd::Served { lan_free: dialer.is_lan_free(links) }),
             (Err(_), None) if stop.load(Ordering::Relaxed) => Ok(OrderEnd::Stopped),
             (Err(error), None) => Err(ClientError::Data { address, reason: in_words(&error) }),
         }

@@ -22,15 +22,13 @@ pub struct Connection {
     number: u16,
     first_sequence: u32,
     pool: BlockPool,
-    packer: Packer,
+    way: Way,
     /// Who interleaves its blocks with others, if anybody does here.
     controls: Option<Controls>,
     stop: Arc<AtomicBool>,
     throttle: Option<Arc<Throttle>>,
     /// Whoever sends its blocks to a mover elsewhere.
     sending: Option<Box<dyn StreamSending>>,
-    /// Whoever expects the stream, where it may be over for them before it is for the source.
-    gate: Option<Arc<dyn StreamGate>>,
     is_finished: bool,
     buffer: Option<Buffer>,
     filled: usize,
@@ -47,10 +45,17 @@ pub(crate) trait StreamSending: Send {
     fn wait(self: Box<Self>) -> Result<(), Stopped>;
 }
 
-/// Whoever expects a stream. It sees to the stream's end, however the connection ends.
+/// Whoever expects a stream, for whom it may be over before it is for the source. What packs its chunks is theirs, and
+/// they see to the stream's end, however the connection ends.
 pub(crate) trait StreamGate: Send + Sync {
-    /// Calls `hand_on`, which hands on the next chunk, unless the stream is over; `closes` where it is the last.
-    fn pass(&self, closes: bool, hand_on: &mut dyn FnMut() -> Result<(), Stopped>) -> Result<(), Stopped>;
+    /// Packs the next chunk and hands it on, unless the stream is over.
+    fn pass(&self, chunk: Chunk, stop: &AtomicBool) -> Result<(), Stopped>;
+}
+
+/// Where chunks go.
+enum Way {
+    Packed(Packer),
+    Through(Arc<dyn StreamGate>),
 }
 
 /// What ends with a chunk.
@@ -66,10 +71,31 @@ enum Edge {
 
 impl Connection {
     pub(crate) fn new(
-        (stream, object, number): (u64, ObjectId, u16),
+        stream: (u64, ObjectId, u16),
         pool: BlockPool,
         packer: Packer,
         controls: Option<Controls>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let mut connection = Self::on_its_way(stream, pool, Way::Packed(packer), stop);
+        connection.controls = controls;
+        connection
+    }
+
+    /// One whose chunks go to whoever expects its stream.
+    pub(crate) fn through(
+        gate: Arc<dyn StreamGate>,
+        stream: (u64, ObjectId, u16),
+        pool: BlockPool,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self::on_its_way(stream, pool, Way::Through(gate), stop)
+    }
+
+    fn on_its_way(
+        (stream, object, number): (u64, ObjectId, u16),
+        pool: BlockPool,
+        way: Way,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
@@ -78,12 +104,11 @@ impl Connection {
             number,
             first_sequence: 0,
             pool,
-            packer,
-            controls,
+            way,
+            controls: None,
             stop,
             throttle: None,
             sending: None,
-            gate: None,
             is_finished: false,
             buffer: None,
             filled: 0,
@@ -109,11 +134,6 @@ impl Connection {
 
     pub(crate) fn sent_by(mut self, sending: Box<dyn StreamSending>) -> Self {
         self.sending = Some(sending);
-        self
-    }
-
-    pub(crate) fn through(mut self, gate: Arc<dyn StreamGate>) -> Self {
-        self.gate = Some(gate);
         self
     }
 
@@ -188,12 +208,10 @@ impl Connection {
 
 impl Connection {
     fn pass(&mut self, chunk: Chunk) -> Result<(), Stopped> {
-        let Self { packer, stop, gate, .. } = self;
-        let Some(gate) = gate else { return packer.hand_on(chunk, stop) };
-        // Whoever ends the stream meanwhile waits for no buffer.
-        packer.prepare(stop)?;
-        let (closes, mut chunk) = (chunk.place.closes, Some(chunk));
-        gate.pass(closes, &mut || chunk.take().map_or(Ok(()), |chunk| packer.hand_on(chunk, stop)))
+        match &mut self.way {
+            Way::Packed(packer) => packer.hand_on(chunk, &self.stop),
+            Way::Through(gate) => gate.pass(chunk, &self.stop),
+        }
     }
 
     /// Waits as long as the job's bound wants after so many bytes.

@@ -184,12 +184,17 @@ impl Packer {
         (self.out)(block)
     }
 
-    /// Takes what packing a chunk in this thread needs: handing one on waits for no buffer then.
-    pub(crate) fn prepare(&mut self, stop: &AtomicBool) -> Result<(), Stopped> {
-        match self.options {
-            PackOptions::Store => Ok(()),
-            PackOptions::Zstd(level) => self.bench(level, stop).map(drop),
+    /// Whether it has no spare buffer yet, for which handing a chunk on may wait.
+    pub(crate) fn wants_spare(&self) -> bool {
+        matches!(self.options, PackOptions::Zstd(_)) && self.own.is_none()
+    }
+
+    /// Takes one.
+    pub(crate) fn take_spare(&mut self, spare: Buffer) -> Result<(), Stopped> {
+        if let PackOptions::Zstd(level) = self.options {
+            self.own = Some(Bench::new(level, spare).map_err(|_| Stopped)?);
         }
+        Ok(())
     }
 
     fn bench(&mut self, level: i32, stop: &AtomicBool) -> Result<&mut Bench, Stopped> {

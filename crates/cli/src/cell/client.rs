@@ -74,7 +74,7 @@ fn wait_for_orders(cli: &Globals) -> Result<ExitCode, Failure> {
     stop_all_on_interrupt(&stop);
     // Nor is a reader of its messages that is gone a reason to stop.
     crate::rustix_sigpipe::ignore();
-    serve_orders(cli, &state, &work, &stop)?;
+    serve_orders(cli, &state, &work, &stop).map_err(of_member)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -84,8 +84,8 @@ pub(super) fn serve_orders(
     state: &MemberState,
     work: &ClientWork<'_>,
     stop: &AtomicBool,
-) -> Result<(), Failure> {
-    let client = state.identity().map_err(of_member)?.certificate().peer.name.to_string();
+) -> Result<(), ClientError> {
+    let client = state.identity()?.certificate().peer.name.to_string();
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
     let handler = |order: CellOrder| {
         let job = order.job().to_string();
@@ -111,7 +111,7 @@ pub(super) fn serve_orders(
         is_over.store(true, Ordering::Relaxed);
         ended
     });
-    ended.map_err(of_member)?;
+    ended?;
     show(cli, KIND, MemberEvent::Stopped);
     Ok(())
 }

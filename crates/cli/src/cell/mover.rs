@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use capstan_client::{ClientWork, KeptConnections, MemberNotice, MemberState, MoverSettings, run_mover};
+use capstan_client::{ClientError, ClientWork, KeptConnections, MemberNotice, MemberState, MoverSettings, run_mover};
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::Identity;
 use capstan_mover::devices::KeySource;
@@ -23,6 +24,10 @@ use crate::secrets::{now_ns, state_dir};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Mover;
+/// After how long a client that has ended is started again.
+const CLIENT_AGAIN: Duration = Duration::from_secs(300);
+/// How often it is looked whether to stop meanwhile.
+const LOOKS: Duration = Duration::from_millis(200);
 
 pub(crate) fn mover(cli: &Globals, action: &Mover) -> Result<ExitCode, Failure> {
     match action {
@@ -59,7 +64,7 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     // What is wrong with the client is said before anything listens.
     let client =
         (!settings.client.as_os_str().is_empty()).then(|| MemberState::new(&settings.client, PeerKind::Client));
-    let work = client.as_ref().map(|client| client_work(client, &served)).transpose()?;
+    let work = client.as_ref().map(|client| client_work(client, &identity, &served)).transpose()?;
     let listener = MoverListener::start(&identity, settings.listen, now_ns, &served).map_err(of_cell)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
@@ -83,10 +88,7 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     let ended = std::thread::scope(|scope| {
         if let (Some(client), Some(work)) = (&client, &work) {
             // The drives serve others, whatever becomes of it.
-            scope.spawn(|| {
-                let ended = serve_orders(cli, client, work, &stop);
-                ended.err().into_iter().for_each(|failure| trouble(format!("the client here has ended: {failure}")));
-            });
+            scope.spawn(|| serve_client(cli, client, work, &stop));
         }
         scope.spawn(|| kept.keep(&trouble));
         let ended = run_mover(&state, data, now_ns, &say, &stop);
@@ -101,9 +103,36 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
 }
 
 /// The work of the client that runs in this process.
-fn client_work<'a>(client: &'a MemberState, mover: &ServedMover) -> Result<ClientWork<'a>, Failure> {
-    client.identity().map_err(of_member)?;
-    Ok(ClientWork::new(client).map_err(of_member)?.beside(mover))
+fn client_work<'a>(client: &'a MemberState, mover: &Identity, served: &ServedMover) -> Result<ClientWork<'a>, Failure> {
+    let identity = client.identity().map_err(of_member)?;
+    let cell = |identity: &Identity| identity.certificate().cluster.to_string();
+    if cell(&identity) != cell(mover) {
+        return Err(Failure::Other(format!(
+            "mover.toml: client: {} is the state directory of a client of another cell ({}) than this mover's ({})",
+            client.dir().display(),
+            cell(&identity),
+            cell(mover)
+        )));
+    }
+    Ok(ClientWork::new(client).map_err(of_member)?.beside(served))
+}
+
+/// Serves as the client, too. One that ends by itself is started again after a while, as a service would be.
+fn serve_client(cli: &Globals, client: &MemberState, work: &ClientWork<'_>, stop: &AtomicBool) {
+    while let Err(error) = serve_orders(cli, client, work, stop) {
+        let again = match &error {
+            ClientError::Revoked { .. } => "; it joins again with --replace, and needs a restart of the mover then",
+            _ => "; it is started again in some minutes",
+        };
+        show(cli, KIND, MemberEvent::Trouble { reason: format!("the client here has ended: {error}{again}") });
+        if matches!(error, ClientError::Revoked { .. }) {
+            return;
+        }
+        let until = Instant::now() + CLIENT_AGAIN;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOKS);
+        }
+    }
 }
 
 /// The drives of this machine, for whoever decides.

@@ -16,8 +16,8 @@ use capstan_format::Algorithm;
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    ClientEnd, Connect, Dial, JobToken, NetworkJobs, NetworkStream, OwnersKeys, RestoreInto, RestoreWatch, ServedMover,
-    SourceHost, StreamHere, serve_job,
+    ClientEnd, Connect, Connection, Dial, JobToken, NetworkJobs, NetworkStream, OwnersKeys, RestoreInto, RestoreWatch,
+    ServedMover, SourceHost, StreamHere, serve_job,
 };
 
 use crate::over_network::Anything;
@@ -149,13 +149,15 @@ impl Dial for FromClient {
     fn at(&self, address: &str, job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {
         assert_eq!(address, "rook:5703");
         Ok(match self.is_beside {
-            true => Box::new(self.mover.served.jobs().dial_here(job).unwrap()),
+            true => Box::new(self.mover.served.jobs().dial_here("web1", job).unwrap()),
             false => Box::new(ToMover(self)),
         })
     }
 
-    fn connection_here(&self, job: (&JobToken, &JobToken), stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
-        if self.is_beside { self.mover.served.jobs().connection_here(job, stream) } else { Ok(None) }
+    fn connection_here(&self, stream: &StreamHere<'_>) -> io::Result<Option<Connection>> {
+        let jobs = self.mover.served.jobs();
+        assert!(jobs.connection_here("web2", stream)?.is_none(), "a job is of one client");
+        if self.is_beside { jobs.connection_here("web1", stream) } else { Ok(None) }
     }
 }
 

@@ -14,7 +14,7 @@ use capstan_tape::with_causes;
 
 use super::frame::nonsense;
 use super::hello::connect;
-use super::here::{StreamsHere, streams_here};
+use super::here::streams_here;
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
 };
@@ -182,7 +182,8 @@ impl ClientEnd<'_> {
             link.send(&JobReport::Failed { reason, is_stopped: false }, &[])?;
             return Ok(link);
         }
-        let here = match streams_here(self.dial, process, &order) {
+        let stop = Arc::default();
+        let here = match streams_here(self.dial, process, &order, &stop) {
             Ok(here) => here,
             Err(error) => {
                 link.send(&JobReport::Failed { reason: with_causes(&error), is_stopped: false }, &[])?;
@@ -190,10 +191,9 @@ impl ClientEnd<'_> {
             }
         };
         let link = Mutex::new(link);
-        let stop = here.as_ref().map_or_else(Arc::default, |here| Arc::clone(&here.stop));
         let reader = Reader { end: self, process, order: &order, link: &link, stop, problems: Arc::default() };
         let ran = match here {
-            Some(here) => reader.run_here(here, table.as_ref()),
+            Some(sinks) => reader.run_here(sinks, table.as_ref()),
             None => reader.run(table.as_ref()),
         };
         let report = match ran? {
@@ -269,11 +269,11 @@ impl Reader<'_> {
     /// Reads to the end, into a session of this process. An error is that of the orders link.
     fn run_here(
         &self,
-        here: StreamsHere,
+        sinks: Vec<Connection>,
         table: Option<&BaselineTable>,
     ) -> io::Result<Result<SourceReport, JobReport>> {
         let progress = Progress::new();
-        self.reporting(&progress, || (self.read_into(here.sinks, table, &progress), Vec::new()))
+        self.reporting(&progress, || (self.read_into(sinks, table, &progress), Vec::new()))
     }
 
     /// Reads to the end, and sends what is read. An error is that of the orders link.

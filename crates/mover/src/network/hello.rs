@@ -53,18 +53,26 @@ pub trait Dial: Sync {
         Err(io::Error::other(format!("the mover at {address} cannot be reached from here")))
     }
 
-    /// One stream of a job, into the session of a mover in this process; none if the job is another mover's. `job` has
-    /// the job's token, and what names this process; `stream` the reading, and the connection in its object.
+    /// One stream of a job, into the session of a mover in this process; none if the job is another mover's.
     ///
     /// # Errors
     /// The mover does not expect it.
-    fn connection_here(&self, _job: (&JobToken, &JobToken), _stream: (u64, u16)) -> io::Result<Option<StreamHere>> {
+    fn connection_here(&self, _stream: &StreamHere<'_>) -> io::Result<Option<Connection>> {
         Ok(None)
     }
 }
 
-/// A stream that a client brings to a session of its own process, and what stops its job there.
-pub type StreamHere = (Connection, Arc<AtomicBool>);
+/// A stream that a client brings to a session of its own process.
+pub struct StreamHere<'a> {
+    /// The job.
+    pub job: &'a JobToken,
+    /// Names the client's process.
+    pub process: &'a JobToken,
+    /// The reading, and the connection in its object.
+    pub stream: (u64, u16),
+    /// Stops the reading.
+    pub stop: &'a Arc<AtomicBool>,
+}
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,26 +10,23 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::orders::ReadSource;
-use super::{Dial, JobToken, NetworkJobs, NetworkStream};
+use super::{Dial, JobToken, NetworkJobs, NetworkStream, StreamHere};
 use crate::Connection;
 
-/// The streams of a reading, into a session of this process.
-pub(super) struct StreamsHere {
-    pub(super) sinks: Vec<Connection>,
-    /// Stops the job in its session.
-    pub(super) stop: Arc<AtomicBool>,
-}
-
-/// The streams that a mover of this process expects of this reading; none where it is another's.
-pub(super) fn streams_here(dial: &dyn Dial, process: &JobToken, order: &ReadSource) -> io::Result<Option<StreamsHere>> {
+/// The streams that a mover of this process expects of this reading, which `stop` stops; none where it is another's.
+pub(super) fn streams_here(
+    dial: &dyn Dial,
+    process: &JobToken,
+    order: &ReadSource,
+    stop: &Arc<AtomicBool>,
+) -> io::Result<Option<Vec<Connection>>> {
     let Some(mover) = &order.to else { return Ok(None) };
-    let mut streams = None;
-    for connection in (order.first_connection..).take(usize::from(order.connections)) {
+    let connections = (order.first_connection..).take(usize::from(order.connections));
+    let here = connections.map(|connection| {
         let stream = (order.reading, connection);
-        let Some((sink, stop)) = dial.connection_here((&mover.token, process), stream)? else { return Ok(None) };
-        streams.get_or_insert_with(|| StreamsHere { sinks: Vec::new(), stop }).sinks.push(sink);
-    }
-    Ok(streams)
+        dial.connection_here(&StreamHere { job: &mover.token, process, stream, stop })
+    });
+    here.collect()
 }
 
 /// Opens connections to a mover of this process.
@@ -39,9 +36,10 @@ pub struct DialHere {
 }
 
 impl NetworkJobs {
-    /// What opens connections of a client of this process to one of these jobs; none if it is another mover's.
-    pub fn dial_here(&self, job: &JobToken) -> Option<DialHere> {
-        Some(DialHere { jobs: self.clone(), client: self.client_of(job)? })
+    /// What opens connections of a client of this process to one of these jobs; none if it is another mover's, or
+    /// another client's.
+    pub fn dial_here(&self, client: &str, job: &JobToken) -> Option<DialHere> {
+        self.has(client, job).then(|| DialHere { jobs: self.clone(), client: client.to_owned() })
     }
 }
 

@@ -35,7 +35,7 @@ use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::stretch::open_at_once;
-use crate::{Intake, Metadata, MountedDrives, MoverError, ReadHost, Stopped};
+use crate::{Connection, Intake, Metadata, MountedDrives, MoverError, ReadHost, Stopped};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -194,26 +194,22 @@ impl NetworkJobs {
 }
 
 impl NetworkJobs {
-    /// The client of a job of this mover.
-    pub(super) fn client_of(&self, token: &JobToken) -> Option<String> {
-        locked(&self.0).get(token).map(|job| job.client.clone())
+    /// Whether a job of this client is one of these.
+    pub(super) fn has(&self, client: &str, token: &JobToken) -> bool {
+        locked(&self.0).get(token).is_some_and(|job| job.client == client)
     }
 
-    /// A stream that a client of this process brings; none if the job is another mover's. As in
-    /// [`super::Dial::connection_here`].
+    /// A stream that a client of this process brings; none if the job is another mover's, or another client's.
     ///
     /// # Errors
     /// Another process serves the job, or the stream is not expected.
-    pub fn connection_here(
-        &self,
-        (token, process): (&JobToken, &JobToken),
-        stream: (u64, u16),
-    ) -> io::Result<Option<StreamHere>> {
-        let Some(job) = locked(&self.0).get(token).map(Arc::clone) else { return Ok(None) };
+    pub fn connection_here(&self, client: &str, here: &StreamHere<'_>) -> io::Result<Option<Connection>> {
+        let job = locked(&self.0).get(here.job).filter(|job| job.client == client).map(Arc::clone);
+        let Some(job) = job else { return Ok(None) };
         let refused = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
-        job.serve_to(process).map_err(refused)?;
-        let receiver = locked(&job.readings).get(&stream).map(Arc::clone);
-        let connection = receiver.and_then(|receiver| receiver.connection_here());
+        job.serve_to(here.process).map_err(refused)?;
+        let receiver = locked(&job.readings).get(&here.stream).map(Arc::clone);
+        let connection = receiver.and_then(|receiver| receiver.connection_here(here.stop));
         connection.map(Some).ok_or_else(|| refused(NOT_READ.to_owned()))
     }
 }

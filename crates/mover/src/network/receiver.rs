@@ -10,7 +10,7 @@ use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, Obj
 
 use super::frame::{BlockHead, Grant, Head, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
-use crate::block::{Block, ChunkPlace};
+use crate::block::{Block, Chunk, ChunkPlace};
 use crate::blocks_in::BlocksIn;
 use crate::connection::StreamGate;
 use crate::intake::{SetIn, StreamStart};
@@ -61,8 +61,10 @@ struct Received {
     is_over: bool,
     reserved: Vec<Reserved>,
     granted: u32,
-    /// Packs what a client in this process reads; none once a connection has come, from there or over the network.
+    /// Packs what a client in this process reads; none once its stream is over, or a network connection has come.
     packer: Option<Packer>,
+    /// Whether a client in this process brings the stream.
+    is_brought: bool,
 }
 
 /// A free block that is kept for what is on its way.
@@ -105,6 +107,7 @@ impl BlockReceiver {
             reserved: Vec::new(),
             granted: 0,
             packer,
+            is_brought: false,
         });
         Self { object, start, may_end_early, stream, session, state }
     }
@@ -144,22 +147,26 @@ impl BlockReceiver {
         self.state().is_whole
     }
 
-    /// The stream as a connection of this process, and what stops its job; none where another one has come, or it is
-    /// over.
-    pub(super) fn connection_here(self: &Arc<Self>) -> Option<(Connection, Arc<AtomicBool>)> {
-        let packer = self.state().packer.take()?;
+    /// The stream as a connection of this process, which this stops; none where another one has come, or it is over.
+    pub(super) fn connection_here(self: &Arc<Self>, stop: &Arc<AtomicBool>) -> Option<Connection> {
+        let mut state = self.state();
+        if state.packer.is_none() || std::mem::replace(&mut state.is_brought, true) {
+            return None;
+        }
         let (blocks, start) = (&self.session, self.start);
         let stream = (self.stream, self.object, start.connection);
-        // This receiver ends the stream, and nobody else does.
-        let connection = Connection::new(stream, blocks.pool.clone(), packer, None, Arc::clone(&blocks.stop));
-        let connection = connection.starting_at(start.sequence, start.offset).throttled(blocks.throttle.clone());
-        Some((connection.through(Arc::clone(self) as Arc<dyn StreamGate>), Arc::clone(&blocks.stop)))
+        let gate = Arc::clone(self) as Arc<dyn StreamGate>;
+        let connection = Connection::through(gate, stream, blocks.pool.clone(), Arc::clone(stop));
+        Some(connection.starting_at(start.sequence, start.offset).throttled(blocks.throttle.clone()))
     }
 
     /// Takes in what comes over a connection, until all is here or the connection ends.
     pub(super) fn receive(&self, link: &mut dyn NetworkStream) -> io::Result<LinkEnd> {
         let number = {
             let mut state = self.state();
+            if state.is_brought {
+                return Ok(LinkEnd::Replaced);
+            }
             state.packer = None;
             state.link += 1;
             state.link
@@ -319,13 +326,17 @@ impl BlockReceiver {
 }
 
 impl StreamGate for BlockReceiver {
-    fn pass(&self, closes: bool, hand_on: &mut dyn FnMut() -> Result<(), Stopped>) -> Result<(), Stopped> {
-        // While the stream is locked: whoever ends it says in front of which block.
+    fn pass(&self, chunk: Chunk, stop: &AtomicBool) -> Result<(), Stopped> {
+        let wants_spare = self.state().packer.as_ref().ok_or(Stopped)?.wants_spare();
+        // Outside of the lock: whoever ends the stream waits for no buffer.
+        let spare = wants_spare.then(|| self.session.pool.take_unless(stop).ok_or(Stopped)).transpose()?;
+        let closes = chunk.place.closes;
         let mut state = self.state();
-        if state.is_over {
-            return Err(Stopped);
-        }
-        hand_on()?;
+        let stops = self.session.stop.load(Ordering::Relaxed);
+        // Whoever ends the stream says in front of which block, and takes the packer away, for which the session waits.
+        let packer = state.packer.as_mut().filter(|_| !stops).ok_or(Stopped)?;
+        spare.map_or(Ok(()), |spare| packer.take_spare(spare))?;
+        packer.hand_on(chunk, stop)?;
         state.blocks += 1;
         state.is_whole = closes;
         Ok(())
@@ -346,7 +357,7 @@ mod tests {
     use crate::control::{Control, Controls};
     use crate::pack::PackOptions;
     use crate::pool::BlockPool;
-    use crate::queue::{Receiver, queue};
+    use crate::queue::{Receiver, Sender, queue};
 
     /// A receiver, the blocks that it has handed on, and what it has said of its stream.
     fn receiver() -> (Arc<BlockReceiver>, Arc<Mutex<Vec<u32>>>, Receiver<Control>) {
@@ -358,7 +369,12 @@ mod tests {
             Ok(())
         });
         let packer = Packer::storing(&pool, Arc::clone(&out));
-        let blocks = BlocksIn {
+        let set = SetIn { blocks: blocks_in(pool, out, controls), packer };
+        (Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false)), handed, said)
+    }
+
+    fn blocks_in(pool: BlockPool, out: crate::pack::PackedTo, controls: Sender<Control>) -> BlocksIn {
+        BlocksIn {
             pool,
             out,
             controls: Controls(controls),
@@ -368,9 +384,11 @@ mod tests {
             reserved: Arc::default(),
             pack: PackOptions::Store,
             throttle: None,
-        };
-        let set = SetIn { blocks, packer };
-        (Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false)), handed, said)
+        }
+    }
+
+    fn brought(receiver: &Arc<BlockReceiver>) -> Option<Connection> {
+        receiver.connection_here(&Arc::default())
     }
 
     fn write(connection: &mut Connection) -> Result<(), Stopped> {
@@ -388,8 +406,8 @@ mod tests {
     #[test]
     fn what_a_source_here_hands_on_behind_the_end_of_its_stream_does_not_come() {
         let (receiver, handed, said) = receiver();
-        let (mut connection, _) = receiver.connection_here().unwrap();
-        assert!(receiver.connection_here().is_none(), "a stream is brought once");
+        let mut connection = brought(&receiver).unwrap();
+        assert!(brought(&receiver).is_none(), "a stream is brought once");
         write(&mut connection).unwrap();
         write(&mut connection).unwrap();
         receiver.end();
@@ -401,18 +419,43 @@ mod tests {
     #[test]
     fn a_stream_that_a_source_here_finishes_is_whole_and_one_that_it_drops_is_cut_once() {
         let (receiver, handed, said) = receiver();
-        let (mut connection, _) = receiver.connection_here().unwrap();
+        let mut connection = brought(&receiver).unwrap();
         write(&mut connection).unwrap();
         connection.finish().unwrap();
         receiver.end();
         assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0, 1], vec![], true));
 
         let (receiver, handed, said) = self::receiver();
-        let (mut connection, _) = receiver.connection_here().unwrap();
+        let mut connection = brought(&receiver).unwrap();
         write(&mut connection).unwrap();
         drop(connection);
         receiver.end();
         assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0], vec![1], false));
-        assert!(receiver.connection_here().is_none());
+        assert!(brought(&receiver).is_none());
+
+        // What stops its job stops the stream, though its reader was not told yet.
+        let (receiver, handed, _) = self::receiver();
+        let mut connection = brought(&receiver).unwrap();
+        receiver.session.stop.store(true, Ordering::Relaxed);
+        assert!(write(&mut connection).is_err() && handed.lock().unwrap().is_empty());
+    }
+
+    /// A walk that meets nothing new, or a program that prints nothing, may last for hours.
+    #[test]
+    fn a_session_does_not_wait_for_a_source_here_whose_stream_is_over() {
+        let pool = BlockPool::new(8, 1024);
+        let out: crate::pack::PackedTo = Arc::new(|_: Block| Ok(()));
+        let (packer, workers) =
+            Packer::start(PackOptions::Zstd(1), 1, &pool, Arc::clone(&out), Arc::default()).unwrap();
+        let (controls, _said) = queue(usize::MAX);
+        let set = SetIn { blocks: blocks_in(pool, out, controls), packer };
+        let receiver = Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false));
+        drop(set);
+        let mut connection = brought(&receiver).unwrap();
+        write(&mut connection).unwrap();
+        receiver.end();
+        // With the source's connection still there.
+        workers.join();
+        assert!(write(&mut connection).is_err());
     }
 }
