@@ -72,7 +72,22 @@ impl Server {
 
     /// Where it is, with a database that takes any number of catalogs.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://capstan@127.0.0.1:{}/postgres", self.port)
+        self.url_of("postgres")
+    }
+
+    /// Where another database of it is.
+    pub(crate) fn url_of(&self, database: &str) -> String {
+        format!("postgres://capstan@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its first process, whose children the others are.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     fn wait_until_it_answers(&mut self, programs: &Path) -> Result<()> {

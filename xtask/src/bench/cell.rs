@@ -26,6 +26,7 @@ use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
 use several::{Several, several};
+pub(super) use together::took;
 use together::{Together, together};
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +54,8 @@ const CLIENT_PROCESSOR_MAX: f64 = 1.4;
 const TOGETHER_MIN: f64 = 0.95;
 /// The rate of one backup to two drives, and of a restore from them, of one drive's.
 const TWO_DRIVES_MIN: f64 = 1.6;
+/// How often it is looked whether a run has ended: its times are its own, and who looks takes from it.
+const LOOKS: Duration = Duration::from_secs(2);
 /// Drives at their pace are steadier than the machine.
 const PACED_ROUNDS_MAX: usize = 3;
 /// Policies of the server that waits, and how long it is watched.
@@ -63,12 +66,15 @@ const WATCHED: Duration = Duration::from_secs(20);
 const IDLE_SHARE_MAX: f64 = 0.2;
 const IDLE_BYTES_MAX: u64 = 1 << 30;
 
+/// The name of a client or mover that is the only one.
+const MEMBER: &str = "bench";
+
 /// A server or a client; it ends with its value.
-struct Peer(Child);
+pub(super) struct Peer(Child);
 
 impl Peer {
     /// A server over the state directory of a stage.
-    fn server(stage: &Stage, program: &Path, name: &str, listens: bool) -> Result<Self> {
+    pub(super) fn server(stage: &Stage, program: &Path, name: &str, listens: bool) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["server", "run", "-q", "--state"]).arg(stage.work.join("cell").join(name).join("state"));
         command.arg("--key-file").arg(stage.work.join("cell").join(name).join("key"));
@@ -80,7 +86,12 @@ impl Peer {
 
     /// A client of the server of a stage, which has just joined it.
     fn client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
-        Self::member(stage, program, name, "client")
+        Self::client_named(stage, program, name, MEMBER)
+    }
+
+    /// The same of a client of this name.
+    pub(super) fn client_named(stage: &Stage, program: &Path, name: &str, client: &str) -> Result<Self> {
+        Self::member(stage, program, name, ("client", client))
     }
 
     /// A mover with one drive, in the same way.
@@ -90,7 +101,7 @@ impl Peer {
 
     /// A mover with one drive, and a client in the same process.
     fn mover_and_client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
-        let client = join(stage, program, name, "client")?;
+        let client = join(stage, program, name, ("client", MEMBER))?;
         Self::mover_of(stage, program, name, &format!("client = {client:?}\n"))
     }
 
@@ -99,18 +110,23 @@ impl Peer {
         fs::create_dir_all(&machine)?;
         let text = format!("listen = \"127.0.0.1:0\"\n{settings}[library]\ndrives = 1\n");
         fs::write(machine.join("mover.toml"), text)?;
-        Self::member(stage, program, name, "mover")
+        Self::member(stage, program, name, ("mover", MEMBER))
     }
 
-    fn member(stage: &Stage, program: &Path, name: &str, kind: &str) -> Result<Self> {
-        let machine = join(stage, program, name, kind)?;
+    fn member(stage: &Stage, program: &Path, name: &str, (kind, of): (&str, &str)) -> Result<Self> {
+        let machine = join(stage, program, name, (kind, of))?;
         let mut command = Command::new(program);
         command.args([kind, "run", "-q", "--state"]).arg(&machine);
         Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a {kind}"))?))
     }
 
     fn account(&self) -> Result<Usage> {
-        account(self.0.id())
+        account(self.id())
+    }
+
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
     }
 }
 
@@ -123,14 +139,18 @@ impl Drop for Peer {
 }
 
 /// Has a client or a mover join the server of a stage; its state directory.
-fn join(stage: &Stage, program: &Path, name: &str, kind: &str) -> Result<PathBuf> {
-    let machine = stage.work.join("cell").join(name).join(if kind == "mover" { "tapes" } else { "machine" });
+fn join(stage: &Stage, program: &Path, name: &str, (kind, of): (&str, &str)) -> Result<PathBuf> {
+    let machine = stage.work.join("cell").join(name).join(match (kind, of) {
+        ("mover", _) => "tapes",
+        (_, MEMBER) => "machine",
+        (_, of) => of,
+    });
     let began = Instant::now();
     loop {
-        let enrolled: Value = serde_json::from_str(&stage.run(&format!("$CAPSTAN {kind} enrol bench --json"))?)?;
+        let enrolled: Value = serde_json::from_str(&stage.run(&format!("$CAPSTAN {kind} enrol {of} --json"))?)?;
         if let (Some(address), Some(passphrase)) = (enrolled["address"].as_str(), enrolled["passphrase"].as_str()) {
             let joins = Command::new(program)
-                .args([kind, "join", address, "--name", "bench", "-q", "--replace", "--state"])
+                .args([kind, "join", address, "--name", of, "-q", "--replace", "--state"])
                 .arg(&machine)
                 .env("CAPSTAN_ENROLMENT_PASSPHRASE", passphrase)
                 .stdin(Stdio::null())
@@ -341,7 +361,7 @@ fn by_server(stage: &Stage, processes: &[Peer]) -> Result<Usage> {
     let before = needed()?;
     let entered: Value = serde_json::from_str(&stage.run("$CAPSTAN queue add all --json")?)?;
     let done = loop {
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(LOOKS);
         let last = stage.run("$CAPSTAN queue done --last 1 --json")?;
         let last: Value = if last.is_empty() { Value::Null } else { serde_json::from_str(&last)? };
         if last["run"] == entered["run"] {
@@ -373,7 +393,7 @@ fn idle(stage: &Stage, program: &Path) -> Result<Usage> {
     Ok(Usage { processor: after.processor.saturating_sub(before.processor), ..after })
 }
 
-fn median(all: &mut [f64]) -> f64 {
+pub(super) fn median(all: &mut [f64]) -> f64 {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }

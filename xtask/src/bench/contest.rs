@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::bacula::Bacula;
+use super::bacula::{Bacula, CatalogIn};
 use super::measure::{Stage, Usage};
 use super::memory::Filler;
 use super::reader::NOT_HERE;
@@ -205,7 +205,7 @@ fn run_line(stage: &Stage, contestant: &Contestant, line: &str, expected: u64, f
 }
 
 fn run_bacula(stage: &Stage, expected: u64) -> Result<Usage> {
-    let (usage, handled) = Bacula::start(stage, &stage.work.join("small"))?.back_up(stage)?;
+    let (usage, handled) = Bacula::start(stage, &[stage.work.join("small")], CatalogIn::Sqlite)?.back_up(stage)?;
     ensure!(handled >= expected, "only {handled} of {expected} bytes were handled");
     Ok(usage)
 }

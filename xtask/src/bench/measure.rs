@@ -145,6 +145,19 @@ pub(super) fn account(process: u32) -> Result<Usage> {
     Ok(Usage { wall: Duration::ZERO, processor, peak_bytes: peak << 10 })
 }
 
+/// Processor time of a running daemon so far, of its children, and of those that it has waited for.
+pub(super) fn account_of_family(process: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).with_context(|| format!("process {process}"))?;
+    // Behind the name: user and system time, and those of children that have ended, are the 12th to 15th field.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(4);
+    let ticks: u64 = fields.map(|field| field.parse().unwrap_or(0)).sum();
+    let own = Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    // One that has ended meanwhile is counted with its parent.
+    let family = children.split_whitespace().filter_map(|child| account_of_family(child.parse().ok()?).ok());
+    Ok(own + family.sum())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -8,6 +8,7 @@
 mod bacula;
 pub(crate) mod beside;
 pub(crate) mod cell;
+pub(crate) mod clients;
 mod contest;
 mod contestants;
 mod floors;

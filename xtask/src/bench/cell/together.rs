@@ -17,6 +17,8 @@ const RUNS: usize = 8;
 const KEEP: &str = "keep = { last = 1 }\\n";
 /// How long the slow client writes alone before the fast one begins.
 const SLOW_ALONE: Duration = Duration::from_secs(2);
+/// How often it is looked how a run does, which takes from it.
+const LOOKS: Duration = Duration::from_secs(1);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -77,7 +79,7 @@ pub(super) fn together(stage: &Stage, program: &Path, rounds: usize) -> Result<T
 }
 
 /// How long these policies take together, from the first beginning to the last end.
-fn took(stage: &Stage, policies: &[&str]) -> Result<Duration> {
+pub(in crate::bench) fn took(stage: &Stage, policies: &[&str]) -> Result<Duration> {
     let runs = enter(stage, policies)?;
     let done: Vec<Value> = runs.iter().map(|run| ended(stage, *run)).collect::<Result<_>>()?;
     let time = |row: &Value, key: &str| row[key].as_u64().with_context(|| format!("a run has no {key}: {row}"));
@@ -118,7 +120,7 @@ fn enter(stage: &Stage, policies: &[&str]) -> Result<Vec<u64>> {
 
 fn ended(stage: &Stage, run: u64) -> Result<Value> {
     let row = until("a run has ended", || {
-        let done = rows(stage, "queue done --last 20")?;
+        let done = rows(stage, "queue done --last 100")?;
         Ok(done.into_iter().find(|row| row["run"] == run))
     })?;
     ensure!(row["state"] == "done", "the run ended so: {row}");
@@ -132,6 +134,6 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T
             return Ok(found);
         }
         ensure!(began.elapsed() < PATIENCE, "{what}: not within {} s", PATIENCE.as_secs());
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(LOOKS);
     }
 }
