@@ -86,7 +86,8 @@ impl Site {
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss, promise)?;
         let encrypts = pool.as_ref().is_some_and(|pool| pool.encryption.is_some());
-        let mut volume = mounter.clone().for_writing(encrypts, &self.models).mount_held(volser, Some(hold))?;
+        let mut volume =
+            mounter.clone().for_writing_over(encrypts, loss == Loss::Accept).mount_held(volser, Some(hold))?;
         let known = locked(&self.catalog).volume(volser)?.is_some();
         let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
         let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;
@@ -142,7 +143,7 @@ impl Site {
         let objects = self.claim_held_on(volser, None)?;
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss, promise)?;
-        let volume = mounter.clone().for_writing(false, &self.models).mount_held(volser, Some(hold))?;
+        let volume = mounter.clone().for_writing_over(false, loss == Loss::Accept).mount_held(volser, Some(hold))?;
         if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
             mounter.dismount(volume)?;
             return Err(error);

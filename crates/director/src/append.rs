@@ -12,7 +12,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{
     Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
 };
-use capstan_tape::{ChangerError, DriveError, EncryptionState, WriteFit, with_causes};
+use capstan_tape::{ChangerError, DriveError, EncryptionState, UnfitDrive, WriteFit, with_causes};
 
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
@@ -191,11 +191,15 @@ impl AppendHost {
         let mut said = None;
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
         let (mut protected, mut told) = (Vec::new(), Vec::new());
-        let mut past = Vec::new();
+        let (mut past, mut occupied) = (Vec::new(), Vec::new());
         self.mounter.check_policy(&self.pool)?;
+        // Where drives differ, a volume whose drive is free goes before one that would be waited for.
+        let is_mixed = self.mounter.library.has_unlike_drives();
+        self.mounter.waits_for_drives(!is_mixed);
         loop {
             let mut barred = protected.clone();
             barred.extend_from_slice(&past);
+            barred.extend_from_slice(&occupied);
             let (choice, hold) = self.choose(&barred)?;
             let (volser, prepared) = match (choice, hold) {
                 (Choice::Append(volser), Some(hold)) => (volser.clone(), self.append_to(&volser, hold)),
@@ -206,6 +210,11 @@ impl AppendHost {
                     Some((volser, hold)) => return self.label(&volser, hold),
                     None => continue,
                 },
+                (Choice::Nothing(_), _) if !occupied.is_empty() => {
+                    occupied.clear();
+                    self.mounter.waits_for_drives(true);
+                    continue;
+                }
                 (Choice::Nothing(shortage), _) => {
                     let error = DirectorError::NoVolume { pool: self.pool.name.clone(), shortage };
                     if self.shortfall == Shortfall::Fail {
@@ -225,6 +234,12 @@ impl AppendHost {
             match prepared {
                 Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(&self.mounter, volser, reason)?,
                 Err(DirectorError::WriteOnce { volser, because }) => self.mounter.close_write_once(volser, because)?,
+                Err(DirectorError::Changer(busy @ ChangerError::InUse { .. })) if is_mixed => {
+                    if self.mounter.waits_for_drives_now() {
+                        return Err(DirectorError::NoFitDrive { volser, source: busy });
+                    }
+                    occupied.push(volser);
+                }
                 // It was set aside when it left its drive, and somebody was told.
                 Err(DirectorError::VolumeWorn { volser, .. }) => protected.push(volser),
                 // Its keys are past their time, or not confirmed: it is left as it is, and may be used again when
@@ -252,7 +267,7 @@ impl AppendHost {
                 Err(
                     error @ (DirectorError::Volume { source: DriveError::WriteProtected { .. }, .. }
                     | DirectorError::Changer(ChangerError::Foreign { .. })),
-                ) => {
+                ) if !is_of_all_volumes(&error) => {
                     if !told.contains(&volser) {
                         (self.mounter.events)(Event::Notice { message: with_causes(&error) });
                         told.push(volser.clone());
@@ -397,6 +412,12 @@ impl AppendHost {
         volume.check_ends_at(append_lbn)?;
         Ok(append_lbn)
     }
+}
+
+/// Whether an error is that of the drives, and another volume would meet it, too.
+fn is_of_all_volumes(error: &DirectorError) -> bool {
+    let DirectorError::Changer(ChangerError::Foreign { source, .. }) = error else { return false };
+    matches!(**source, UnfitDrive::Plain { .. } | UnfitDrive::OtherModel { .. })
 }
 
 struct InDriveForAppend {

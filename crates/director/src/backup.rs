@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, SourceSpec, Totals, TreeOptions};
+use capstan_tape::DriveNeeds;
 use joined::Joined;
 use reading::Reading;
 
@@ -230,7 +231,7 @@ impl Site {
         let mut known = Known::All;
         if to_pool {
             self.check_lock(request, &pools)?;
-            self.check_drives(request.copies)?;
+            self.check_drives(request.copies, &pools)?;
             self.say_clock()?;
             mounter.check_keys(&pools)?;
             mounter.learn_destroyed(&pools)?;
@@ -385,9 +386,16 @@ impl Site {
         }
     }
 
+    /// How many drives can be used to write to these pools.
+    fn drives_for_pools(&self, pools: &[Pool]) -> Result<u32, DirectorError> {
+        let encrypts = pools.iter().any(|pool| pool.encryption.is_some());
+        let models = self.models.to_vec();
+        Ok(self.library.drives_fit(&DriveNeeds { writes: true, encrypts, models, ..DriveNeeds::default() })?)
+    }
+
     /// Each copy has a volume in a drive until the end, so one that has none fails whatever is waited for.
-    fn check_drives(&self, copies: u8) -> Result<(), DirectorError> {
-        let drives = self.library.devices.drives()?;
+    fn check_drives(&self, copies: u8, pools: &[Pool]) -> Result<(), DirectorError> {
+        let drives = self.drives_for_pools(pools)?;
         if u32::from(copies) > drives && copies > 1 {
             return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.library.config.is_virtual() });
         }

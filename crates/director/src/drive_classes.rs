@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use capstan_catalog::Volume;
 use capstan_format::Volser;
-use capstan_tape::{DriveDescription, WriteFit, write_fit};
+use capstan_tape::{DriveDescription, DriveNeeds, WriteFit};
 
 use crate::libraries::LibraryAt;
 use crate::mounter::generation_of;
@@ -34,12 +34,16 @@ fn drives_of(classes: &str) -> Vec<DriveDescription> {
 }
 
 impl Site {
-    /// How many drives of its models the libraries of a unit have; none if one of them was not asked.
+    /// How many drives of its models the libraries of a unit have; none if one of them was not asked, or has a drive of
+    /// which it is not known.
     pub(crate) fn drives_of_models(&self, unit: &StorageUnit) -> Result<Option<u32>, DirectorError> {
         let catalog = locked(&self.catalog);
         let mut count = 0;
         for library in &unit.libraries {
-            let Some(classes) = catalog.fact(&classes_fact(library))? else { return Ok(None) };
+            let classes = catalog.fact(&classes_fact(library))?.unwrap_or_default();
+            if classes.split(',').any(str::is_empty) {
+                return Ok(None);
+            }
             count += classes.split(',').filter(|class| unit.models.iter().any(|model| model == class)).count();
         }
         Ok(Some(u32::try_from(count).unwrap_or(u32::MAX)))
@@ -55,8 +59,8 @@ impl Site {
             let classes = locked(&self.catalog).fact(&classes_fact(&library))?;
             let Some(drives) = classes.as_deref().map(drives_of) else { continue };
             let is_unfit = |volume: &&Volume| {
-                let generation = generation_of(volume);
-                volume.library == library && write_fit(&drives, &[], generation.as_deref()) == WriteFit::None
+                let needs = DriveNeeds { generation: generation_of(volume), writes: true, ..DriveNeeds::default() };
+                volume.library == library && needs.write_fit(&drives) == WriteFit::None
             };
             found.extend(volumes.iter().filter(is_unfit).map(|volume| volume.volser.clone()));
         }

@@ -313,6 +313,17 @@ pub enum DirectorError {
         /// What there is instead.
         shortage: Shortage,
     },
+    /// Operator: all drives that are fit for a volume are in use.
+    #[error(
+        "none of the drives that are fit for volume {volser} became free ({source}), and no other volume of the pool can be \
+         written in one that is. Add volumes for the other drives, or let fewer copies or jobs write at once"
+    )]
+    NoFitDrive {
+        /// The volume.
+        volser: Volser,
+        /// Who has a drive.
+        source: ChangerError,
+    },
     /// Operator: there is data on it.
     #[error("volume {volser} holds {}. Use --force to do it anyway", held_text(*objects))]
     VolumeHoldsData {

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, MAIN_LIBRARY};
 use capstan_format::Volser;
-use capstan_mover::devices::{Devices, LibraryConfig};
+use capstan_mover::devices::{Devices, DevicesError, LibraryConfig};
 use capstan_mover::{
     DrivesAt, MountedDrives, MoverAt, ReadPlan, ReadRoutes, VolumePlace, Wanted, plans_by_library, split_by_library,
 };
-use capstan_tape::Library;
+use capstan_tape::{DriveDescription, DriveNeeds, Library};
 
 use crate::drive_keys::BlockKeys;
 use crate::library_marker::{self, AbsentLibrary};
@@ -53,6 +53,24 @@ impl LibraryAt {
     pub(crate) fn with_keys(&self, keys: BlockKeys) -> Self {
         let (devices, data_path) = local_devices(&self.library, &self.config, keys);
         Self { devices, data_path, ..self.clone() }
+    }
+}
+
+impl LibraryAt {
+    /// How many of its drives can be used so.
+    pub(crate) fn drives_fit(&self, needs: &DriveNeeds) -> Result<u32, DevicesError> {
+        let described = self.devices.describe_drives()?;
+        let is_fit = |(number, drive): &(usize, &DriveDescription)| match drive.class {
+            None => needs.models.is_empty(),
+            Some(_) => needs.refusal_of(*number, drive).is_none(),
+        };
+        Ok(u32::try_from(described.iter().enumerate().filter(is_fit).count()).unwrap_or(u32::MAX))
+    }
+
+    /// Whether its drives differ in what they can do.
+    pub(crate) fn has_unlike_drives(&self) -> bool {
+        let described = self.devices.describe_drives().unwrap_or_default();
+        described.windows(2).any(|pair| pair[0].class != pair[1].class)
     }
 }
 

@@ -12,9 +12,7 @@ use capstan_keys::KeyError;
 use capstan_mover::devices::{
     DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
-use capstan_tape::{
-    ChangerError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes, write_fit,
-};
+use capstan_tape::{ChangerError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes};
 
 use crate::hold::{Hold, Holds};
 use crate::libraries::{Libraries, LibraryAt};
@@ -56,6 +54,8 @@ pub(crate) struct Mounter {
     is_here_alone: bool,
     /// What drives are to do with them.
     purpose: MountPurpose,
+    /// Whether a drive is not waited for that others have: another volume may do.
+    is_impatient: bool,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -71,6 +71,10 @@ struct MountPurpose {
     encrypts: bool,
     /// Models of drives that are used for it; none for all.
     models: Arc<[String]>,
+    /// Whether what is on them does not matter: it is not read, and written over.
+    afresh: bool,
+    /// Whether what is known of a cartridge may be wrong, as a person says who means it.
+    is_forced: bool,
 }
 
 impl Mounter {
@@ -89,6 +93,7 @@ impl Mounter {
             is_of_queue: false,
             is_here_alone: false,
             purpose: MountPurpose::default(),
+            is_impatient: false,
             stop: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -203,25 +208,45 @@ impl Mounter {
     /// models if some are named.
     #[must_use]
     pub(crate) fn for_writing(self, encrypts: bool, models: &Arc<[String]>) -> Self {
-        Self { purpose: MountPurpose { writes: true, encrypts, models: Arc::clone(models) }, ..self }
+        let purpose = MountPurpose { writes: true, encrypts, models: Arc::clone(models), ..MountPurpose::default() };
+        Self { purpose, ..self }
     }
 
-    /// How well the drives of the library that the job writes in suit volumes, by their barcodes; those that are not
+    /// Whether a drive that others have is waited for.
+    pub(crate) fn waits_for_drives_now(&self) -> bool {
+        !self.is_impatient
+    }
+
+    /// From now on, whether a drive that others have is waited for.
+    pub(crate) fn waits_for_drives(&mut self, waits: bool) {
+        self.is_impatient = !waits;
+    }
+
+    /// The same mounter, for a volume that is written over as a person wants it: its key is not needed. What is known
+    /// of its generation refuses no drive if the person means it (`--force`), since it may be wrong.
+    #[must_use]
+    pub(crate) fn for_writing_over(self, encrypts: bool, is_forced: bool) -> Self {
+        let purpose = MountPurpose { writes: true, encrypts, afresh: true, is_forced, ..MountPurpose::default() };
+        Self { purpose, ..self }
+    }
+
+    /// How well the drives of the library that the job writes in suit volumes, by their generations; those that are not
     /// named suit.
     pub(crate) fn write_fits(&self, volumes: &[Volume]) -> Result<HashMap<Volser, WriteFit>, DirectorError> {
-        let models = &self.purpose.models;
-        let generations: HashMap<&Volser, String> =
-            volumes.iter().filter_map(|volume| Some((&volume.volser, generation_of(volume)?))).collect();
-        if generations.is_empty() && models.is_empty() {
+        let MountPurpose { encrypts, models, .. } = &self.purpose;
+        let generations: Vec<Option<String>> = volumes.iter().map(generation_of).collect();
+        if models.is_empty() && generations.iter().all(Option::is_none) {
             return Ok(HashMap::new());
         }
         let drives = self.library.devices.describe_drives()?;
-        let mut known: HashMap<Option<&String>, WriteFit> = HashMap::new();
-        let mut fit = |volume: &Volume| {
-            let generation = generations.get(&volume.volser);
-            *known.entry(generation).or_insert_with(|| write_fit(&drives, models, generation.map(String::as_str)))
+        let mut known: HashMap<Option<String>, WriteFit> = HashMap::new();
+        let mut fit = |generation: Option<String>| {
+            let needs =
+                |generation| DriveNeeds { generation, writes: true, encrypts: *encrypts, models: models.to_vec() };
+            *known.entry(generation.clone()).or_insert_with(|| needs(generation).write_fit(&drives))
         };
-        Ok(volumes.iter().map(|volume| (volume.volser.clone(), fit(volume))).collect())
+        let volumes = volumes.iter().map(|volume| volume.volser.clone());
+        Ok(volumes.zip(generations).map(|(volser, generation)| (volser, fit(generation))).collect())
     }
 
     /// Barcodes of volumes in the library that the job writes in, its mail slots included.
@@ -313,7 +338,7 @@ impl Mounter {
         if let Some(hold) = &hold {
             self.mounts_under(hold);
         }
-        let (mut said, mut looked) = (false, self.is_here_alone || !self.libraries.are_several());
+        let (mut since, mut looked) = (None, self.is_here_alone || !self.libraries.are_several());
         let known = match self.is_here_alone {
             true => &self.library,
             false => self.libraries.of_volume(&self.catalog, volser, &self.library)?,
@@ -322,7 +347,8 @@ impl Mounter {
         loop {
             match library.devices.mount(&self.mount_order(volser, hold.as_ref())?, self) {
                 Ok(report) => return self.mounted_volume(report, volser, &library, hold),
-                Err(DevicesError::NoDrive(busy)) => self.wait_for_drive(volser, busy, &mut said)?,
+                Err(DevicesError::NoDrive(busy)) if self.is_impatient => return Err(DirectorError::Changer(busy)),
+                Err(DevicesError::NoDrive(busy)) => self.wait_for_drive(volser, busy, &library, &mut since)?,
                 // It may have been moved since it was seen there.
                 Err(
                     error @ (DevicesError::Changer(ChangerError::UnknownVolume { .. }) | DevicesError::Connection(_)),
@@ -337,9 +363,10 @@ impl Mounter {
 
     fn mount_order(&self, volser: &Volser, hold: Option<&Hold>) -> Result<MountOrder, DirectorError> {
         let known = locked(&self.catalog).volume(volser)?;
-        let MountPurpose { writes, encrypts, models } = &self.purpose;
-        let is_encrypted = known.as_ref().is_some_and(|known| known.key.is_some());
+        let MountPurpose { writes, encrypts, models, afresh, is_forced } = &self.purpose;
+        let is_encrypted = !afresh && known.as_ref().is_some_and(|known| known.key.is_some());
         let generation = known.as_ref().map_or_else(|| barcode::generation(volser), generation_of);
+        let generation = generation.filter(|_| !is_forced);
         let needs =
             DriveNeeds { generation, writes: *writes, encrypts: *encrypts || is_encrypted, models: models.to_vec() };
         Ok(MountOrder {

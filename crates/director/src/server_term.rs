@@ -4,6 +4,7 @@
 use capstan_catalog::{Cancelled, EnrolmentRow, Entered, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish};
 
 use capstan_format::Volser;
+use capstan_tape::DriveNeeds;
 
 use crate::DirectorError;
 use crate::config::StorageUnit;
@@ -64,6 +65,8 @@ pub struct DriveUse {
     pub library: String,
     /// Drives there are; none where nobody knows, as no server has found the library yet.
     pub all: Option<u32>,
+    /// What they are, one class a drive; empty for one that is not known, and none where nobody has asked.
+    pub classes: Vec<String>,
     /// Drives that jobs of other processes use.
     pub by_others: u32,
     /// Since when somebody outside the queue waits for one, nanoseconds since 1970, if somebody does.
@@ -112,7 +115,9 @@ impl Site {
             let by_others = u32::try_from(held.iter().filter(is_of_others).count()).unwrap_or(u32::MAX);
             let all = catalog.fact(&drives_fact(&library))?.and_then(|text| text.parse().ok());
             let waited_for_ns = waited_since_ns(&catalog, &library, self.now_ns())?;
-            Ok(DriveUse { library, all, by_others, waited_for_ns })
+            let classes = catalog.fact(&classes_fact(&library))?.unwrap_or_default();
+            let classes = classes.split(',').map(str::to_owned).collect();
+            Ok(DriveUse { library, all, classes, by_others, waited_for_ns })
         };
         self.library_names().into_iter().map(use_of).collect()
     }
@@ -131,9 +136,8 @@ impl Site {
             let classes = if silent.is_none() { classes_of(library) } else { None };
             let mut catalog = locked(&self.catalog);
             for (fact, text) in [(drives_fact(&library.name), Some(text)), (classes_fact(&library.name), classes)] {
-                if let Some(text) =
-                    text.filter(|text| catalog.fact(&fact).is_ok_and(|known| known.as_ref() != Some(text)))
-                {
+                let Some(text) = text else { continue };
+                if catalog.fact(&fact)?.unwrap_or_default() != text {
                     catalog.put_fact(&fact, &text)?;
                 }
             }
@@ -177,11 +181,12 @@ impl Site {
 
     fn in_freest_library(self, unit: &StorageUnit) -> Result<Self, DirectorError> {
         let held = self.holds.living()?;
+        let needs = || DriveNeeds { writes: true, ..DriveNeeds::default() };
         let (mut best, mut failure): (Option<(&str, u32)>, _) = (None, None);
         for library in &unit.libraries {
             let is_taken =
                 |held: &&Reservation| matches!(&held.resource, Resource::Seat { library: of, .. } if of == library);
-            match self.library_named(library)?.devices.drives() {
+            match self.library_named(library)?.drives_fit(&DriveNeeds { models: unit.models.clone(), ..needs() }) {
                 Ok(drives) => {
                     let taken = u32::try_from(held.iter().filter(is_taken).count()).unwrap_or(u32::MAX);
                     let free = drives.saturating_sub(taken);

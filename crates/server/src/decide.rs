@@ -354,7 +354,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
 fn give_more_drives(waiting: &WaitingRun, session: i64, room: &mut LibraryRoom<'_>, sessions: &mut [OpenSession]) {
     let (copies, unit) = (waiting.terms.drives(), &waiting.unit);
     let used: u32 = sessions.iter().filter(|open| open.unit == unit.name).map(OpenSession::all_drives).sum();
-    let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used)).min(room.free);
+    let left = unit.drives.map_or(u32::MAX, |most| most.saturating_sub(used)).min(room.free_for(unit, sessions));
     let more = (left / copies.max(1)).min(waiting.drives.saturating_sub(1));
     room.free -= more * copies;
     sessions.iter_mut().filter(|open| open.number == session).for_each(|open| open.drives += more);
@@ -368,6 +368,8 @@ struct LibraryRoom<'a> {
     /// Those that jobs outside the queue use.
     of_others: u32,
     free: u32,
+    /// What they are, as far as it is known.
+    classes: &'a [String],
     /// Whether somebody outside the queue waits for a drive, and that for no longer than others may be kept off: a
     /// session that runs join keeps its drive for longer.
     is_waited_for: bool,
@@ -386,10 +388,23 @@ impl<'a> LibraryRoom<'a> {
             name: &library.library,
             drives,
             of_others,
+            classes: &library.classes,
             free: drives.saturating_sub(used).saturating_sub(of_others),
             is_waited_for: waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR),
             kept: None,
         })
+    }
+
+    /// Drives that are free here for a unit, which may have those of some models alone.
+    fn free_for(&self, unit: &StorageUnit, sessions: &[OpenSession]) -> u32 {
+        let is_known = !self.classes.is_empty() && self.classes.iter().all(|class| !class.is_empty());
+        if unit.models.is_empty() || !is_known {
+            return self.free;
+        }
+        let fit = self.classes.iter().filter(|class| unit.models.contains(class)).count();
+        let own = sessions.iter().filter(|open| open.unit == unit.name && open.library == self.name);
+        let used: u32 = own.map(OpenSession::all_drives).sum();
+        u32::try_from(fit).unwrap_or(u32::MAX).saturating_sub(used).min(self.free)
     }
 
     /// Drives that a run needs here: one that wants more than there are begins, and says so.
@@ -445,8 +460,9 @@ fn place(
             return RunDecision::Waits(WaitsFor::Volume(holder.clone()));
         }
     }
-    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && room.needed(waiting) <= room.free.min(left);
-    let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| own[at].free);
+    let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
+    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && room.needed(waiting) <= free(room).min(left);
+    let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| free(&*own[at]));
     if let Some(room) = best.map(|at| &mut own[at]) {
         room.free -= room.needed(waiting);
         let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));

@@ -448,7 +448,8 @@ pub enum UnfitDrive {
     },
     /// It does not encrypt.
     #[error(
-        "drive {drive}, {model}, does not encrypt, and the volume is encrypted, or is to be: take a drive that encrypts"
+        "drive {drive}, {model}, does not encrypt this cartridge, and it is encrypted, or is to be: take a drive that \
+         encrypts, and a cartridge of LTO-4 or later"
     )]
     Plain {
         /// The drive.

@@ -63,6 +63,6 @@ pub use faulty::{Draw, Fault, FaultyDrive, Next};
 pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;
 pub use library::VirtualLibrary;
-pub use needs::{DriveNeeds, WriteFit, write_fit};
+pub use needs::{DriveNeeds, WriteFit};
 pub use null::{NullDrive, Written};
 pub use paced::{PaceMeter, Paced};

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Access, access_to, age_of, drives_for, encrypts};
+use crate::model::{Access, access_to, age_of, drives_for, encrypts, is_model};
 use crate::{DriveDescription, DriveIdentity, UnfitDrive};
 
 /// What is wanted of a drive for one volume.
@@ -32,47 +32,53 @@ pub enum WriteFit {
     Own,
 }
 
+/// What is known of a drive.
+#[derive(Debug, Clone, Copy)]
+struct Known<'a> {
+    name: &'a str,
+    model: &'a str,
+    encrypts: bool,
+}
+
 impl DriveNeeds {
-    /// Why a drive cannot be used, if it cannot; what its library says of it counts for what it is.
+    /// Why a drive cannot be used, if it cannot. What it says of itself counts, and what its library says where that
+    /// tells no model.
     pub fn refusal(&self, drive: &DriveIdentity, described: Option<&DriveDescription>) -> Option<UnfitDrive> {
         let class = described.and_then(|described| described.class.as_deref());
-        self.refusal_of_one(&drive.name, class.unwrap_or(&drive.model), drive.encrypts)
+        let model = class.filter(|_| !is_model(&drive.model)).unwrap_or(&drive.model);
+        self.refusal_of_known(Known { name: &drive.name, model, encrypts: drive.encrypts })
     }
 
     /// The same of a drive of which no more is known than what its library says.
     pub fn refusal_of(&self, number: usize, drive: &DriveDescription) -> Option<UnfitDrive> {
         let name = drive.path.as_ref().map_or_else(|| number.to_string(), |path| path.display().to_string());
         let model = drive.class.as_deref()?;
-        self.refusal_of_one(&name, model, encrypts(model))
+        self.refusal_of_known(Known { name: &name, model, encrypts: encrypts(model) })
     }
 
-    fn refusal_of_one(&self, name: &str, model: &str, encrypts: bool) -> Option<UnfitDrive> {
-        let plain = || UnfitDrive::Plain { drive: name.to_owned(), model: in_words(model) };
-        self.refusal_of_model(name, model).or_else(|| (self.encrypts && !encrypts).then(plain))
-    }
-
-    fn refusal_of_model(&self, name: &str, model: &str) -> Option<UnfitDrive> {
-        let drive = || name.to_owned();
+    fn refusal_of_known(&self, Known { name, model, encrypts: drive_encrypts }: Known<'_>) -> Option<UnfitDrive> {
+        let (drive, model_name) = (name.to_owned(), format!("a drive of {model}"));
         if !self.models.is_empty() && !self.models.iter().any(|wanted| wanted == model) {
-            let wanted = self.models.join(", ");
-            return Some(UnfitDrive::OtherModel { drive: drive(), model: in_words(model), wanted });
+            return Some(UnfitDrive::OtherModel { drive, model: model_name, wanted: self.models.join(", ") });
         }
-        let generation = self.generation.clone()?;
-        match access_to(model, &generation) {
-            Access::None => Some(UnfitDrive::Foreign {
-                drive: drive(),
-                model: in_words(model),
-                instead: drives_for(&generation, Access::ReadOnly),
-                generation,
-            }),
-            Access::ReadOnly if self.writes => Some(UnfitDrive::ReadOnly {
-                drive: drive(),
-                model: in_words(model),
-                instead: drives_for(&generation, Access::ReadWrite),
-                generation,
-            }),
-            _ => None,
+        if let Some(generation) = &self.generation {
+            let generation = generation.clone();
+            let instead = |least| drives_for(&generation, least);
+            match access_to(model, &generation) {
+                Access::None => {
+                    let instead = instead(Access::ReadOnly);
+                    return Some(UnfitDrive::Foreign { drive, model: model_name, instead, generation });
+                }
+                Access::ReadOnly if self.writes => {
+                    let instead = instead(Access::ReadWrite);
+                    return Some(UnfitDrive::ReadOnly { drive, model: model_name, instead, generation });
+                }
+                _ => {}
+            }
         }
+        // Nor is a cartridge encrypted that was made for drives which do not.
+        let of_plain = self.generation.as_deref().is_some_and(|generation| !encrypts(generation));
+        (self.encrypts && (!drive_encrypts || of_plain)).then_some(UnfitDrive::Plain { drive, model: model_name })
     }
 
     /// The order in which drives are tried that can be used: the lower first. Those of the cartridge's own generation
@@ -83,24 +89,18 @@ impl DriveNeeds {
         let is_other = self.generation.as_deref().is_some_and(|generation| generation != model);
         (is_other, !self.encrypts && encrypts(model), age_of(model))
     }
-}
 
-/// How well drives suit a cartridge of a generation that is to be written; drives of these models alone, if any are
-/// named.
-pub fn write_fit(drives: &[DriveDescription], models: &[String], generation: Option<&str>) -> WriteFit {
-    let fit = |drive: &DriveDescription| match (drive.class.as_deref(), generation) {
-        (class, _) if !models.is_empty() && !models.iter().any(|wanted| class == Some(wanted)) => WriteFit::None,
-        (None, _) | (_, None) => WriteFit::Own,
-        (Some(model), Some(generation)) if model == generation => WriteFit::Own,
-        (Some(model), Some(generation)) if access_to(model, generation) == Access::ReadWrite => WriteFit::Older,
-        _ => WriteFit::None,
-    };
-    // Of drives of which nothing is known, nothing is concluded.
-    drives.iter().map(fit).max().unwrap_or(WriteFit::Own)
-}
-
-fn in_words(model: &str) -> String {
-    format!("a drive of {model}")
+    /// How well drives suit a cartridge that is to be written.
+    pub fn write_fit(&self, drives: &[DriveDescription]) -> WriteFit {
+        let fit = |drive: &DriveDescription| match (drive.class.as_deref(), self.generation.as_deref()) {
+            (None, _) if !self.models.is_empty() => WriteFit::None,
+            _ if self.refusal_of(0, drive).is_some() => WriteFit::None,
+            (Some(model), Some(generation)) if model != generation && is_model(generation) => WriteFit::Older,
+            _ => WriteFit::Own,
+        };
+        // Of drives of which nothing is known, nothing is concluded.
+        drives.iter().map(fit).max().unwrap_or(WriteFit::Own)
+    }
 }
 
 #[cfg(test)]
@@ -132,9 +132,9 @@ mod tests {
              or LTO-6"
         );
         assert_eq!(
-            refused(&needs("LTO-3", false, true), "LTO-3", false),
-            "drive /dev/sg1, a drive of LTO-3, does not encrypt, and the volume is encrypted, or is to be: take a drive that \
-             encrypts"
+            refused(&needs("LTO-4", false, true), "LTO-4", false),
+            "drive /dev/sg1, a drive of LTO-4, does not encrypt this cartridge, and it is encrypted, or is to be: take a \
+             drive that encrypts, and a cartridge of LTO-4 or later"
         );
         let of_unit = DriveNeeds { models: vec!["LTO-9".to_owned()], ..needs("LTO-8", true, false) };
         assert_eq!(
@@ -159,6 +159,7 @@ mod tests {
         assert!(refused(needs("LTO-6", false, false), Some("LTO-9")).unwrap().starts_with("drive 3, a drive of LTO-9"));
         assert!(refused(needs("LTO-3", true, true), Some("LTO-3")).unwrap().contains("does not encrypt"));
         assert_eq!(refused(needs("LTO-4", true, true), Some("LTO-4")), None);
+        assert!(refused(needs("LTO-3", true, true), Some("LTO-4")).is_some(), "a cartridge of before there was that");
         assert_eq!(refused(needs("LTO-6", true, true), None), None, "nothing is known of it");
     }
 
@@ -179,10 +180,11 @@ mod tests {
 
     #[test]
     fn a_cartridge_suits_the_best_of_the_drives() {
-        let fit = |classes: &[Option<&str>], models: &[&str], generation| {
+        let fit = |classes: &[Option<&str>], models: &[&str], generation: Option<&str>| {
             let drives: Vec<_> = classes.iter().map(|class| drive(*class)).collect();
             let models: Vec<_> = models.iter().map(|&model| model.to_owned()).collect();
-            write_fit(&drives, &models, generation)
+            DriveNeeds { generation: generation.map(str::to_owned), writes: true, encrypts: false, models }
+                .write_fit(&drives)
         };
         let mixed = [Some("LTO-9"), Some("LTO-7")];
         assert_eq!(fit(&mixed, &[], Some("LTO-9")), WriteFit::Own);
@@ -194,5 +196,17 @@ mod tests {
         assert_eq!(fit(&[None], &[], Some("LTO-5")), WriteFit::Own);
         assert_eq!(fit(&[None], &["LTO-9"], None), WriteFit::None, "nobody knows that it is one");
         assert_eq!(fit(&[], &[], Some("LTO-5")), WriteFit::Own);
+        let encrypted = |generation: &str| DriveNeeds { encrypts: true, ..needs(generation, true, true) };
+        let old = [drive(Some("LTO-3")), drive(Some("LTO-4"))];
+        assert_eq!(encrypted("LTO-4").write_fit(&old), WriteFit::Own);
+        assert_eq!(encrypted("LTO-3").write_fit(&old), WriteFit::None);
+    }
+
+    #[test]
+    fn what_a_drive_says_of_itself_counts_before_what_its_library_said() {
+        let replaced = DriveIdentity { name: "/dev/sg1".to_owned(), model: "LTO-9".to_owned(), encrypts: true };
+        assert!(needs("LTO-9", true, false).refusal(&replaced, Some(&drive(Some("LTO-8")))).is_none());
+        let untold = DriveIdentity { model: "virtual".to_owned(), ..replaced };
+        assert!(needs("LTO-9", true, false).refusal(&untold, Some(&drive(Some("LTO-8")))).is_some());
     }
 }

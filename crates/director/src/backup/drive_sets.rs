@@ -94,7 +94,7 @@ impl Site {
         if wanted == 1 {
             return Ok(1);
         }
-        let drives = mounter.library.devices.drives()?;
+        let drives = self.drives_for_pools(pools)?;
         let most = wanted.min(drives / u32::from(request.copies.max(1))).max(1);
         let sets = self.sets_with_volumes(mounter, pools, request, most)?.max(1);
         if sets < most {

@@ -1,13 +1,14 @@
 //! Seats: who may use drives at the same time.
 //!
 //! Each library has as many seats as drives. A job takes all that it needs at once, before it mounts anything, and
-//! waits for them if it must; so no two jobs each wait for a drive that the other has. What takes a drive for moments
+//! waits for them if it must; so no two jobs each wait for a drive that the other has. Where drives differ they may,
+//! and wait for some minutes only. What takes a drive for moments
 //! only (a volume is labelled, say) has no seat: it uses a drive that is free, and whoever has a seat and finds no
 //! drive free waits for those moments.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_catalog::{Reservation, Resource, SeatsWanted, Wish};
 use capstan_format::Volser;
@@ -19,6 +20,8 @@ use crate::hold::{Hold, holder, what};
 use crate::libraries::{LibraryAt, in_words};
 use crate::{DirectorError, Event};
 
+/// How long a drive is waited for among drives that differ.
+const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
 /// How often whoever has a seat looks for a drive that is free.
 const LOOKS: Duration = Duration::from_millis(200);
 
@@ -184,13 +187,20 @@ impl Mounter {
         &self,
         volser: &Volser,
         busy: ChangerError,
-        said: &mut bool,
+        library: &LibraryAt,
+        since: &mut Option<Instant>,
     ) -> Result<(), DirectorError> {
         let is_taken = matches!(busy, ChangerError::InUse { .. }) && self.other_job_has_a_volume()?;
         if !is_taken {
             return Err(DirectorError::Changer(busy));
         }
-        if !std::mem::replace(said, true) {
+        // A seat is one at any of the library's drives: where they differ, two jobs may each wait for one that the
+        // other has.
+        if since.is_some_and(|since| since.elapsed() > UNLIKE_WAITS_MAX) && library.has_unlike_drives() {
+            return Err(DirectorError::Changer(busy));
+        }
+        if since.is_none() {
+            *since = Some(Instant::now());
             let message = format!("{busy}; volume {volser} is mounted when a drive is free");
             (self.events)(Event::Waiting { message });
         }

@@ -5,15 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::Promise;
-use capstan_director::{BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Site, UnitConfig};
+use capstan_director::{
+    BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Shortfall, Site, UnitConfig,
+};
 use capstan_format::{Algorithm, Volser};
 use capstan_tape::model::built_in;
 use capstan_tape::{
-    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Finding, Library,
-    PaceClock, Paced, VirtualLibrary,
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Finding, KeySlotKind,
+    Library, PaceClock, Paced, VirtualLibrary,
 };
 
 use crate::place::{Bench, small};
+
+/// A drive of LTO-4 that does not encrypt, as one that is used over `st`.
+const PLAIN: &str = "plain";
 
 /// A virtual library whose drives are as these models, and take no time.
 struct Mixed {
@@ -50,12 +55,16 @@ impl Library for Mixed {
 
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
         let described = self.inner.describe_drives()?.into_iter().zip(&self.models);
-        Ok(described.map(|(drive, model)| DriveDescription { class: Some((*model).to_owned()), ..drive }).collect())
+        let class = |model: &str| if model == PLAIN { "LTO-4".to_owned() } else { model.to_owned() };
+        Ok(described.map(|(drive, model)| DriveDescription { class: Some(class(model)), ..drive }).collect())
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-        let model = built_in(self.models[drive as usize]).unwrap();
-        Ok(Box::new(Paced::new(self.inner.take_drive(drive)?, model, NoTime::default())))
+        let (model, keys) = match self.models[drive as usize] {
+            PLAIN => ("LTO-4", KeySlotKind::Missing),
+            model => (model, KeySlotKind::Fitted),
+        };
+        Ok(Box::new(Paced::new(self.inner.drive(drive, keys)?, built_in(model).unwrap(), NoTime::default())))
     }
 
     fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
@@ -195,29 +204,88 @@ fn a_pool_that_no_drive_writes_says_so() {
     assert!(site.find_drives().unwrap().is_empty());
     assert_eq!(unfit(), 1);
     let text =
-        capstan_tape::with_causes(&site.label(&volser("SIX001"), None, None, Loss::Accept, Promise::Drop).unwrap_err());
+        capstan_tape::with_causes(&site.label(&volser("SIX001"), None, None, Loss::Refuse, Promise::Keep).unwrap_err());
     assert!(text.contains("SIX001 was not moved") && text.contains("take a drive of LTO-6 or LTO-7"), "{text}");
 }
 
 #[test]
-fn what_is_encrypted_goes_to_drives_that_encrypt_and_leaves_them_to_it() {
-    for (encryption, drive) in [(Some(Algorithm::Aes256Gcm), 1), (None, 0)] {
-        let bench = bench(2, encryption, &[("THREE1", "LTO-3")]);
-        bench.fill("a", 3, 100_000);
-        let (site, mounts) = with_drives(&bench, &["LTO-3", "LTO-4"]);
-        label(&site, "THREE1", Some("default"));
-        back_up(&site, &bench).unwrap();
-        let both = [in_drive("THREE1", drive), in_drive("THREE1", drive)].concat();
-        assert_eq!(taken(&mounts), both, "{encryption:?}");
-        assert!(site.verify_volume(&volser("THREE1"), &Default::default()).unwrap().is_whole());
-        assert_eq!(taken(&mounts), in_drive("THREE1", drive), "{encryption:?}");
-    }
-    let bench = bench(1, Some(Algorithm::Aes256Gcm), &[("THREE1", "LTO-3")]);
-    let (site, mounts) = with_drives(&bench, &["LTO-3"]);
-    let refused = site.label(&volser("THREE1"), Some("default"), None, Loss::Refuse, Promise::Keep).unwrap_err();
-    let text = capstan_tape::with_causes(&refused);
+fn what_is_encrypted_goes_to_drives_that_encrypt_and_stays_with_them() {
+    let bench = bench(2, Some(Algorithm::Aes256Gcm), &[("FOUR01", "LTO-4")]);
+    bench.fill("a", 3, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-4", "LTO-4"]);
+    let (plain, mounts_of_plain) = with_drives(&bench, &[PLAIN, "LTO-4"]);
+    drop((site, mounts));
+    label(&plain, "FOUR01", Some("default"));
+    back_up(&plain, &bench).unwrap();
+    assert!(plain.verify_volume(&volser("FOUR01"), &Default::default()).unwrap().is_whole());
+    let expected: Vec<_> = std::iter::repeat_n(in_drive("FOUR01", 1), 3).flatten().collect();
+    assert_eq!(taken(&mounts_of_plain), expected, "the first drive is free, and does not encrypt");
+    drop(plain);
+
+    // Where no drive does, that is what is said, and not that there is no volume; nobody waits for one either.
+    let (site, mounts) = with_drives(&bench, &[PLAIN]);
+    let wait = BackupRequest { connections: 1, shortfall: Shortfall::Wait, ..bench.request(Level::Full) };
+    let error = site.backup(&wait, &BackupWatch::default()).map(drop).unwrap_err();
+    let text = capstan_tape::with_causes(&error);
     assert!(text.contains("does not encrypt") && text.contains("take a drive that encrypts"), "{text}");
     assert!(taken(&mounts).is_empty());
+    // To write over it, no key is needed.
+    site.erase(&volser("FOUR01"), Loss::Accept, Promise::Drop).unwrap();
+    assert_eq!(taken(&mounts), in_drive("FOUR01", 0));
+}
+
+#[test]
+fn a_cartridge_that_was_made_before_drives_encrypted_is_none_for_an_encrypted_pool() {
+    let bench = bench(2, Some(Algorithm::Aes256Gcm), &[("A00003L3", "LTO-3"), ("A00004L4", "LTO-4")]);
+    bench.fill("a", 3, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-3", "LTO-4"]);
+    label(&site, "A00003L3", None);
+    label(&site, "A00004L4", None);
+    taken(&mounts);
+    back_up(&site, &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("A00004L4", 1));
+    let refused = site.label(&volser("A00003L3"), Some("default"), None, Loss::Refuse, Promise::Keep).unwrap_err();
+    let text = capstan_tape::with_causes(&refused);
+    assert!(text.contains("a cartridge of LTO-4 or later"), "{text}");
+}
+
+/// Two copies have a drive each, though their volumes are fit for the same one.
+#[test]
+fn copies_take_volumes_for_the_drives_that_there_are() {
+    let cartridges = [("A00001L9", "LTO-9"), ("A00002L9", "LTO-9"), ("A00003L8", "LTO-8")];
+    let bench = bench(2, None, &cartridges);
+    bench.fill("a", 10, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-9", "LTO-8"]);
+    for (name, _) in &cartridges[..2] {
+        label(&site, name, None);
+    }
+    let twice = BackupRequest { copies: 2, connections: 1, ..bench.request(Level::Full) };
+    let report = site.backup(&twice, &BackupWatch::default()).unwrap();
+    let text: Vec<_> = report.failed_copies.iter().map(|failed| format!("{failed:?}")).collect();
+    assert!(text.len() == 1 && text[0].contains("L9"), "one of them cannot be mounted: {text:?}");
+    label(&site, "A00003L8", None);
+    taken(&mounts);
+    let report = site.backup(&twice, &BackupWatch::default()).unwrap();
+    assert!(report.failed_copies.is_empty(), "{report:?}");
+    let mut taken = taken(&mounts);
+    taken.sort();
+    assert!(taken.contains(&("A00003L8".to_owned(), "virtual-1".to_owned())), "{taken:?}");
+    // Of a unit that has one such drive, two copies are too many.
+    let refused = site.in_unit(Some("new")).unwrap().backup(&twice, &BackupWatch::default()).map(drop).unwrap_err();
+    assert!(matches!(refused, DirectorError::TooFewDrives { copies: 2, drives: 1, .. }), "{refused:?}");
+}
+
+/// A barcode may be on another cartridge than it says, and the catalog may know the one before.
+#[test]
+fn what_is_known_of_a_cartridge_may_be_wrong_and_is_passed_by_on_purpose() {
+    let bench = bench(1, None, &[("A00001L5", "LTO-7")]);
+    let (site, _) = with_drives(&bench, &["LTO-7"]);
+    let refused = site.label(&volser("A00001L5"), None, None, Loss::Refuse, Promise::Keep).unwrap_err();
+    assert!(capstan_tape::with_causes(&refused).contains("only reads cartridges of LTO-5"), "{refused:?}");
+    site.label(&volser("A00001L5"), None, None, Loss::Accept, Promise::Keep).unwrap();
+    let known = site.catalog().volume(&volser("A00001L5")).unwrap().unwrap();
+    assert_eq!(known.generation.as_deref(), Some("LTO-7"));
+    site.label(&volser("A00001L5"), None, None, Loss::Refuse, Promise::Keep).unwrap();
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn unit(name: &str, libraries: &[&str], runs_per_drive: u8) -> StorageUnit {
 }
 
 fn library(name: &str, all: Option<u32>, by_others: u32) -> DriveUse {
-    DriveUse { library: name.into(), all, by_others, waited_for_ns: None }
+    DriveUse { library: name.into(), all, classes: Vec::new(), by_others, waited_for_ns: None }
 }
 
 fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
@@ -329,6 +329,28 @@ fn a_run_goes_to_the_library_of_its_unit_that_has_most_drives_free() {
     let away = Situation { libraries: libraries(Some(1), None), ..situation(queue, vec![], 0) };
     let waits = RunDecision::Waits(WaitsFor::Library(vec!["west".into()]));
     assert_eq!(decide(&away), [(2, waits), (1, begins_in(1, "east"))]);
+}
+
+#[test]
+fn a_unit_of_some_models_begins_where_such_drives_are_free() {
+    let of = |name: &str, classes: &[&str]| DriveUse {
+        classes: classes.iter().map(|&class| class.to_owned()).collect(),
+        ..library(name, Some(classes.len() as u32), 0)
+    };
+    let new = || StorageUnit { models: vec!["LTO-9".into()], drives: Some(2), ..unit("new", &["east", "west"], 1) };
+    let of_unit = |run: i64| WaitingRun { unit: new(), ..waiting(run, 50, 0) };
+    let decided = |libraries, runs: i64| {
+        decide(&Situation { libraries, ..situation((1..=runs).map(of_unit).collect(), vec![], 0) })
+    };
+    // The east has more drives free, and none of them.
+    let only_west = vec![of("east", &["LTO-8", "LTO-8", "LTO-8"]), of("west", &["LTO-8", "LTO-9"])];
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2 });
+    assert_eq!(decided(only_west, 2), [(1, begins_in(1, "west")), (2, limit)]);
+    let each = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9"])];
+    assert_eq!(decided(each, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "west"))]);
+    // Nobody knows what they are.
+    let unknown = vec![of("east", &["", ""]), of("west", &["LTO-9"])];
+    assert_eq!(decided(unknown, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "east"))]);
 }
 
 #[test]

@@ -180,7 +180,14 @@ impl Library for LinuxLibrary {
     }
 
     fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
-        Ok(self.found()?.to_vec())
+        // A drive may have been replaced meanwhile. What the kernel tells needs no robot.
+        let nodes = scan().map_err(host("looking for drives in sysfs"))?;
+        let found = self.found()?.iter().cloned();
+        let described = found.map(|known| {
+            let now = describe(&nodes, known.path.clone());
+            DriveDescription { serial: now.serial.clone().or(known.serial), ..now }
+        });
+        Ok(described.collect())
     }
 
     fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
