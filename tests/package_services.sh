@@ -69,6 +69,9 @@ check 'a policy is applied' inside capstan policies apply /run/letters.toml
 check 'the server is started' inside systemctl start capstan-server
 once() { inside capstan client enrol tern | grep -Eo '([0-9A-Z]{4}-){4}[0-9A-Z]{4}' >"$root/run/once" && chmod 600 "$root/run/once"; }
 until_so once
+# The enrolment needs no server that listens yet; whoever joins does.
+listens() { inside bash -c ': </dev/tcp/127.0.0.1/5702' 2>/dev/null; }
+until_so listens
 check 'a client joins' inside capstan --state /var/lib/capstan-client client join 127.0.0.1:5702 --name tern --passphrase-file /run/once
 check 'and is started' inside systemctl start capstan-client
 check 'a job runs as a service' inside systemctl start capstan-backup@hosts

@@ -64,7 +64,8 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     // What is wrong with the client is said before anything listens.
     let client =
         (!settings.client.as_os_str().is_empty()).then(|| MemberState::new(&settings.client, PeerKind::Client));
-    let work = client.as_ref().map(|client| client_work(client, &identity, &served)).transpose()?;
+    client.iter().try_for_each(|client| check_client(client, &identity))?;
+    let beside = served.clone();
     let listener = MoverListener::start(&identity, settings.listen, now_ns, &served).map_err(of_cell)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
@@ -86,9 +87,9 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
         show(cli, KIND, event_of(notice));
     };
     let ended = std::thread::scope(|scope| {
-        if let (Some(client), Some(work)) = (&client, &work) {
+        if let Some(client) = &client {
             // The drives serve others, whatever becomes of it.
-            scope.spawn(|| serve_client(cli, client, work, &stop));
+            scope.spawn(|| serve_client(cli, client, &beside, &stop));
         }
         scope.spawn(|| kept.keep(&trouble));
         let ended = run_mover(&state, data, now_ns, &say, &stop);
@@ -102,8 +103,8 @@ fn serve(cli: &Globals) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The work of the client that runs in this process.
-fn client_work<'a>(client: &'a MemberState, mover: &Identity, served: &ServedMover) -> Result<ClientWork<'a>, Failure> {
+/// Refuses a client that cannot run in this process.
+fn check_client(client: &MemberState, mover: &Identity) -> Result<(), Failure> {
     let identity = client.identity().map_err(of_member)?;
     let cell = |identity: &Identity| identity.certificate().cluster.to_string();
     if cell(&identity) != cell(mover) {
@@ -114,12 +115,14 @@ fn client_work<'a>(client: &'a MemberState, mover: &Identity, served: &ServedMov
             cell(mover)
         )));
     }
-    Ok(ClientWork::new(client).map_err(of_member)?.beside(served))
+    ClientWork::new(client).map(drop).map_err(of_member)
 }
 
 /// Serves as the client, too. One that ends by itself is started again after a while, as a service would be.
-fn serve_client(cli: &Globals, client: &MemberState, work: &ClientWork<'_>, stop: &AtomicBool) {
-    while let Err(error) = serve_orders(cli, client, work, stop) {
+fn serve_client(cli: &Globals, client: &MemberState, mover: &ServedMover, stop: &AtomicBool) {
+    // Work that was stopped once does no more.
+    let serve = || serve_orders(cli, client, &ClientWork::new(client)?.beside(mover), stop);
+    while let Err(error) = serve() {
         let again = match &error {
             ClientError::Revoked { .. } => "; it joins again with --replace, and needs a restart of the mover then",
             _ => "; it is started again in some minutes",
@@ -131,6 +134,9 @@ fn serve_client(cli: &Globals, client: &MemberState, work: &ClientWork<'_>, stop
         let until = Instant::now() + CLIENT_AGAIN;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOKS);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return;
         }
     }
 }
