@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::measure::{Stage, Usage, account};
 
-const PACKAGES: &str = "bacula-common bacula-console bacula-director bacula-fd bacula-sd";
+const PACKAGES: &str = "bacula-common bacula-console bacula-director bacula-fd bacula-sd libwrap0 libnsl2 liblzo2-2";
 /// Jobs that may be at work at the same time.
 const JOBS_MAX: usize = 100;
 
@@ -111,7 +111,11 @@ impl Bacula {
     fn command(&self, program: &str, configuration: &str) -> Command {
         let mut command = Command::new(self.folder.join(program));
         command.arg("-c").arg(self.folder.join(configuration));
-        command.env("LD_LIBRARY_PATH", self.folder.join("root/usr/lib/bacula"));
+        // Libraries of its own, and what it needs of others that may not be installed.
+        let root = self.folder.join("root");
+        let libraries = format!("{0}/usr/lib/bacula:{0}/usr/lib/{1}-linux-gnu", root.display(), std::env::consts::ARCH);
+        command
+            .env("LD_LIBRARY_PATH", format!("{libraries}:{}/lib/{}-linux-gnu", root.display(), std::env::consts::ARCH));
         command
     }
 

@@ -87,10 +87,13 @@ impl Ours {
         let policies: String = names.iter().zip(sources).map(policy).collect();
         fs::write(folder.join("cell.toml"), policies)?;
         stage.run("$CAPSTAN policies apply $FOLDER/cell.toml -q")?;
-        let mut peers = vec![Peer::server(&stage, program, "clients", true)?];
+        let server = Peer::server(&stage, program, "clients", true)?;
+        let mut peers = Vec::new();
         for name in &names {
             peers.push(Peer::client_named(&stage, program, "clients", name)?);
         }
+        // It ends last: nobody complains then.
+        peers.push(server);
         Ok(Self { stage, policies: names, peers })
     }
 
