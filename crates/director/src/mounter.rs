@@ -182,19 +182,27 @@ impl Mounter {
     /// Barcodes of volumes that the job may write on: those in its library, unless the catalog knows them in another
     /// one that has them, or does not answer.
     pub(crate) fn present_to_write(&self) -> Result<Vec<Volser>, DirectorError> {
-        if !self.libraries.are_several() {
-            return self.present_here();
-        }
-        self.present()?;
         let mut here = self.present_here()?;
-        let volumes = locked(&self.catalog).volumes()?;
-        let is_elsewhere = |volser: &Volser| {
-            let known = volumes.iter().find(|volume| volume.volser == *volser);
-            known
-                .is_some_and(|known| known.library != self.library.name && self.libraries.get(&known.library).is_some())
-        };
-        here.retain(|volser| !is_elsewhere(volser));
+        // One that does not answer holds up no job whose volumes are all known to be here.
+        if !self.elsewhere(&here)?.is_empty() {
+            self.present()?;
+            let elsewhere = self.elsewhere(&here)?;
+            here.retain(|volser| !elsewhere.contains(volser));
+        }
         Ok(here)
+    }
+
+    /// Those of some volumes that the catalog knows in another library.
+    fn elsewhere(&self, volumes: &[Volser]) -> Result<Vec<Volser>, DirectorError> {
+        if !self.libraries.are_several() {
+            return Ok(Vec::new());
+        }
+        let mut known = locked(&self.catalog).volumes()?;
+        known.retain(|known| {
+            let is_elsewhere = known.library != self.library.name && self.libraries.get(&known.library).is_some();
+            is_elsewhere && volumes.contains(&known.volser)
+        });
+        Ok(known.into_iter().map(|volume| volume.volser).collect())
     }
 
     /// The same mounter, for volumes that are written: they are mounted in the library that the job writes in, wherever

@@ -1,6 +1,6 @@
 //! The loop: enters what is due, begins what can begin, and records what came of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ const LOOKS: Duration = Duration::from_millis(500);
 const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How often an end that could not be recorded is tried again.
 const RECORDS_AGAIN: Duration = Duration::from_secs(2);
-/// How often the library is asked how many drives it has, at most.
+/// How often a library is asked how many drives it has, at most; one that was away is asked at once.
 const DRIVES_ASKED_EVERY: Duration = Duration::from_secs(15);
 /// How long a run waits that did not begin because another job had what it needs, or because the machine was full.
 const BUSY_FOR_NS: i64 = 30_000_000_000;
@@ -158,6 +158,8 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         stop,
         working: Mutex::default(),
         wants_drives: AtomicBool::new(true),
+        away: Mutex::default(),
+        came: AtomicBool::new(false),
         has_ended: AtomicBool::new(false),
         desk: TellDesk::default(),
     };
@@ -204,6 +206,10 @@ struct Server<'a> {
     working: Mutex<HashMap<[u8; 16], Working>>,
     /// Whether somebody waits for what the library says of its drives.
     wants_drives: AtomicBool,
+    /// The libraries that nobody could ask at the last look, their movers being away.
+    away: Mutex<BTreeSet<String>>,
+    /// Whether one of them can be asked by now.
+    came: AtomicBool,
     /// Whether the loop has ended, however it did.
     has_ended: AtomicBool,
     /// Who tells people hears here what is said.
@@ -280,6 +286,7 @@ impl Server<'_> {
                 thread::sleep(LOOKS);
                 continue;
             }
+            self.came.store(false, Ordering::Relaxed);
             let found = self.site.find_drives();
             let all_answer = found.as_ref().is_ok_and(Vec::is_empty);
             let reason = match found {
@@ -296,7 +303,7 @@ impl Server<'_> {
             };
             let pause = if all_answer { DRIVES_ASKED_EVERY } else { LOOKS_AFTER_FAILURE };
             trouble.tell(self, reason);
-            self.pause(pause);
+            self.pause_until(pause, || self.came.load(Ordering::Relaxed));
         }
     }
 
@@ -306,8 +313,12 @@ impl Server<'_> {
 
     /// Waits, but not for longer than nobody wants it to stop.
     fn pause(&self, pause: Duration) {
+        self.pause_until(pause, || false);
+    }
+
+    fn pause_until(&self, pause: Duration, is_enough: impl Fn() -> bool) {
         let until = Instant::now() + pause;
-        while Instant::now() < until && !self.is_over() {
+        while Instant::now() < until && !self.is_over() && !is_enough() {
             thread::sleep(until.saturating_duration_since(Instant::now()).min(LOOKS));
         }
     }
@@ -319,6 +330,7 @@ impl Server<'_> {
         self.mind_clients(&mut look);
         self.mind_terms(&mut look);
         self.mind_active(&look)?;
+        self.mind_movers(&look);
         // A library that came back is asked, though no run waits for it alone.
         let of_runs = |library: &DriveUse| {
             look.situation.waiting.iter().any(|waiting| waiting.unit.libraries.contains(&library.library))
@@ -342,6 +354,17 @@ impl Server<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A library whose mover has come is asked at once: what is known of its drives is of the time before.
+    fn mind_movers(&self, look: &Look) {
+        let now: BTreeSet<String> = look.movers_away.iter().map(|away| away.library.clone()).collect();
+        let mut away = locked(&self.away);
+        if away.difference(&now).next().is_some() {
+            self.came.store(true, Ordering::Relaxed);
+            self.wants_drives.store(true, Ordering::Relaxed);
+        }
+        *away = now;
     }
 
     /// What the catalog says of clients is some seconds old: a run begins only where the client is there now, and at

@@ -48,6 +48,7 @@ pub struct Hub {
 
 struct Shared {
     epoch: RequestId,
+    began: Instant,
     mailboxes: Mutex<HashMap<PeerId, Mailbox>>,
 }
 
@@ -60,6 +61,8 @@ struct Mailbox {
     /// Questions that wait.
     open: usize,
     asked: Option<Instant>,
+    /// When a question of it began or ended.
+    heard: Instant,
     /// Whether it was revoked since it asked last.
     is_turned_away: bool,
     wakes: Arc<Notify>,
@@ -68,7 +71,7 @@ struct Mailbox {
 impl Mailbox {
     fn new(from: SocketAddr) -> Self {
         let (hello, orders, asked, wakes) = Default::default();
-        Self { from, hello, last: 0, orders, open: 0, asked, is_turned_away: false, wakes }
+        Self { from, hello, last: 0, orders, open: 0, asked, heard: Instant::now(), is_turned_away: false, wakes }
     }
 
     fn is_connected(&self) -> bool {
@@ -79,7 +82,8 @@ impl Mailbox {
 
 impl Hub {
     pub(super) fn new() -> Result<Self, KeyError> {
-        Ok(Self { shared: Arc::new(Shared { epoch: RequestId::random()?, mailboxes: Mutex::default() }) })
+        let (epoch, began, mailboxes) = (RequestId::random()?, Instant::now(), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { epoch, began, mailboxes }) })
     }
 
     /// Whether a client waits for orders, or was answered less than 40 s ago.
@@ -95,9 +99,19 @@ impl Hub {
         Some(mailbox.hello.as_ref()?.restore_to.clone())
     }
 
-    /// Whether a client or a mover waits for orders, as [`Hub::is_connected`] says it of a client.
+    /// The same of any peer.
     pub(super) fn has(&self, peer: &PeerId) -> bool {
         self.mailboxes().get(peer).is_some_and(Mailbox::is_connected)
+    }
+
+    /// For how long a mover has not waited for orders, as far as this server can know; none if it does.
+    pub(super) fn mover_away_for(&self, mover: &str) -> Option<Duration> {
+        let mailboxes = self.mailboxes();
+        let mailbox = peer_id(PeerKind::Mover, mover).and_then(|id| mailboxes.get(&id));
+        match mailbox {
+            Some(mailbox) if mailbox.is_connected() => None,
+            mailbox => Some(mailbox.map_or(self.shared.began, |mailbox| mailbox.heard).elapsed()),
+        }
     }
 
     /// Where clients reach a mover, host and port: what it announced, or the address that it comes from with the port
@@ -170,7 +184,7 @@ impl Hub {
         let mut mailboxes = self.mailboxes();
         let mailbox = mailboxes.entry(peer.clone()).or_insert_with(|| Mailbox::new(from));
         (mailbox.from, mailbox.asked, mailbox.is_turned_away) = (from, Some(Instant::now()), false);
-        mailbox.open += 1;
+        (mailbox.open, mailbox.heard) = (mailbox.open + 1, Instant::now());
         if is_of_now {
             mailbox.orders.retain(|numbered| numbered.number > query.after);
         }
@@ -233,7 +247,8 @@ impl Drop for Question {
     fn drop(&mut self) {
         if let Some(mailbox) = self.hub.mailboxes().get_mut(&self.peer) {
             mailbox.open = mailbox.open.saturating_sub(1);
-            mailbox.asked = self.is_answered.then(Instant::now);
+            mailbox.heard = Instant::now();
+            mailbox.asked = self.is_answered.then_some(mailbox.heard);
         }
     }
 }
@@ -280,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_mover_is_reached_where_it_announced_or_comes_from() {
-        let (hub, heron) = (Hub::new().unwrap(), "mover/heron".parse().unwrap());
+        let (hub, heron): (_, PeerId) = (Hub::new().unwrap(), "mover/heron".parse().unwrap());
         let hello = |data: Option<&str>| PeerHello { data: data.map(str::to_owned), ..PeerHello::default() };
         hub.hear(&heron, "192.0.2.1:40000".parse().unwrap(), hello(Some(":5703")));
         assert_eq!(hub.mover_data("heron"), None, "it does not wait for orders");
@@ -297,6 +312,11 @@ mod tests {
             assert_eq!(hub.mover_data("heron").as_deref(), reached, "{from} {data:?}");
             assert_eq!(hub.mover_data("tern"), None);
         }
+        let question = hub.ask(&heron, "192.0.2.1:40000".parse().unwrap(), &OrdersQuery::default());
+        assert_eq!(hub.mover_away_for("heron"), None);
+        drop(question);
+        let (heron_away, tern_away) = (hub.mover_away_for("heron").unwrap(), hub.mover_away_for("tern").unwrap());
+        assert!(heron_away < tern_away, "one was there until now, and one never came");
         let _question = hub.ask(&heron, "192.0.2.1:40000".parse().unwrap(), &OrdersQuery::default());
         hub.turn_away(&heron);
         assert_eq!(hub.mover_data("heron"), None, "it was revoked");

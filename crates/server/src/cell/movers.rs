@@ -16,6 +16,8 @@ use super::Hub;
 /// How long whoever needs a connection waits for one; and for one of a mover that has none at all.
 const WAITS: Duration = Duration::from_secs(10);
 const WAITS_FOR_MOVER: Duration = Duration::from_secs(2);
+/// One that has been away for as long as that is not waited for: it looks for its server every half minute.
+const AWAY_SINCE: Duration = Duration::from_secs(40);
 /// Connections that are kept of one mover, at most.
 const KEPT_MAX: usize = 64;
 
@@ -85,9 +87,18 @@ impl MoverConnections {
 
     /// One that nobody uses; the one that came last, which is there most likely.
     pub(super) fn take(&self, mover: &str) -> io::Result<MoverStream> {
+        let ended = self.state().take_ended(mover);
+        drop(ended);
+        // What is in use may be of a process of it that is gone.
+        let away_for = self.0.hub.get().and_then(|hub| hub.mover_away_for(mover));
         let mut state = self.state();
-        let is_there = state.open.values().any(|(of, _)| of == mover);
-        let until = Instant::now() + if is_there { WAITS } else { WAITS_FOR_MOVER };
+        let is_there = away_for.is_none() && state.open.values().any(|(of, _)| of == mover);
+        let waits = match away_for {
+            Some(away_for) if away_for >= AWAY_SINCE => Duration::ZERO,
+            _ if is_there => WAITS,
+            _ => WAITS_FOR_MOVER,
+        };
+        let until = Instant::now() + waits;
         loop {
             if let Some(stream) = state.kept.get_mut(mover).and_then(Vec::pop) {
                 return Ok(stream);
