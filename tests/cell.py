@@ -14,6 +14,7 @@ import socket
 import stat
 import time
 
+from machine import Machine, build_clock
 from program import Capstan, Failed, Service
 from proxy import Proxy
 
@@ -46,7 +47,7 @@ class Member:
         self.capstan.environment.pop("CAPSTAN_KEY_FILE")
         self.orders = Proxy((host, cell.port), ("127.0.0.1", cell.port))
         self.links = Proxy((host, cell.port + 2), ("127.0.0.1", cell.port + 2))
-        self.service = None
+        self.service = self.machine = None
 
     def proxies(self):
         return [self.orders, self.links]
@@ -100,20 +101,27 @@ class Mover(Member):
 
 
 class Cell:
-    """The server and its clients; and the movers that have the drives, if they are named."""
+    """The server and its clients; and the movers that have the drives, if they are named.
 
-    def __init__(self, scratch, names, movers=()):
+    With machines, the clock and the disk of each of them can go wrong.
+    """
+
+    def __init__(self, scratch, names, movers=(), has_machines=False):
         self.scratch = scratch
         self.capstan = Capstan(scratch / "server", scratch / "key")
         hosts = ["127.0.0.1", *(f"127.0.0.{number}" for number in range(2, len(names) + len(movers) + 2))]
         self.port = free_ports(hosts, len(movers))
-        self.server = None
+        self.server = self.machine = None
         self.clients = {name: Client(name, scratch, host, self) for name, host in zip(names, hosts[1:])}
         of_movers = enumerate(zip(movers, hosts[1 + len(names):]))
         self.movers = [Mover(name, scratch, host, self, number) for number, (name, host) in of_movers]
         # A person who uses the cell from elsewhere.
         self.operator = Capstan(scratch / "state-ada", scratch / "key")
         self.operator.environment.pop("CAPSTAN_KEY_FILE")
+        if has_machines:
+            library = build_clock(scratch)
+            for host in (self, *self.members()):
+                host.machine = Machine(host.capstan, library)
 
     def start_server(self):
         self.server = Service(self.capstan, "server", "run", "--listen", f"127.0.0.1:{self.port}")
@@ -206,6 +214,8 @@ class Cell:
         for member in self.members():
             for proxy in member.proxies():
                 proxy.close()
+        for host in filter(lambda host: host.machine, (self, *self.members())):
+            host.machine.close()
 
 
 def quoted(text):

@@ -46,15 +46,15 @@ class Sweep:
     # A client of these that has no process of its own.
     beside = None
 
-    def __init__(self, scratch, seed, checks, movers=()):
+    def __init__(self, scratch, seed, checks, movers=(), has_machines=False):
         self.random = random.Random(seed)
         self.scratch, self.checks = scratch, checks
-        self.cell = Cell(scratch, self.names, movers)
+        self.cell = Cell(scratch, self.names, movers, has_machines)
         self.all_clients = list(self.cell.clients.values())
         self.clients = [client for client in self.all_clients if client.name != self.beside]
         trees = (*self.names, "common")
         self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in trees}
-        # Runs that were entered in rounds, and what the trees were in each round, with its times.
+        # Runs that were entered in rounds, and for each round what came of it, what the trees were, and what happened.
         self.entered, self.rounds, self.bag = [], [], []
 
     def prepare(self):
@@ -147,7 +147,7 @@ class Sweep:
         for tree in self.trees.values():
             tree.change()
         pictures = {name: picture(tree.top) for name, tree in self.trees.items()}
-        began_ns = time.time_ns()
+        before = self.complete()
         runs = self.cell.add_over_the_network(*self.policies())
         self.entered += runs
         queue = lambda: self.cell.capstan.rows("queue")
@@ -159,7 +159,11 @@ class Sweep:
         print(f"# round {number}: {what}; then {time.monotonic() - began:.1f} s", flush=True)
         for client in self.clients:
             client.data.corrupts = None
-        self.rounds.append((began_ns, time.time_ns(), pictures, what))
+        self.rounds.append((self.complete() - before, pictures, what))
+
+    def complete(self):
+        """The complete objects."""
+        return {row["object"] for row in self.cell.capstan.rows("objects") if row["status"] == "complete"}
 
     def account(self):
         rows = [row for row in self.cell.done() if row["run"] in self.entered]
@@ -187,8 +191,8 @@ class Sweep:
         policies = self.policies().items()
         wanted = sorted((policy, client) for policy, settings in policies for client in settings["clients"])
         twice, wrong, count = [], [], 0
-        for number, (began_ns, ended_ns, pictures, what) in enumerate(self.rounds):
-            own = [row for row in objects if began_ns <= row["started_ns"] <= ended_ns]
+        for number, (came, pictures, what) in enumerate(self.rounds):
+            own = [row for row in objects if row["object"] in came]
             named = sorted((row["policy"], row["client"]) for row in own)
             if named != wanted:
                 twice.append(f"round {number}, {what}: {named}")
@@ -197,9 +201,9 @@ class Sweep:
                 self.cell.capstan.must("--quiet", "restore", *(row["object"] for row in of_pass), "--to", target)
                 for row in of_pass:
                     tree = "common" if row["policy"] == "common" else row["client"]
-                    came = picture(target / str(self.trees[tree].top).lstrip("/"))
+                    holds = picture(target / str(self.trees[tree].top).lstrip("/"))
                     of = f"round {number}, {row['policy']} of {row['client']}"
-                    wrong += [f"{of}: {line}" for line in differences(pictures[tree], came)]
+                    wrong += [f"{of}: {line}" for line in differences(pictures[tree], holds)]
                     count += 1
                 shutil.rmtree(target)
         name = f"each policy has one object of each client in each of {len(self.rounds)} rounds"
@@ -212,8 +216,8 @@ class Sweep:
     def restore_at_clients(self):
         """Each client gets its own back, over connections that are cut and changed, and nothing of another's."""
         objects = [row for row in self.cell.capstan.rows("objects") if row["status"] == "complete"]
-        of_last = [row for row in objects if row["started_ns"] >= self.rounds[-1][0]]
-        pictures = self.rounds[-1][2]
+        of_last = [row for row in objects if row["object"] in self.rounds[-1][0]]
+        pictures = self.rounds[-1][1]
         wrong, own, other, broken = [], [], [], 0
         for client in self.all_clients:
             named = {row["object"] for row in client.capstan.rows("client", "objects")}

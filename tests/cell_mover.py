@@ -8,7 +8,7 @@ The server has no drives; its library is that of mover `rook`. First, what is di
 to the mover and none of it to the server, one that runs in the mover's process brings it over no network, commands beside the server reach the drives through it, and a mover that is
 away or was revoked is waited for. Then mover `jay` comes with a second library, and a storage unit has both: runs go to
 whichever is there, and what lies in both comes back together. Then the rounds of cell_clients.py, in which something
-may also happen to a mover or to its connections.
+may also happen to a mover or to its connections, or to the clock or the disk of any machine.
 """
 
 import argparse
@@ -21,11 +21,13 @@ import time
 
 from cell import differences, picture
 from cell_clients import DRIVES, EVENTS, NAMES, ROUNDS_FULL, Sweep, all_rounds
+from machine import YEAR_S, can_mount, in_own_mounts
 from program import FULL, Checks, Failed, Scratch, said
 
-ROUNDS = 3
+ROUNDS = 6
 # Each of these once before any comes again; those of clients and server alone are drawn from cell_clients.py.
 OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
+OF_MACHINES = ("clock server", "clock mover", "clock client", "fill server", "fill mover", "fill client")
 # Whose data would cross the server.
 SERVER_BYTES_MAX = 3_000_000
 
@@ -33,13 +35,13 @@ SERVER_BYTES_MAX = 3_000_000
 class MoverSweep(Sweep):
     """A cell whose drives are at a mover."""
 
-    events = OF_MOVER if not FULL else (*OF_MOVER, *EVENTS)
+    events = (*OF_MOVER, *OF_MACHINES) if not FULL else (*OF_MOVER, *OF_MACHINES, *EVENTS)
     names = (*NAMES, "tape1")
     # It is killed, stopped and frozen with mover rook.
     beside = "tape1"
 
     def __init__(self, scratch, seed, checks):
-        super().__init__(scratch, seed, checks, movers=("rook", "jay"))
+        super().__init__(scratch, seed, checks, movers=("rook", "jay"), has_machines=True)
         self.mover, self.second = self.cell.movers
         self.unit = {}
 
@@ -80,8 +82,36 @@ class MoverSweep(Sweep):
             mover.of_clients.cut()
         elif what == "corrupt mover":
             mover.links.corrupts = "up"
+        elif what in OF_MACHINES:
+            how, whose = what.split()
+            host = {"server": self.cell, "mover": mover, "client": self.random.choice(self.clients)}[whose]
+            if how == "clock":
+                self.wrong_clock(host, pause)
+            elif can_mount():
+                host.machine.fill()
+                time.sleep(1 + length)
+                host.machine.clear()
         else:
             super().happen_elsewhere(what)
+
+    def wrong_clock(self, host, pause):
+        """A machine has a wrong clock for a while, and now and then starts with it."""
+        starts = self.random.random() < 0.5
+        if starts:
+            service = self.cell.server if host is self.cell else host.service
+            service.end(signal.SIGKILL)
+        host.machine.set_clock(self.random.choice((-12, -1, 1, 12)) * YEAR_S)
+        if starts:
+            self.cell.start_server() if host is self.cell else host.start()
+        # Long enough for a server to look after its certificate, both times.
+        time.sleep(4 + pause)
+        host.machine.set_clock(0)
+        time.sleep(4 if host is self.cell else 0)
+        if host is not self.cell and host.service.process.poll() is not None:
+            # It says so, and whoever looks after services starts it again.
+            if host.service.wait() != 1 or "compare the clock" not in host.service.said:
+                raise Failed(f"{host.name} ended with a wrong clock: {host.service.said}")
+            host.start()
 
     def round(self, number):
         super().round(number)
@@ -247,6 +277,7 @@ def main():
 
 if __name__ == "__main__":
     os.umask(0o022)
+    in_own_mounts()
     try:
         main()
     except Failed as failure:

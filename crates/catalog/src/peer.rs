@@ -116,13 +116,17 @@ impl Catalog {
         Ok(revoked + removed)
     }
 
-    /// Removes certificates that ended before a time: nobody needs them any more.
+    /// Removes certificates that ended before a time and were renewed or revoked: nobody needs them any more. The last
+    /// one of a peer stays: whoever calls may have a clock that is ahead, and no peer has to join again by that.
     ///
     /// # Errors
     /// The database cannot be written.
     pub fn forget_ended_peers(&mut self, before_ns: i64) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute("DELETE FROM peers WHERE expires_ns < ?1", params![before_ns])?;
+        let forget = "DELETE FROM peers WHERE expires_ns < ?1 AND (revoked_ns IS NOT NULL OR EXISTS (
+                SELECT 1 FROM peers newer
+                WHERE newer.kind = peers.kind AND newer.name = peers.name AND newer.expires_ns > peers.expires_ns))";
+        transaction.execute(forget, params![before_ns])?;
         transaction.commit()
     }
 

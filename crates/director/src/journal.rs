@@ -13,6 +13,7 @@ use crate::DirectorError;
 use crate::process::{self, Life};
 use crate::shared::Clock;
 use crate::site::{Site, locked};
+use crate::unentered::UnenteredEnds;
 
 /// Most bytes of what a job said that are kept: its beginning.
 const LOG_LEN_MAX: usize = 64 << 10;
@@ -26,6 +27,7 @@ const STOPPED: u8 = 130;
 /// The entry of a command that runs.
 pub struct JobJournal {
     catalog: Arc<Mutex<Catalog>>,
+    unentered: Arc<UnenteredEnds>,
     clock: Clock,
     job: i64,
     log: Mutex<String>,
@@ -102,7 +104,21 @@ impl Site {
         let process = process::this();
         let start = JobStart { kind, subject, process: &process, started_ns: self.now_ns() };
         let job = locked(&self.catalog).begin_job(&start).ok()?;
-        Some(JobJournal { catalog: Arc::clone(&self.catalog), clock: self.clock, job, log: Mutex::default() })
+        Some(JobJournal {
+            catalog: Arc::clone(&self.catalog),
+            unentered: Arc::clone(&self.unentered),
+            clock: self.clock,
+            job,
+            log: Mutex::default(),
+        })
+    }
+
+    /// Enters the ends of this process's commands that could not be entered before.
+    ///
+    /// # Errors
+    /// The catalog still cannot be written; what is left is kept.
+    pub fn enter_ends_again(&self) -> Result<(), DirectorError> {
+        Ok(self.unentered.enter(&self.catalog)?)
     }
 
     /// What runs now, the latest first.
@@ -188,7 +204,11 @@ impl JobJournal {
             stored: tally.stored,
             message: message.to_owned(),
         };
-        // A job whose end could not be entered is listed as one that was killed.
-        let _ = locked(&self.catalog).end_job(self.job, &end, &locked(&self.log));
+        let log = locked(&self.log).clone();
+        // A command whose end cannot be entered is listed as one that was killed, once its process is gone.
+        let entered = locked(&self.catalog).end_job(self.job, &end, &log);
+        if entered.is_err() {
+            self.unentered.keep(self.job, end, log);
+        }
     }
 }

@@ -68,6 +68,7 @@ mod sessions;
 mod shared;
 mod site;
 mod sources;
+mod unentered;
 mod verify;
 mod verify_object;
 mod whole_runs;

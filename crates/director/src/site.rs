@@ -36,6 +36,7 @@ use crate::read_only;
 use crate::sessions::Sessions;
 pub(crate) use crate::shared::locked;
 use crate::shared::{Clock, SharedKeys};
+use crate::unentered::UnenteredEnds;
 use crate::{DirectorError, Event, Events};
 
 /// An open state directory.
@@ -63,6 +64,8 @@ pub struct Site {
     pub(crate) holds: Arc<Holds>,
     /// The sessions that jobs of this process share.
     pub(crate) sessions: Arc<Sessions>,
+    /// Ends of this process's commands that could not be entered in the history.
+    pub(crate) unentered: Arc<UnenteredEnds>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
     /// The machine that sources are of.
@@ -364,6 +367,7 @@ impl Site {
             mounts,
             holds,
             sessions: Arc::default(),
+            unentered: Arc::default(),
             clock,
             events,
             client,

@@ -125,7 +125,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             network: None,
             priority: pending.run.priority,
             entered: moment(pending.run.entered_ns).min(now),
-            not_before: moment(pending.not_before_ns).min(now.saturating_add(RESTORE_WAITS_MAX).unwrap_or(now)),
+            not_before: believed(moment(pending.not_before_ns), now, RESTORE_WAITS_MAX),
             is_held: pending.is_held,
             terms,
             drives: 1,
@@ -170,9 +170,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             client: client.to_owned(),
             network: network_of(client),
             priority: pending.run.priority,
-            // A clock that was ahead for years keeps nobody waiting until it comes to there again.
             entered: moment(pending.run.entered_ns).min(now),
-            not_before: moment(pending.not_before_ns).min(now.saturating_add(longest_wait(timing)).unwrap_or(now)),
+            not_before: believed(moment(pending.not_before_ns), now, longest_wait(timing)),
             is_held: pending.is_held,
             terms: RunTerms::Writes(terms),
             drives,
@@ -298,6 +297,13 @@ fn source_in_use(policy: &BackupPolicy, client: &str, in_use: &[SourceInUse]) ->
     let held = in_use.iter().find(|held| held.client == client && own.contains(&held.source.as_slice()))?;
     let process = held.process.map_or_else(String::new, |process| format!(" (process {process})"));
     Some(format!("source {}, which another job{process} is backing up", String::from_utf8_lossy(&held.source)))
+}
+
+/// When a run begins at the earliest. A time that is later than any run waits is of a clock that was ahead, perhaps for
+/// years: that run waits for no time.
+fn believed(not_before: Timestamp, now: Timestamp, longest: SignedDuration) -> Timestamp {
+    let latest = now.saturating_add(longest).unwrap_or(now);
+    if not_before > latest { now } else { not_before }
 }
 
 /// The longest that a run of a policy can have to wait for its time.

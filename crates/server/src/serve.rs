@@ -353,6 +353,7 @@ impl Server<'_> {
                 RunDecision::Waits(_) => {}
             }
         }
+        self.site.enter_ends_again()?;
         Ok(())
     }
 

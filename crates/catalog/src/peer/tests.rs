@@ -57,6 +57,22 @@ fn a_revoked_peer_has_no_certificate_and_gets_none() {
 }
 
 #[test]
+fn the_last_certificate_of_a_peer_is_never_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = catalog_in(dir.path());
+    for (number, name) in [(1, "tern"), (2, "plover")] {
+        let enrolled = open(name, b"open");
+        catalog.put_enrolment(&enrolled).unwrap();
+        assert!(catalog.change_enrolment(&enrolled, b"used", Some(&certificate(number, name))).unwrap());
+    }
+    assert!(catalog.renew_peer([1; 16], &certificate(3, "tern")).unwrap());
+    // The clock is years ahead.
+    catalog.forget_ended_peers(i64::MAX).unwrap();
+    let kept: Vec<_> = catalog.peers().unwrap().into_iter().map(|row| (row.name, row.serial[0])).collect();
+    assert_eq!(kept, [("plover".to_owned(), 2), ("tern".to_owned(), 3)]);
+}
+
+#[test]
 fn a_catalog_that_replaces_another_one_knows_its_peers() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = catalog_in(dir.path());

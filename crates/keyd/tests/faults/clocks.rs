@@ -1,7 +1,7 @@
 //! Each node's own clock, which jumps by years while the node runs, or before it starts.
 //!
-//! A node asks the C library for the time, and a library that is preloaded (`clock.c`) answers. Members of etcd are
-//! programs in Go, which ask the kernel: their clocks stay right. They judge nothing by them: elections and leases
+//! A node asks the C library for the time, and a library that is preloaded answers (`tests/clock.c`). Members of etcd
+//! are programs in Go, which ask the kernel: their clocks stay right. They judge nothing by them: elections and leases
 //! count time that only goes forward.
 
 use std::fs;
@@ -25,7 +25,7 @@ impl Clocks {
     /// Clocks that are right; none where there is no C compiler.
     pub(crate) fn new(folder: &Path) -> Option<Self> {
         let library = folder.join("clock.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/clock.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clock.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]).arg(&library).arg(source);
         match compiler.output() {
@@ -56,7 +56,7 @@ impl Clocks {
 
     /// Has a program go by the clock of a place.
     pub(crate) fn give(&self, command: &mut Command, place: usize) {
-        command.env("LD_PRELOAD", &self.library).env("KEYD_TEST_CLOCK", &self.files[place]);
+        command.env("LD_PRELOAD", &self.library).env("TEST_CLOCK", &self.files[place]);
     }
 
     /// The clock of a place is years ahead from now on, or behind; or right.

@@ -355,3 +355,21 @@ fn nobody_rebuilds_the_catalog_of_a_server() {
     bench.rebuild().unwrap();
     assert_eq!(bench.site().policies().unwrap().len(), 1, "the new catalog has the policies");
 }
+
+#[test]
+fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let site = bench.site();
+    site.find_drives().unwrap();
+    let term = site.begin_term().unwrap();
+    let run = enter(&bench, "one");
+    for (again_at, waits) in [("2026-11-20T12:05:00Z", true), ("2038-11-20T12:00:00Z", false)] {
+        let now_ns = site.now_ns();
+        site.catalog().claim_run(term.number(), run, [7; 16], &at_main(run), now_ns).unwrap().unwrap();
+        site.catalog().retry_run([7; 16], 2, ns(again_at), now_ns).unwrap();
+        let decided = decide(&look(&site).unwrap().situation);
+        let [(_, decision)] = &decided[..] else { panic!("{decided:?}") };
+        assert_eq!(matches!(decision, RunDecision::Waits(WaitsFor::Time(_))), waits, "{again_at}: {decision:?}");
+        assert_eq!(matches!(decision, RunDecision::Begins { .. }), !waits, "{again_at}: {decision:?}");
+    }
+}

@@ -16,7 +16,7 @@ static volatile const uint64_t *ahead_s; /* little-endian */
 
 __attribute__((constructor)) static void find(void)
 {
-    const char *path = getenv("KEYD_TEST_CLOCK");
+    const char *path = getenv("TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;
