@@ -132,8 +132,8 @@ pub use peer::{EnrolmentRow, PeerRow, PeerSeen};
 pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
-    ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunEnd, RunOutcome,
-    RunPlace, SchedulePosition,
+    ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunAgain, RunEnd,
+    RunOutcome, RunPlace, SchedulePosition,
 };
 pub use reservation::{Grant, Reservation, Resource, SeatsWanted, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};

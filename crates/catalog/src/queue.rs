@@ -22,7 +22,9 @@ use crate::reservation::Resource;
 
 mod rows;
 
-use rows::{RUN, active, done, pending, put_active, put_done, put_pending, queued, take_active};
+use rows::{
+    PENDING, RUN, active, done, note_last_message, pending, put_active, put_done, put_pending, queued, take_active,
+};
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
@@ -70,6 +72,19 @@ pub struct PendingRun {
     pub not_before_ns: i64,
     /// Whether an operator keeps it from beginning.
     pub is_held: bool,
+    /// Why its last attempt did not do it, if there was one and it said so.
+    pub last_message: Option<String>,
+}
+
+/// How a run waits once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunAgain<'a> {
+    /// The number of its next attempt.
+    pub attempt: u32,
+    /// It does not begin before, nanoseconds since 1970.
+    pub not_before_ns: i64,
+    /// Why the last one did not do it; may be empty.
+    pub message: &'a str,
 }
 
 /// Where a run writes.
@@ -367,7 +382,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn pending_runs(&self) -> Result<Vec<PendingRun>, CatalogError> {
-        self.db.query(&format!("SELECT {RUN}, not_before_ns, held FROM pending_runs ORDER BY run"), &[], pending)
+        self.db.query(&format!("SELECT {PENDING} FROM pending_runs ORDER BY run"), &[], pending)
     }
 
     /// Runs at work, in the order they were entered.
@@ -474,13 +489,8 @@ impl Catalog {
     ///
     /// # Errors
     /// The database cannot be written.
-    pub fn retry_run(
-        &mut self,
-        claim: [u8; 16],
-        attempt: u32,
-        not_before_ns: i64,
-        now_ns: i64,
-    ) -> Result<Again, CatalogError> {
+    pub fn retry_run(&mut self, claim: [u8; 16], next: &RunAgain<'_>, now_ns: i64) -> Result<Again, CatalogError> {
+        let RunAgain { attempt, not_before_ns, message } = *next;
         let mut again = Again::Waits;
         let was_at_work = self.leave_work(claim, |transaction, active| {
             if let Some(done) = done_by_history(transaction, &active)? {
@@ -491,7 +501,9 @@ impl Catalog {
                 again = Again::Cancelled;
                 return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
             }
-            put_pending(transaction, &QueuedRun { attempt, ..active.run }, not_before_ns)
+            let run = QueuedRun { attempt, ..active.run };
+            put_pending(transaction, &run, not_before_ns)?;
+            note_last_message(transaction, run.run, Some(message).filter(|message| !message.is_empty()))
         })?;
         Ok(if was_at_work { again } else { Again::Unknown })
     }
@@ -707,7 +719,7 @@ impl WholeQueue {
             }
         }
         Ok(Self {
-            pending: db.query(&format!("SELECT {RUN}, not_before_ns, held FROM pending_runs"), &[], pending)?,
+            pending: db.query(&format!("SELECT {PENDING} FROM pending_runs"), &[], pending)?,
             was_active: waiting,
             done: all_done,
             names: db.query(names, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
@@ -717,8 +729,9 @@ impl WholeQueue {
 
     /// Puts it where no queue is yet.
     pub(crate) fn put_into(self, transaction: &Transaction<'_>) -> Result<(), CatalogError> {
-        for PendingRun { run, not_before_ns, is_held } in self.pending {
+        for PendingRun { run, not_before_ns, is_held, last_message } in self.pending {
             put_pending(transaction, &run, not_before_ns)?;
+            note_last_message(transaction, run.run, last_message.as_deref())?;
             transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run.run, is_held])?;
         }
         for run in self.was_active {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{
-    ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, QueuedRun, RunEnd, RunOutcome, RunPlace,
+    ActiveRun, Again, CatalogError, DueDecision, Entered, NewRun, QueuedRun, RunAgain, RunEnd, RunOutcome, RunPlace,
 };
 use capstan_director::{DirectorError, DriveUse, ServerTerm, Site};
 use uuid::Uuid;
@@ -410,8 +410,12 @@ impl Server<'_> {
                 None if active.term == self.term.number() => {
                     // Its end may have been recorded since this was looked at: then the claim is gone.
                     let now_ns = self.site.now_ns();
-                    let (claim, attempt) = (active.claim, active.run.attempt);
-                    self.site.catalog().retry_run(claim, attempt, now_ns.saturating_add(BUSY_FOR_NS), now_ns)?;
+                    let next = RunAgain {
+                        attempt: active.run.attempt,
+                        not_before_ns: now_ns.saturating_add(BUSY_FOR_NS),
+                        message: "nobody works on it any more: the server's output may say why",
+                    };
+                    self.site.catalog().retry_run(active.claim, &next, now_ns)?;
                 }
                 None => {}
             }
@@ -527,7 +531,10 @@ impl Server<'_> {
     /// Has a run wait once more, unless somebody has cancelled it.
     fn again(&self, active: &ActiveRun, attempt: u32, not_before_ns: i64, message: &str) -> Result<(), DirectorError> {
         let now_ns = self.site.now_ns();
-        let again = self.site.catalog().retry_run(active.claim, attempt, not_before_ns, now_ns)?;
+        // One that was told to stop has failed at nothing.
+        let message_kept = if not_before_ns == 0 { "" } else { message };
+        let next = RunAgain { attempt, not_before_ns, message: message_kept };
+        let again = self.site.catalog().retry_run(active.claim, &next, now_ns)?;
         match again {
             // A server that stops says so itself.
             Again::Waits if not_before_ns == 0 => {}

@@ -8,6 +8,10 @@ use crate::db::{Row, Transaction, Value, impossible, params};
 /// The columns that all tables of runs have.
 pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore";
 
+/// Those of runs that wait.
+pub(super) const PENDING: &str =
+    "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, not_before_ns, held, last_message";
+
 pub(super) fn put_pending(
     transaction: &Transaction<'_>,
     run: &QueuedRun,
@@ -24,6 +28,16 @@ pub(super) fn put_pending(
             params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, not_before_ns],
         )
         .map(drop)
+}
+
+/// Notes why the last attempt of a run that waits did not do it.
+pub(super) fn note_last_message(
+    transaction: &Transaction<'_>,
+    run: i64,
+    message: Option<&str>,
+) -> Result<(), CatalogError> {
+    let note = "UPDATE pending_runs SET last_message = ?2 WHERE run = ?1";
+    transaction.execute(note, params![run, message]).map(drop)
 }
 
 pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {
@@ -93,7 +107,8 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
 }
 
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
-    Ok(PendingRun { run: queued(row)?, not_before_ns: row.get(9)?, is_held: row.get(10)? })
+    let (not_before_ns, is_held, last_message) = (row.get(9)?, row.get(10)?, row.get(11)?);
+    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, last_message })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {

@@ -58,6 +58,10 @@ fn put<'a>(name: &'a str, text: &'a str) -> PolicyEdit<'a> {
 const CLAIM: [u8; 16] = [7; 16];
 
 /// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
+fn again(not_before_ns: i64) -> RunAgain<'static> {
+    RunAgain { attempt: 2, not_before_ns, message: "the tape broke" }
+}
+
 #[test]
 fn restores_go_through_the_queue_as_runs_do() {
     let (_dir, mut catalog, term) = served();
@@ -162,7 +166,9 @@ fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
     assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
     // The one that had begun it comes back from wherever it was.
     let end = RunEnd { ended_ns: 7, outcome: RunOutcome::Succeeded, message: "" };
-    assert!(!catalog.end_run(CLAIM, &end).unwrap() && catalog.retry_run(CLAIM, 2, 0, 7).unwrap() == Again::Unknown);
+    assert!(
+        !catalog.end_run(CLAIM, &end).unwrap() && catalog.retry_run(CLAIM, &again(0), 7).unwrap() == Again::Unknown
+    );
     catalog.claim_run(new, ids[0], [9; 16], &at_main(1), 8).unwrap().unwrap();
     assert!(!catalog.end_run(CLAIM, &end).unwrap());
     assert!(catalog.end_run([9; 16], &end).unwrap());
@@ -176,9 +182,10 @@ fn a_run_is_tried_again_held_and_cancelled() {
     catalog.run_has_job(CLAIM, 77).unwrap();
     assert_eq!(catalog.active_runs().unwrap()[0].job, Some(77));
     assert!(!catalog.hold_run(id, true, 3).unwrap(), "it is at work");
-    assert_eq!(catalog.retry_run(CLAIM, 2, 500, 3).unwrap(), Again::Waits);
+    assert_eq!(catalog.retry_run(CLAIM, &again(500), 3).unwrap(), Again::Waits);
     let pending = catalog.pending_runs().unwrap();
     assert_eq!((pending[0].run.attempt, pending[0].not_before_ns, pending[0].is_held), (2, 500, false));
+    assert_eq!(pending[0].last_message.as_deref(), Some("the tape broke"));
     assert!(catalog.hold_run(id, true, 3).unwrap());
     assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 3).unwrap(), None);
     assert!(catalog.hold_run(id, false, 600).unwrap());
@@ -196,7 +203,7 @@ fn a_run_that_was_cancelled_does_not_wait_again() {
     catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
     assert_eq!(catalog.cancel_run(id, 3).unwrap(), Cancelled::Told);
     // It fails before anybody looks.
-    assert_eq!(catalog.retry_run(CLAIM, 2, 500, 4).unwrap(), Again::Cancelled);
+    assert_eq!(catalog.retry_run(CLAIM, &again(500), 4).unwrap(), Again::Cancelled);
     assert!(catalog.pending_runs().unwrap().is_empty());
     assert_eq!(catalog.done_run(id).unwrap().unwrap().outcome, RunOutcome::Cancelled);
 }

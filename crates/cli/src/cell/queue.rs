@@ -80,8 +80,15 @@ fn name_of(row: &QueueRow) -> String {
     row.restore.as_ref().map_or_else(|| row.policy.clone(), |_| "(restore)".to_owned())
 }
 
-/// What a run waits for in words, with the times that are known of it in this machine's zone.
+/// What a run waits for in words, with the times that are known of it in this machine's zone, and why its last attempt
+/// did not do it.
 fn with_times(row: &QueueRow) -> String {
+    let last = row.last_message.as_deref().and_then(|message| message.lines().next());
+    let last = last.map(|line| format!("; last attempt: {line}"));
+    format!("{}{}", waits_with_times(row), last.unwrap_or_default())
+}
+
+fn waits_with_times(row: &QueueRow) -> String {
     let time = |what: &str, ns: Option<i64>| ns.map(|ns| format!("{what} {}", units::time(ns)));
     let said = |text: Option<String>| Some(text?).filter(|text| !text.is_empty());
     match row.waits_for.as_deref() {
@@ -195,6 +202,7 @@ mod tests {
             until_ns,
             seen_ns,
             message: message.to_owned(),
+            last_message: None,
             history: None,
             session: None,
             library: None,
@@ -212,5 +220,10 @@ mod tests {
         ] {
             assert_eq!(with_times(&row), words);
         }
+        let again = QueueRow {
+            last_message: Some("no drive\nbecause: x".to_owned()),
+            ..row(Some("time"), "attempt 2", at, None)
+        };
+        assert_eq!(with_times(&again), format!("attempt 2 at {time}; last attempt: no drive"));
     }
 }

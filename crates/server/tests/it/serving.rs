@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use capstan_catalog::{
-    Cancelled, Entered, Grant, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunOutcome, RunPlace, Wish,
+    Cancelled, Entered, Grant, MAIN_LIBRARY, NewRun, ObjectFilter, Promise, Resource, RunAgain, RunOutcome, RunPlace,
+    Wish,
 };
 use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, ServerTerm, Site};
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
@@ -366,7 +367,8 @@ fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
     for (again_at, waits) in [("2026-11-20T12:05:00Z", true), ("2038-11-20T12:00:00Z", false)] {
         let now_ns = site.now_ns();
         site.catalog().claim_run(term.number(), run, [7; 16], &at_main(run), now_ns).unwrap().unwrap();
-        site.catalog().retry_run([7; 16], 2, ns(again_at), now_ns).unwrap();
+        let next = RunAgain { attempt: 2, not_before_ns: ns(again_at), message: "" };
+        site.catalog().retry_run([7; 16], &next, now_ns).unwrap();
         let decided = decide(&look(&site).unwrap().situation);
         let [(_, decision)] = &decided[..] else { panic!("{decided:?}") };
         assert_eq!(matches!(decision, RunDecision::Waits(WaitsFor::Time(_))), waits, "{again_at}: {decision:?}");

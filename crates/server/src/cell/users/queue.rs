@@ -266,7 +266,9 @@ fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
         };
         let Waits { waits_for, until, seen, message } = waits;
         let (until_ns, seen_ns) = (until.map(ns), seen.map(ns));
-        rows.push(QueueRow { waits_for: Some(waits_for), until_ns, seen_ns, message, ..row(&pending.run) });
+        let last_message = pending.last_message.clone();
+        let waits_for = Some(waits_for);
+        rows.push(QueueRow { waits_for, until_ns, seen_ns, message, last_message, ..row(&pending.run) });
     }
     rows
 }
@@ -402,6 +404,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         until_ns: None,
         seen_ns: None,
         message: String::new(),
+        last_message: None,
         history: None,
         session: None,
         library: None,

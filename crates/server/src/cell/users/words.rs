@@ -111,6 +111,9 @@ pub struct QueueRow {
     pub seen_ns: Option<i64>,
     /// What it waits for, or how it ended, in words; times are in the other fields.
     pub message: String,
+    /// Why the last attempt of a run that waits did not do it, in words; left out if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_message: Option<String>,
     /// Its entry in the history (`history RUN`), if it has one.
     pub history: Option<i64>,
     /// The session that a run at work writes into. Runs of one session take turns at the same drives.
