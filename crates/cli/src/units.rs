@@ -1,5 +1,8 @@
 //! Numbers as people write and read them: bytes, durations, times.
 
+use std::sync::OnceLock;
+use std::{env, fs};
+
 pub(crate) use capstan_director::parse_age;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -90,13 +93,24 @@ pub(crate) fn age(ns: i64) -> String {
     }
 }
 
+/// The zone of this machine. The file that says it is read where it can be: by its name, the zone would be looked for
+/// among all zones there are, which takes longer than all else that a small command does.
+fn local_zone() -> TimeZone {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    let from_file = || {
+        let rules = env::var_os("TZ").is_none().then(|| fs::read("/etc/localtime").ok())??;
+        TimeZone::tzif("local", &rules).ok()
+    };
+    ZONE.get_or_init(|| from_file().unwrap_or_else(TimeZone::system)).clone()
+}
+
 /// Local time to the second; `-` for zero, which stands for never.
 pub(crate) fn time(ns: i64) -> String {
     if ns == 0 {
         return "-".to_owned();
     }
     match Timestamp::from_nanosecond(i128::from(ns)) {
-        Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Ok(time) => time.to_zoned(local_zone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         Err(_) => ns.to_string(),
     }
 }
@@ -167,11 +181,11 @@ pub(crate) fn parse_since(text: &str, now_ns: i64) -> Result<i64, String> {
     };
     if let Some(days) = days {
         let now = Timestamp::from_nanosecond(i128::from(now_ns)).map_err(|_| format!("{text:?} is not a time"))?;
-        let day = now.to_zoned(TimeZone::system()).date().checked_sub(jiff::Span::new().days(days));
+        let day = now.to_zoned(local_zone()).date().checked_sub(jiff::Span::new().days(days));
         return parse_since(&day.map_err(|_| format!("{text:?} is not a time"))?.to_string(), now_ns);
     }
     if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
-        let begin = date.to_zoned(TimeZone::system()).map_err(|_| format!("{text:?} is not a time"))?;
+        let begin = date.to_zoned(local_zone()).map_err(|_| format!("{text:?} is not a time"))?;
         return i64::try_from(begin.timestamp().as_nanosecond()).map_err(|_| format!("{text:?} is not a time"));
     }
     Ok(end - unwritten_ns(text))
@@ -200,8 +214,7 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
     if let Ok(age) = parse_age(text) {
         return Ok(now_ns - age);
     }
-    let today =
-        Timestamp::from_nanosecond(i128::from(now_ns)).map_err(|_| wrong())?.to_zoned(TimeZone::system()).date();
+    let today = Timestamp::from_nanosecond(i128::from(now_ns)).map_err(|_| wrong())?.to_zoned(local_zone()).date();
     let with_day = match text {
         "today" => today.to_string(),
         "yesterday" => today.yesterday().map_err(|_| wrong())?.to_string(),
@@ -213,11 +226,11 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
         exact
     } else if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
         // A date means its end; the parser would take a time behind it as well, and drop it.
-        let end = date.at(23, 59, 59, 0).to_zoned(TimeZone::system());
+        let end = date.at(23, 59, 59, 0).to_zoned(local_zone());
         end.map_err(|_| wrong())?.timestamp()
     } else {
         let local: DateTime = text.replace(' ', "T").parse().map_err(|_| wrong())?;
-        local.to_zoned(TimeZone::system()).map_err(|_| wrong())?.timestamp()
+        local.to_zoned(local_zone()).map_err(|_| wrong())?.timestamp()
     };
     // A second means its end: `capstan objects` shows no more of when a backup began.
     let whole = at.as_nanosecond() + i128::from(unwritten_ns(text));
