@@ -61,9 +61,9 @@ class Machine:
 
     def fill(self):
         """Leaves no room on the disk."""
-        for _ in range(100):
-            # It is refused if something was written since.
-            if self.resize(max(shutil.disk_usage(self.state).used, 4096)):
+        for attempt in range(100):
+            # It is refused if more was written since.
+            if self.resize(shutil.disk_usage(self.state).used + 4096 + attempt * 8192):
                 break
         left_bytes = shutil.disk_usage(self.state).free
         if left_bytes > 1 << 20:
