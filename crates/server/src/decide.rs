@@ -397,19 +397,24 @@ impl<'a> LibraryRoom<'a> {
 
     /// Drives that are free here for a unit, which may have those of some models alone.
     fn free_for(&self, unit: &StorageUnit, sessions: &[OpenSession]) -> u32 {
-        let is_known = !self.classes.is_empty() && self.classes.iter().all(|class| !class.is_empty());
-        if unit.models.is_empty() || !is_known {
-            return self.free;
-        }
-        let fit = self.classes.iter().filter(|class| unit.models.contains(class)).count();
+        let Some(fit) = self.of_models(unit) else { return self.free };
         let own = sessions.iter().filter(|open| open.unit == unit.name && open.library == self.name);
         let used: u32 = own.map(OpenSession::all_drives).sum();
-        u32::try_from(fit).unwrap_or(u32::MAX).saturating_sub(used).min(self.free)
+        fit.saturating_sub(used).min(self.free)
     }
 
-    /// Drives that a run needs here: one that wants more than there are begins, and says so.
+    /// Drives here that a unit of some models may have; none if it may have all, or if it is not known what they are.
+    fn of_models(&self, unit: &StorageUnit) -> Option<u32> {
+        let is_known = !self.classes.is_empty() && self.classes.iter().all(|class| !class.is_empty());
+        let is_bound = is_known && !unit.models.is_empty();
+        let fit = || self.classes.iter().filter(|class| unit.models.contains(class)).count();
+        is_bound.then(|| u32::try_from(fit()).unwrap_or(u32::MAX))
+    }
+
+    /// Drives that a run needs here: one that wants more than there are for it begins, and says so.
     fn needed(&self, waiting: &WaitingRun) -> u32 {
-        waiting.terms.drives().min(self.drives)
+        let there = self.of_models(&waiting.unit).map_or(self.drives, |fit| fit.max(1).min(self.drives));
+        waiting.terms.drives().min(there)
     }
 }
 

@@ -348,6 +348,11 @@ fn a_unit_of_some_models_begins_where_such_drives_are_free() {
     assert_eq!(decided(only_west, 2), [(1, begins_in(1, "west")), (2, limit)]);
     let each = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9"])];
     assert_eq!(decided(each, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "west"))]);
+    // A run of two copies finds two nowhere: it begins, and whoever writes says that there are too few.
+    let large = WaitingRun { terms: terms(2), ..of_unit(1) };
+    let spread = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9", "LTO-8", "LTO-8"])];
+    let too_few = Situation { libraries: spread, ..situation(vec![large], vec![], 0) };
+    assert_eq!(decide(&too_few), [(1, begins_in(1, "east"))]);
     // Nobody knows what they are.
     let unknown = vec![of("east", &["", ""]), of("west", &["LTO-9"])];
     assert_eq!(decided(unknown, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "east"))]);
