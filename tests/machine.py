@@ -42,6 +42,10 @@ def build_clock(scratch):
     return library
 
 
+def year(environment):
+    return int(subprocess.run(["date", "-u", "+%Y"], env=environment, capture_output=True, check=True).stdout)
+
+
 class Machine:
     """The clock and the disk of a machine."""
 
@@ -50,6 +54,12 @@ class Machine:
         self.clock = self.state.with_suffix(".clock")
         self.clock.write_bytes(bytes(8))
         capstan.environment |= {"LD_PRELOAD": str(library), "TEST_CLOCK": str(self.clock)}
+        # A jump that nobody notices would test nothing.
+        right = year(capstan.environment)
+        self.set_clock(400 * YEAR_S)
+        if year(capstan.environment) - right not in (399, 400):
+            raise Failed("clocks cannot be set wrong here")
+        self.set_clock(0)
         if can_mount():
             self.state.mkdir(mode=0o700)
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "tmpfs", str(self.state)], check=True)

@@ -22,9 +22,7 @@ use crate::reservation::Resource;
 
 mod rows;
 
-use rows::{
-    PENDING, RUN, active, done, note_last_message, pending, put_active, put_done, put_pending, queued, take_active,
-};
+use rows::{PENDING, RUN, active, done, pending, put_active, put_done, put_pending, queued, take_active};
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
@@ -335,7 +333,7 @@ impl Catalog {
         let transaction = self.write()?;
         let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0 };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
-        put_pending(&transaction, &run, NOT_NOTED_NS)?;
+        put_pending(&transaction, &run, NOT_NOTED_NS, None)?;
         transaction.execute("UPDATE pending_runs SET held = 1 WHERE run = ?1", params![run.run])?;
         transaction.commit()?;
         Ok(run.run)
@@ -382,7 +380,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn pending_runs(&self) -> Result<Vec<PendingRun>, CatalogError> {
-        self.db.query(&format!("SELECT {PENDING} FROM pending_runs ORDER BY run"), &[], pending)
+        self.db.query(&format!("SELECT {RUN}, {PENDING} FROM pending_runs ORDER BY run"), &[], pending)
     }
 
     /// Runs at work, in the order they were entered.
@@ -502,8 +500,7 @@ impl Catalog {
                 return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
             }
             let run = QueuedRun { attempt, ..active.run };
-            put_pending(transaction, &run, not_before_ns)?;
-            note_last_message(transaction, run.run, Some(message).filter(|message| !message.is_empty()))
+            put_pending(transaction, &run, not_before_ns, Some(message).filter(|message| !message.is_empty()))
         })?;
         Ok(if was_at_work { again } else { Again::Unknown })
     }
@@ -540,7 +537,7 @@ impl Catalog {
             } else {
                 let returns = active.run.returns + 1;
                 let run = QueuedRun { returns, ..active.run.clone() };
-                put_pending(&transaction, &run, now_ns.saturating_add(wait_after_returns_ns(returns)))?;
+                put_pending(&transaction, &run, now_ns.saturating_add(wait_after_returns_ns(returns)), None)?;
             }
         }
         transaction.commit()?;
@@ -633,7 +630,7 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
         }
     }
     let run = numbered(transaction, new, 1, now_ns)?;
-    put_pending(transaction, &run, not_before_ns)?;
+    put_pending(transaction, &run, not_before_ns, None)?;
     Ok(Entered::Waits(run.run))
 }
 
@@ -719,7 +716,7 @@ impl WholeQueue {
             }
         }
         Ok(Self {
-            pending: db.query(&format!("SELECT {PENDING} FROM pending_runs"), &[], pending)?,
+            pending: db.query(&format!("SELECT {RUN}, {PENDING} FROM pending_runs"), &[], pending)?,
             was_active: waiting,
             done: all_done,
             names: db.query(names, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
@@ -730,12 +727,11 @@ impl WholeQueue {
     /// Puts it where no queue is yet.
     pub(crate) fn put_into(self, transaction: &Transaction<'_>) -> Result<(), CatalogError> {
         for PendingRun { run, not_before_ns, is_held, last_message } in self.pending {
-            put_pending(transaction, &run, not_before_ns)?;
-            note_last_message(transaction, run.run, last_message.as_deref())?;
+            put_pending(transaction, &run, not_before_ns, last_message.as_deref())?;
             transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run.run, is_held])?;
         }
         for run in self.was_active {
-            put_pending(transaction, &run, 0)?;
+            put_pending(transaction, &run, 0, None)?;
         }
         for done in self.done {
             put_done(transaction, &done)?;

@@ -353,8 +353,7 @@ impl Server<'_> {
                 RunDecision::Waits(_) => {}
             }
         }
-        self.site.enter_ends_again()?;
-        Ok(())
+        self.site.enter_ends_again()
     }
 
     /// A library whose mover has come is asked at once: what is known of its drives is of the time before.

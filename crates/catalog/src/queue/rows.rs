@@ -8,36 +8,37 @@ use crate::db::{Row, Transaction, Value, impossible, params};
 /// The columns that all tables of runs have.
 pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore";
 
-/// Those of runs that wait.
-pub(super) const PENDING: &str =
-    "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, not_before_ns, held, last_message";
+/// Those that only runs have that wait.
+pub(super) const PENDING: &str = "not_before_ns, held, last_message";
 
 pub(super) fn put_pending(
     transaction: &Transaction<'_>,
     run: &QueuedRun,
     not_before_ns: i64,
+    last_message: Option<&str>,
 ) -> Result<(), CatalogError> {
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
-    let insert = format!(
-        "INSERT INTO pending_runs ({RUN}, not_before_ns, held) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)"
-    );
+    let insert =
+        format!("INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)");
     let restore = restore.as_deref();
     transaction
         .execute(
             &insert,
-            params![run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, not_before_ns],
+            params![
+                run,
+                policy,
+                client,
+                due_ns,
+                priority,
+                entered_ns,
+                attempt,
+                returns,
+                restore,
+                not_before_ns,
+                last_message
+            ],
         )
         .map(drop)
-}
-
-/// Notes why the last attempt of a run that waits did not do it.
-pub(super) fn note_last_message(
-    transaction: &Transaction<'_>,
-    run: i64,
-    message: Option<&str>,
-) -> Result<(), CatalogError> {
-    let note = "UPDATE pending_runs SET last_message = ?2 WHERE run = ?1";
-    transaction.execute(note, params![run, message]).map(drop)
 }
 
 pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> Result<(), CatalogError> {

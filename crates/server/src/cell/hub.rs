@@ -99,7 +99,7 @@ impl Hub {
         Some(mailbox.hello.as_ref()?.restore_to.clone())
     }
 
-    /// The same of any peer.
+    /// Whether a client or a mover waits for orders, as [`Hub::is_connected`] says it of a client.
     pub(super) fn has(&self, peer: &PeerId) -> bool {
         self.mailboxes().get(peer).is_some_and(Mailbox::is_connected)
     }

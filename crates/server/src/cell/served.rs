@@ -314,8 +314,8 @@ impl Shared {
         Ok(note_peers_away(&self.site, &names)?)
     }
 
-    /// Shows a new certificate once two thirds of the time of the old one are over; or if its time has
-    /// not come, because the clock was ahead when it was made.
+    /// Shows a new certificate once two thirds of the time of the old one are over; or if its time has not come: then
+    /// the clock was ahead when it was made.
     fn renew(&self, identity: &Identity) -> Result<Option<Identity>, CellError> {
         let now_ns = self.site.now_ns();
         let certificate = identity.certificate();
