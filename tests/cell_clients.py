@@ -257,7 +257,9 @@ class Sweep:
         note = ["/bin/sh", "-c", f'echo "$CAPSTAN_JOB $CAPSTAN_OUTCOME" >> {notes}']
         dump = ["/bin/sh", "-c", "seq 1 200000"]
         web1, web2, _ = self.clients
-        web1.settings(scripts={"note": note, "dump": dump, "breaks": ["/bin/sh", "-c", "seq 1 1000; exit 3"]})
+        began, silent = self.scratch / "began", ["/bin/sh", "-c", f"touch {self.scratch}/began; exec sleep 3600"]
+        breaks = ["/bin/sh", "-c", "seq 1 1000; exit 3"]
+        web1.settings(scripts={"note": note, "dump": dump, "breaks": breaks, "silent": silent})
         web2.settings(paths=[self.trees["web2"].top, self.trees["common"].top])
         patterns = self.scratch / "patterns"
         patterns.write_text("*.tmp\n")
@@ -268,6 +270,7 @@ class Sweep:
             "no-script": {"sources": [self.trees["common"].top], "before": ["absent"], **once},
             "stream": {"stdin": "numbers", "stdin_command": ["dump"], **once},
             "broken-stream": {"stdin": "broken", "stdin_command": ["breaks"], **once},
+            "silent": {"stdin": "nothing", "stdin_command": ["silent"], **once},
             "nowhere": {"sources": [self.scratch / "nowhere"], **once},
             "outside": {"clients": ["web2"], "sources": [tree], "retries": 0},
         })
@@ -296,6 +299,11 @@ class Sweep:
         self.checks.check("and comes back whole", came == whole, len(came))
         nothing = not self.objects_of("broken-stream")
         ended_so("a stream whose program fails is not complete", "broken-stream", "failed", also=nothing)
+        [run] = self.cell.add("silent")
+        self.cell.until("the program runs", began.exists)
+        self.cell.capstan.must("--quiet", "queue", "cancel", run)
+        row = self.cell.outcome(run)
+        self.checks.check("one that prints nothing is stopped with its run", row["state"] == "cancelled", row)
         ended_so("a source that is not there fails, and is named", "nowhere", "failed", "nowhere")
         nothing = not self.objects_of("outside")
         ended_so("what a client's settings do not allow is not read", "outside", "failed", "settings", also=nothing)

@@ -265,6 +265,10 @@ impl StreamSink for Connection {
         self.number
     }
 
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     fn member(&mut self, entry: FileEntry) {
         self.valid_len = self.position();
         self.entries.push(entry);

@@ -27,6 +27,11 @@ pub trait StreamSink: Send {
     /// This connection's number.
     fn connection(&self) -> u16;
 
+    /// Whether nobody takes chunks any more. A source looks that waits for what it reads.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Reports a member whose last byte was just taken (or that has no bytes in the stream at all: deleted, vanished,
     /// unreadable). The entry becomes part of the catalog when the block that ends it is flushed.
     fn member(&mut self, entry: FileEntry);

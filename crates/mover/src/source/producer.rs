@@ -4,16 +4,26 @@
 //! does. A program that is started here is waited for, and what it printed counts only if it ended well.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SourceError;
+
+/// How long its output is waited for, in nanoseconds, until whoever reads it looks whether it is still wanted.
+const WAITS_NS: i64 = 200_000_000;
+/// How often one is looked at that has closed its output, and works on.
+const LOOKS: Duration = Duration::from_millis(10);
 
 /// What a program prints, read to its end.
 pub(crate) struct Producer {
     name: String,
     child: Child,
     output: ChildStdout,
+    /// Whether it has closed its output.
+    is_read: bool,
     ended: bool,
 }
 
@@ -25,17 +35,36 @@ impl Producer {
         let command = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = command.map_err(error)?;
         let output = child.stdout.take().ok_or_else(|| error(io::Error::other("it has no output")))?;
-        Ok(Self { name, child, output, ended: false })
+        Ok(Self { name, child, output, is_read: false, ended: false })
+    }
+
+    /// Waits a while for output, or for its end. Whether it came.
+    fn has_output(&self) -> io::Result<bool> {
+        let mut output = [PollFd::new(&self.output, PollFlags::IN)];
+        Ok(poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: WAITS_NS }))? > 0)
     }
 }
 
 impl Read for Producer {
+    /// One that prints nothing for a while gives [`ErrorKind::WouldBlock`], again and again.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.output.read(buffer)?;
-        if len > 0 || buffer.is_empty() || self.ended {
-            return Ok(len);
+        if buffer.is_empty() || self.ended {
+            return Ok(0);
         }
-        let status = self.child.wait()?;
+        if !self.is_read {
+            if !self.has_output()? {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let len = self.output.read(buffer)?;
+            if len > 0 {
+                return Ok(len);
+            }
+            self.is_read = true;
+        }
+        let Some(status) = self.child.try_wait()? else {
+            std::thread::sleep(LOOKS);
+            return Err(ErrorKind::WouldBlock.into());
+        };
         self.ended = true;
         if status.success() {
             return Ok(0);
@@ -61,10 +90,30 @@ mod tests {
 
     use super::*;
 
-    fn run(script: &str) -> io::Result<String> {
-        let mut text = String::new();
+    /// What it printed, and how often it was waited for.
+    fn run_waiting(script: &str) -> io::Result<(String, u32)> {
+        let (mut text, mut waits) = (Vec::new(), 0);
         let mut producer = Producer::start("sh".as_ref(), &["-c".into(), script.into()]).unwrap();
-        producer.read_to_string(&mut text).map(|_| text)
+        loop {
+            match producer.read_to_end(&mut text) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => waits += 1,
+                ended => return ended.map(|_| (String::from_utf8(text).unwrap(), waits)),
+            }
+        }
+    }
+
+    fn run(script: &str) -> io::Result<String> {
+        run_waiting(script).map(|(text, _)| text)
+    }
+
+    #[test]
+    fn whoever_reads_one_that_is_silent_is_not_held_up() {
+        let (text, waits) = run_waiting("printf a; sleep 0.5; printf b").unwrap();
+        assert_eq!(text, "ab");
+        assert!(waits > 0);
+        let (text, waits) = run_waiting("printf all; exec >&-; sleep 0.2").unwrap();
+        assert_eq!(text, "all");
+        assert!(waits > 0, "it closed its output, and went on");
     }
 
     #[test]

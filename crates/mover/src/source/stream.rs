@@ -54,7 +54,7 @@ impl<R: Read> StreamSource<R> {
         let mut buffer = vec![0; self.segment_len + 1];
         let mut held = 0;
         loop {
-            let end = self.fill(&mut buffer, &mut held, &mut tally)?;
+            let end = self.fill(&mut buffer, &mut held, &mut tally, &|| writer.sink.is_stopped())?;
             let len = held.min(self.segment_len);
             writer.segment(&buffer[..len], end)?;
             if end == End::Reached {
@@ -68,13 +68,25 @@ impl<R: Read> StreamSource<R> {
         Ok(SourceReport { files: 1, bytes, ..SourceReport::default() })
     }
 
-    fn fill(&mut self, buffer: &mut [u8], held: &mut usize, tally: &mut Tally<'_>) -> Result<End, SourceError> {
+    fn fill(
+        &mut self,
+        buffer: &mut [u8],
+        held: &mut usize,
+        tally: &mut Tally<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<End, SourceError> {
         while *held < buffer.len() {
             match self.reader.read(&mut buffer[*held..]) {
                 Ok(0) => return Ok(End::Reached),
                 Ok(len) => {
                     *held += len;
                     tally.bytes(&self.name, len as u64);
+                }
+                // Nothing came for a while: it may not be waited for any more.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if is_stopped() {
+                        return Err(Stopped.into());
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(reason) => {
