@@ -18,7 +18,7 @@ use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume, random_u64};
-use crate::mounter::{InDrive, Mounter};
+use crate::mounter::{InDrive, Mounter, generation_of};
 use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
 use crate::request::Shortfall;
 use crate::site::locked;
@@ -238,6 +238,11 @@ impl AppendHost {
                     if self.mounter.waits_for_drives_now() {
                         return Err(DirectorError::NoFitDrive { volser, source: busy });
                     }
+                    // Others of its generation wait for the same drives.
+                    let volumes = locked(&self.mounter.catalog).volumes()?;
+                    let generation = volumes.iter().find(|known| known.volser == volser).and_then(generation_of);
+                    let alike = volumes.iter().filter(|known| generation_of(known) == generation);
+                    occupied.extend(alike.map(|known| known.volser.clone()));
                     occupied.push(volser);
                 }
                 // It was set aside when it left its drive, and somebody was told.
@@ -273,6 +278,11 @@ impl AppendHost {
                         told.push(volser.clone());
                     }
                     protected.push(volser);
+                }
+                // The drive is not for it, whatever is known of it: that is no fault of the volume.
+                Err(error) if error.is_of_unfit_drive() => {
+                    (self.mounter.events)(Event::Notice { message: with_causes(&error) });
+                    past.push(volser);
                 }
                 other => return other,
             }

@@ -734,6 +734,7 @@ impl DirectorError {
             Self::Drive(DriveError::KeyUnavailable { .. })
             | Self::Volume { source: DriveError::KeyUnavailable { .. }, .. }
             | Self::Mover(MoverError::Drive { source: DriveError::KeyUnavailable { .. }, .. }) => false,
+            _ if self.is_of_unfit_drive() => false,
             Self::VolumeDiffers { .. } | Self::Volume { .. } | Self::Drive(_) => true,
             Self::Catalog(error) => refuses_part(error),
             Self::Mover(error) => match error {
@@ -751,6 +752,12 @@ impl DirectorError {
             },
             _ => false,
         }
+    }
+
+    /// Whether a drive does not take a cartridge because it was made for others.
+    pub(crate) fn is_of_unfit_drive(&self) -> bool {
+        let (Self::Volume { source, .. } | Self::Mover(MoverError::Drive { source, .. })) = self else { return false };
+        matches!(source, DriveError::Incompatible { .. } | DriveError::Unfit(_))
     }
 
     /// Whether what is written on a volume is at fault, and not its drive, its key, the robot or the host.

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use capstan_catalog::{Catalog, DamagedBlocks, Moment, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
@@ -56,6 +57,8 @@ pub(crate) struct Mounter {
     purpose: MountPurpose,
     /// Whether a drive is not waited for that others have: another volume may do.
     is_impatient: bool,
+    /// How long a job that has a drive waits for another one among drives that differ.
+    unlike_waits: Duration,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -94,6 +97,7 @@ impl Mounter {
             is_here_alone: false,
             purpose: MountPurpose::default(),
             is_impatient: false,
+            unlike_waits: seats::UNLIKE_WAITS_MAX,
             stop: Arc::default(),
             passed_over: Arc::default(),
         }
@@ -369,16 +373,24 @@ impl Mounter {
         }
     }
 
+    /// What a volume needs of a drive for what it is mounted for.
+    pub(crate) fn needs_of(&self, volser: &Volser) -> Result<DriveNeeds, DirectorError> {
+        let known = locked(&self.catalog).volume(volser)?;
+        Ok(self.needs_of_known(volser, known.as_ref()))
+    }
+
+    fn needs_of_known(&self, volser: &Volser, known: Option<&Volume>) -> DriveNeeds {
+        let MountPurpose { writes, encrypts, models, afresh, is_forced } = &self.purpose;
+        let is_encrypted = !afresh && known.is_some_and(|known| known.key.is_some());
+        let generation = known.map_or_else(|| barcode::generation(volser), generation_of);
+        let generation = generation.filter(|_| !is_forced);
+        DriveNeeds { generation, writes: *writes, encrypts: *encrypts || is_encrypted, models: models.to_vec() }
+    }
+
     fn mount_order(&self, volser: &Volser, hold: Option<&Hold>) -> Result<MountOrder, DirectorError> {
         let known = locked(&self.catalog).volume(volser)?;
-        let MountPurpose { writes, encrypts, models, afresh, is_forced } = &self.purpose;
-        let is_encrypted = !afresh && known.as_ref().is_some_and(|known| known.key.is_some());
-        let generation = known.as_ref().map_or_else(|| barcode::generation(volser), generation_of);
-        let generation = generation.filter(|_| !is_forced);
-        let needs =
-            DriveNeeds { generation, writes: *writes, encrypts: *encrypts || is_encrypted, models: models.to_vec() };
         Ok(MountOrder {
-            needs,
+            needs: self.needs_of_known(volser, known.as_ref()),
             volser: volser.clone(),
             reservation: self.reservation(hold),
             labelled: known.as_ref().is_some_and(|known| known.id.is_some()),
@@ -411,6 +423,7 @@ impl Mounter {
             medium: report.medium,
             worn: self.worn(volser),
             hold,
+            _of_job: self.drives.one_more(),
             is_over: false,
         };
         match self.note_kind(&volume) {

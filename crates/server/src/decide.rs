@@ -36,6 +36,14 @@ impl RunTerms {
         }
     }
 
+    /// Models of drives that they are bound to; none for all.
+    fn models(&self) -> &[String] {
+        match self {
+            Self::Writes(terms) => &terms.models,
+            Self::Reads(_) => &[],
+        }
+    }
+
     fn is_restore(&self) -> bool {
         matches!(self, Self::Reads(_))
     }
@@ -398,8 +406,20 @@ impl<'a> LibraryRoom<'a> {
     /// Drives that are free here for a unit, which may have those of some models alone.
     fn free_for(&self, unit: &StorageUnit, sessions: &[OpenSession]) -> u32 {
         let Some(fit) = self.of_models(unit) else { return self.free };
-        let own = sessions.iter().filter(|open| open.unit == unit.name && open.library == self.name);
-        let used: u32 = own.map(OpenSession::all_drives).sum();
+        // Sessions that may have other drives, too, are taken to have those.
+        let mut bound: Vec<(&[String], u32)> = Vec::new();
+        for session in sessions.iter().filter(|session| session.library == self.name) {
+            match bound.iter_mut().find(|(models, _)| *models == session.terms.models()) {
+                Some((_, drives)) => *drives += session.all_drives(),
+                None => bound.push((session.terms.models(), session.all_drives())),
+            }
+        }
+        let used = bound.into_iter().map(|(models, drives)| {
+            let may_have = |class: &&String| models.is_empty() || models.contains(class);
+            let others = self.classes.iter().filter(may_have).filter(|class| !unit.models.contains(class)).count();
+            drives.saturating_sub(u32::try_from(others).unwrap_or(u32::MAX))
+        });
+        let used = used.sum();
         fit.saturating_sub(used).min(self.free)
     }
 
@@ -492,9 +512,13 @@ fn place(
     if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
         return RunDecision::Waits(WaitsFor::Turn { behind, until });
     }
-    if own.iter().any(|room| room.kept.is_none() && room.needed(waiting) <= room.free) {
-        let at_most = unit.drives.unwrap_or_default() as usize;
-        return RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most });
+    if let Some(room) = own.iter().find(|room| room.kept.is_none() && room.needed(waiting) <= room.free) {
+        let needed = room.needed(waiting);
+        return RunDecision::Waits(match unit.drives {
+            Some(most) if needed > left => WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize },
+            // The others have those of its models.
+            _ => WaitsFor::Drives { needed, free: room.free_for(unit, sessions), until: None },
+        });
     }
     // The library that has enough first, as far as that can be told.
     let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();

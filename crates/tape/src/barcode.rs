@@ -14,14 +14,14 @@ pub fn is_cleaning(volser: &Volser) -> bool {
 }
 
 /// The generation, and whether the medium is WORM, as the last two of eight characters say.
-fn media_id(volser: &Volser) -> Option<(u8, Rewritability)> {
+fn media_id(volser: &Volser) -> Option<(String, Rewritability)> {
     let text = volser.as_str();
     let id = text.get(6..8).filter(|_| text.len() == 8 && !is_cleaning(volser))?;
     match id.as_bytes() {
         // A cartridge of LTO-7 with the format of LTO-8: drives of LTO-8 alone use it.
-        b"M8" => Some((8, Rewritability::Rewritable)),
-        [b'L', digit @ b'1'..=b'9'] => Some((digit - b'0', Rewritability::Rewritable)),
-        [b'L', letter @ b'T'..=b'Z'] => Some((letter - b'T' + 3, Rewritability::WriteOnce)),
+        b"M8" => Some(("LTO-M8".to_owned(), Rewritability::Rewritable)),
+        [b'L', digit @ b'1'..=b'9'] => Some((lto(digit - b'0'), Rewritability::Rewritable)),
+        [b'L', letter @ b'T'..=b'Z'] => Some((lto(letter - b'T' + 3), Rewritability::WriteOnce)),
         _ => None,
     }
 }
@@ -33,7 +33,11 @@ pub fn rewritability(volser: &Volser) -> Rewritability {
 
 /// The generation of the cartridge, as far as its barcode tells.
 pub fn generation(volser: &Volser) -> Option<String> {
-    media_id(volser).map(|(number, _)| format!("LTO-{number}"))
+    media_id(volser).map(|(generation, _)| generation)
+}
+
+fn lto(number: u8) -> String {
+    format!("LTO-{number}")
 }
 
 #[cfg(test)]
@@ -58,7 +62,7 @@ mod tests {
         ] {
             assert_eq!(rewritability(&volser(barcode)), kind, "{barcode}");
         }
-        for (barcode, named) in [("A00001L9", Some("LTO-9")), ("A00001LY", Some("LTO-8")), ("A00001M8", Some("LTO-8"))]
+        for (barcode, named) in [("A00001L9", Some("LTO-9")), ("A00001LY", Some("LTO-8")), ("A00001M8", Some("LTO-M8"))]
         {
             assert_eq!(generation(&volser(barcode)).as_deref(), named, "{barcode}");
         }

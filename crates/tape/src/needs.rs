@@ -90,6 +90,12 @@ impl DriveNeeds {
         (is_other, !self.encrypts && encrypts(model), age_of(model))
     }
 
+    /// The drive that is tried first of those that can be used and are not among `taken`, as far as its library tells.
+    pub fn drive_among(&self, drives: &[DriveDescription], taken: &[usize]) -> Option<usize> {
+        let is_free = |number: &usize| !taken.contains(number) && self.refusal_of(*number, &drives[*number]).is_none();
+        (0..drives.len()).filter(is_free).min_by_key(|&number| self.turn_of(&drives[number]))
+    }
+
     /// How well drives suit a cartridge that is to be written.
     pub fn write_fit(&self, drives: &[DriveDescription]) -> WriteFit {
         let fit = |drive: &DriveDescription| match (drive.class.as_deref(), self.generation.as_deref()) {
@@ -176,6 +182,15 @@ mod tests {
         let unknown = DriveNeeds::default();
         assert_eq!(order(unknown.clone(), &["LTO-4", "LTO-3"]), ["LTO-3", "LTO-4"], "a plain one for what is plain");
         assert_eq!(order(DriveNeeds { encrypts: true, ..unknown }, &["LTO-9", "LTO-8"]), ["LTO-8", "LTO-9"]);
+    }
+
+    #[test]
+    fn each_cartridge_has_a_drive_of_its_own() {
+        let drives = [drive(Some("LTO-9")), drive(Some("LTO-8")), drive(None)];
+        let of = |generation, taken: &[usize]| needs(generation, true, true).drive_among(&drives, taken);
+        assert_eq!((of("LTO-9", &[]), of("LTO-8", &[])), (Some(2), Some(2)), "one that tells nothing is tried first");
+        assert_eq!((of("LTO-8", &[2]), of("LTO-8", &[1, 2])), (Some(1), Some(0)));
+        assert_eq!((of("LTO-9", &[2]), of("LTO-9", &[0, 2]), of("LTO-6", &[2])), (Some(0), None, None));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, ObjectFilter, ObjectStatus, Pool};
+use capstan_format::Volser;
+use capstan_tape::DriveDescription;
 
 use crate::append::AppendHost;
 use crate::config::JobConfig;
@@ -121,16 +123,57 @@ impl Site {
         let hosts = (1..).zip(pools.iter().cloned());
         let hosts: Vec<AppendHost> =
             hosts.map(|(copy, pool)| self.append_host(mounter, pool, copy, request.shortfall)).collect();
-        let (mut taken, mut made) = (Vec::new(), 0);
+        let drives = match mounter.library.has_unlike_drives() {
+            true => mounter.library.devices.describe_drives()?,
+            false => Vec::new(),
+        };
+        let mut taken = Taken { drives, ..Taken::default() };
         for set in 0..most {
             for host in &hosts {
-                match host.choice(&taken, None)? {
-                    Choice::Append(volser) | Choice::Label(volser) => taken.push(volser),
-                    Choice::Create if host.has_room_for(made + 1)? => made += 1,
-                    Choice::Create | Choice::Nothing(_) => return Ok(set),
+                if !taken.takes_one(host)? {
+                    return Ok(set);
                 }
             }
         }
         Ok(most)
+    }
+}
+
+/// What sets of drives take of a library.
+#[derive(Default)]
+struct Taken {
+    /// Volumes that are used, or that no drive is left for.
+    volumes: Vec<Volser>,
+    /// Cartridges that are made.
+    made: usize,
+    /// The drives of the library, where they differ: each volume needs one that is fit for it.
+    drives: Vec<DriveDescription>,
+    /// Those that are used.
+    used: Vec<usize>,
+}
+
+impl Taken {
+    /// Takes a volume for a copy, and a drive for it. Whether there is one.
+    fn takes_one(&mut self, host: &AppendHost) -> Result<bool, DirectorError> {
+        loop {
+            let volser = match host.choice(&self.volumes, None)? {
+                Choice::Append(volser) | Choice::Label(volser) => volser,
+                Choice::Create if host.has_room_for(self.made + 1)? => {
+                    self.made += 1;
+                    return Ok(true);
+                }
+                Choice::Create | Choice::Nothing(_) => return Ok(false),
+            };
+            let needs = match self.drives.is_empty() {
+                true => None,
+                false => Some(host.mounter.needs_of(&volser)?),
+            };
+            self.volumes.push(volser);
+            let Some(needs) = needs else { return Ok(true) };
+            if let Some(drive) = needs.drive_among(&self.drives, &self.used) {
+                self.used.push(drive);
+                return Ok(true);
+            }
+        }
     }
 }

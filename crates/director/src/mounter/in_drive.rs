@@ -11,6 +11,7 @@ use capstan_tape::{DriveError, DriveKey, EncryptionState, Medium, Position, Rewr
 
 use crate::hold::Hold;
 use crate::libraries::LibraryAt;
+use crate::mounter::seats::DriveOfJob;
 use crate::{DirectorError, WriteOnceBar};
 
 /// A volume in a drive. Where it is dropped and not dismounted, the drive is let go of and the volume stays in it.
@@ -28,6 +29,8 @@ pub(crate) struct InDrive {
     pub(crate) worn: Option<String>,
     /// Its reservation, which ends behind the dismount. None where nothing could be recorded, and it is only read.
     pub(crate) hold: Option<Hold>,
+    /// It counts among those of its job.
+    pub(super) _of_job: DriveOfJob,
     /// Whether it was dismounted.
     pub(super) is_over: bool,
 }

@@ -1,13 +1,13 @@
 //! Seats: who may use drives at the same time.
 //!
 //! Each library has as many seats as drives. A job takes all that it needs at once, before it mounts anything, and
-//! waits for them if it must; so no two jobs each wait for a drive that the other has. Where drives differ they may,
-//! and wait for some minutes only. What takes a drive for moments
-//! only (a volume is labelled, say) has no seat: it uses a drive that is free, and whoever has a seat and finds no
-//! drive free waits for those moments.
+//! waits for them if it must; so no two jobs each wait for a drive that the other has. Where drives differ they may: a
+//! job that has a drive already waits for another one for some minutes only. What takes a drive for moments only (a
+//! volume is labelled, say) has no seat: it uses a drive that is free, and whoever has a seat and finds no drive free
+//! waits for those moments.
 
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::{Reservation, Resource, SeatsWanted, Wish};
@@ -20,8 +20,8 @@ use crate::hold::{Hold, holder, what};
 use crate::libraries::{LibraryAt, in_words};
 use crate::{DirectorError, Event};
 
-/// How long a drive is waited for among drives that differ.
-const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
+/// How long a job that has a drive waits for another one among drives that differ.
+pub(super) const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
 /// How often whoever has a seat looks for a drive that is free.
 const LOOKS: Duration = Duration::from_millis(200);
 
@@ -38,6 +38,25 @@ pub(crate) enum Drives {
 pub(crate) struct JobDrives {
     /// Under which generations it reserved the volumes that it mounted.
     mounted: Mutex<Vec<u64>>,
+    /// The drives that have volumes of its.
+    used: AtomicUsize,
+}
+
+impl JobDrives {
+    /// Counts one more drive.
+    pub(super) fn one_more(self: &Arc<Self>) -> DriveOfJob {
+        self.used.fetch_add(1, Ordering::Relaxed);
+        DriveOfJob(Arc::clone(self))
+    }
+}
+
+/// A drive that has a volume of a job.
+pub(super) struct DriveOfJob(Arc<JobDrives>);
+
+impl Drop for DriveOfJob {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Mounter {
@@ -195,8 +214,10 @@ impl Mounter {
             return Err(DirectorError::Changer(busy));
         }
         // A seat is one at any of the library's drives: where they differ, two jobs may each wait for one that the
-        // other has.
-        if since.is_some_and(|since| since.elapsed() > UNLIKE_WAITS_MAX) && library.has_unlike_drives() {
+        // other has. One that has none keeps nobody waiting.
+        let may_deadlock = self.drives.used.load(Ordering::Relaxed) > 0;
+        if may_deadlock && since.is_some_and(|since| since.elapsed() > self.unlike_waits) && library.has_unlike_drives()
+        {
             return Err(DirectorError::Changer(busy));
         }
         if since.is_none() {
@@ -216,5 +237,84 @@ impl Mounter {
         let is_other =
             |held: &Reservation| matches!(held.resource, Resource::Volume(_)) && !own.contains(&held.generation);
         Ok(self.holds.living()?.iter().any(is_other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use capstan_keys::create_key_file;
+    use capstan_tape::{
+        CartridgeSpec, Changer, ChangerRequest, Drive, DriveDescription, Element, Library, VirtualLibrary,
+    };
+
+    use super::*;
+    use crate::{Config, InitOptions, Site};
+
+    /// A library of two drives that differ, as it says.
+    struct Mixed(VirtualLibrary);
+
+    impl Changer for Mixed {
+        fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
+            self.0.inventory()
+        }
+        fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
+            self.0.load(volser, drive)
+        }
+        fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
+            self.0.unload(drive)
+        }
+        fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
+            self.0.carry_out_request(request)
+        }
+    }
+
+    impl Library for Mixed {
+        fn drives(&mut self) -> Result<u32, ChangerError> {
+            self.0.drives()
+        }
+        fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
+            let classes = ["LTO-9", "LTO-8"].map(|class| Some(class.to_owned()));
+            let drives = self.0.describe_drives()?.into_iter().zip(classes);
+            Ok(drives.map(|(drive, class)| DriveDescription { class, ..drive }).collect())
+        }
+        fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
+            self.0.take_drive(drive)
+        }
+        fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
+            self.0.create_cartridge(spec)
+        }
+    }
+
+    /// Two jobs that each have a drive may wait for that of the other; one that has none waits until there is one.
+    #[test]
+    fn among_drives_that_differ_only_whoever_has_one_gives_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let (state, mut config) = (dir.path().join("state"), Config::default());
+        config.library.drives = 2;
+        let options = InitOptions { config, encryption: None, database: capstan_catalog::Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        let site = Site::open(&state, Some(&unlock), || 0, Arc::new(|_| {})).unwrap();
+        let library = VirtualLibrary::open(site.library_dir(), 2).unwrap();
+        let site = site.with_library(Mixed(library));
+        let mut mounter = Mounter::new(&site);
+        mounter.unlike_waits = Duration::ZERO;
+        let volser = Volser::new("A00001").unwrap();
+        let wait = |mounter: &Mounter| {
+            let busy = ChangerError::InUse { what: "drive 0".to_owned(), holder: "another job".to_owned() };
+            let mut since = Some(Instant::now());
+            std::thread::sleep(Duration::from_millis(1));
+            mounter.wait_for_drive(&volser, busy, &mounter.library, &mut since)
+        };
+        assert!(wait(&mounter).is_err(), "nobody has a volume: the drive is used by a stranger");
+        let other = Mounter::new(&site);
+        let _used = other.holds.volume(&Volser::new("A00002").unwrap()).unwrap();
+        wait(&mounter).unwrap();
+        let own = mounter.drives.one_more();
+        assert!(matches!(wait(&mounter), Err(DirectorError::Changer(ChangerError::InUse { .. }))));
+        drop(own);
+        wait(&mounter).unwrap();
     }
 }

@@ -11,8 +11,8 @@ use capstan_director::{
 use capstan_format::{Algorithm, Volser};
 use capstan_tape::model::built_in;
 use capstan_tape::{
-    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, Finding, KeySlotKind,
-    Library, PaceClock, Paced, VirtualLibrary,
+    CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, Element, ElementAddress, Finding,
+    KeySlotKind, Library, PaceClock, Paced, VirtualLibrary,
 };
 
 use crate::place::{Bench, small};
@@ -31,8 +31,18 @@ impl Changer for Mixed {
         self.inner.inventory()
     }
 
+    /// As a robot does it, which takes nothing out of another drive.
     fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
-        self.inner.load(volser, drive)
+        let in_drive = |element: &Element| match element.address {
+            ElementAddress::Drive(other) if other != drive && element.volser.as_ref() == Some(volser) => Some(other),
+            _ => None,
+        };
+        match self.inventory()?.iter().find_map(in_drive) {
+            Some(drive) => {
+                Err(ChangerError::InOtherDrive { volser: volser.clone(), drive, holder: "nobody".to_owned() })
+            }
+            None => self.inner.load(volser, drive),
+        }
     }
 
     fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
@@ -273,6 +283,71 @@ fn copies_take_volumes_for_the_drives_that_there_are() {
     // Of a unit that has one such drive, two copies are too many.
     let refused = site.in_unit(Some("new")).unwrap().backup(&twice, &BackupWatch::default()).map(drop).unwrap_err();
     assert!(matches!(refused, DirectorError::TooFewDrives { copies: 2, drives: 1, .. }), "{refused:?}");
+}
+
+/// A backup to several drives has as many as are fit for the volumes that there are; the others would end it.
+#[test]
+fn a_backup_takes_drives_that_its_volumes_fit() {
+    let cartridges: Vec<(String, &str)> = (1..=3).map(|number| (format!("A0000{number}L9"), "LTO-9")).collect();
+    let mut cartridges: Vec<(&str, &str)> =
+        cartridges.iter().map(|(name, generation)| (&**name, *generation)).collect();
+    cartridges.push(("A00004L8", "LTO-8"));
+    let bench = bench(3, None, &cartridges);
+    bench.fill("a", 30, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-9", "LTO-8", "LTO-8"]);
+    let with_three = BackupRequest { drives: 3, ..bench.request(Level::Full) };
+    for (name, _) in &cartridges[..3] {
+        label(&site, name, None);
+    }
+    let back_up = || {
+        taken(&mounts);
+        let report = site.backup(&with_three, &BackupWatch::default()).unwrap();
+        assert!(report.failed_copies.is_empty(), "{report:?}");
+        let mut drives: Vec<String> = taken(&mounts).into_iter().map(|(_, drive)| drive).collect();
+        drives.sort();
+        drives
+    };
+    assert_eq!(back_up(), ["virtual-0"], "one drive writes what is labelled");
+    label(&site, "A00004L8", None);
+    assert_eq!(back_up(), ["virtual-0", "virtual-1"]);
+}
+
+/// What a person left in a drive is brought back where another drive is to have it.
+#[test]
+fn a_volume_in_a_drive_that_is_not_fit_is_brought_to_one_that_is() {
+    let bench = bench(2, None, &[("EIGHT1", "LTO-8")]);
+    bench.fill("a", 3, 100_000);
+    let (site, mounts) = with_drives(&bench, &["LTO-8", "LTO-9"]);
+    label(&site, "EIGHT1", Some("default"));
+    taken(&mounts);
+    VirtualLibrary::open(bench.path("state/library"), 2).unwrap().load(&volser("EIGHT1"), 0).unwrap();
+    back_up(&site.clone().in_unit(Some("new")).unwrap(), &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("EIGHT1", 1));
+}
+
+/// Volumes of before generations were noted: that a drive does not take one is no fault of it.
+#[test]
+fn a_cartridge_that_turns_out_to_be_of_another_generation_is_passed_over_and_left_as_it_is() {
+    let bench = bench(1, None, &[("SIX001", "LTO-6"), ("SIX002", "LTO-6"), ("NINE01", "LTO-9")]);
+    bench.fill("a", 3, 100_000);
+    let (site, _) = with_drives(&bench, &["LTO-6"]);
+    label(&site, "SIX001", Some("default"));
+    back_up(&site, &bench).unwrap();
+    label(&site, "SIX002", Some("default"));
+    drop(site);
+    let (site, mounts) = with_drives(&bench, &["LTO-9"]);
+    let states = || ["SIX001", "SIX002"].map(|name| site.catalog().volume(&volser(name)).unwrap().unwrap().state);
+    let before = states();
+    for name in ["SIX001", "SIX002"] {
+        site.catalog().update_volume(&volser(name), |volume| volume.generation = None).unwrap();
+    }
+    let text = back_up(&site, &bench).unwrap_err().to_string();
+    assert!(text.contains("pool default"), "{text}");
+    label(&site, "NINE01", None);
+    taken(&mounts);
+    back_up(&site, &bench).unwrap();
+    assert_eq!(taken(&mounts), in_drive("NINE01", 0));
+    assert_eq!(states(), before);
 }
 
 /// A barcode may be on another cartridge than it says, and the catalog may know the one before.

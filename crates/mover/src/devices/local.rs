@@ -99,6 +99,9 @@ impl LocalDevices {
         for number in in_order(drives, volser, &elements, (&order.needs, &described)) {
             let unfit = described.get(number as usize).and_then(|drive| order.needs.refusal_of(number as usize, drive));
             if let Some(source) = unfit {
+                if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
+                    bring_back(&mut *library, number, &order.reservation)?;
+                }
                 // Another drive may be fit for it, now or when it is free.
                 if !matches!(busy, ChangerError::InUse { .. }) {
                     busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
@@ -114,6 +117,10 @@ impl LocalDevices {
                 Err(error) => return Err(error.into()),
             };
             if let Some(source) = order.needs.refusal(&drive.identity(), described.get(number as usize)) {
+                if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
+                    drop(drive);
+                    bring_back(&mut *library, number, &order.reservation)?;
+                }
                 if !matches!(busy, ChangerError::InUse { .. }) {
                     busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
                 }
@@ -400,6 +407,19 @@ fn reserve(drive: &mut dyn Drive, reservation: &DriveReservation) -> Result<(), 
         // A drive that knows no reservations is used without; what else is wrong with it the next command tells.
         _ => Ok(()),
     }
+}
+
+/// Brings a volume back to its slot that somebody left in a drive which cannot be used for what is wanted of it now.
+fn bring_back(library: &mut dyn Library, number: u32, reservation: &DriveReservation) -> Result<(), DevicesError> {
+    let mut drive = match library.take_drive(number) {
+        Ok(drive) => drive,
+        Err(error @ ChangerError::InUse { .. }) => return Err(DevicesError::NoDrive(error)),
+        Err(error) => return Err(error.into()),
+    };
+    reserve(drive.as_mut(), reservation).map_err(DevicesError::NoDrive)?;
+    let unloaded = drive.unload().map_err(ChangerError::from);
+    release(drive.as_mut());
+    Ok(unloaded.and_then(|()| library.unload(number))?)
 }
 
 /// Lets others have a drive that is not needed any more.

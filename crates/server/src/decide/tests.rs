@@ -16,12 +16,16 @@ fn terms(copies: u8) -> RunTerms {
 }
 
 fn of_pool(pool: &str, copies: u8) -> RunTerms {
+    of_models(copies, pool, &[])
+}
+
+fn of_models(copies: u8, pool: &str, models: &[&str]) -> RunTerms {
     RunTerms::Writes(SessionTerms {
         pool: pool.into(),
         copies,
         compression: None,
         shortfall: Shortfall::Fail,
-        models: Vec::new(),
+        models: models.iter().map(|&model| model.to_owned()).collect(),
     })
 }
 
@@ -338,24 +342,52 @@ fn a_unit_of_some_models_begins_where_such_drives_are_free() {
         ..library(name, Some(classes.len() as u32), 0)
     };
     let new = || StorageUnit { models: vec!["LTO-9".into()], drives: Some(2), ..unit("new", &["east", "west"], 1) };
-    let of_unit = |run: i64| WaitingRun { unit: new(), ..waiting(run, 50, 0) };
+    let of_unit = |run: i64| WaitingRun { unit: new(), terms: of_models(1, "p", &["LTO-9"]), ..waiting(run, 50, 0) };
     let decided = |libraries, runs: i64| {
         decide(&Situation { libraries, ..situation((1..=runs).map(of_unit).collect(), vec![], 0) })
     };
     // The east has more drives free, and none of them.
     let only_west = vec![of("east", &["LTO-8", "LTO-8", "LTO-8"]), of("west", &["LTO-8", "LTO-9"])];
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2 });
-    assert_eq!(decided(only_west, 2), [(1, begins_in(1, "west")), (2, limit)]);
+    assert_eq!(decided(only_west, 2), [(1, begins_in(1, "west")), (2, drives(1, 0, None))]);
     let each = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9"])];
     assert_eq!(decided(each, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "west"))]);
     // A run of two copies finds two nowhere: it begins, and whoever writes says that there are too few.
-    let large = WaitingRun { terms: terms(2), ..of_unit(1) };
+    let large = WaitingRun { terms: of_models(2, "p", &["LTO-9"]), ..of_unit(1) };
     let spread = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9", "LTO-8", "LTO-8"])];
     let too_few = Situation { libraries: spread, ..situation(vec![large], vec![], 0) };
     assert_eq!(decide(&too_few), [(1, begins_in(1, "east"))]);
     // Nobody knows what they are.
     let unknown = vec![of("east", &["", ""]), of("west", &["LTO-9"])];
     assert_eq!(decided(unknown, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "east"))]);
+}
+
+/// What sessions of one unit have is not free for another one that may have the same drives.
+#[test]
+fn units_that_share_drives_count_each_others_sessions() {
+    let run_of = |run: i64, models: &[&str]| WaitingRun {
+        unit: StorageUnit {
+            models: models.iter().map(|&model| model.to_owned()).collect(),
+            ..unit(&models.join("+"), &[MAIN], 1)
+        },
+        terms: of_models(1, &models.join("+"), models),
+        ..waiting(run, 50, run)
+    };
+    let decided = |runs: &[&[&str]]| -> Vec<RunDecision> {
+        let queue = (1..).zip(runs).map(|(run, models)| run_of(run, models)).collect();
+        let classes = ["LTO-9", "LTO-8", "LTO-8"].map(str::to_owned).to_vec();
+        let libraries = vec![DriveUse { classes, ..library(MAIN, Some(3), 0) }];
+        decide(&Situation { libraries, ..situation(queue, vec![], 0) })
+            .into_iter()
+            .map(|(_, decision)| decision)
+            .collect()
+    };
+    let (new, any, old): (&[&str], &[&str], &[&str]) = (&["LTO-9"], &["LTO-8", "LTO-9"], &["LTO-8"]);
+    // The last of any models may have an old one.
+    assert_eq!(decided(&[new, any, old]), [begins(1), begins(2), begins(3)]);
+    assert_eq!(decided(&[any, any, new]), [begins(1), begins(2), begins(3)], "they may both have old ones");
+    // Two that may have all need two of the three; with an old one, the new one is theirs.
+    assert_eq!(decided(&[old, old, any]), [begins(1), begins(2), begins(3)]);
+    assert_eq!(decided(&[&["LTO-9"], &["LTO-9", "LTO-7"]]), [begins(1), drives(1, 0, None)]);
 }
 
 #[test]

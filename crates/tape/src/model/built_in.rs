@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(drives_for("LTO-6", Access::ReadOnly), "a drive of LTO-6 or LTO-7");
         assert_eq!(drives_for("T10000A", Access::ReadOnly), "a drive of T10000A, T10000B, T10000C or T10000D");
         assert_eq!(drives_for("lto10", Access::ReadWrite), "a drive of LTO-10");
+        assert_eq!(drives_for("LTO-M8", Access::ReadOnly), "a drive of LTO-8", "LTO-9 does not even read it");
         assert_eq!(drives_for("QIC-150", Access::ReadOnly), "another cartridge, for no drive that is known can");
         assert_eq!(built_in("LTO-6").unwrap().access("LTO-4"), Access::ReadOnly);
         assert_eq!(built_in("TS1160").unwrap().access("virtual"), Access::ReadWrite);

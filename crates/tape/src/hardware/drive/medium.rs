@@ -257,7 +257,8 @@ fn rewritability(attribute: Option<u64>, medium_type: u8) -> Rewritability {
     }
 }
 
-/// The generation that a density code stands for, where a model has it.
+/// The generation that a density code stands for, where a model has it. Drives whose cartridges have other names than
+/// they (JD, say, in a TS1155) do not tell which of them it is: several are written in one density.
 pub(crate) fn generation_of_density(code: u8) -> Option<String> {
     if code == 0 {
         return None;
@@ -265,7 +266,8 @@ pub(crate) fn generation_of_density(code: u8) -> Option<String> {
     model::built_in_names()
         .filter_map(|name| model::built_in(name).ok())
         .find(|model| model.density_code.as_ref().is_some_and(|figure| figure.value == code))
-        .map(|model| model.name)
+        .filter(|model| model.access(&model.name) == model::Access::ReadWrite)
+        .map(|model| model.name.clone())
 }
 
 #[cfg(test)]
@@ -285,6 +287,7 @@ mod tests {
     fn a_density_code_names_its_generation() {
         assert_eq!(generation_of_density(0x60).as_deref(), Some("LTO-9"));
         assert_eq!(generation_of_density(0x4d).as_deref(), Some("T10000D"));
+        assert_eq!(generation_of_density(0x57), None, "a TS1160, which has cartridges JD and JE");
         assert_eq!(generation_of_density(0), None);
         assert_eq!(generation_of_density(0xee), None);
     }
