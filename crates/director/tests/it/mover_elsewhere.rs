@@ -365,6 +365,20 @@ fn a_client_beside_the_mover_that_is_given_up_costs_what_was_not_recorded() {
     bench.assert_restores(&latest(&bench), "resumed");
 }
 
+/// A bound holds from the first block on, also of a run that would be over before anybody looks how it does.
+#[test]
+fn a_short_run_to_a_mover_keeps_to_its_bandwidth() {
+    let bench = Bench::new(small());
+    bench.fill("a", 1, 600_000);
+    let way = FromClient::new(Mover::of(&bench));
+    let bandwidth = capstan_director::JobConfig { bandwidth: vec!["1M".to_owned()], ..Default::default() }.bandwidth();
+    let request = BackupRequest { bandwidth: bandwidth.unwrap(), connections: 1, ..bench.request(Level::Full) };
+    let report = backup_as_asked(&bench, &way, &request).unwrap();
+    // Of one connection, a block may not be paid yet, and the last one is not.
+    let least_ns = (600_000 - 2 * 65_536) * 1_000;
+    assert!(report.elapsed_ns >= least_ns, "{report:?}");
+}
+
 /// A restore from a mover that dies names what it could not give back, and the rest is there.
 #[test]
 fn a_restore_from_a_mover_that_dies_says_what_is_missing() {

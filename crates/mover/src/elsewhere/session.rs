@@ -355,6 +355,8 @@ impl IntakeElsewhere for RemoteIntake {
 
     fn throttle(&self, throttle: Throttle) {
         *locked(&self.throttle) = Some(throttle);
+        // Before anything comes. What is wrong with the connection whoever begins an object hears.
+        let _ = self.session.look();
     }
 
     fn why_lost(&self) -> Option<String> {
