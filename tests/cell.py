@@ -191,9 +191,11 @@ class Cell:
         return filter(None, [self.server, *(member.service for member in self.members())])
 
     def look_after(self):
-        """Nobody may have ended without being told to; but for members of a wrong clock, which are started again."""
+        """Nobody may have ended without being told to; but for members whose clock, or the server's, was wrong: they
+        are started again."""
         for member in self.members():
-            if member.machine and member.service and member.service.process.poll() == 1:
+            clocks = [host.machine for host in (self, member) if host.machine]
+            if any(clock.was_wrong for clock in clocks) and member.service and member.service.process.poll() == 1:
                 member.service.wait()
                 if "compare the clock" in member.service.said:
                     member.start()

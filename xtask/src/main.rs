@@ -62,6 +62,8 @@ enum Task {
     /// Measures what a cell costs: a backup through a server beside the command, and a server that waits; ends with 1
     /// where a floor is missed
     BenchCell(bench::cell::Arguments),
+    /// Measures what a server needs with 10,000 clients that wait and 1,000 runs at work
+    BenchCrowd(bench::cell::crowd::Arguments),
     /// Measures clients that are backed up at the same time beside Bacula, both with PostgreSQL
     BenchClients(bench::clients::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
@@ -91,6 +93,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::BenchTape(arguments) => bench::tape::run(&root()?, &arguments),
         Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),
         Task::BenchCell(arguments) => bench::cell::run(&root()?, &arguments),
+        Task::BenchCrowd(arguments) => bench::cell::crowd::run(&root()?, &arguments),
         Task::BenchClients(arguments) => bench::clients::run(&root()?, &arguments),
         Task::BenchKeys(arguments) => bench::keys::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),

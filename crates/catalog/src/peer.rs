@@ -65,6 +65,15 @@ impl Catalog {
         self.db.query(&format!("SELECT {PEER} FROM peers ORDER BY kind, name, expires_ns, serial"), &[], peer)
     }
 
+    /// All certificates of one peer, the newest last.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn peers_named(&self, kind: &str, name: &str) -> Result<Vec<PeerRow>, CatalogError> {
+        let query = format!("SELECT {PEER} FROM peers WHERE kind = ?1 AND name = ?2 ORDER BY expires_ns, serial");
+        self.db.query(&query, params![kind, name], peer)
+    }
+
     /// Puts a certificate on record that renews another one, unless that was revoked. Whether it did.
     ///
     /// # Errors
@@ -116,8 +125,9 @@ impl Catalog {
         Ok(revoked + removed)
     }
 
-    /// Removes certificates that ended before a time and were renewed or revoked: nobody needs them any more. The last
-    /// one of a peer stays: whoever calls may have a clock that is ahead, and no peer has to join again by that.
+    /// Removes certificates that ended before a time and were revoked, or renewed by one that the peer was seen with:
+    /// nobody needs them any more. The last one of a peer stays: whoever calls may have a clock that is ahead, and no
+    /// peer has to join again by that.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -125,7 +135,8 @@ impl Catalog {
         let transaction = self.write()?;
         let forget = "DELETE FROM peers WHERE expires_ns < ?1 AND (revoked_ns IS NOT NULL OR EXISTS (
                 SELECT 1 FROM peers newer
-                WHERE newer.kind = peers.kind AND newer.name = peers.name AND newer.expires_ns > peers.expires_ns))";
+                WHERE newer.kind = peers.kind AND newer.name = peers.name AND newer.expires_ns > peers.expires_ns
+                    AND newer.revoked_ns IS NULL AND newer.seen_ns IS NOT NULL))";
         transaction.execute(forget, params![before_ns])?;
         transaction.commit()
     }

@@ -1,6 +1,7 @@
 //! Numbers as people write and read them: bytes, durations, times.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 pub(crate) use capstan_director::parse_age;
@@ -93,15 +94,26 @@ pub(crate) fn age(ns: i64) -> String {
     }
 }
 
+/// How long the zone of this machine is believed: a server runs for longer.
+const ZONE_HOLDS: Duration = Duration::from_secs(60);
+
 /// The zone of this machine. The file that says it is read where it can be: by its name, the zone would be looked for
 /// among all zones there are, which is a third of what a small `find` executes.
 fn local_zone() -> TimeZone {
-    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    static ZONE: Mutex<Option<(Instant, TimeZone)>> = Mutex::new(None);
     let from_file = || {
         let rules = env::var_os("TZ").is_none().then(|| fs::read("/etc/localtime").ok())??;
         TimeZone::tzif("local", &rules).ok()
     };
-    ZONE.get_or_init(|| from_file().unwrap_or_else(TimeZone::system)).clone()
+    let mut known = ZONE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*known {
+        Some((read, zone)) if read.elapsed() < ZONE_HOLDS => zone.clone(),
+        _ => {
+            let zone = from_file().unwrap_or_else(TimeZone::system);
+            *known = Some((Instant::now(), zone.clone()));
+            zone
+        }
+    }
 }
 
 /// Local time to the second; `-` for zero, which stands for never.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_catalog::{
@@ -33,7 +34,7 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 /// Serves one copy of a session with volumes of one pool.
 pub(crate) struct AppendHost {
     pub(crate) mounter: Mounter,
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     /// Where new virtual cartridges are made.
     pub(crate) library_dir: PathBuf,
     pub(crate) pool: Pool,

@@ -6,29 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText};
 use serde::Deserialize;
 
 use crate::DirectorError;
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
+use crate::known_policies::{BackupPolicy, FoldedPolicies, PolicySources};
 use crate::pools::DEFAULT_POOL;
 use crate::site::{Site, locked};
-
-/// A policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackupPolicy {
-    /// Its name.
-    pub name: String,
-    /// What it says.
-    pub config: JobConfig,
-    /// Why it cannot be run here, if it cannot.
-    pub fault: Option<String>,
-    /// When it was changed last, nanoseconds since 1970.
-    pub changed_ns: i64,
-    /// Since when it is due at the times at which it is, nanoseconds since 1970.
-    pub scheduled_ns: i64,
-}
 
 /// What becomes of policies that a file does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,28 +100,42 @@ impl Site {
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn policies(&self) -> Result<Vec<BackupPolicy>, DirectorError> {
-        let (texts, labels) = {
+    pub fn policies(&self) -> Result<Arc<Vec<BackupPolicy>>, DirectorError> {
+        let (texts, labels, pools) = {
             let catalog = locked(&self.catalog);
-            (catalog.policies()?, catalog.labels_of_members()?)
+            let texts = catalog.policies()?;
+            if texts.is_empty() {
+                return Ok(Arc::default());
+            }
+            (texts, catalog.labels_of_members()?, catalog.pools()?)
         };
-        if texts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let settings = self.settings_now();
-        let mut policies: Vec<_> = texts.into_iter().map(|text| read(text, &settings, &self.config)).collect();
+        let (settings, client) = (self.settings_now(), self.client.clone());
+        let from = PolicySources { texts, labels, pools, settings, client };
+        Ok(self.known_policies.of(from, |from| self.read_policies(from)))
+    }
+
+    /// The policy of a name.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn policy(&self, name: &str) -> Result<Option<BackupPolicy>, DirectorError> {
+        Ok(self.policies()?.iter().find(|policy| policy.name == name).cloned())
+    }
+
+    fn read_policies(&self, from: &PolicySources) -> Vec<BackupPolicy> {
+        let PolicySources { texts, labels, pools, settings, client } = from;
+        let mut policies: Vec<_> = texts.iter().map(|text| read(text.clone(), settings, &self.config)).collect();
         for BackupPolicy { config, fault, .. } in &mut policies {
             if config.lock && config.retention.is_none() {
                 let name = config.pool.as_deref().unwrap_or(DEFAULT_POOL);
-                let pool = locked(&self.catalog).pool(name)?;
+                let pool = pools.iter().find(|pool| pool.name == name);
                 if pool.is_some_and(|pool| pool.retention_ns.is_none()) {
                     let reason = format!("lock: a locked retention must end: give it, or pool {name}, a retention");
                     fault.get_or_insert(reason);
                 }
             }
             // Nobody joins under the name of the server's machine; but that may be called so since.
-            let counts =
-                |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != self.client;
+            let counts = |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != *client;
             let mut labelled: BTreeMap<String, i64> = BTreeMap::new();
             for label in labels.iter().filter(counts) {
                 let since_ns = labelled.entry(label.client.clone()).or_insert(label.since_ns);
@@ -142,7 +143,7 @@ impl Site {
             }
             config.labelled = labelled;
         }
-        Ok(policies)
+        policies
     }
 
     /// Whether a backup by name is a policy, and not a job of the settings.
@@ -237,18 +238,41 @@ impl Site {
 
     /// Has the policies stand beside the jobs of the settings, as they are in the catalog now.
     pub(crate) fn fold_policies_in(&mut self) -> Result<(), DirectorError> {
-        for policy in self.policies()? {
-            // A job of the settings stays what its timer means.
-            if !self.config.jobs.contains_key(&policy.name) {
-                if let Some(fault) = policy.fault {
-                    self.policy_faults.insert(policy.name.clone(), fault);
-                }
-                self.policy_names.insert(policy.name.clone());
-                self.config.jobs.insert(policy.name, policy.config);
-            }
-        }
+        let policies = self.policies()?;
+        let config = (*self.config).clone();
+        self.take_policies_in(fold(config, &policies));
         Ok(())
     }
+
+    /// The same with the jobs and scripts of the settings as they are now, in place of those that it was opened with.
+    pub(crate) fn fold_policies_in_now(&mut self) -> Result<(), DirectorError> {
+        let (policies, opened) = (self.policies()?, Arc::clone(&self.config));
+        let now = || {
+            let now = self.settings_now();
+            fold(Config { jobs: now.jobs, scripts: now.scripts, ..(*opened).clone() }, &policies)
+        };
+        // What follows from no policies is kept nowhere.
+        let folded = if policies.is_empty() { now() } else { self.known_policies.folded(&policies, &opened, now) };
+        self.take_policies_in(folded);
+        Ok(())
+    }
+
+    fn take_policies_in(&mut self, folded: FoldedPolicies) {
+        (self.config, self.policy_names, self.policy_faults) = (folded.config, folded.names, folded.faults);
+    }
+}
+
+/// Policies beside the jobs of settings. A job of the settings stays what its timer means.
+fn fold(mut config: Config, policies: &[BackupPolicy]) -> FoldedPolicies {
+    let (mut names, mut faults) = (BTreeSet::new(), BTreeMap::new());
+    for policy in policies {
+        if !config.jobs.contains_key(&policy.name) {
+            faults.extend(policy.fault.clone().map(|fault| (policy.name.clone(), fault)));
+            names.insert(policy.name.clone());
+            config.jobs.insert(policy.name.clone(), policy.config.clone());
+        }
+    }
+    FoldedPolicies { config: Arc::new(config), names: Arc::new(names), faults: Arc::new(faults) }
 }
 
 fn unknown(name: &str) -> DirectorError {

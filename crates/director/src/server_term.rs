@@ -294,7 +294,7 @@ impl Site {
     pub fn enter_runs(&self, policy: &str, client: Option<&str>) -> Result<Vec<(String, Entered)>, DirectorError> {
         let _presence = self.presence()?;
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
-        let known = self.policies()?.into_iter().find(|known| known.name == policy).ok_or_else(unknown)?;
+        let known = self.policy(policy)?.ok_or_else(unknown)?;
         if let Some(reason) = known.fault {
             return Err(DirectorError::PolicyFault { name: known.name, reason });
         }

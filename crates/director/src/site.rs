@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use crate::config::{Config, StorageUnit, find_settings};
 use crate::drive_keys::BlockKeys;
 use crate::hold::Holds;
+use crate::known_policies::KnownPolicies;
 use crate::libraries::{Libraries, LibraryAt, VolumeRoutes};
 use crate::library_marker;
 use crate::mounts::Mounts;
@@ -48,7 +49,7 @@ pub struct Site {
     work_dir: PathBuf,
     /// What stands in for a directory that cannot be written; it goes with the site.
     stand_in: Option<Arc<TempDir>>,
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) catalog: Arc<Mutex<Catalog>>,
     pub(crate) keys: Option<SharedKeys>,
     store: Option<Arc<Mutex<SealedStore>>>,
@@ -75,8 +76,10 @@ pub struct Site {
     /// The host that this runs on.
     pub(crate) host: String,
     /// Which of the jobs by name are policies of the catalog, and why some of them cannot be run here.
-    pub(crate) policy_names: BTreeSet<String>,
-    pub(crate) policy_faults: BTreeMap<String, String>,
+    pub(crate) policy_names: Arc<BTreeSet<String>>,
+    pub(crate) policy_faults: Arc<BTreeMap<String, String>>,
+    /// The policies as they were read last.
+    pub(crate) known_policies: Arc<KnownPolicies>,
     /// Jobs and scripts as the file of settings last said them when it could be read.
     last_settings: Arc<Mutex<Option<Config>>>,
     /// The directory of the catalog that is open.
@@ -171,11 +174,8 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn beside(&self, events: Events) -> Result<Self, DirectorError> {
-        let now = self.settings_now();
-        let config = Config { jobs: now.jobs, scripts: now.scripts, ..self.config.clone() };
-        let (policy_names, policy_faults) = Default::default();
-        let mut site = Self { config, events, policy_names, policy_faults, ..self.clone() };
-        site.fold_policies_in()?;
+        let mut site = Self { events, ..self.clone() };
+        site.fold_policies_in_now()?;
         Ok(site)
     }
 
@@ -357,7 +357,7 @@ impl Site {
             dir: dir.to_owned(),
             work_dir: dir.to_owned(),
             stand_in: None,
-            config,
+            config: Arc::new(config),
             catalog,
             keys,
             store,
@@ -373,8 +373,9 @@ impl Site {
             client,
             sources: Arc::new(LocalSources),
             host,
-            policy_names: BTreeSet::new(),
-            policy_faults: BTreeMap::new(),
+            policy_names: Arc::default(),
+            policy_faults: Arc::default(),
+            known_policies: Arc::default(),
             last_settings: Arc::default(),
             catalog_inode: None,
         })
@@ -388,7 +389,7 @@ impl Site {
             *last = Some(now);
         }
         last.clone().unwrap_or_else(|| {
-            let mut opened = self.config.clone();
+            let mut opened = (*self.config).clone();
             opened.jobs.retain(|name, _| !self.policy_names.contains(name));
             opened
         })

@@ -93,8 +93,10 @@ pub struct WaitingRun {
 pub enum PeerAway {
     /// No machine of that name has joined.
     NotEnrolled,
-    /// It was revoked, or its certificate has ended.
-    ShutOut,
+    /// It was revoked.
+    Revoked,
+    /// Its certificate has ended.
+    Ended,
     /// It does not wait for orders, and was last seen then, if it ever was.
     Silent(Option<Timestamp>),
 }
@@ -324,10 +326,17 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
             (None, Some(behind)) => RunDecision::Waits(WaitsFor::Turn { behind: *behind, until: None }),
             (None, None) => place(waiting, &mut rooms, &mut sessions, now),
         };
-        // A bound of drives is kept for a run as drives are.
-        if matches!(decision, RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, .. }))
-            && was_ready_long(waiting, now)
-        {
+        // A bound of drives is kept for a run as drives are, and so are those of its models where others are free.
+        let is_bound = match &decision {
+            RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, .. }) => true,
+            RunDecision::Waits(WaitsFor::Drives { needed, .. }) => {
+                let in_unit =
+                    |room: &&LibraryRoom<'_>| waiting.unit.libraries.iter().any(|library| library == room.name);
+                rooms.iter().filter(in_unit).any(|room| room.kept.is_none() && *needed <= room.free)
+            }
+            _ => false,
+        };
+        if is_bound && was_ready_long(waiting, now) {
             kept_units.insert(waiting.unit.name.as_str(), waiting.run);
         }
         match decision {
@@ -431,10 +440,10 @@ impl<'a> LibraryRoom<'a> {
         is_bound.then(|| u32::try_from(fit()).unwrap_or(u32::MAX))
     }
 
-    /// Drives that a run needs here: one that wants more than there are for it begins, and says so.
-    fn needed(&self, waiting: &WaitingRun) -> u32 {
-        let there = self.of_models(&waiting.unit).map_or(self.drives, |fit| fit.max(1).min(self.drives));
-        waiting.terms.drives().min(there)
+    /// Drives that there are here for a unit, free or not: one at least, so that a run that can never begin does, and
+    /// says why.
+    fn all_for(&self, unit: &StorageUnit) -> u32 {
+        self.of_models(unit).map_or(self.drives, |fit| fit.max(1).min(self.drives))
     }
 }
 
@@ -455,6 +464,17 @@ fn place(
     if own.is_empty() {
         return RunDecision::Waits(WaitsFor::Library(unit.libraries.clone()));
     }
+    // A run that wants more drives than there are in any of its libraries begins, and says so. One that does not answer
+    // may have them.
+    let largest = own.iter().map(|room| room.all_for(unit)).max().unwrap_or_default();
+    if waiting.terms.drives() > largest {
+        let answers = |library: &&String| own.iter().any(|room| room.name == **library);
+        let silent: Vec<String> = unit.libraries.iter().filter(|library| !answers(library)).cloned().collect();
+        if !silent.is_empty() {
+            return RunDecision::Waits(WaitsFor::Library(silent));
+        }
+    }
+    let needed = waiting.terms.drives().min(largest);
     let open: Vec<&str> =
         own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
     let may_join = |session: &&mut OpenSession| {
@@ -486,10 +506,10 @@ fn place(
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
-    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && room.needed(waiting) <= free(room).min(left);
+    let fits = |room: &LibraryRoom<'_>| room.kept.is_none() && needed <= free(room).min(left);
     let best = (0..own.len()).rev().filter(|&at| fits(&*own[at])).max_by_key(|&at| free(&*own[at]));
     if let Some(room) = best.map(|at| &mut own[at]) {
-        room.free -= room.needed(waiting);
+        room.free -= needed;
         let number = (waiting.run..).find(|number| sessions.iter().all(|other| other.number != *number));
         let (number, terms) = (number.unwrap_or(waiting.run), waiting.terms.clone());
         let (library, unit) = (room.name.to_owned(), unit.name.clone());
@@ -512,8 +532,7 @@ fn place(
     if let (Some((behind, until)), true) = (own[0].kept, own.iter().all(|room| room.kept.is_some())) {
         return RunDecision::Waits(WaitsFor::Turn { behind, until });
     }
-    if let Some(room) = own.iter().find(|room| room.kept.is_none() && room.needed(waiting) <= room.free) {
-        let needed = room.needed(waiting);
+    if let Some(room) = own.iter().find(|room| room.kept.is_none() && needed <= room.free) {
         return RunDecision::Waits(match unit.drives {
             Some(most) if needed > left => WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize },
             // The others have those of its models.
@@ -521,13 +540,14 @@ fn place(
         });
     }
     // The library that has enough first, as far as that can be told.
-    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();
+    let may_have = |room: &&mut LibraryRoom<'_>| room.kept.is_none() && needed <= room.all_for(unit);
+    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(may_have).collect();
     open.sort_by_key(|room| {
-        let until = free_at(sessions, room.name, now, room.needed(waiting), room.free);
+        let until = free_at(sessions, room.name, now, needed, room.free);
         (until.is_none(), until, Reverse(room.free))
     });
     let Some(room) = open.into_iter().next() else { return RunDecision::Waits(WaitsFor::Library(Vec::new())) };
-    let (needed, free) = (room.needed(waiting), room.free);
+    let free = room.free;
     let until = free_at(sessions, room.name, now, needed, free);
     // Drives that jobs outside the queue use come free whenever they do.
     if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {

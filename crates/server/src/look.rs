@@ -1,9 +1,11 @@
 //! A look at all that is decided by: the same for the server and for every command that shows the queue.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
-use capstan_catalog::{ActiveRun, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
+use capstan_catalog::{ActiveRun, Catalog, CatalogError, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
 use capstan_director::{
     BackupPolicy, DirectorError, DriveUse, JobConfig, NetworkConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
     StorageUnit, VolumeInUse,
@@ -37,7 +39,7 @@ const RUNS_OF_LENGTH: usize = 5;
 #[derive(Debug, Clone)]
 pub struct Look {
     /// The policies, by name.
-    pub policies: Vec<BackupPolicy>,
+    pub policies: Arc<Vec<BackupPolicy>>,
     /// Those that are due by themselves.
     pub scheduled: Vec<Scheduled>,
     /// Runs that wait.
@@ -78,10 +80,22 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let policies = site.policies()?;
     let catalog = site.catalog();
     let (positions, pending, active) = (catalog.schedule_positions()?, catalog.pending_runs()?, catalog.active_runs()?);
-    let (peers, away) = (catalog.peers()?, catalog.fact(AWAY_FACT)?.unwrap_or_default());
+    let away = catalog.fact(AWAY_FACT)?.unwrap_or_default();
+    let away: HashSet<&str> = away.lines().collect();
+    let clients =
+        pending.iter().map(|pending| &pending.run.client).chain(active.iter().map(|active| &active.run.client));
+    let of_movers = || site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
+    let peers = LookedUpPeers::read(
+        &catalog,
+        clients
+            .map(|client| (CLIENT, client.as_str()))
+            .chain(of_movers().map(|(_, library)| (MOVER, &*library.mover)))
+            .collect(),
+    )?;
     let waits_for_drives = !pending.is_empty() && !active.is_empty();
     let done = if waits_for_drives { catalog.done_runs(RUNS_LOOKED_AT)? } else { Vec::new() };
     drop(catalog);
+    let by_name: HashMap<&str, &BackupPolicy> = policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     let timings: HashMap<&str, Result<PolicyTiming, String>> =
         policies.iter().map(|policy| (policy.name.as_str(), timing(policy))).collect();
     let scheduled = policies
@@ -93,22 +107,21 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let waits_to_restore = pending.iter().any(|pending| pending.run.restore.is_some());
     let volumes_in_use = if waits_to_restore { site.volumes_in_use()? } else { Vec::new() };
     let terms_of = |name: &str, unit: &StorageUnit| {
-        let policy = policies.iter().find(|policy| policy.name == name);
+        let policy = by_name.get(name).copied();
         let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
         SessionTerms::of_job(&job, unit)
     };
     let unit_of = |name: &str| {
-        let policy = policies.iter().find(|policy| policy.name == name);
+        let policy = by_name.get(name).copied();
         // One that is not set is a fault of the policy.
         let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
         unit.map_or_else(|| site.unit(None), Ok)
     };
     let network_of = |client: &str| {
-        let (name, network) = network_of_client(site, &peers, client)?;
+        let (name, network) = network_of_client(site, peers.named(CLIENT, client), client)?;
         Some((name.to_owned(), network.runs_at_once))
     };
-    let away_of =
-        |client: &str| (client != site.client()).then(|| peer_away((CLIENT, client), &peers, &away, now)).flatten();
+    let away_of = |client: &str| (client != site.client()).then(|| peers.away((CLIENT, client), &away, now)).flatten();
     let restore = |pending: &PendingRun, text: &str| -> Result<WaitingRun, DirectorError> {
         let what = RestoreRun::of(text);
         let (terms, unit) = reads(site, what.as_ref().ok())?;
@@ -124,7 +137,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             client: client.to_owned(),
             network: None,
             priority: pending.run.priority,
-            entered: moment(pending.run.entered_ns).min(now),
+            entered: moment(pending.run.entered_ns),
             not_before: believed(moment(pending.not_before_ns), now, RESTORE_WAITS_MAX),
             is_held: pending.is_held,
             terms,
@@ -142,7 +155,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             return restore(pending, text);
         }
         let timing = timings.get(pending.run.policy.as_str());
-        let policy = policies.iter().find(|policy| policy.name == pending.run.policy);
+        let policy = by_name.get(pending.run.policy.as_str()).copied();
         let client = pending.run.client.as_str();
         let is_named = policy.is_none_or(|policy| policy.config.clients_of(site.client()).contains(&client));
         let unit = unit_of(&pending.run.policy)?;
@@ -170,7 +183,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             client: client.to_owned(),
             network: network_of(client),
             priority: pending.run.priority,
-            entered: moment(pending.run.entered_ns).min(now),
+            entered: moment(pending.run.entered_ns),
             not_before: believed(moment(pending.not_before_ns), now, longest_wait(timing)),
             is_held: pending.is_held,
             terms: RunTerms::Writes(terms),
@@ -203,19 +216,20 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let network = network_of(&client).map(|(name, _)| name);
         Ok(WorkingRun { run: active.run.run, policy, client, network, session, library, drives, unit, terms, ends })
     };
-    let of_movers = site.config().all_libraries().filter(|(_, library)| !library.mover.is_empty());
     let mover_away = |(library, config): (&str, &LibraryConfig)| {
         let (library, mover) = (library.to_owned(), config.mover.clone());
-        Some(MoverAway { away: peer_away((MOVER, &mover), &peers, &away, now)?, library, mover })
+        Some(MoverAway { away: peers.away((MOVER, &mover), &away, now)?, library, mover })
     };
-    let movers_away: Vec<MoverAway> = of_movers.filter_map(mover_away).collect();
+    let movers_away: Vec<MoverAway> = of_movers().filter_map(mover_away).collect();
     let mut libraries = site.drive_use()?;
     let is_away = |drives: &&mut DriveUse| movers_away.iter().any(|away| away.library == drives.library);
     // Nobody can use them, however many there were.
     libraries.iter_mut().filter(is_away).for_each(|drives| drives.all = None);
+    let mut all_waiting: Vec<WaitingRun> = pending.iter().map(waiting).collect::<Result<_, _>>()?;
+    believe_entered(&mut all_waiting, now);
     let situation = Situation {
         now,
-        waiting: pending.iter().map(waiting).collect::<Result<_, _>>()?,
+        waiting: all_waiting,
         working: active.iter().map(working).collect::<Result<_, _>>()?,
         runs_per_client: Some(site.config().server.runs_per_client.into()).filter(|most| *most > 0),
         libraries,
@@ -252,20 +266,52 @@ pub(crate) fn moment(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(ns.into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Why a peer of a kind and name cannot be told anything, if it cannot.
-fn peer_away((kind, name): (&str, &str), peers: &[PeerRow], away: &str, now: Timestamp) -> Option<PeerAway> {
-    let certificates = || peers.iter().filter(|peer| peer.kind == kind && peer.name == name);
-    let valid = |peer: &&PeerRow| peer.revoked_ns.is_none() && moment(peer.expires_ns) > now;
-    if certificates().next().is_none() {
-        return Some(PeerAway::NotEnrolled);
+/// The certificates of the peers that a look is about. A cell may have thousands of others.
+struct LookedUpPeers(HashMap<(String, String), Vec<PeerRow>>);
+
+/// So many peers are looked up one by one; where there are more, all are read.
+const LOOKED_UP_MAX: usize = 16;
+
+impl LookedUpPeers {
+    /// Those of these kinds and names.
+    fn read(catalog: &Catalog, wanted: HashSet<(&str, &str)>) -> Result<Self, CatalogError> {
+        let mut found: HashMap<(String, String), Vec<PeerRow>> = HashMap::new();
+        if wanted.len() <= LOOKED_UP_MAX {
+            for (kind, name) in wanted {
+                found.insert((kind.to_owned(), name.to_owned()), catalog.peers_named(kind, name)?);
+            }
+            return Ok(Self(found));
+        }
+        for peer in catalog.peers()? {
+            if wanted.contains(&(peer.kind.as_str(), peer.name.as_str())) {
+                found.entry((peer.kind.clone(), peer.name.clone())).or_default().push(peer);
+            }
+        }
+        Ok(Self(found))
     }
-    if !certificates().any(|peer| valid(&peer)) {
-        return Some(PeerAway::ShutOut);
+
+    fn named(&self, kind: &str, name: &str) -> &[PeerRow] {
+        self.0.get(&(kind.to_owned(), name.to_owned())).map_or(&[], Vec::as_slice)
     }
-    let (id, seen) = (format!("{kind}/{name}"), certificates().filter_map(|peer| peer.seen_ns).max().map(moment));
-    match seen {
-        Some(at) if now.duration_since(at) < SEEN_WITHIN && away.lines().all(|noted| noted != id) => None,
-        _ => Some(PeerAway::Silent(seen)),
+
+    /// Why one of them cannot be told anything, if it cannot.
+    fn away(&self, (kind, name): (&str, &str), away: &HashSet<&str>, now: Timestamp) -> Option<PeerAway> {
+        let certificates = self.named(kind, name);
+        if certificates.is_empty() {
+            return Some(PeerAway::NotEnrolled);
+        }
+        let mut not_revoked = certificates.iter().filter(|peer| peer.revoked_ns.is_none()).peekable();
+        if not_revoked.peek().is_none() {
+            return Some(PeerAway::Revoked);
+        }
+        if not_revoked.all(|peer| moment(peer.expires_ns) <= now) {
+            return Some(PeerAway::Ended);
+        }
+        let seen = certificates.iter().filter_map(|peer| peer.seen_ns).max().map(moment);
+        match seen {
+            Some(at) if now.duration_since(at) < SEEN_WITHIN && !away.contains(&*format!("{kind}/{name}")) => None,
+            _ => Some(PeerAway::Silent(seen)),
+        }
     }
 }
 
@@ -303,7 +349,21 @@ fn source_in_use(policy: &BackupPolicy, client: &str, in_use: &[SourceInUse]) ->
 /// years: that run waits for no time.
 fn believed(not_before: Timestamp, now: Timestamp, longest: SignedDuration) -> Timestamp {
     let latest = now.saturating_add(longest).unwrap_or(now);
-    if not_before > latest { now } else { not_before }
+    if not_before > latest { Timestamp::UNIX_EPOCH } else { not_before }
+}
+
+/// Since when runs wait. One that was entered while the clock was ahead came before those with higher numbers: else it
+/// would always have just come, and any other would go before it.
+fn believe_entered(waiting: &mut [WaitingRun], now: Timestamp) {
+    let mut newest_first: Vec<&mut WaitingRun> = waiting.iter_mut().collect();
+    newest_first.sort_by_key(|waiting| Reverse(waiting.run));
+    let mut earliest = now;
+    for run in newest_first {
+        match run.entered > now {
+            true => run.entered = earliest,
+            false => earliest = earliest.min(run.entered),
+        }
+    }
 }
 
 /// The longest that a run of a policy can have to wait for its time.
@@ -352,4 +412,65 @@ fn usual_length(done: &[DoneRun], active: &ActiveRun) -> Option<SignedDuration> 
     let mut lengths: Vec<i64> = lengths.take(RUNS_OF_LENGTH).collect();
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).map(|ns| SignedDuration::from_nanos(*ns))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+    use crate::decide::decide;
+
+    /// Runs of a clock that was ahead keep their place: what comes later does not always go before them.
+    #[test]
+    fn a_run_of_a_clock_that_was_ahead_came_before_those_with_higher_numbers() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let at = |seconds: i64| now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        let years = 300_000_000;
+        let waiting = |run: i64, entered: i64, not_before: i64| WaitingRun {
+            run,
+            policy: format!("p{run}"),
+            runs_at_once: None,
+            client: "tern".into(),
+            network: None,
+            priority: 50,
+            entered: at(entered),
+            not_before: believed(at(not_before), now, SignedDuration::from_hours(12)),
+            is_held: false,
+            terms: RunTerms::Reads(format!("A0000{run}")),
+            drives: 1,
+            unit: StorageUnit {
+                name: "main".into(),
+                libraries: vec!["main".into()],
+                models: Vec::new(),
+                drives: None,
+                runs_per_drive: 1,
+            },
+            window: None,
+            fault: None,
+            source_in_use: None,
+            volume_in_use: None,
+            client_away: None,
+        };
+        let mut all = vec![
+            waiting(4, -60, -60),
+            waiting(1, -900, -900),
+            waiting(3, years, years + 900),
+            waiting(2, -600, years),
+            waiting(5, years, 0),
+        ];
+        believe_entered(&mut all, now);
+        let entered: Vec<_> = all.iter().map(|waiting| (waiting.run, waiting.entered)).collect();
+        assert_eq!(entered, [(4, at(-60)), (1, at(-900)), (3, at(-60)), (2, at(-600)), (5, now)]);
+        let libraries = vec![DriveUse {
+            library: "main".into(),
+            all: Some(1),
+            classes: Vec::new(),
+            by_others: 0,
+            waited_for_ns: None,
+        }];
+        let situation = Situation { now, waiting: all, working: Vec::new(), runs_per_client: None, libraries };
+        let order: Vec<i64> = decide(&situation).into_iter().map(|(run, _)| run).collect();
+        assert_eq!(order, [1, 2, 3, 4, 5]);
+    }
 }

@@ -557,9 +557,7 @@ impl Server<'_> {
         if run.restore.is_some() {
             return Ok(None);
         }
-        let policies = self.site.policies()?;
-        let timing =
-            policies.iter().find(|other| other.name == run.policy).and_then(|policy| policy.config.timing().ok());
+        let timing = self.site.policy(&run.policy)?.and_then(|policy| policy.config.timing().ok());
         let wait = timing.filter(|timing| attempt <= timing.retries).map(|timing| timing.retry_after(attempt));
         Ok(wait.map(|wait| i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)))
     }

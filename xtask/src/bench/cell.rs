@@ -10,6 +10,7 @@
 //! mover needed meanwhile.
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
+pub(crate) mod crowd;
 mod several;
 mod together;
 
@@ -96,19 +97,19 @@ impl Peer {
 
     /// A mover with one drive, in the same way.
     fn mover(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
-        Self::mover_of(stage, program, name, "")
+        Self::mover_of(stage, program, name, 1, "")
     }
 
     /// A mover with one drive, and a client in the same process.
     fn mover_and_client(stage: &Stage, program: &Path, name: &str) -> Result<Self> {
         let client = join(stage, program, name, ("client", MEMBER))?;
-        Self::mover_of(stage, program, name, &format!("client = {client:?}\n"))
+        Self::mover_of(stage, program, name, 1, &format!("client = {client:?}\n"))
     }
 
-    fn mover_of(stage: &Stage, program: &Path, name: &str, settings: &str) -> Result<Self> {
+    fn mover_of(stage: &Stage, program: &Path, name: &str, drives: usize, settings: &str) -> Result<Self> {
         let machine = stage.work.join("cell").join(name).join("tapes");
         fs::create_dir_all(&machine)?;
-        let text = format!("listen = \"127.0.0.1:0\"\n{settings}[library]\ndrives = 1\n");
+        let text = format!("listen = \"127.0.0.1:0\"\n{settings}[library]\ndrives = {drives}\n");
         fs::write(machine.join("mover.toml"), text)?;
         Self::member(stage, program, name, ("mover", MEMBER))
     }

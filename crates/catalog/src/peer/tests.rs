@@ -67,9 +67,24 @@ fn the_last_certificate_of_a_peer_is_never_forgotten() {
     }
     assert!(catalog.renew_peer([1; 16], &certificate(3, "tern")).unwrap());
     // The clock is years ahead.
-    catalog.forget_ended_peers(i64::MAX).unwrap();
-    let kept: Vec<_> = catalog.peers().unwrap().into_iter().map(|row| (row.name, row.serial[0])).collect();
-    assert_eq!(kept, [("plover".to_owned(), 2), ("tern".to_owned(), 3)]);
+    let forget = |catalog: &mut Catalog| {
+        catalog.forget_ended_peers(i64::MAX).unwrap();
+        let peers = catalog.peers().unwrap();
+        peers.into_iter().map(|row| (row.name, row.serial[0])).collect::<Vec<_>>()
+    };
+    let of = |name: &str, serial: u8| (name.to_owned(), serial);
+    assert_eq!(
+        forget(&mut catalog),
+        [of("plover", 2), of("tern", 1), of("tern", 3)],
+        "it may not have got the new one"
+    );
+    let seen = PeerSeen { serial: [3; 16], seen_ns: 77, address: String::new() };
+    catalog.peers_were_seen(&[seen]).unwrap();
+    assert_eq!(forget(&mut catalog), [of("plover", 2), of("tern", 3)]);
+    // One that was revoked is in nobody's place.
+    let anew = PeerRow { expires_ns: 1_000, ..certificate(4, "plover") };
+    assert!(catalog.renew_peer([2; 16], &PeerRow { revoked_ns: Some(5), seen_ns: Some(4), ..anew }).unwrap());
+    assert_eq!(forget(&mut catalog), [of("plover", 2), of("tern", 3)]);
 }
 
 #[test]

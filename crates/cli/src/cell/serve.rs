@@ -189,7 +189,7 @@ struct InProcess<'a> {
 impl InProcess<'_> {
     /// A run's share of what the network of its client takes, if that is bounded.
     fn share_of_network(&self, client: &str) -> Option<Arc<NetworkShare>> {
-        let peers = self.site.catalog().peers().ok()?;
+        let peers = self.site.catalog().peers_named("client", client).ok()?;
         let (name, network) = network_of_client(self.site, &peers, client)?;
         let bandwidth = network.bandwidth()?;
         let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +207,7 @@ impl InProcess<'_> {
     /// The site for a run of a policy, which writes in a library with the drives that its storage unit has.
     fn site_of(&self, policy: &str, library: &str) -> Result<Site, DirectorError> {
         let site = self.site.clone().in_library(library)?;
-        let policy = site.policies()?.into_iter().find(|known| known.name == policy);
+        let policy = site.policy(policy)?;
         // One that is gone, or names no unit that there is, fails by itself.
         let unit = policy.and_then(|policy| site.unit(policy.config.unit.as_deref()).ok());
         Ok(match unit {
@@ -223,7 +223,7 @@ impl InProcess<'_> {
         }
         let busy = |message: String| Worked { end: WorkEnd::Busy, message };
         let cell = self.cell.ok_or_else(|| busy(NO_CELL.to_owned()))?;
-        let policy = self.site.policies().ok().and_then(|all| all.into_iter().find(|policy| policy.name == run.policy));
+        let policy = self.site.policy(&run.policy).ok().flatten();
         let sources = policy.map_or(1, |policy| policy.config.sources.len());
         let links = sources.clamp(1, CLIENT_LINKS_MAX) as u16;
         cell.open_job(&run.client, links).map(|job| Some(Arc::new(job))).map_err(|error| busy(error.to_string()))

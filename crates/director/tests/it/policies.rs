@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use capstan_catalog::{Pool, ScratchFeed};
 use capstan_director::{BackupPolicy, DirectorError, OtherPolicies, PolicyChanges, parse_age};
 
 use crate::place::{Bench, small};
@@ -66,7 +68,7 @@ fn a_file_is_applied_shown_and_given_back() {
     let settings = ["before=None", "keep=None", "priority=Some(\"90\")", "schedule=None"].map(str::to_owned).to_vec();
     assert_eq!(changes(&plan)[0], ("home".to_owned(), true, false, settings));
     assert_eq!((changes(&plan)[1].0.as_str(), changes(&plan)[1].2), ("shop", true));
-    let left: Vec<_> = bench.site().policies().unwrap().into_iter().map(|policy| policy.name).collect();
+    let left: Vec<_> = bench.site().policies().unwrap().iter().map(|policy| policy.name.clone()).collect();
     assert_eq!(left, ["home"]);
 }
 
@@ -122,9 +124,7 @@ fn what_is_wrong_is_named_with_its_line_and_nothing_is_changed() {
 fn a_policy_runs_no_program_that_the_settings_of_the_machine_do_not_allow() {
     let bench = Bench::new(small());
     apply(&bench, CELL, OtherPolicies::Keep);
-    let named = |name: &str| -> BackupPolicy {
-        bench.site().policies().unwrap().into_iter().find(|policy| policy.name == name).unwrap()
-    };
+    let named = |name: &str| -> BackupPolicy { bench.site().policy(name).unwrap().unwrap() };
     let fault = named("home").fault.unwrap();
     assert!(fault.contains("before: capstan.toml of this machine has no script quiesce"), "{fault}");
     assert!(bench.site().policy_fault("shop").unwrap().contains("dump-shop"));
@@ -139,6 +139,36 @@ fn a_policy_runs_no_program_that_the_settings_of_the_machine_do_not_allow() {
     assert!(!site.is_policy("home"));
     assert_eq!(site.config().jobs["home"].sources, [Path::new("/elsewhere")]);
     assert!(named("home").fault.unwrap().contains("has a job of that name"));
+}
+
+/// A site that stays open reads them anew where anything changed, and only there.
+#[test]
+fn a_site_that_stays_open_sees_what_changes() {
+    let bench = Bench::new(small());
+    let text = "[policies.vault]\nsources = [\"/etc\"]\nlock = true\nbefore = [\"quiesce\"]\n";
+    apply(&bench, text, OtherPolicies::Keep);
+    let site = bench.site();
+    let beside = || site.beside(Arc::new(|_| {})).unwrap();
+    let fault = || site.policy("vault").unwrap().unwrap().fault.unwrap_or_default();
+    assert!(fault().contains("no script quiesce"), "{}", fault());
+    assert_eq!(beside().policy_fault("vault"), Some(fault().as_str()));
+    assert!(Arc::ptr_eq(&site.policies().unwrap(), &beside().policies().unwrap()), "nothing changed");
+    allow(&bench, "\n[scripts]\nquiesce = [\"/bin/true\"]\n");
+    assert!(fault().contains("a locked retention must end"), "{}", fault());
+    let name = "default".to_owned();
+    let pool = Pool { name, encryption: None, retention_ns: Some(1), feed: ScratchFeed::Allowed };
+    bench.site().catalog().put_pool(&pool).unwrap();
+    assert_eq!((fault().as_str(), beside().policy_fault("vault")), ("", None));
+    assert_eq!(beside().config().jobs["vault"].before, ["/bin/true"]);
+    // What is beside what was beside, too.
+    assert!(beside().beside(Arc::new(|_| {})).unwrap().is_policy("vault"));
+    apply(&bench, "[policies.vault]\nsources = [\"/srv\"]\n", OtherPolicies::Keep);
+    assert_eq!(beside().config().jobs["vault"].sources, [Path::new("/srv")]);
+    allow(&bench, "\n[jobs.vault]\nsources = [\"/elsewhere\"]\n");
+    assert!(!beside().is_policy("vault") && fault().contains("has a job of that name"));
+    apply(&bench, "[policies.other]\nsources = [\"/srv\"]\n", OtherPolicies::Remove);
+    assert!(site.policy("vault").unwrap().is_none() && !site.policies().unwrap().is_empty());
+    assert_eq!(beside().config().jobs["vault"].sources, [Path::new("/elsewhere")], "the job stays");
 }
 
 #[test]

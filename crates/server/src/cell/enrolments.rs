@@ -66,12 +66,8 @@ pub fn enrol_member(site: &Site, peer: &PeerId, valid: Duration) -> Result<Opene
         return Err(CellError::ServersName { name: peer.name.to_string() });
     }
     drop(authority::open_or_create(site.dir(), now_ns)?);
-    let is_taken = |row: &PeerRow| {
-        (row.kind.as_str(), row.name.as_str()) == (peer.kind.as_str(), peer.name.as_str())
-            && row.revoked_ns.is_none()
-            && row.expires_ns > now_ns
-    };
-    if site.catalog().peers()?.iter().any(is_taken) {
+    let holds = |row: &PeerRow| row.revoked_ns.is_none() && row.expires_ns > now_ns;
+    if site.catalog().peers_named(peer.kind.as_str(), peer.name.as_str())?.iter().any(holds) {
         return Err(CellError::NameTaken { peer: peer.clone() });
     }
     let passphrase = EnrolmentPassphrase::random()?;

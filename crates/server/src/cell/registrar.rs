@@ -199,7 +199,8 @@ impl Shared {
             return Err(Refusal::conflict("The certificate holds for long enough: it is not renewed yet.").0);
         }
         let catalog = self.site.catalog();
-        let rows = catalog.peers().map_err(|error| self.failed(&error))?;
+        let rows = catalog.peers_named(peer.id.kind.as_str(), peer.id.name.as_str());
+        let rows = rows.map_err(|error| self.failed(&error))?;
         drop(catalog);
         let revoked = || Refusal::forbidden("The certificate that is to be renewed was revoked.").0;
         let old = rows.iter().find(|row| row.serial == peer.serial.0).ok_or_else(revoked)?;

@@ -263,7 +263,10 @@ fn noted(run: &RestoreRun, to: &str, number: i64, planned: &Planned) -> Option<A
 /// rights are others.
 fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Result<Option<&'static str>, CatalogError> {
     let catalog = site.catalog();
-    let peers = catalog.peers()?;
+    let mut peers = catalog.peers_named("client", to)?;
+    if let Asker::User(name) = &run.asker {
+        peers.extend(catalog.peers_named("user", name)?);
+    }
     let user = match &run.asker {
         Asker::User(name) => catalog.user(name)?,
         Asker::Client(_) => None,

@@ -361,6 +361,55 @@ fn a_unit_of_some_models_begins_where_such_drives_are_free() {
     assert_eq!(decided(unknown, 2), [(1, begins_in(1, "east")), (2, begins_in(2, "east"))]);
 }
 
+/// A run of two copies waits for the library that has two drives; it does not begin where it must fail.
+#[test]
+fn a_run_of_several_copies_begins_in_no_library_that_is_too_small_for_it() {
+    let large =
+        |run: i64| WaitingRun { unit: unit("any", &["east", "west"], 1), terms: terms(2), ..waiting(run, 50, 0) };
+    let libraries = |west| vec![library("east", Some(1), 0), library("west", west, 1)];
+    let decided = |west| decide(&Situation { libraries: libraries(west), ..situation(vec![large(1)], vec![], 0) });
+    assert_eq!(decided(Some(2)), [(1, drives(2, 1, None))], "one of the two is in use");
+    assert_eq!(decided(Some(3)), [(1, begins_in(1, "west"))]);
+    assert_eq!(
+        decided(Some(1)),
+        [(1, drives(1, 0, None))].map(|(run, _)| (run, begins_in(run, "east"))),
+        "nobody has two"
+    );
+    let away = RunDecision::Waits(WaitsFor::Library(vec!["west".into()]));
+    assert_eq!(decided(None), [(1, away)], "whoever does not answer may have them");
+    // Of models, too: the east has one of them.
+    let of = |name: &str, classes: &[&str], by_others| DriveUse {
+        classes: classes.iter().map(|&class| class.to_owned()).collect(),
+        ..library(name, Some(classes.len() as u32), by_others)
+    };
+    let new = StorageUnit { models: vec!["LTO-9".into()], ..unit("new", &["east", "west"], 1) };
+    let run = WaitingRun { unit: new, terms: of_models(2, "p", &["LTO-9"]), ..waiting(1, 50, 0) };
+    let libraries = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"], 0), of("west", &["LTO-9", "LTO-9"], 1)];
+    let busy = Situation { libraries, ..situation(vec![run], vec![], 0) };
+    assert!(matches!(&decide(&busy)[..], [(1, RunDecision::Waits(WaitsFor::Drives { needed: 2, .. }))]));
+}
+
+/// Drives of some models are kept for a run that waits long, though others of the library are free.
+#[test]
+fn drives_of_models_are_kept_for_a_run_that_needs_several() {
+    let models = ["LTO-9"];
+    let of_unit = |run: i64, copies: u8, entered: i64| WaitingRun {
+        unit: StorageUnit { models: vec!["LTO-9".into()], ..unit("new", &[MAIN], 1) },
+        terms: of_models(copies, "p", &models),
+        ..waiting(run, 50, entered)
+    };
+    let classes = ["LTO-9", "LTO-9", "LTO-8", "LTO-8"].map(str::to_owned).to_vec();
+    let at_work = WorkingRun { unit: "new".into(), terms: of_models(1, "q", &models), ..working(9, 1, None) };
+    let decided = |entered| {
+        let libraries = vec![DriveUse { classes: classes.clone(), ..library(MAIN, Some(4), 0) }];
+        let queue = vec![of_unit(1, 2, entered), of_unit(2, 1, entered + 1)];
+        decide(&Situation { libraries, ..situation(queue, vec![at_work.clone()], 0) })
+    };
+    assert_eq!(decided(-10), [(1, drives(2, 1, None)), (2, begins(2))]);
+    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: None });
+    assert_eq!(decided(-7200), [(1, drives(2, 1, None)), (2, turn)]);
+}
+
 /// What sessions of one unit have is not free for another one that may have the same drives.
 #[test]
 fn units_that_share_drives_count_each_others_sessions() {

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::sync::Arc;
 
 use capstan_director::{BackupPolicy, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting};
 use capstan_service::audit::{AuditEntry, AuditFact};
@@ -97,7 +98,7 @@ impl CellActs {
             self.does(CellAct::ChangePolicies, noted, |site| Ok(site.change_policies(plan)?))?;
         }
         let is_changed = |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.name == policy.name);
-        let after = if is_made { self.site.policies()? } else { Vec::new() };
+        let after = if is_made { self.site.policies()? } else { Arc::default() };
         let fault = |policy: &BackupPolicy| {
             policy.fault.clone().map(|fault| PolicyFaultRow { policy: policy.name.clone(), fault })
         };

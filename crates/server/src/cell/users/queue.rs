@@ -371,11 +371,13 @@ impl Waits {
 pub fn peer_away_in_words(away: PeerAway, kind: &str, name: &str) -> String {
     match away {
         PeerAway::NotEnrolled => format!("{kind} {name}, which has not joined: `capstan {kind} enrol {name}`"),
-        PeerAway::ShutOut => {
-            format!(
-                "{kind} {name}, whose certificate was revoked or has ended: `capstan {kind} enrol {name}`, and join anew"
-            )
+        PeerAway::Revoked => {
+            format!("{kind} {name}, whose certificate was revoked: `capstan {kind} enrol {name}`, and join anew")
         }
+        PeerAway::Ended => format!(
+            "{kind} {name}, whose certificate has ended by the clock here: if that is right, `capstan {kind} enrol \
+             {name}`, and join anew"
+        ),
         PeerAway::Silent(None) => format!("{kind} {name}, which was never seen: run `capstan {kind} run` there"),
         PeerAway::Silent(Some(_)) => {
             format!("{kind} {name}, which does not answer: look whether `capstan {kind} run` runs there")
