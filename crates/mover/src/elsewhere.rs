@@ -24,6 +24,8 @@
 //!
 //! What protects connections (TLS, identities) is for whoever opens them.
 
+#[cfg(test)]
+mod kept_words;
 mod path;
 mod reading;
 mod remote;

@@ -21,12 +21,15 @@ mod feed;
 mod intake;
 mod interleave;
 mod job_token;
+#[cfg(test)]
+mod kept_words;
 mod link;
 mod meters;
 mod mount_id;
 mod mounted;
 mod network;
 mod order;
+mod os_text;
 mod pack;
 mod pool;
 mod queue;

@@ -34,6 +34,8 @@ mod frame;
 mod hello;
 mod here;
 mod job;
+#[cfg(test)]
+mod kept_words;
 mod orders;
 mod pieces;
 mod receiver;
@@ -48,7 +50,7 @@ pub use here::DialHere;
 pub use job::{NetworkJob, NetworkJobs};
 pub use rules::ClientRules;
 
-pub(crate) use hello::connect;
+pub(crate) use hello::{common, connect};
 pub(crate) use job::Expected;
 pub(crate) use pieces::receive as receive_pieces;
 pub(crate) use sender::{BlockSender, NotSent};

@@ -438,6 +438,86 @@ impl<S: Read + Write + Send> MountWatch for LinkWatch<'_, S> {
     }
 }
 
+/// Orders and reports as this version says them.
+#[cfg(test)]
+pub(crate) fn words_in_tests() -> Vec<crate::kept_words::Word> {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use capstan_tape::{DriveNeeds, EncryptionState, Medium, Position, Rewritability};
+
+    use super::{DriveReservation, ReservationKey};
+    use crate::kept_words::Word;
+
+    let (volser, mount, life) = (Volser::new("A00001").unwrap(), MountId(1), VolumeId(2));
+    let reservation = DriveReservation { key: ReservationKey::new("0123", 4), living: Some(vec![4]) };
+    let needs = DriveNeeds {
+        generation: Some("LTO-9".to_owned()),
+        writes: true,
+        encrypts: true,
+        models: vec!["LTO-9".to_owned()],
+    };
+    let first_key = Some(KeyTag([2; 16]));
+    let medium = Medium {
+        volser: Some(volser.clone()),
+        serial: None,
+        generation: Some("LTO-9".to_owned()),
+        capacity_bytes: 1,
+        remaining_bytes: 2,
+        write_protected: false,
+        rewritability: Rewritability::Rewritable,
+        encryption: EncryptionState::Blank,
+    };
+    let mounted = MountReport {
+        mount,
+        number: 0,
+        drive: "/dev/sg1".to_owned(),
+        drive_serial: Some("d1".to_owned()),
+        medium,
+        left_alerts: vec![1],
+        health: None,
+    };
+    let order = |name, order: Order| Word::of(name, &order);
+    let at_volume = |name, request| Word::of(name, &Order::AtVolume(mount, request));
+    let report = |name, report: Report| Word::of(name, &report);
+    vec![
+        order("drives", Order::Drives),
+        order("describe-drives", Order::DescribeDrives),
+        order("inventory", Order::Inventory),
+        order("load", Order::Change(ChangerOrder::Load { volser: volser.clone(), drive: 1 })),
+        order("unload", Order::Change(ChangerOrder::Unload { drive: 1 })),
+        order("mount", Order::Mount(MountOrder { volser, reservation, labelled: true, first_key, needs })),
+        order("stopped", Order::Stopped(true)),
+        order("set-key", Order::SetKey(mount, first_key.map(|tag| (tag, Algorithm::Aes256Gcm)))),
+        at_volume("read-label", VolumeRequest::ReadLabel),
+        at_volume("end-of-data", VolumeRequest::EndOfData),
+        at_volume("flush", VolumeRequest::Flush),
+        at_volume("erase", VolumeRequest::Erase),
+        at_volume("last-checkpoint", VolumeRequest::LastCheckpoint(life)),
+        at_volume("last-checkpoint-lbn", VolumeRequest::LastCheckpointLbn(life)),
+        at_volume("checkpoint", VolumeRequest::Checkpoint(life, 3)),
+        at_volume("checkpoint-before", VolumeRequest::CheckpointLbnBefore(life, 3)),
+        at_volume("session-record", VolumeRequest::SessionRecord(life, 3)),
+        order("dismount", Order::Dismount(DismountOrder { mount, description: None })),
+        order("abandon", Order::Abandon(mount)),
+        report("waiting", Report::Waiting("for a person".to_owned())),
+        report("notice", Report::Notice("a notice".to_owned())),
+        report("is-stopped", Report::IsStopped),
+        report("heartbeat", Report::Heartbeat),
+        report("drives-are", Report::Drives(2)),
+        report("described", Report::Described(vec![DriveDescription::default()])),
+        report("inventory-is", Report::Inventory(LibraryInventory { elements: Vec::new(), findings: Vec::new() })),
+        report("mounted", Report::Mounted(Box::new(mounted))),
+        report("volume-done", Report::Volume(VolumeReport::Done)),
+        report("volume-position", Report::Volume(VolumeReport::Position(Position { lbn: 1, early_warning: false }))),
+        report("volume-lbn", Report::Volume(VolumeReport::Lbn(Some(1)))),
+        report("part", Report::Part),
+        report(
+            "dismounted",
+            Report::Dismounted { drive: "d".to_owned(), health: None, notices: Vec::new(), failed: None },
+        ),
+        report("done", Report::Done),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -1,6 +1,7 @@
 //! A mover elsewhere, as whoever decides has it.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -8,14 +9,14 @@ use std::time::{Duration, Instant};
 use capstan_format::{CatalogPart, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
 
-use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, Opened, Opening, VERSION};
+use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OLDEST, Opened, Opening, VERSION};
 use crate::devices::remote::RemoteDevices;
 use crate::devices::{
     ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, KeySource, LibraryInventory, MountOrder,
     MountReport, MountWatch, VolumeReport, VolumeRequest,
 };
 use crate::link::Link;
-use crate::network::{Dial, NetworkStream};
+use crate::network::{Dial, NetworkStream, common};
 use crate::{FoundCheckpoint, JobToken, MountId, MoverError};
 
 /// Connections that are tried: those that a mover had kept open may be of one that is gone.
@@ -59,6 +60,8 @@ struct Shared {
     silent: Mutex<Option<Instant>>,
     /// Whoever answers what the mover asks for keys.
     answers_keys: Mutex<Option<JoinHandle<()>>>,
+    /// The version of the protocol that it is spoken to in.
+    version: AtomicU32,
 }
 
 type Orders = RemoteDevices<Box<dyn NetworkStream>>;
@@ -75,12 +78,14 @@ impl RemoteMover {
     pub fn new(connect: Arc<dyn Connect>, keys: Arc<dyn KeySource>) -> io::Result<Self> {
         let owner = JobToken::random()?;
         let (idle, silent, answers_keys) = Default::default();
-        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys })))
+        let version = AtomicU32::new(VERSION);
+        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys, version })))
     }
 
     /// Opens a connection for something.
     pub(super) fn call(&self, call: MoverCall, attached: &[u8]) -> io::Result<MoverLink> {
-        let opening = Opening { version: VERSION, call };
+        let version = self.0.version.load(Ordering::Relaxed);
+        let mut opening = Opening { version, call };
         let mut tries = TRIES;
         loop {
             tries -= 1;
@@ -95,6 +100,11 @@ impl RemoteMover {
                 }
                 Ok((Opened::Refused(reason), _)) => {
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
+                Ok((Opened::Speaks(theirs), _)) => {
+                    opening.version = common(opening.version, (OLDEST, theirs))?;
+                    self.0.version.store(opening.version, Ordering::Relaxed);
+                    tries += 1;
                 }
                 // One that was kept open, by a mover that is gone.
                 Err(error) if is_lost(&error) && tries > 0 => {}
@@ -255,5 +265,75 @@ impl Devices for RemoteMover {
     fn abandon(&self, mount: MountId) {
         // A mover that is gone has let go of it.
         let _ = self.order(|orders| orders.try_abandon(mount), true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
+
+    use capstan_tape::VirtualLibrary;
+
+    use super::*;
+    use crate::devices::{KeyWanted, Loader, LocalDevices};
+    use crate::{HostError, MountedDrives, OwnersKeys, ServedMover};
+
+    struct NoKeys;
+
+    impl KeySource for NoKeys {
+        fn key(&self, wanted: &KeyWanted) -> Result<DriveKey, HostError> {
+            Err(format!("nobody has key {}", wanted.tag).into())
+        }
+    }
+
+    /// Gives connections whose other end somebody serves.
+    struct To<F>(F);
+
+    impl<F: Fn(UnixStream) + Send + Sync> Connect for To<F> {
+        fn connect(&self) -> io::Result<Box<dyn NetworkStream>> {
+            let (near, far) = UnixStream::pair()?;
+            (self.0)(far);
+            Ok(Box::new(near))
+        }
+
+        fn data_address(&self) -> io::Result<String> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    /// Whoever decides is of a later version than the mover, and knows the mover's.
+    #[test]
+    fn a_mover_of_an_older_version_is_spoken_to_in_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = Arc::new(Mutex::new(VirtualLibrary::open(folder.path(), 2).unwrap()));
+        let (mounted, keys) = (Arc::new(MountedDrives::new()), Arc::new(OwnersKeys::default()));
+        let devices = LocalDevices::new(library, Loader::Robot, None, Arc::new(NoKeys), Arc::clone(&mounted));
+        let served = ServedMover::new(Arc::new(devices), mounted, keys);
+        let serve = move |far: UnixStream| {
+            let served = served.clone();
+            thread::spawn(move || served.serve(Box::new(far), &|| (), &AtomicBool::new(false)));
+        };
+        let mover = RemoteMover::new(Arc::new(To(serve)), Arc::new(NoKeys)).unwrap();
+        mover.0.version.store(VERSION + 7, Ordering::Relaxed);
+        assert_eq!(mover.drives().unwrap(), 2);
+        assert_eq!(mover.0.version.load(Ordering::Relaxed), VERSION);
+    }
+
+    #[test]
+    fn one_that_is_too_old_is_named() {
+        let serve = |far: UnixStream| {
+            thread::spawn(move || {
+                let mut link = Link(far);
+                let (Opening { version, .. }, _) = link.receive().unwrap();
+                assert_eq!(version, VERSION);
+                link.send(&Opened::Speaks(OLDEST - 1), &[]).unwrap();
+            });
+        };
+        let mover = RemoteMover::new(Arc::new(To(serve)), Arc::new(NoKeys)).unwrap();
+        let told = with_causes(&mover.drives().unwrap_err());
+        assert!(told.contains("the other end is too old") && told.contains("install a newer capstan there"), "{told}");
     }
 }

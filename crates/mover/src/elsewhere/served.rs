@@ -10,7 +10,7 @@ use capstan_format::Volser;
 use capstan_tape::DriveKey;
 
 use super::remote::locked;
-use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OWN, Opened, Opening, VERSION, other_answer};
+use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OLDEST, OWN, Opened, Opening, VERSION, other_answer};
 use crate::devices::remote::{OwnedMounts, serve_devices_of};
 use crate::devices::{Devices, KeySource, KeyWanted};
 use crate::link::Link;
@@ -103,9 +103,8 @@ impl ServedMover {
         begun();
         link.0.set_timeout(None)?;
         let (Opening { version, call }, attached) = link.receive_behind(first)?;
-        if version != VERSION {
-            let reason = format!("whoever decides speaks version {version} of the protocol, this mover {VERSION}");
-            return link.send(&Opened::Refused(reason), &[]);
+        if !(OLDEST..=VERSION).contains(&version) {
+            return link.send(&Opened::Speaks(VERSION), &[]);
         }
         let host = match &call {
             MoverCall::Host { of, number } => match locked(&self.0.hosts).get(of).cloned() {

@@ -16,8 +16,11 @@ use crate::network::NetworkStream;
 use crate::read::VolumePlace;
 use crate::{JobToken, Load, MountId, SessionOptions};
 
-/// The version of what follows.
-pub(super) const VERSION: u32 = 3;
+/// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
+/// `words/movers-VERSION.txt` keeps how they were.
+pub(super) const VERSION: u32 = 4;
+/// The oldest that is understood.
+pub(super) const OLDEST: u32 = 4;
 
 /// The client that a mover takes for whoever decides. No client has this name.
 pub(super) const OWN: &str = "";
@@ -54,6 +57,8 @@ pub(super) enum MoverCall {
 pub(super) enum Opened {
     Taken,
     Refused(String),
+    /// The mover does not know the version of whoever calls. It knows this one, and older ones.
+    Speaks(u32),
 }
 
 /// A key that the mover asks for.

@@ -12,8 +12,11 @@ use super::SILENT_MAX;
 use crate::link::Link;
 use crate::{Connection, JobToken};
 
-/// The version of what follows.
-pub(super) const VERSION: u32 = 1;
+/// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
+/// `words/clients-VERSION.txt` keeps how they were.
+pub(super) const VERSION: u32 = 2;
+/// The oldest that is understood.
+pub(super) const OLDEST: u32 = 2;
 
 /// A connection of bytes.
 pub trait NetworkStream: Read + Write + Send {
@@ -110,6 +113,8 @@ pub(super) enum Welcome {
     Taken,
     /// It does not: the reason is for the client's log.
     Refused(String),
+    /// The mover does not know the client's version. It knows this one, and older ones: the client may begin anew.
+    Speaks(u32),
 }
 
 /// Opens a connection of a job.
@@ -118,12 +123,42 @@ pub(crate) fn connect(
     (token, process): (&JobToken, &JobToken),
     purpose: Purpose,
 ) -> io::Result<Box<dyn NetworkStream>> {
-    let mut stream = dial.dial()?;
-    stream.set_timeout(Some(SILENT_MAX))?;
-    let mut link = Link(stream);
-    link.send(&Hello { version: VERSION, token: token.clone(), process: process.clone(), purpose }, &[])?;
-    match link.receive_within(0)?.0 {
-        Welcome::Taken => Ok(link.0),
-        Welcome::Refused(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+    let mut version = VERSION;
+    loop {
+        let mut stream = dial.dial()?;
+        stream.set_timeout(Some(SILENT_MAX))?;
+        let mut link = Link(stream);
+        link.send(&Hello { version, token: token.clone(), process: process.clone(), purpose }, &[])?;
+        match link.receive_within(0)?.0 {
+            Welcome::Taken => return Ok(link.0),
+            Welcome::Refused(reason) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+            Welcome::Speaks(theirs) => version = common(version, (OLDEST, theirs))?,
+        }
+    }
+}
+
+/// The version that both ends know, after one of them did not know `tried` and said that it speaks `theirs`.
+pub(crate) fn common(tried: u32, (oldest, theirs): (u32, u32)) -> io::Result<u32> {
+    if (oldest..tried).contains(&theirs) {
+        return Ok(theirs);
+    }
+    let (which, what) = if theirs < tried { ("the other end", "there") } else { ("this program", "here") };
+    let reason = format!("{which} is too old for a cell of this version: install a newer capstan {what}");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn two_versions_meet_where_both_know_the_words() {
+        assert_eq!(common(4, (2, 3)).unwrap(), 3);
+        assert_eq!(common(4, (2, 2)).unwrap(), 2);
+        assert!(common(4, (2, 1)).unwrap_err().to_string().starts_with("the other end is too old"));
+        // It would go on for ever.
+        assert!(common(4, (2, 4)).unwrap_err().to_string().contains("install a newer capstan here"));
     }
 }

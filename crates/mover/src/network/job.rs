@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use capstan_format::ObjectId;
 use capstan_tape::with_causes;
 
-use super::hello::{Hello, StreamHere, VERSION, Welcome};
+use super::hello::{Hello, OLDEST, StreamHere, VERSION, Welcome};
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RestoreOrder, RestoredReport,
     RowPacker, RunScript, crossing, pack_wanted,
@@ -139,11 +139,14 @@ impl NetworkJobs {
         let Hello { version, token, process, purpose } = link.receive_short()?;
         // Whoever is refused learns whether the job is another's or none at all from neither words nor time.
         let job = locked(&self.0).get(&token).filter(|job| job.client == client).map(Arc::clone);
-        let Some(job) = job.filter(|_| version == VERSION) else {
-            let reason = match version {
-                VERSION => "there is no such job any more".to_owned(),
-                _ => format!("the client speaks version {version} of the protocol, and this mover version {VERSION}"),
-            };
+        if !(OLDEST..=VERSION).contains(&version) {
+            link.send(&Welcome::Speaks(VERSION), &[])?;
+            let reason =
+                format!("the client speaks version {version} of the protocol, and this mover version {VERSION}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        let Some(job) = job else {
+            let reason = "there is no such job any more".to_owned();
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         };

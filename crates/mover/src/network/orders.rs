@@ -34,9 +34,9 @@ const ROWS_LEN_MAX: usize = 4 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum JobOrder {
     /// What is at these paths?
-    Look(Vec<OsString>),
+    Look(#[serde(with = "crate::os_text")] Vec<OsString>),
     /// What is in this file?
-    Text(OsString),
+    Text(#[serde(with = "crate::os_text")] OsString),
     /// Run a program that the client's settings name.
     Run(RunScript),
     /// Read a source. Rows of the baseline follow, where there is one.
@@ -123,8 +123,10 @@ pub(super) enum JobReport {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ProgressReport {
     pub(super) counted: Counted,
+    #[serde(with = "crate::os_text")]
     pub(super) current: OsString,
     /// Problems since the last report.
+    #[serde(with = "crate::os_text")]
     pub(super) problems: Vec<(OsString, ProblemKind)>,
 }
 

@@ -24,7 +24,7 @@ pub enum SourceSpec {
     /// A file, or a directory with all that is below it.
     Tree {
         /// Where it is.
-        #[serde(with = "path_bytes")]
+        #[serde(with = "crate::os_text")]
         path: PathBuf,
         /// What is left out of it.
         options: TreeOptions,
@@ -32,7 +32,7 @@ pub enum SourceSpec {
     /// A block device, or an image of one.
     Device {
         /// Where it is.
-        #[serde(with = "path_bytes")]
+        #[serde(with = "crate::os_text")]
         path: PathBuf,
     },
     /// A stream of unknown length.
@@ -45,6 +45,7 @@ pub struct StreamInput {
     /// The file's name.
     pub name: String,
     /// The program whose output it is, with its arguments; none for standard input.
+    #[serde(with = "crate::os_text")]
     pub command: Vec<OsString>,
 }
 
@@ -54,7 +55,7 @@ pub struct SourceFound {
     /// How it is read: as a tree or as a device.
     pub kind: ObjectKind,
     /// Where it is, links followed; none where that cannot be told.
-    #[serde(with = "optional_path_bytes")]
+    #[serde(with = "crate::os_text")]
     pub real_path: Option<PathBuf>,
     /// Whether it is a file that is read as a device.
     #[serde(default)]
@@ -188,39 +189,6 @@ impl StreamInput {
             None => Ok(Box::new(io::stdin().lock())),
             Some((program, arguments)) => Ok(Box::new(Producer::start(program, arguments)?)),
         }
-    }
-}
-
-/// A path as the bytes that it is: it need not be UTF-8.
-mod path_bytes {
-    use std::ffi::OsString;
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        OsString::deserialize(deserializer).map(PathBuf::from)
-    }
-}
-
-/// The same, where there may be none.
-mod optional_path_bytes {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[allow(clippy::ref_option, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_ref().map(|path| path.as_os_str()).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
-        Option::<OsString>::deserialize(deserializer).map(|path| path.map(PathBuf::from))
     }
 }
 

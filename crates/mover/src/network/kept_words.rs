@@ -1,0 +1,111 @@
+//! What clients and movers say to each other, as it was in each version.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::path::PathBuf;
+
+use capstan_format::{ObjectId, ObjectKind};
+
+use super::frame::{BlockHead, Grant, Head};
+use super::hello::{Hello, OLDEST, Purpose, VERSION, Welcome};
+use super::orders::{
+    JobOrder, JobReport, OtherMover, ReadSource, RestoreOrder, RestoreStream, RestoredReport, RunScript,
+};
+use crate::JobToken;
+use crate::kept_words::{Word, check};
+use crate::source::{SourceFound, SourceSpec, StreamInput, TreeOptions};
+
+fn token() -> JobToken {
+    JobToken([7; 32])
+}
+
+fn hello(purpose: Purpose) -> Hello {
+    Hello { version: VERSION, token: token(), process: token(), purpose }
+}
+
+fn source(spec: SourceSpec) -> JobOrder {
+    JobOrder::Read(Box::new(ReadSource {
+        reading: 3,
+        spec,
+        object: ObjectId([1; 16]),
+        first_connection: 0,
+        connections: 4,
+        began_ns: 1_800_000_000_000_000_000,
+        chunk_len: 524_288,
+        level: Some(1),
+        has_baseline: true,
+        to: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
+    }))
+}
+
+fn script() -> RunScript {
+    let told = vec![("CAPSTAN_JOB".to_owned(), "home".to_owned())];
+    RunScript { script: "quiesce".to_owned(), told, can_be_stopped: true, then: None }
+}
+
+/// The bytes of a frame as text.
+fn hex(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut bytes = Vec::new();
+    write(&mut bytes).unwrap();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_words_of_each_version_are_understood() {
+    let path = || PathBuf::from("/srv/a");
+    let stream = || StreamInput { name: "dump".to_owned(), command: vec!["pg_dump".into()] };
+    let head = Head::Block(BlockHead {
+        compression: capstan_format::Compression::Zstd,
+        last: true,
+        closes: true,
+        sequence: 1,
+        offset: 2,
+        valid_len: 3,
+        plain_len: 4,
+        stored_len: 5,
+    });
+    let restore = RestoreOrder {
+        restore: 1,
+        open: 2,
+        planned: 3,
+        streams: vec![RestoreStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 4, members: 5 }],
+        from: None,
+        more: false,
+    };
+    let restored = RestoredReport { members: 1, bytes: 2, failed: Vec::new(), fatal: None, extract: None };
+    let found = SourceFound { kind: ObjectKind::Tree, real_path: Some(path()), is_image: false };
+    let words = [
+        Word::of("hello-orders", &hello(Purpose::Orders)),
+        Word::of("hello-pieces", &hello(Purpose::Pieces { restore: 1 })),
+        Word::of("hello-blocks", &hello(Purpose::Blocks { reading: 1, connection: 2 })),
+        Word::of("welcome-taken", &Welcome::Taken),
+        Word::of("welcome-refused", &Welcome::Refused("no".to_owned())),
+        Word::of("welcome-speaks", &Welcome::Speaks(VERSION)),
+        Word::of("look", &JobOrder::Look(vec!["/srv/a".into()])),
+        Word::of("text", &JobOrder::Text("/srv/a".into())),
+        Word::of("run", &JobOrder::Run(RunScript { then: Some(Box::new(script())), ..script() })),
+        Word::of("read-tree", &source(SourceSpec::Tree { path: path(), options: TreeOptions::default() })),
+        Word::of("read-device", &source(SourceSpec::Device { path: path() })),
+        Word::of("read-stream", &source(SourceSpec::Stream(stream()))),
+        Word::of("restore", &JobOrder::Restore(Box::new(restore))),
+        Word::of("rows", &JobOrder::Rows { more: true }),
+        Word::of("go-on", &JobOrder::GoOn),
+        Word::of("stop", &JobOrder::Stop),
+        Word::of("end", &JobOrder::End),
+        Word::of("found", &JobReport::Found(vec![Ok(found), Err(2)])),
+        Word::of("text-is", &JobReport::Text(Ok("a".to_owned()))),
+        Word::of("still-runs", &JobReport::StillRuns),
+        Word::of("ran", &JobReport::Ran(Err("it ended with 1".to_owned()))),
+        Word::of("progress", &JobReport::Progress(Box::default())),
+        Word::of("missing", &JobReport::Missing),
+        Word::of("restored", &JobReport::Restored(Box::new(restored))),
+        Word::of("done", &JobReport::Done(Box::default())),
+        Word::of("failed", &JobReport::Failed { reason: "no".to_owned(), is_stopped: true }),
+        Word::of("frame-block", &hex(|bytes| head.write(bytes))),
+        Word::of("frame-entries", &hex(|bytes| Head::Entries { sequence: 1, len: 2 }.write(bytes))),
+        Word::of("frame-still-here", &hex(|bytes| Head::StillHere.write(bytes))),
+        Word::of("frame-grant", &hex(|bytes| Grant::Takes { received: 1, granted: 2 }.write(bytes))),
+        Word::of("frame-stop", &hex(|bytes| Grant::Stop.write(bytes))),
+    ];
+    check("clients", (OLDEST, VERSION), &words);
+}
