@@ -81,6 +81,12 @@ fn of_silence(Gone { silence, .. }: Gone, address: &str, peer: &PeerId) -> Clien
 /// What a connection that broke means, where its TLS says so.
 fn broken(why: &str) -> String {
     let lower = why.to_ascii_lowercase();
+    if ["close_notify", "connection reset", "broken pipe", "unexpected end of file"]
+        .iter()
+        .any(|end| lower.contains(end))
+    {
+        return "it ended the connection: the server was stopped, or something on the way cut it".to_owned();
+    }
     let advice = if lower.contains("not valid yet") || lower.contains("expired") || lower.contains("notvalidyet") {
         "a certificate does not hold at this time: compare the clock of this machine with the server's"
     } else if lower.contains("unknownissuer") || lower.contains("unknownca") || lower.contains("decrypterror") {
@@ -102,5 +108,25 @@ fn of_problem(problem: &Problem, address: &str, peer: &PeerId) -> ClientError {
             ClientError::Away { address: address.to_owned(), reason, may_have_arrived: true }
         }
         _ => ClientError::Refused { reason: problem.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_broke_is_told_by_what_is_to_be_done() {
+        let cut = "io: peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls";
+        for (why, said) in [
+            (cut, "it ended the connection: the server was stopped, or something on the way cut it"),
+            ("io: Connection reset by peer (os error 104)", "the server was stopped"),
+            ("rustls: invalid peer certificate: certificate expired", "compare the clock"),
+            ("rustls: invalid peer certificate: UnknownIssuer", "another cell answers there"),
+            ("rustls: received corrupt message", "with the right port"),
+        ] {
+            let told = broken(why);
+            assert!(told.contains(said) && (said.contains("port") || !told.contains("docs.rs")), "{told}");
+        }
     }
 }
