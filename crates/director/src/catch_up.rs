@@ -327,16 +327,18 @@ mod tests {
     use std::sync::Arc;
 
     use capstan_catalog::Database;
-    use capstan_tape::{
-        CartridgeSpec, Changer, ChangerError, ChangerRequest, Drive, DriveDescription, DriveError, Element, Fault,
-        FaultyDrive, Library, VirtualLibrary,
-    };
+    use capstan_tape::{Drive, DriveError, Fault, FaultyDrive, VirtualLibrary};
 
     use super::*;
+    use crate::library_in_tests::LibraryInTests;
     use crate::site::{InitOptions, Site};
     use capstan_keys::create_key_file;
 
     use crate::{BackupRequest, BackupWatch, Config};
+
+    fn refuses_first_flush(drive: Box<dyn Drive>) -> Box<dyn Drive> {
+        Box::new(FaultyDrive::new(drive, vec![Fault::FlushRefused { flush: 0 }]))
+    }
 
     /// A run that was killed between a checkpoint's last block and its flush left the checkpoint in the page cache; it
     /// was recorded as protected, and a loss of power took it.
@@ -363,7 +365,8 @@ mod tests {
         for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
             let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
             let library = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-            let mounter = Mounter::new(&site.with_library(NeverFlushes(library)));
+            let library = LibraryInTests { inner: library, described: |drives| drives, dressed: refuses_first_flush };
+            let mounter = Mounter::new(&site.with_library(library));
             let volume = mounter.mount(&known.volser).unwrap();
             let caught_up = catch_up(&mounter, &volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
@@ -371,39 +374,6 @@ mod tests {
                 other => assert!(!is_flushed, "{other:?}"),
             }
             mounter.dismount(volume).unwrap();
-        }
-    }
-
-    /// A library whose drives refuse their first flush.
-    struct NeverFlushes(VirtualLibrary);
-
-    impl Changer for NeverFlushes {
-        fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
-            self.0.inventory()
-        }
-        fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
-            self.0.load(volser, drive)
-        }
-        fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
-            self.0.unload(drive)
-        }
-        fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
-            self.0.carry_out_request(request)
-        }
-    }
-
-    impl Library for NeverFlushes {
-        fn drives(&mut self) -> Result<u32, ChangerError> {
-            self.0.drives()
-        }
-        fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
-            self.0.describe_drives()
-        }
-        fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-            Ok(Box::new(FaultyDrive::new(self.0.take_drive(drive)?, vec![Fault::FlushRefused { flush: 0 }])))
-        }
-        fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
-            self.0.create_cartridge(spec)
         }
     }
 }

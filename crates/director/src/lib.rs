@@ -37,6 +37,8 @@ mod label;
 mod left_out;
 mod libraries;
 mod library;
+#[cfg(test)]
+mod library_in_tests;
 mod library_marker;
 mod limits;
 mod missing_path;

@@ -245,46 +245,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use capstan_keys::create_key_file;
-    use capstan_tape::{
-        CartridgeSpec, Changer, ChangerRequest, Drive, DriveDescription, Element, Library, VirtualLibrary,
-    };
+    use capstan_tape::{DriveDescription, VirtualLibrary};
 
     use super::*;
+    use crate::library_in_tests::LibraryInTests;
     use crate::{Config, InitOptions, Site};
 
-    /// A library of two drives that differ, as it says.
-    struct Mixed(VirtualLibrary);
-
-    impl Changer for Mixed {
-        fn inventory(&mut self) -> Result<Vec<Element>, ChangerError> {
-            self.0.inventory()
-        }
-        fn load(&mut self, volser: &Volser, drive: u32) -> Result<(), ChangerError> {
-            self.0.load(volser, drive)
-        }
-        fn unload(&mut self, drive: u32) -> Result<(), ChangerError> {
-            self.0.unload(drive)
-        }
-        fn carry_out_request(&mut self, request: &ChangerRequest) -> Result<(), ChangerError> {
-            self.0.carry_out_request(request)
-        }
-    }
-
-    impl Library for Mixed {
-        fn drives(&mut self) -> Result<u32, ChangerError> {
-            self.0.drives()
-        }
-        fn describe_drives(&mut self) -> Result<Vec<DriveDescription>, ChangerError> {
-            let classes = ["LTO-9", "LTO-8"].map(|class| Some(class.to_owned()));
-            let drives = self.0.describe_drives()?.into_iter().zip(classes);
-            Ok(drives.map(|(drive, class)| DriveDescription { class, ..drive }).collect())
-        }
-        fn take_drive(&mut self, drive: u32) -> Result<Box<dyn Drive>, ChangerError> {
-            self.0.take_drive(drive)
-        }
-        fn create_cartridge(&mut self, spec: &CartridgeSpec) -> Result<(), ChangerError> {
-            self.0.create_cartridge(spec)
-        }
+    /// Two drives that differ, as their library says.
+    fn mixed(drives: Vec<DriveDescription>) -> Vec<DriveDescription> {
+        let classes = ["LTO-9", "LTO-8"].map(|class| Some(class.to_owned()));
+        drives.into_iter().zip(classes).map(|(drive, class)| DriveDescription { class, ..drive }).collect()
     }
 
     /// Two jobs that each have a drive may wait for that of the other; one that has none waits until there is one.
@@ -298,7 +268,7 @@ mod tests {
         Site::init(&state, &options, Some(&unlock)).unwrap();
         let site = Site::open(&state, Some(&unlock), || 0, Arc::new(|_| {})).unwrap();
         let library = VirtualLibrary::open(site.library_dir(), 2).unwrap();
-        let site = site.with_library(Mixed(library));
+        let site = site.with_library(LibraryInTests { inner: library, described: mixed, dressed: |drive| drive });
         let mut mounter = Mounter::new(&site);
         mounter.unlike_waits = Duration::ZERO;
         let volser = Volser::new("A00001").unwrap();

@@ -165,12 +165,13 @@ fn prepare(stage: &Stage, runs: usize, drives: usize) -> Result<()> {
     stage.run(&format!(
         "rm -rf $FOLDER; mkdir -p $FOLDER; cd $FOLDER
          $CAPSTAN init --volume-size 1G --drives {drives} -q
-         sed -i 's/^mover = .*/mover = \"bench\"/; s/^runs_per_drive = .*/runs_per_drive = {RUNS_PER_DRIVE}/; s/^runs_per_client = .*/runs_per_client = 0/' state/capstan.toml
+         sed -i -e 's/^mover = .*/mover = \"bench\"/' -e 's/^runs_per_drive = .*/runs_per_drive = {RUNS_PER_DRIVE}/' \
+             -e 's/^runs_per_client = .*/runs_per_client = 0/' state/capstan.toml
          head -c {FILE_LEN} /dev/urandom >file
          for n in $(seq 0 {last}); do
              ln file file$n
-             printf '[policies.p%s]\\nclients = [\"worker%s\"]\\nconnections = 1\\nbandwidth = [\"{RATE}\"]\\nsources = [\"%s\"]\\n' \
-                 $n $((n % {WORKERS})) $FOLDER/file$n
+             printf '[policies.p%s]\\nclients = [\"worker%s\"]\\nconnections = 1\\n' $n $((n % {WORKERS}))
+             printf 'bandwidth = [\"{RATE}\"]\\nsources = [\"%s\"]\\n' $FOLDER/file$n
          done >cell.toml
          $CAPSTAN policies apply cell.toml -q",
         last = runs - 1
