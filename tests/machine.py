@@ -5,6 +5,7 @@ preloaded answers (clock.c). Its disk is a file system in memory, in a mount nam
 size is what it holds. Where namespaces are forbidden, no disk is full.
 """
 
+import errno
 import os
 import shutil
 import struct
@@ -60,6 +61,7 @@ class Machine:
         self.clock = self.state.with_suffix(".clock")
         self.clock.write_bytes(bytes(8))
         self.was_wrong = False
+        self.filler = self.state / "filler of the test"
         capstan.environment |= {"LD_PRELOAD": str(library), "TEST_CLOCK": str(self.clock)}
         # A jump that nobody notices would test nothing.
         right = year(capstan.environment)
@@ -87,10 +89,21 @@ class Machine:
         raise Failed(f"{shutil.disk_usage(self.state).free} bytes are left on the disk of {self.state}")
 
     def is_full(self):
-        return shutil.disk_usage(self.state).free <= 1 << 20
+        """Whether nothing more can be written, once the little is taken that is left."""
+        if shutil.disk_usage(self.state).free > 1 << 20:
+            return False
+        try:
+            with open(self.filler, "ab", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+        return True
 
     def clear(self):
         """Gives the disk its room back."""
+        self.filler.unlink(missing_ok=True)
         if not self.resize(DISK):
             raise Failed(f"the disk of {self.state} stays full")
 

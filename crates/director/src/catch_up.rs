@@ -15,7 +15,7 @@ use capstan_catalog::{CheckpointSeen, MediumKind, Reservation, Resource, Volume,
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
-use capstan_tape::with_causes;
+use capstan_tape::{ChangerError, with_causes};
 
 use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
@@ -273,6 +273,13 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Some(0)),
         // Without its key nothing of it can be learned, and other volumes can be written all the same.
         Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
+            (mounter.events)(Event::Notice { message: with_causes(&error) });
+            return Ok(None);
+        }
+        // No drive here reads it: what it holds stays unknown, and other volumes can be written all the same.
+        Err(error)
+            if error.is_of_unfit_drive() || matches!(error, DirectorError::Changer(ChangerError::Foreign { .. })) =>
+        {
             (mounter.events)(Event::Notice { message: with_causes(&error) });
             return Ok(None);
         }

@@ -4,18 +4,48 @@
 //! For fields, as `#[serde(with = "crate::os_text")]`.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A name on its way.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum OsName {
     Text(String),
     Bytes(Vec<u8>),
+}
+
+/// Takes either without keeping anything else meanwhile: a hostile name needs no more memory than it is long.
+impl<'de> Deserialize<'de> for OsName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl<'de> Visitor<'de> for Name {
+            type Value = OsName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name, as text or as bytes")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OsName, E> {
+                Ok(OsName::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<OsName, A::Error> {
+                let mut bytes = Vec::new();
+                while let Some(byte) = sequence.next_element()? {
+                    bytes.push(byte);
+                }
+                Ok(OsName::Bytes(bytes))
+            }
+        }
+
+        deserializer.deserialize_any(Name)
+    }
 }
 
 /// What crosses in another form than it has here.
@@ -119,5 +149,6 @@ mod tests {
             assert_eq!(text(&name), crossing);
             assert_eq!(back(&crossing), name);
         }
+        assert!(serde_json::from_str::<OsName>("[256]").is_err() && serde_json::from_str::<OsName>("{}").is_err());
     }
 }

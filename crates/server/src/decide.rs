@@ -332,7 +332,8 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
             RunDecision::Waits(WaitsFor::Drives { needed, .. }) => {
                 let in_unit =
                     |room: &&LibraryRoom<'_>| waiting.unit.libraries.iter().any(|library| library == room.name);
-                rooms.iter().filter(in_unit).any(|room| room.kept.is_none() && *needed <= room.free)
+                let has_enough = |room: &LibraryRoom<'_>| *needed <= room.free.min(room.all_for(&waiting.unit));
+                rooms.iter().filter(in_unit).any(|room| room.kept.is_none() && has_enough(room))
             }
             _ => false,
         };
@@ -475,6 +476,7 @@ fn place(
         }
     }
     let needed = waiting.terms.drives().min(largest);
+    own.retain(|room| needed <= room.all_for(unit));
     let open: Vec<&str> =
         own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
     let may_join = |session: &&mut OpenSession| {
@@ -540,8 +542,7 @@ fn place(
         });
     }
     // The library that has enough first, as far as that can be told.
-    let may_have = |room: &&mut LibraryRoom<'_>| room.kept.is_none() && needed <= room.all_for(unit);
-    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(may_have).collect();
+    let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();
     open.sort_by_key(|room| {
         let until = free_at(sessions, room.name, now, needed, room.free);
         (until.is_none(), until, Reverse(room.free))

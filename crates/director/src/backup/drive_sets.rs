@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use capstan_catalog::{Catalog, ObjectFilter, ObjectStatus, Pool};
 use capstan_format::Volser;
-use capstan_tape::DriveDescription;
+use capstan_tape::{DriveDescription, ElementAddress};
 
 use crate::append::AppendHost;
 use crate::config::JobConfig;
@@ -127,7 +127,8 @@ impl Site {
             true => mounter.library.devices.describe_drives()?,
             false => Vec::new(),
         };
-        let mut taken = Taken { drives, ..Taken::default() };
+        let used = if drives.is_empty() { Vec::new() } else { drives_in_use(mounter)? };
+        let mut taken = Taken { drives, used, ..Taken::default() };
         for set in 0..most {
             for host in &hosts {
                 if !taken.takes_one(host)? {
@@ -137,6 +138,20 @@ impl Site {
         }
         Ok(most)
     }
+}
+
+/// The drives of the job's library whose volumes other jobs have.
+fn drives_in_use(mounter: &Mounter) -> Result<Vec<usize>, DirectorError> {
+    let held = mounter.holds.volumes()?;
+    let elements = mounter.library.devices.inventory()?.elements.into_iter();
+    Ok(elements
+        .filter_map(|element| match element.address {
+            ElementAddress::Drive(number) if element.volser.as_ref().is_some_and(|volser| held.contains(volser)) => {
+                Some(number as usize)
+            }
+            _ => None,
+        })
+        .collect())
 }
 
 /// What sets of drives take of a library.

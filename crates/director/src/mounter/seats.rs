@@ -220,8 +220,12 @@ impl Mounter {
         {
             return Err(DirectorError::Changer(busy));
         }
-        if since.is_none() {
+        let is_first = since.is_none();
+        // The time counts from when it has another one.
+        if is_first || !may_deadlock {
             *since = Some(Instant::now());
+        }
+        if is_first {
             let message = format!("{busy}; volume {volser} is mounted when a drive is free");
             (self.events)(Event::Waiting { message });
         }

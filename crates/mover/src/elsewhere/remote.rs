@@ -102,7 +102,9 @@ impl RemoteMover {
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
                 }
                 Ok((Opened::Speaks(theirs), _)) => {
-                    opening.version = common(opening.version, (OLDEST, theirs))?;
+                    // It was upgraded since, and does not know any more what it was spoken to in.
+                    let is_newer = theirs > opening.version && opening.version < VERSION;
+                    opening.version = if is_newer { VERSION } else { common(opening.version, (OLDEST, theirs))? };
                     self.0.version.store(opening.version, Ordering::Relaxed);
                     tries += 1;
                 }

@@ -102,10 +102,16 @@ impl ServedMover {
         let Some(first) = link.first_byte(stop)? else { return Ok(()) };
         begun();
         link.0.set_timeout(None)?;
-        let (Opening { version, call }, attached) = link.receive_behind(first)?;
-        if !(OLDEST..=VERSION).contains(&version) {
-            return link.send(&Opened::Speaks(VERSION), &[]);
-        }
+        let (Opening { call, .. }, attached) = match link.open_behind(first, OLDEST..=VERSION)? {
+            Ok(opened) => opened,
+            Err(newer) if newer > VERSION => return link.send(&Opened::Speaks(VERSION), &[]),
+            // It may be from before there was that answer.
+            Err(version) => {
+                let reason =
+                    format!("whoever decides speaks version {version} of the protocol, and this mover {VERSION}");
+                return link.send(&Opened::Refused(reason), &[]);
+            }
+        };
         let host = match &call {
             MoverCall::Host { of, number } => match locked(&self.0.hosts).get(of).cloned() {
                 Some(hosts) => Some((hosts, usize::from(*number))),

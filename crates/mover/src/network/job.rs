@@ -136,15 +136,20 @@ impl NetworkJobs {
     pub fn accept(&self, client: &str, mut stream: Box<dyn NetworkStream>) -> io::Result<()> {
         stream.set_timeout(Some(SILENT_MAX))?;
         let mut link = Link(stream);
-        let Hello { version, token, process, purpose } = link.receive_short()?;
+        let Hello { token, process, purpose, .. } = match link.open_short(OLDEST..=VERSION)? {
+            Ok(hello) => hello,
+            Err(version) => {
+                let reason =
+                    format!("the client speaks version {version} of the protocol, and this mover version {VERSION}");
+                // An older one may be from before there was the other answer.
+                let is_newer = version > VERSION;
+                let answer = if is_newer { Welcome::Speaks(VERSION) } else { Welcome::Refused(reason.clone()) };
+                link.send(&answer, &[])?;
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+            }
+        };
         // Whoever is refused learns whether the job is another's or none at all from neither words nor time.
         let job = locked(&self.0).get(&token).filter(|job| job.client == client).map(Arc::clone);
-        if !(OLDEST..=VERSION).contains(&version) {
-            link.send(&Welcome::Speaks(VERSION), &[])?;
-            let reason =
-                format!("the client speaks version {version} of the protocol, and this mover version {VERSION}");
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-        }
         let Some(job) = job else {
             let reason = "there is no such job any more".to_owned();
             link.send(&Welcome::Refused(reason.clone()), &[])?;

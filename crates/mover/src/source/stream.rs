@@ -10,6 +10,7 @@
 //! that), and one segment for each block (without the memory, but a terabyte would be a million files to tar).
 
 use std::io::{ErrorKind, Read};
+use std::time::Duration;
 
 use capstan_format::pax::{Member, encode};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, crc32c_append};
@@ -22,6 +23,9 @@ use crate::{Stopped, StreamSink};
 
 /// Bytes of a segment: half of what a mover may use besides its blocks.
 const SEGMENT_LEN: usize = 32 << 20;
+
+/// How long it is waited where nothing can be read at the moment.
+const LOOKS: Duration = Duration::from_millis(10);
 
 /// A stream of unknown length.
 #[derive(Debug)]
@@ -87,6 +91,8 @@ impl<R: Read> StreamSource<R> {
                     if is_stopped() {
                         return Err(Stopped.into());
                     }
+                    // Standard input may be one that waits for nobody.
+                    std::thread::sleep(LOOKS);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(reason) => {

@@ -389,6 +389,29 @@ fn a_run_of_several_copies_begins_in_no_library_that_is_too_small_for_it() {
     assert!(matches!(&decide(&busy)[..], [(1, RunDecision::Waits(WaitsFor::Drives { needed: 2, .. }))]));
 }
 
+/// Drives are kept in the library that has enough for a run, and not in one that never will.
+#[test]
+fn drives_are_kept_where_a_run_can_begin() {
+    let of = |name: &str, classes: &[&str]| DriveUse {
+        classes: classes.iter().map(|&class| class.to_owned()).collect(),
+        ..library(name, Some(classes.len() as u32), 0)
+    };
+    let new = || StorageUnit { models: vec!["LTO-9".into()], ..unit("new", &["east", "west"], 1) };
+    let of_new = |run: i64, copies: u8| WaitingRun {
+        unit: new(),
+        terms: of_models(copies, &format!("p{run}"), &["LTO-9"]),
+        ..waiting(run, 50, -7200 + run)
+    };
+    let west = |run: i64| WaitingRun { unit: unit("west", &["west"], 1), ..waiting(run, 50, -7200 + run) };
+    let at_work = |run: i64| WorkingRun { library: "west".into(), unit: "west".into(), ..working(run, 1, Some(60)) };
+    let libraries = vec![of("east", &["LTO-9", "LTO-8", "LTO-8"]), of("west", &["LTO-9", "LTO-9"])];
+    let queue = vec![of_new(1, 2), west(2), of_new(3, 1)];
+    let busy = Situation { libraries, ..situation(queue, vec![at_work(9)], 0) };
+    let turn = RunDecision::Waits(WaitsFor::Turn { behind: 1, until: Some(at(60)) });
+    let decided = decide(&busy);
+    assert_eq!(decided, [(1, drives(2, 1, Some(60))), (2, turn), (3, begins_in(3, "east"))]);
+}
+
 /// Drives of some models are kept for a run that waits long, though others of the library are free.
 #[test]
 fn drives_of_models_are_kept_for_a_run_that_needs_several() {
