@@ -272,8 +272,10 @@ fn brings_and_fetches(is_beside: bool) {
     let way = FromClient::new(Mover::of(&bench)).beside(is_beside);
     let full = backup_of_client(&bench, &way, Level::Full).unwrap();
     assert_eq!(full.sources[0].report.as_ref().unwrap().files, 281);
-    let (least, most) = (full.plain_bytes - 3_100_000, full.plain_bytes - 2_000_000);
-    assert!((least..most).contains(&full.stored_bytes), "it is counted where it is written: {full:?}");
+    // How much compresses depends on which files stand beside each other.
+    let written: u64 = bench.site().catalog().volumes().unwrap().iter().map(|volume| volume.written).sum();
+    assert_eq!(full.stored_bytes, written, "it is counted where it is written: {full:?}");
+    assert!(written < full.plain_bytes, "{full:?}");
     assert_eq!(way.to_mover.load(Ordering::Relaxed) >= 2, !is_beside, "blocks come straight to the mover");
     bench.fill("c", 4, 90_000);
     let incremental = backup_of_client(&bench, &way, Level::Incremental).unwrap();

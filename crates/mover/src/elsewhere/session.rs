@@ -69,6 +69,7 @@ pub(super) fn start(
         meters: Arc::default(),
         intakes: Mutex::default(),
         counted: Mutex::default(),
+        looks: Mutex::default(),
         options: *options,
     });
     let intake = shared.intake(stop, None)?;
@@ -136,6 +137,8 @@ pub(super) struct SessionLink {
     intakes: Mutex<Vec<Weak<RemoteIntake>>>,
     /// Counters of jobs, as long as anybody looks at them.
     counted: Mutex<Vec<(u32, Weak<Meters>)>>,
+    /// Held for a look: what is told and what is heard must not overtake what came later.
+    looks: Mutex<()>,
     options: SessionOptions,
 }
 
@@ -193,6 +196,7 @@ impl SessionLink {
 
     /// Tells the mover what is to stop, and how fast what may come; hears how far it is.
     fn look(&self) -> Result<(), MoverError> {
+        let _alone = locked(&self.looks);
         let intakes = self.intakes();
         let terms = |intake: &Arc<RemoteIntake>| {
             let stops = intake.stop.load(Ordering::Relaxed);
