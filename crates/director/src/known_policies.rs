@@ -73,24 +73,25 @@ impl KnownPolicies {
         }
     }
 
-    /// What comes of them and these settings of an open site, as `fold` gives it.
+    /// What comes of them and these settings of an open site, as `fold` gives it by the settings that they follow from;
+    /// none if others were read meanwhile.
     pub(crate) fn folded(
         &self,
         policies: &Arc<Vec<BackupPolicy>>,
         opened: &Arc<Config>,
-        fold: impl FnOnce() -> FoldedPolicies,
-    ) -> FoldedPolicies {
-        let is_same = |known: &&Known| Arc::ptr_eq(&known.policies, policies);
-        if let Some((of, folded)) = locked(&self.0).as_ref().filter(is_same).and_then(|known| known.folded.as_ref())
-            // A site that was folded is folded again.
-            && (Arc::ptr_eq(of, opened) || Arc::ptr_eq(&folded.config, opened))
-        {
-            return folded.clone();
+        fold: impl FnOnce(&Config) -> FoldedPolicies,
+    ) -> Option<FoldedPolicies> {
+        let mut place = locked(&self.0);
+        let known = place.as_mut().filter(|known| Arc::ptr_eq(&known.policies, policies))?;
+        // A site that was folded is folded again.
+        let is_of = |(of, folded): &&(Arc<Config>, FoldedPolicies)| {
+            Arc::ptr_eq(of, opened) || Arc::ptr_eq(&folded.config, opened)
+        };
+        if let Some((_, folded)) = known.folded.as_ref().filter(is_of) {
+            return Some(folded.clone());
         }
-        let folded = fold();
-        if let Some(known) = locked(&self.0).as_mut().filter(|known| Arc::ptr_eq(&known.policies, policies)) {
-            known.folded = Some((Arc::clone(opened), folded.clone()));
-        }
-        folded
+        let folded = fold(&known.from.settings);
+        known.folded = Some((Arc::clone(opened), folded.clone()));
+        Some(folded)
     }
 }

@@ -247,12 +247,12 @@ impl Site {
     /// The same with the jobs and scripts of the settings as they are now, in place of those that it was opened with.
     pub(crate) fn fold_policies_in_now(&mut self) -> Result<(), DirectorError> {
         let (policies, opened) = (self.policies()?, Arc::clone(&self.config));
-        let now = || {
-            let now = self.settings_now();
-            fold(Config { jobs: now.jobs, scripts: now.scripts, ..(*opened).clone() }, &policies)
+        let by = |now: &Config| {
+            let (jobs, scripts) = (now.jobs.clone(), now.scripts.clone());
+            fold(Config { jobs, scripts, ..(*opened).clone() }, &policies)
         };
         // What follows from no policies is kept nowhere.
-        let folded = if policies.is_empty() { now() } else { self.known_policies.folded(&policies, &opened, now) };
+        let folded = self.known_policies.folded(&policies, &opened, by).unwrap_or_else(|| by(&self.settings_now()));
         self.take_policies_in(folded);
         Ok(())
     }

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,25 @@ impl Word {
         };
         Self { name, text: serde_json::to_string(message).unwrap(), understands }
     }
+}
+
+impl Word {
+    /// Bytes that are no JSON, and whether such bytes are understood.
+    pub(crate) fn of_bytes(
+        name: &'static str,
+        write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+        understands: fn(&str) -> Result<(), String>,
+    ) -> Self {
+        let mut bytes = Vec::new();
+        write(&mut bytes).unwrap();
+        Self { name, text: bytes.iter().map(|byte| format!("{byte:02x}")).collect(), understands }
+    }
+}
+
+/// The bytes that such a text stands for.
+pub(crate) fn bytes_of(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
 }
 
 /// Checks that the words of all versions from the oldest to this one are understood, and that those of this one are

@@ -83,9 +83,7 @@ impl<S: Read + Write> Link<S> {
 
     /// As [`Link::receive`], where the first byte was taken.
     pub(crate) fn receive_behind<T: DeserializeOwned>(&mut self, first: u8) -> io::Result<(T, Bytes)> {
-        let mut head = [0; 8];
-        head[0] = first;
-        self.0.read_exact(&mut head[1..])?;
+        let head = self.head_behind(first)?;
         self.receive_headed(head, (MESSAGE_LEN_MAX, ATTACHED_LEN_MAX))
     }
 
@@ -102,9 +100,7 @@ impl<S: Read + Write> Link<S> {
         first: u8,
         known: RangeInclusive<u32>,
     ) -> io::Result<Result<(T, Bytes), u32>> {
-        let mut head = [0; 8];
-        head[0] = first;
-        self.0.read_exact(&mut head[1..])?;
+        let head = self.head_behind(first)?;
         let (message, attached) = self.bytes_headed(head, (MESSAGE_LEN_MAX, ATTACHED_LEN_MAX))?;
         Ok(in_version(&message, known)?.map(|message| (message, attached)))
     }
@@ -114,6 +110,12 @@ impl<S: Read + Write> Link<S> {
         let mut head = [0; 8];
         self.0.read_exact(&mut head)?;
         in_version(&self.bytes_headed(head, (SHORT_LEN_MAX, 0))?.0, known)
+    }
+
+    fn head_behind(&mut self, first: u8) -> io::Result<[u8; 8]> {
+        let mut head = [first; 8];
+        self.0.read_exact(&mut head[1..])?;
+        Ok(head)
     }
 
     fn receive_headed<T: DeserializeOwned>(&mut self, head: [u8; 8], max: (usize, usize)) -> io::Result<(T, Bytes)> {

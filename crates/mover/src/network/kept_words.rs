@@ -12,7 +12,7 @@ use super::orders::{
     JobOrder, JobReport, OtherMover, ReadSource, RestoreOrder, RestoreStream, RestoredReport, RunScript,
 };
 use crate::JobToken;
-use crate::kept_words::{Word, check};
+use crate::kept_words::{Word, bytes_of, check};
 use crate::source::{SourceFound, SourceSpec, StreamInput, TreeOptions};
 
 fn token() -> JobToken {
@@ -43,11 +43,20 @@ fn script() -> RunScript {
     RunScript { script: "quiesce".to_owned(), told, can_be_stopped: true, then: None }
 }
 
-/// The bytes of a frame as text.
-fn hex(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
-    let mut bytes = Vec::new();
-    write(&mut bytes).unwrap();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn frame(name: &'static str, head: Head) -> Word {
+    Word::of_bytes(
+        name,
+        |bytes| head.write(bytes),
+        |text| Head::read(&mut bytes_of(text).as_slice()).map(drop).map_err(|error| error.to_string()),
+    )
+}
+
+fn grant(name: &'static str, grant: Grant) -> Word {
+    Word::of_bytes(
+        name,
+        |bytes| grant.write(bytes),
+        |text| Grant::read(&mut bytes_of(text).as_slice()).map(drop).map_err(|error| error.to_string()),
+    )
 }
 
 #[test]
@@ -101,11 +110,11 @@ fn the_words_of_each_version_are_understood() {
         Word::of("restored", &JobReport::Restored(Box::new(restored))),
         Word::of("done", &JobReport::Done(Box::default())),
         Word::of("failed", &JobReport::Failed { reason: "no".to_owned(), is_stopped: true }),
-        Word::of("frame-block", &hex(|bytes| head.write(bytes))),
-        Word::of("frame-entries", &hex(|bytes| Head::Entries { sequence: 1, len: 2 }.write(bytes))),
-        Word::of("frame-still-here", &hex(|bytes| Head::StillHere.write(bytes))),
-        Word::of("frame-grant", &hex(|bytes| Grant::Takes { received: 1, granted: 2 }.write(bytes))),
-        Word::of("frame-stop", &hex(|bytes| Grant::Stop.write(bytes))),
+        frame("frame-block", head),
+        frame("frame-entries", Head::Entries { sequence: 1, len: 2 }),
+        frame("frame-still-here", Head::StillHere),
+        grant("frame-grant", Grant::Takes { received: 1, granted: 2 }),
+        grant("frame-stop", Grant::Stop),
     ];
     check("clients", (OLDEST, VERSION), &words);
 }
