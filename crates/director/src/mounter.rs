@@ -350,7 +350,8 @@ impl Mounter {
         if let Some(hold) = &hold {
             self.mounts_under(hold);
         }
-        let (mut since, mut looked) = (None, self.is_here_alone || !self.libraries.are_several());
+        let (mut waited, mut looked) =
+            (seats::DriveWait::default(), self.is_here_alone || !self.libraries.are_several());
         let known = match self.is_here_alone {
             true => &self.library,
             false => self.libraries.of_volume(&self.catalog, volser, &self.library)?,
@@ -360,7 +361,7 @@ impl Mounter {
             match library.devices.mount(&self.mount_order(volser, hold.as_ref())?, self) {
                 Ok(report) => return self.mounted_volume(report, volser, &library, hold),
                 Err(DevicesError::NoDrive(busy)) if self.is_impatient => return Err(DirectorError::Changer(busy)),
-                Err(DevicesError::NoDrive(busy)) => self.wait_for_drive(volser, busy, &library, &mut since)?,
+                Err(DevicesError::NoDrive(busy)) => self.wait_for_drive(volser, busy, &library, &mut waited)?,
                 // It may have been moved since it was seen there.
                 Err(
                     error @ (DevicesError::Changer(ChangerError::UnknownVolume { .. }) | DevicesError::Connection(_)),

@@ -24,6 +24,9 @@ use crate::{DirectorError, Event};
 pub(super) const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
 /// How often whoever has a seat looks for a drive that is free.
 const LOOKS: Duration = Duration::from_millis(200);
+/// How many looks in a row find a drive in use though no job of this site has a volume, before it is a stranger's: one
+/// that had it may end between two looks, and a killed process keeps its drives for moments.
+const STRANGER_LOOKS: u32 = 5;
 
 /// Whether drives are waited for that other jobs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,15 @@ pub(crate) enum Drives {
     Waited,
     /// Nothing is done where none are free.
     IfFree,
+}
+
+/// How a job has waited for a drive.
+#[derive(Default)]
+pub(super) struct DriveWait {
+    /// Since when. None before the first look.
+    since: Option<Instant>,
+    /// How many of the last looks found no job that could have the drive.
+    of_strangers: u32,
 }
 
 /// What one job has of the drives.
@@ -207,12 +219,21 @@ impl Mounter {
         volser: &Volser,
         busy: ChangerError,
         library: &LibraryAt,
-        since: &mut Option<Instant>,
+        waited: &mut DriveWait,
     ) -> Result<(), DirectorError> {
-        let is_taken = matches!(busy, ChangerError::InUse { .. }) && self.other_job_has_a_volume()?;
-        if !is_taken {
+        if !matches!(busy, ChangerError::InUse { .. }) {
             return Err(DirectorError::Changer(busy));
         }
+        if self.other_job_has_a_volume()? {
+            waited.of_strangers = 0;
+        } else {
+            waited.of_strangers += 1;
+            if waited.of_strangers >= STRANGER_LOOKS {
+                return Err(DirectorError::Changer(busy));
+            }
+            return self.pause();
+        }
+        let since = &mut waited.since;
         // A seat is one at any of the library's drives: where they differ, two jobs may each wait for one that the
         // other has. One that has none keeps nobody waiting.
         let may_deadlock = self.drives.used.load(Ordering::Relaxed) > 0;
@@ -229,6 +250,11 @@ impl Mounter {
             let message = format!("{busy}; volume {volser} is mounted when a drive is free");
             (self.events)(Event::Waiting { message });
         }
+        self.pause()
+    }
+
+    /// Lets time go by until the next look.
+    fn pause(&self) -> Result<(), DirectorError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
         }
@@ -278,11 +304,10 @@ mod tests {
         let volser = Volser::new("A00001").unwrap();
         let wait = |mounter: &Mounter| {
             let busy = ChangerError::InUse { what: "drive 0".to_owned(), holder: "another job".to_owned() };
-            let mut since = Some(Instant::now());
+            let mut waited = DriveWait { since: Some(Instant::now()), ..DriveWait::default() };
             std::thread::sleep(Duration::from_millis(1));
-            mounter.wait_for_drive(&volser, busy, &mounter.library, &mut since)
+            mounter.wait_for_drive(&volser, busy, &mounter.library, &mut waited)
         };
-        assert!(wait(&mounter).is_err(), "nobody has a volume: the drive is used by a stranger");
         let other = Mounter::new(&site);
         let _used = other.holds.volume(&Volser::new("A00002").unwrap()).unwrap();
         wait(&mounter).unwrap();
@@ -290,5 +315,35 @@ mod tests {
         assert!(matches!(wait(&mounter), Err(DirectorError::Changer(ChangerError::InUse { .. }))));
         drop(own);
         wait(&mounter).unwrap();
+    }
+
+    /// Whoever had the drive may have ended since it was found in use: it is looked at again before it counts as a
+    /// stranger's.
+    #[test]
+    fn a_drive_is_a_strangers_when_several_looks_find_nobody_who_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let state = dir.path().join("state");
+        let options =
+            InitOptions { config: Config::default(), encryption: None, database: capstan_catalog::Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        let site = Site::open(&state, Some(&unlock), || 0, Arc::new(|_| {})).unwrap();
+        let (mounter, other) = (Mounter::new(&site), Mounter::new(&site));
+        let volser = Volser::new("A00001").unwrap();
+        let wait = |waited: &mut DriveWait| {
+            let busy = ChangerError::InUse { what: "drive 0".to_owned(), holder: "somebody".to_owned() };
+            mounter.wait_for_drive(&volser, busy, &mounter.library, waited)
+        };
+        let mut waited = DriveWait::default();
+        for _ in 1..STRANGER_LOOKS {
+            wait(&mut waited).unwrap();
+        }
+        let used = other.holds.volume(&Volser::new("A00002").unwrap()).unwrap();
+        wait(&mut waited).unwrap();
+        drop(used);
+        for _ in 1..STRANGER_LOOKS {
+            wait(&mut waited).unwrap();
+        }
+        assert!(matches!(wait(&mut waited), Err(DirectorError::Changer(ChangerError::InUse { .. }))));
     }
 }
