@@ -117,6 +117,16 @@ impl KeyRange {
         let below = Self { from: (with(path, b'/'), Vec::new()), to: Some((with(path, b'/' + 1), Vec::new())) };
         vec![Self::path(path), Self::children(path), below]
     }
+
+    /// Leaves out a path and what stands before it; whether anything is left.
+    pub(crate) fn cut_behind(&mut self, path: &[u8]) -> bool {
+        let (dir, name) = split(path);
+        let next = (dir.to_vec(), with(name, 0));
+        if self.from < next {
+            self.from = next;
+        }
+        self.to.as_ref().is_none_or(|to| self.from < *to)
+    }
 }
 
 fn with(bytes: &[u8], last: u8) -> Vec<u8> {

@@ -185,6 +185,14 @@ impl<'f> StateEntries<'f> {
         Self { sources: sources.map(source).collect(), failed: false }
     }
 
+    /// Those that stand behind a path in the order of an index, of entries that were not read yet.
+    #[must_use]
+    pub fn behind(mut self, path: &[u8]) -> Self {
+        let cut = |source: Source<'f>| Source { entries: source.entries.behind(path), ..source };
+        self.sources = self.sources.into_iter().map(cut).collect();
+        self
+    }
+
     fn entry(&mut self) -> Result<Option<StateEntry>, CatalogError> {
         loop {
             let mut first: Option<usize> = None;

@@ -16,7 +16,7 @@ pub(crate) use cell::{
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,
 };
-pub(crate) use list::{FileType, Find, Ls, Objects, Show, Versions};
+pub(crate) use list::{Find, FindWhat, Ls, LsWhat, Objects, Show, Versions, VersionsWhat};
 pub(crate) use media::{Copy, Expire, GiveUp, Label, PoolAction, Pools, Rebuild, Repair, Verify, Volumes};
 pub(crate) use restore::{Cat, Overwrite, Restore};
 pub(crate) use status::{Clock, History, Man, Status};

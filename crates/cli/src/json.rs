@@ -20,8 +20,7 @@ mod vtl;
 
 use std::io::{Write, stdout};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use capstan_client::files::text_and_bytes;
 use capstan_format::ObjectId;
 use capstan_tape::without_error_numbers;
 #[cfg(test)]
@@ -29,7 +28,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::table::path_text;
 
 pub(crate) use backup::BackupEnd;
 pub(crate) use cell::{
@@ -48,38 +46,12 @@ pub(crate) use lab::{
 };
 pub(crate) use library::{DoubtedObject, DriveLine, DriveReportRow, InventoryRow, LibraryEvent, ShownClock};
 pub(crate) use lists::{
-    ClockRow, CopyRow, DamageRow, EntryRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume,
-    VolumeRow,
+    ClockRow, CopyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, PoolRow, ShownObject, ShownVolume, VolumeRow,
 };
 pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};
 pub(crate) use status::{RunRow, ShownRun, StatusRow, StatusSource, run_row};
 pub(crate) use vtl::VtlEvent;
-
-/// A path, as it can be handed back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Path {
-    /// The path. Where its bytes are not UTF-8 those that are not are shown as `\xNN`, and `path_base64` has all of
-    /// them.
-    path: String,
-    /// The bytes of a path that is not UTF-8; else left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
-}
-
-impl From<&[u8]> for Path {
-    fn from(bytes: &[u8]) -> Self {
-        let (path, path_base64) = text_and_bytes(bytes);
-        Self { path, path_base64 }
-    }
-}
-
-impl From<&Vec<u8>> for Path {
-    fn from(bytes: &Vec<u8>) -> Self {
-        Self::from(bytes.as_slice())
-    }
-}
 
 /// A source, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -97,13 +69,6 @@ impl From<&[u8]> for Source {
     fn from(bytes: &[u8]) -> Self {
         let (source, source_base64) = text_and_bytes(bytes);
         Self { source, source_base64 }
-    }
-}
-
-fn text_and_bytes(bytes: &[u8]) -> (String, Option<String>) {
-    match str::from_utf8(bytes) {
-        Ok(text) => (text.to_owned(), None),
-        Err(_) => (path_text(bytes), Some(STANDARD.encode(bytes))),
     }
 }
 
@@ -156,11 +121,11 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use capstan_client::files::ShownPath;
 
     #[test]
     fn paths_can_be_handed_back_whatever_their_bytes() {
-        let line = |path: &[u8]| serde_json::to_string(&Path::from(path)).expect("it is plain");
+        let line = |path: &[u8]| serde_json::to_string(&ShownPath::from(path)).expect("it is plain");
         assert_eq!(line(b"a\nb\\c\xc3\xa9"), r#"{"path":"a\nb\\cé"}"#, "the string itself, as JSON escapes it");
         assert_eq!(line(b"a\xffb"), r#"{"path":"a\\xffb","path_base64":"Yf9i"}"#);
     }

@@ -1,14 +1,17 @@
 //! `capstan library`: what is where, and moves by hand.
 
+use std::cell::Cell;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
+use std::slice;
 
 use capstan_catalog::Volume;
-use capstan_director::{Inventory, LibraryPlace};
+use capstan_director::{DirectorError, Inventory, LibraryPlace};
 use capstan_format::Volser;
 use capstan_tape::ElementAddress;
 use clap::{Args, Subcommand};
 
+use crate::audited::{ShellAct, audited};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json::{InventoryRow, LibraryEvent};
@@ -81,38 +84,40 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
         Some(library) => site.in_library(library)?,
         None => site,
     };
+    let moved = |volumes: &[String], work: &dyn Fn() -> Result<(), DirectorError>| {
+        audited(&site, ShellAct::MoveCartridges, volumes, || Ok(work()?))
+    };
     let done = match &args.action {
         LibraryAction::Inventory => return show(cli, &site.inventory()?),
         LibraryAction::Load { volume, drive } => {
-            let volume = volser(volume)?;
-            site.load_drive(&volume, *drive)?;
-            LibraryEvent::Loaded { volume: volume.to_string(), drive: *drive }
+            let volser = volser(volume)?;
+            moved(slice::from_ref(volume), &|| site.load_drive(&volser, *drive))?;
+            LibraryEvent::Loaded { volume: volser.to_string(), drive: *drive }
         }
         LibraryAction::Unload { drive } => {
-            site.unload_drive(*drive)?;
+            moved(&[], &|| site.unload_drive(*drive))?;
             LibraryEvent::Unloaded { drive: *drive }
         }
         LibraryAction::Exchange { volume, drive } => {
-            let volume = volser(volume)?;
-            site.exchange_in_drive(&volume, *drive)?;
-            LibraryEvent::Exchanged { volume: volume.to_string(), drive: *drive }
+            let volser = volser(volume)?;
+            moved(slice::from_ref(volume), &|| site.exchange_in_drive(&volser, *drive))?;
+            LibraryEvent::Exchanged { volume: volser.to_string(), drive: *drive }
         }
         LibraryAction::Import { mail_slots } => {
-            let count = site.import(mail_slots)?;
-            if count == 0 && !cli.json {
+            let count = Cell::new(0);
+            moved(&[], &|| site.import(mail_slots).map(|imported| count.set(imported)))?;
+            if count.get() == 0 && !cli.json {
                 return Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()));
             }
-            LibraryEvent::Imported { cartridges: count }
+            LibraryEvent::Imported { cartridges: count.get() }
         }
         LibraryAction::Export { volumes } => {
-            let volumes: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
-            for volume in &volumes {
-                site.export(volume)?;
-            }
-            LibraryEvent::Exported { volumes: volumes.iter().map(ToString::to_string).collect() }
+            let volsers: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
+            moved(volumes, &|| volsers.iter().try_for_each(|volser| site.export(volser)))?;
+            LibraryEvent::Exported { volumes: volsers.iter().map(ToString::to_string).collect() }
         }
         LibraryAction::Initialize => {
-            site.initialize_library()?;
+            moved(&[], &|| site.initialize_library())?;
             LibraryEvent::Initialized
         }
     };

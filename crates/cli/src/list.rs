@@ -2,6 +2,7 @@
 
 mod clock;
 mod files;
+mod files_of;
 mod find;
 mod history;
 mod jobs;
@@ -11,8 +12,9 @@ mod show;
 mod status;
 
 pub(crate) use clock::clock;
-pub(crate) use files::{ls, versions};
-pub(crate) use find::find;
+pub(crate) use files::{ls, ls_there, versions, versions_there};
+pub(crate) use files_of::FilesOf;
+pub(crate) use find::{find, find_there};
 pub(crate) use history::history;
 pub(crate) use jobs::jobs;
 pub(crate) use media::{pools, volumes};

@@ -1,6 +1,7 @@
 //! The `capstan` command: doors only. What it does is in the director.
 
 mod args;
+mod audited;
 mod cell;
 mod command_line;
 mod door;
@@ -95,6 +96,9 @@ fn asks_a_cell(command: &Command) -> bool {
         command,
         Command::Audit(_)
             | Command::Client(_)
+            | Command::Find(_)
+            | Command::Ls(_)
+            | Command::Versions(_)
             | Command::Mover(_)
             | Command::Objects(_)
             | Command::Policies(_)

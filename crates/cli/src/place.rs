@@ -122,6 +122,17 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
     Ok(found)
 }
 
+/// That an object is of the client that was named.
+pub(crate) fn check_of(object: &Object, client: &str, typed: &OsStr) -> Result<(), Failure> {
+    match object.client == client {
+        true => Ok(()),
+        false => Err(Failure::Other(format!(
+            "nothing of client {client} was backed up as {}: `capstan objects --host {client}` lists what there is",
+            path_text(typed.as_bytes())
+        ))),
+    }
+}
+
 /// When the first backup of the same source began.
 fn first_begun(site: &Site, object: &Object) -> i64 {
     let (source, client) = (Some(object.source.clone()), Some(object.client.clone()));

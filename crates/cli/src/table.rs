@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+pub(crate) use capstan_client::files::path_text;
+
 /// A table that is printed when its widths are known.
 pub(crate) struct Table {
     heads: Vec<&'static str>,
@@ -103,25 +105,6 @@ impl RunningTable {
     }
 }
 
-/// Characters that change the order in which a terminal shows the others, so that `exe.txt` reads as `txt.exe`; and
-/// line ends that are no control characters.
-fn is_deceptive(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Bytes of a path as text: what is not UTF-8, would move a terminal's cursor or turn the direction of what follows is
-/// escaped.
-pub(crate) fn path_text(path: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in path.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || c == '\\' || is_deceptive(c) { out.extend(c.escape_default()) } else { out.push(c) }
-        }
-        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,17 +141,5 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out), "longer      7\n");
         table.finish(&mut out).expect("a vector takes it");
         assert!(out.ends_with(b"7\n"));
-    }
-
-    /// U+202E was printed as it is, and a list showed the names behind it backwards.
-    #[test]
-    fn paths_cannot_turn_the_direction_of_text() {
-        assert_eq!(path_text("a\u{202e}txt.exe\u{2066}\u{200f}".as_bytes()), "a\\u{202e}txt.exe\\u{2066}\\u{200f}");
-        assert_eq!(path_text("\u{5e9}\u{5dc}".as_bytes()), "\u{5e9}\u{5dc}", "what is written so is shown so");
-    }
-
-    #[test]
-    fn paths_cannot_move_the_cursor() {
-        assert_eq!(path_text(b"a\x1b[2Jb\xffc\xc3\xa9"), "a\\u{1b}[2Jb\\xffcé");
     }
 }

@@ -33,6 +33,7 @@
 
 pub mod data;
 mod error;
+pub mod files;
 mod join;
 mod kept;
 mod mover;

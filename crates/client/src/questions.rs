@@ -60,6 +60,14 @@ impl ServerQuestions {
         Ok(self.ask(true, |link| link.post(path, question))?.0)
     }
 
+    /// Asks something that changes nothing and does not fit into an address.
+    ///
+    /// # Errors
+    /// The server is away, or refuses.
+    pub fn look<A: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<A, ClientError> {
+        Ok(self.ask(false, |link| link.post(path, question))?.0)
+    }
+
     /// Asks at one address after the other, until one answers; gives the address, too. What changes something is not
     /// asked for a second time where it may have arrived.
     fn ask<T>(

@@ -110,6 +110,18 @@ pub enum DirectorError {
         /// How many match.
         count: usize,
     },
+    /// Operator: a source that several machines have.
+    #[error(
+        "several clients have {wanted} ({}): name the client with --of, or an object by its id (`capstan objects` lists \
+         them)",
+        clients.join(", ")
+    )]
+    AmbiguousSource {
+        /// What was asked for.
+        wanted: String,
+        /// The clients.
+        clients: Vec<String>,
+    },
     /// Operator: the clock may be wrong.
     #[error(
         "the clock is {apart}, so nothing expires. If the clock is wrong, set it; if it is right, run \

@@ -42,7 +42,7 @@ fn is_there(state: &MergedState, path: &[u8]) -> Result<bool, DirectorError> {
     Ok(state.subtree(path).next().transpose()?.is_some())
 }
 
-fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>], elsewhere: Elsewhere) -> DirectorError {
+pub(crate) fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>], elsewhere: Elsewhere) -> DirectorError {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     DirectorError::UnknownPath {
         object: object.id.to_string(),

@@ -29,11 +29,12 @@ pub struct Place {
 
 impl Site {
     /// The object that `wanted` names: a whole id, at least four digits of its beginning or end, or a source's path for
-    /// the latest object of it, complete ones first; where several machines have that source, the one that this machine
-    /// is, if it is one of them.
+    /// the latest object of it, complete ones first; where several clients have that source, of the one that this site
+    /// is for.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownObject`], or [`DirectorError::AmbiguousObject`] if several are meant.
+    /// [`DirectorError::UnknownObject`]; [`DirectorError::AmbiguousObject`] or [`DirectorError::AmbiguousSource`] if
+    /// several are meant.
     pub fn find_object(&self, wanted: &str, at_ns: Option<i64>) -> Result<Object, DirectorError> {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned(), like: None };
@@ -41,6 +42,12 @@ impl Site {
         let mut objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
         if objects.iter().any(|object| object.client == self.client) {
             objects.retain(|object| object.client == self.client);
+        }
+        let mut clients: Vec<_> = objects.iter().map(|object| object.client.clone()).collect();
+        clients.sort();
+        clients.dedup();
+        if let [_, _, ..] = clients[..] {
+            return Err(DirectorError::AmbiguousSource { wanted: wanted.to_owned(), clients });
         }
         let complete = objects.iter().find(|object| object.status == ObjectStatus::Complete);
         if let Some(object) = complete.or(objects.first()) {

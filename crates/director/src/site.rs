@@ -179,6 +179,16 @@ impl Site {
         Ok(site)
     }
 
+    /// The same site with a connection of its own to the catalog: whoever reads for long there holds up nobody.
+    ///
+    /// # Errors
+    /// The catalog cannot be opened.
+    pub fn with_own_catalog(&self) -> Result<Self, DirectorError> {
+        let dir = self.stand_in.as_ref().map_or(&*self.dir, |stand_in| stand_in.path());
+        let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
+        Ok(Self { catalog, ..self.clone() })
+    }
+
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
     #[must_use]
     pub fn with_library(self, library: impl Library + 'static) -> Self {

@@ -118,6 +118,14 @@ pub struct Entries<'f> {
 }
 
 impl Entries<'_> {
+    /// Those that stand behind a path in the order of the index, of entries that were not read yet: whoever read up to
+    /// there goes on with them.
+    #[must_use]
+    pub fn behind(mut self, path: &[u8]) -> Self {
+        self.ranges.retain_mut(|range| range.cut_behind(path));
+        self
+    }
+
     fn entry(&mut self) -> Result<Option<FileEntry>, CatalogError> {
         loop {
             if let Some(group) = &self.group {

@@ -80,6 +80,15 @@ fn an_index_answers_as_a_sorted_map_does() {
             assert_eq!(all(index.children(&path)), select(&|entry| split(&entry.path).0 == path));
             let expected = select(&|entry| entry.path == path || entry.path.starts_with(&below));
             assert_eq!(all(index.subtree(&path)), expected);
+            let stop = random.path();
+            let behind = |entry: &FileEntry| split(&entry.path) > split(&stop);
+            assert_eq!(all(index.iter().behind(&stop)), select(&behind));
+            assert_eq!(
+                all(index.children(&path).behind(&stop)),
+                select(&|entry| split(&entry.path).0 == path && behind(entry))
+            );
+            let expected = select(&|entry| (entry.path == path || entry.path.starts_with(&below)) && behind(entry));
+            assert_eq!(all(index.subtree(&path).behind(&stop)), expected);
             let ending = &path[path.len() - 1..];
             assert_eq!(all(index.find(&|path| path.ends_with(ending))), select(&|entry| entry.path.ends_with(ending)));
         }

@@ -287,6 +287,15 @@ pub(crate) enum Client {
     /// At the machine: list what was backed up of it
     #[command(after_help = "Example:\n  capstan client objects")]
     Objects,
+    /// At the machine: find files in what was backed up of it
+    #[command(after_help = "Examples:\n  capstan client find 'thesis*'\n  capstan client find '*.tex' --latest")]
+    Find(super::FindWhat),
+    /// At the machine: list a directory as it was backed up
+    #[command(after_help = "Example:\n  capstan client ls /home:ada --at 3d")]
+    Ls(super::LsWhat),
+    /// At the machine: list the versions of a file that were backed up
+    #[command(after_help = "Example:\n  capstan client versions /home/ada/thesis.tex")]
+    Versions(super::VersionsWhat),
     /// At the machine: get back what was backed up of it
     #[command(
         after_help = "Examples:\n  capstan client restore /home:ada/thesis.tex --to /tmp/back\n  capstan client restore /home --to /srv/old --at 3d --include '*.tex'"

@@ -29,6 +29,15 @@ pub(crate) struct Objects {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) what: LsWhat,
+    /// Of this client, where several have the source
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) of: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsWhat {
     /// OBJECT[:PATH], where OBJECT is an id, its beginning or end, or a source path for its latest object
     #[arg(value_name = "OBJECT[:PATH]")]
     pub(crate) place: OsString,
@@ -45,6 +54,15 @@ pub(crate) struct Ls {
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
+    #[command(flatten)]
+    pub(crate) what: FindWhat,
+    /// Only in objects of this client
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) of: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FindWhat {
     /// Glob on the path, or on the file's name if it has no slash
     #[arg(value_name = "GLOB")]
     pub(crate) glob: String,
@@ -62,7 +80,7 @@ pub(crate) struct Find {
     pub(crate) types: Vec<FileType>,
     /// Only files of such a size: +10M for larger ones, -1K for smaller ones
     #[arg(long, allow_hyphen_values = true, value_name = "SIZE", value_parser = crate::units::parse_size_range)]
-    pub(crate) size: Option<crate::units::SizeRange>,
+    pub(crate) size: Option<capstan_client::files::SizeRange>,
 }
 
 /// What `find` may look for.
@@ -86,8 +104,30 @@ pub(crate) enum FileType {
     Deleted,
 }
 
+impl From<FileType> for capstan_client::files::FileType {
+    fn from(file_type: FileType) -> Self {
+        match file_type {
+            FileType::File => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            FileType::Fifo => Self::Fifo,
+            FileType::Device => Self::Device,
+            FileType::Deleted => Self::Deleted,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Versions {
+    #[command(flatten)]
+    pub(crate) what: VersionsWhat,
+    /// Only in objects of this client
+    #[arg(long, value_name = "CLIENT")]
+    pub(crate) of: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionsWhat {
     /// The path
     pub(crate) path: PathBuf,
 }

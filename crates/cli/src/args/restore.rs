@@ -42,7 +42,7 @@ pub(crate) struct Restore {
     /// Directory to write below
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     pub(crate) to: Option<PathBuf>,
-    /// As a user of a cell: the client whose data it is
+    /// The client whose data it is, where several have the source; a user of a cell names it always
     #[arg(long, value_name = "CLIENT")]
     pub(crate) of: Option<String>,
     /// As a user of a cell: the client that writes it [default: the one that --of names]

@@ -18,6 +18,7 @@ use crate::args::Client;
 use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
 use crate::json::{self, ClientJoinedRow, ClientObjectRow, MemberEvent};
+use crate::list::{FilesOf, find_there, ls_there, versions_there};
 use crate::output::{print, print_rows};
 use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
@@ -36,6 +37,9 @@ pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure
         Client::Join(args) => join_cell(cli, KIND, args, joined),
         Client::Run => wait_for_orders(cli),
         Client::Objects => objects(cli),
+        Client::Find(args) => find_there(cli, &FilesOf::own(cli)?, args),
+        Client::Ls(args) => ls_there(cli, &FilesOf::own(cli)?, args),
+        Client::Versions(args) => versions_there(cli, &FilesOf::own(cli)?, args),
         Client::Restore { .. } => restore(cli, action),
         Client::Label { name, labels, .. } => label(cli, name, labels),
         Client::List => list(cli, KIND),

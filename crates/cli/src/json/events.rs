@@ -11,7 +11,8 @@ use super::media::{
     CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine, RepairedLine,
 };
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
-use super::{Path, Source, id, words};
+use super::{Source, id, words};
+use capstan_client::files::ShownPath;
 
 /// What happens while a command works, one object a line; the last line of a command is `finished`, `verified`,
 /// `compared` or `error`.
@@ -129,7 +130,7 @@ pub(crate) enum Event {
         object: String,
         /// The path as the object has it.
         #[serde(flatten)]
-        path: Path,
+        path: ShownPath,
         /// `loss`: something of it is not in the object; `unsteady`: it was in use, or vanished; `note`: nothing is
         /// wrong.
         severity: String,
@@ -214,14 +215,14 @@ pub(crate) enum Event {
         /// How long it is thought to take, in nanoseconds.
         estimate_ns: u64,
         /// Paths that could not be read when they were backed up: nothing of them is stored.
-        lost: Vec<Path>,
+        lost: Vec<ShownPath>,
         /// Paths that come back as an older backup had them.
         older: Vec<OlderLine>,
         /// Directories that could not be listed, and files that could not be read to their ends, when they were backed
         /// up.
-        incomplete: Vec<Path>,
+        incomplete: Vec<ShownPath>,
         /// Paths that vanished while they were backed up.
-        vanished: Vec<Path>,
+        vanished: Vec<ShownPath>,
         /// Volumes whose key was destroyed.
         without_key: Vec<VolumeReason>,
     },

@@ -8,8 +8,8 @@ use capstan_lab::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Path;
 use super::words;
+use capstan_client::files::ShownPath;
 
 /// `simulate`: how a drive did under a load, on one line.
 #[derive(Debug, Serialize)]
@@ -74,15 +74,15 @@ pub(crate) struct DataSetRow {
     /// MB in each second.
     pub(crate) mb_per_s: f64,
     /// Paths that differ, in any way; all these paths are seen from the folder.
-    pub(crate) differing: Vec<Path>,
+    pub(crate) differing: Vec<ShownPath>,
     /// Those of another content, or another length.
-    pub(crate) changed: Vec<Path>,
+    pub(crate) changed: Vec<ShownPath>,
     /// Those that are not there.
-    pub(crate) missing: Vec<Path>,
+    pub(crate) missing: Vec<ShownPath>,
     /// Those that cannot be read.
-    pub(crate) unreadable: Vec<Path>,
+    pub(crate) unreadable: Vec<ShownPath>,
     /// Those that were not made.
-    pub(crate) extra: Vec<Path>,
+    pub(crate) extra: Vec<ShownPath>,
     /// How far the data were to compress; null where that was not looked at.
     pub(crate) asked_ratio: Option<f64>,
     /// How far they do.

@@ -6,50 +6,8 @@ use serde::Serialize;
 
 use capstan_catalog::{ClockReading, DamageRecord as DamageOnRecord};
 
-use super::{Path, Source, words};
+use super::{Source, words};
 use crate::wording::doubt_name;
-
-/// A path of an object: a line of `ls`, `find` and `versions`. `OBJECT:PATH` hands it back.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct EntryRow {
-    /// The path, without a leading slash.
-    #[serde(flatten)]
-    pub(crate) path: Path,
-    /// The object that has it; left out by `ls`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) object: Option<String>,
-    /// When that object was begun, nanoseconds since 1970; `versions` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) backed_up_ns: Option<i64>,
-    /// `file`, `directory`, `symlink`, `hardlink`, `fifo`, `char-device`, `block-device`, or `deleted`: the source no
-    /// longer has it.
-    pub(crate) kind: &'static str,
-    /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`,
-    /// `lost` (no copy has all of it any more).
-    pub(crate) flags: String,
-    /// Permission bits, octal.
-    pub(crate) mode: String,
-    /// Owner.
-    pub(crate) uid: u32,
-    /// Group.
-    pub(crate) gid: u32,
-    /// The file that a hard link is another name of; left out for all else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) link: Option<Path>,
-    /// Bytes of content, holes included.
-    pub(crate) size: u64,
-    /// Modification time, nanoseconds since 1970.
-    pub(crate) mtime_ns: i64,
-    /// CRC32C of the content, hexadecimal; 0 where there is none.
-    pub(crate) crc32c: String,
-    /// The stream that holds the member (docs/FORMAT.md).
-    pub(crate) connection: u16,
-    /// Where the member begins in that stream.
-    pub(crate) offset: u64,
-    /// Bytes of the member; 0 where nothing is stored.
-    pub(crate) member_len: u64,
-}
 
 /// A copy of an object.
 #[derive(Debug, Serialize)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use capstan_client::files::FileRow;
 use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
 use capstan_server::cell::users::words::{
     AuditChecked, BackupPolicyRow, CellObjectRow, CellUserRow, ComingRunRow, MemberChangeRow, MemberEnrolmentRow,
@@ -13,9 +14,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow, DriveLine,
-    DriveReportRow, EntryRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent,
-    KeyRow, KeysStatusRow, LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow,
-    PoolRow, ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
+    DriveReportRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
+    KeysStatusRow, LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, PoolRow,
+    ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
     SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, UserJoinedRow, VolumeKeysRow, VolumeRow, VtlEvent,
 };
 
@@ -56,7 +57,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<Event>(&mut generator, "Events"),
         part::<BackupEnd>(&mut generator, "The end of `backup`"),
         part::<RestoreEnd>(&mut generator, "The end of `restore`"),
-        part::<EntryRow>(&mut generator, "Rows of `ls`, `find`, `versions`"),
+        part::<FileRow>(&mut generator, "Rows of `ls`, `find`, `versions`"),
         part::<ObjectRow>(&mut generator, "Rows of `objects`"),
         part::<ShownObject>(&mut generator, "`show OBJECT`"),
         part::<ShownVolume>(&mut generator, "`show VOLUME`"),

@@ -8,7 +8,8 @@ use capstan_mover::{OrderedBy, ReadOrder};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Path, id, words};
+use super::{id, words};
+use capstan_client::files::ShownPath;
 
 /// A mount of a restore.
 #[derive(Debug, Serialize)]
@@ -28,7 +29,7 @@ pub(crate) struct PassLine {
 pub(crate) struct OlderLine {
     /// The path.
     #[serde(flatten)]
-    path: Path,
+    path: ShownPath,
     /// The object that has it.
     object: String,
     /// When that was begun, nanoseconds since 1970.
@@ -41,7 +42,7 @@ pub(crate) struct OlderLine {
 pub(crate) struct FailedPath {
     /// The path.
     #[serde(flatten)]
-    path: Path,
+    path: ShownPath,
     /// What is wrong, with volume and block where one is damaged.
     reason: String,
 }
@@ -52,7 +53,7 @@ pub(crate) struct FailedPath {
 pub(crate) struct DifferenceLine {
     /// The path, without the slash in front.
     #[serde(flatten)]
-    pub(crate) path: Path,
+    pub(crate) path: ShownPath,
     /// How it differs.
     pub(crate) reason: String,
 }
@@ -193,21 +194,21 @@ pub(crate) struct RestoreFinished {
     /// Paths that were there already and are left as they were.
     kept: u64,
     /// As in `plan`: nothing of these is stored.
-    lost: Vec<Path>,
+    lost: Vec<ShownPath>,
     /// As in `plan`: these came back as an older backup had them.
     older: Vec<OlderLine>,
     /// As in `plan`: these came back in part.
-    incomplete: Vec<Path>,
+    incomplete: Vec<ShownPath>,
     /// As in `plan`: these vanished while they were backed up. They are no reason for exit code 3.
-    vanished: Vec<Path>,
+    vanished: Vec<ShownPath>,
     /// Paths that could not be written, or not with everything; 8 MiB of them at most.
     problems: Vec<FailedPath>,
     /// How many there were.
     problems_count: u64,
 }
 
-pub(super) fn paths(paths: &[Vec<u8>]) -> Vec<Path> {
-    paths.iter().map(Path::from).collect()
+pub(super) fn paths(paths: &[Vec<u8>]) -> Vec<ShownPath> {
+    paths.iter().map(ShownPath::from).collect()
 }
 
 pub(super) fn older(plan: &RestorePlan) -> Vec<OlderLine> {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use capstan_client::files::ShownPath;
 use capstan_lab::{DataSet, DataSetError, DataSetWatch, Differs, FileLengths, Names, Ratio, Shape, Shrunk};
 use clap::{Args, ValueEnum};
 
@@ -171,7 +172,7 @@ pub(super) fn create_data(cli: &Globals, args: &CreateData) -> Result<ExitCode, 
     if cli.json {
         let of = |wanted: Option<Differs>| -> Vec<_> {
             let some = differing.iter().filter(|(_, differs)| wanted.is_none_or(|wanted| *differs == wanted));
-            some.map(|(path, _)| json::Path::from(path.as_os_str().as_bytes())).collect()
+            some.map(|(path, _)| ShownPath::from(path.as_os_str().as_bytes())).collect()
         };
         json::print(&DataSetRow {
             files: all_files,

@@ -1,49 +1,50 @@
 //! Files: directories and versions.
 
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write, stdout};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_catalog::StateEntry;
-use capstan_director::{DirectorError, LostParts, index_path};
-use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
+use capstan_catalog::Object;
+use capstan_client::files::{FileRow, FileVersions, FilesAnswer, ListFiles};
+use capstan_director::{FoundFile, Site, index_path};
 use capstan_mover::OwnerNames;
 
-use super::objects::level;
 use crate::args;
-use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::EntryRow;
+use crate::list::files_of::FilesOf;
 use crate::output::{print, print_rows};
-use crate::place::place_at;
-use crate::secrets::site;
+use crate::place::{check_of, place_at};
+use crate::secrets::{now_ns, site};
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
-use crate::wording::short;
 
-fn kind_letter(kind: EntryKind) -> char {
+fn kind_letter(kind: &str) -> char {
     match kind {
-        EntryKind::File | EntryKind::HardLink => '-',
-        EntryKind::Directory => 'd',
-        EntryKind::Symlink => 'l',
-        EntryKind::Fifo => 'p',
-        EntryKind::CharDevice => 'c',
-        EntryKind::BlockDevice => 'b',
-        EntryKind::Deleted => 'x',
+        "directory" => 'd',
+        "symlink" => 'l',
+        "fifo" => 'p',
+        "char-device" => 'c',
+        "block-device" => 'b',
+        "deleted" => 'x',
+        _ => '-',
     }
 }
 
-pub(super) fn mode_text(entry: &FileEntry) -> String {
-    if entry.kind == EntryKind::Deleted {
+pub(super) fn mode_text(row: &FileRow) -> String {
+    if row.kind == "deleted" {
         // It has none: what was there before has.
         return format!("{:<10}", "deleted");
     }
-    let mut text = String::from(kind_letter(entry.kind));
+    let mode = u32::from_str_radix(&row.mode, 8).unwrap_or_default();
+    let mut text = String::from(kind_letter(&row.kind));
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let bits = entry.mode >> shift;
+        let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
-        text.push(match (entry.mode & special != 0, bits & 1 != 0) {
+        text.push(match (mode & special != 0, bits & 1 != 0) {
             (true, true) => letter,
             (true, false) => letter.to_ascii_uppercase(),
             (false, true) => 'x',
@@ -51,46 +52,6 @@ pub(super) fn mode_text(entry: &FileEntry) -> String {
         });
     }
     text
-}
-
-/// The flags of an entry, and `lost` where damage took it in every copy.
-fn flags_text(entry: &FileEntry, is_lost: bool) -> String {
-    const NAMES: [&str; 6] = ["grew", "shrank", "vanished", "changed", "sparse", "unreadable"];
-    let set = NAMES.iter().enumerate().filter(|(bit, _)| entry.flags.0 & (1 << bit) != 0);
-    set.map(|(_, name)| *name).chain(is_lost.then_some("lost")).collect::<Vec<_>>().join(",")
-}
-
-fn kind_name(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::File => "file",
-        EntryKind::Directory => "directory",
-        EntryKind::Symlink => "symlink",
-        EntryKind::HardLink => "hardlink",
-        EntryKind::Fifo => "fifo",
-        EntryKind::CharDevice => "char-device",
-        EntryKind::BlockDevice => "block-device",
-        EntryKind::Deleted => "deleted",
-    }
-}
-
-pub(super) fn entry_json(entry: &FileEntry, is_lost: bool) -> EntryRow {
-    EntryRow {
-        path: (&entry.path).into(),
-        object: None,
-        backed_up_ns: None,
-        kind: kind_name(entry.kind),
-        flags: flags_text(entry, is_lost),
-        mode: format!("{:04o}", entry.mode),
-        uid: entry.uid,
-        gid: entry.gid,
-        link: (entry.kind == EntryKind::HardLink).then(|| (&entry.link).into()),
-        size: entry.size,
-        mtime_ns: entry.mtime_ns,
-        crc32c: format!("{:08x}", entry.crc),
-        connection: entry.connection,
-        offset: entry.offset,
-        member_len: entry.member_len,
-    }
 }
 
 /// Who owns files: by name, as this machine has them, or by number.
@@ -105,80 +66,139 @@ impl Owners {
     }
 }
 
-fn entry_row(owners: &Owners, entry: &FileEntry, is_lost: bool) -> Vec<String> {
-    let mut name = path_text(&entry.path);
-    match entry.kind {
-        EntryKind::Directory => name.push('/'),
-        EntryKind::HardLink => name.push_str(&format!(" = {}", path_text(&entry.link))),
+fn cells(owners: &Owners, row: &FileRow) -> Vec<String> {
+    let mut name = path_text(&row.path.bytes());
+    match (&*row.kind, &row.link) {
+        ("directory", _) => name.push('/'),
+        (_, Some(link)) => name.push_str(&format!(" = {}", path_text(&link.bytes()))),
         _ => {}
     }
     vec![
-        mode_text(entry),
-        owners.text(entry.uid, OwnerNames::user),
-        owners.text(entry.gid, OwnerNames::group),
-        units::count(entry.size),
-        units::time(entry.mtime_ns),
-        flags_text(entry, is_lost),
+        mode_text(row),
+        owners.text(row.uid, OwnerNames::user),
+        owners.text(row.gid, OwnerNames::group),
+        units::count(row.size),
+        units::time(row.mtime_ns),
+        row.flags.clone(),
         name,
     ]
 }
 
 const ENTRY_HEADS: [&str; 7] = ["mode", "owner", "group", ">size", "modified", "flags", "path"];
 
-/// The entry of a state, and whether damage took it in every copy. One that is older than the state, because the path
-/// could not be read since, says so by its flag.
-pub(super) fn listed(lost: &LostParts, entry: StateEntry) -> (FileEntry, bool) {
-    let StateEntry { mut entry, unread, object } = entry;
-    let is_lost = lost.holds(object, &entry);
-    if unread.is_some() {
-        entry.flags = entry.flags.with(EntryFlags::UNREADABLE);
-    }
-    (entry, is_lost)
+/// A row of a file that was found in an object.
+pub(super) fn row_of(object: &Object, file: &FoundFile) -> FileRow {
+    let (object, client) = (Some(object.id.to_string()), Some(object.client.clone()));
+    FileRow { object, client, ..FileRow::new(&file.entry, file.is_lost) }
 }
 
 pub(crate) fn ls(cli: &Globals, args: &args::Ls) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
+    if let Some(server) = FilesOf::user(cli, args.of.as_deref())? {
+        return ls_there(cli, &server, &args.what);
+    }
+    let (of, args) = (args.of.as_deref(), &args.what);
+    let at = args.at.as_deref();
+    let (site, object, typed) = match of {
+        None => {
+            let site = site(cli)?;
+            let (object, typed) = place_at(&site, &args.place, at)?;
+            (site, object, typed)
+        }
+        Some(client) => {
+            let site = site(cli)?.for_client(client);
+            let (object, typed) = place_at(&site, &args.place, at)?;
+            check_of(&object, client, &args.place)?;
+            (site, object, typed)
+        }
+    };
     let path = match typed {
         Some(typed) => site.path_in(&object, &typed)?,
         None => index_path(&object.source),
     };
-    let state = site.catalog().state(object.id).map_err(director)?;
-    let mut found = if args.recursive { state.subtree(&path) } else { state.children(&path) }.peekable();
-    let itself = match found.peek() {
-        Some(_) => None,
-        None => match state.get(&path).map_err(director)? {
-            Some(entry) => Some(Ok(entry)),
-            None => {
-                return Err(Failure::Director(DirectorError::UnknownPath {
-                    object: short(&object),
-                    source_name: path_text(&object.source),
-                    path: path_text(&path),
-                    tried: Vec::new(),
-                    elsewhere: Box::default(),
-                }));
-            }
-        },
-    };
     // Never all at once: a tree may have millions.
-    let lost = site.lost_parts()?;
-    let entries = found.chain(itself).map(|entry| entry.map(|entry| listed(&lost, entry)).map_err(director));
+    let files = site.list_files(&object, &path, args.recursive, None)?;
+    let rows = files.map(|file| file.map(|file| FileRow::new(&file.entry, file.is_lost)).map_err(Failure::from));
     if cli.json {
-        return print_rows(entries.map(|entry| entry.map(|(entry, is_lost)| entry_json(&entry, is_lost))));
+        return print_rows(rows);
     }
-    let mut out = BufWriter::new(stdout().lock());
-    let owners = Owners((!args.numeric).then(OwnerNames::read));
-    let mut table = RunningTable::new(&ENTRY_HEADS);
-    for entry in entries {
-        let (entry, is_lost) = entry?;
-        table.row(entry_row(&owners, &entry, is_lost), &mut out).map_err(Failure::output)?;
+    let mut listing = Listing::new(args.numeric);
+    for row in rows {
+        listing.row(&row?)?;
     }
-    table.finish(&mut out).and_then(|()| out.flush()).map_err(Failure::output)?;
-    Ok(ExitCode::SUCCESS)
+    listing.finish()
+}
+
+/// A listing as its rows come.
+struct Listing {
+    out: BufWriter<std::io::StdoutLock<'static>>,
+    owners: Owners,
+    table: RunningTable,
+}
+
+impl Listing {
+    fn new(numeric: bool) -> Self {
+        let out = BufWriter::new(stdout().lock());
+        Self { out, owners: Owners((!numeric).then(OwnerNames::read)), table: RunningTable::new(&ENTRY_HEADS) }
+    }
+
+    fn row(&mut self, row: &FileRow) -> Result<(), Failure> {
+        self.table.row(cells(&self.owners, row), &mut self.out).map_err(Failure::output)
+    }
+
+    fn finish(mut self) -> Result<ExitCode, Failure> {
+        self.table.finish(&mut self.out).and_then(|()| self.out.flush()).map_err(Failure::output)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The same, asked of the server of a cell. Owners are numbers: the names of another machine are not known here.
+pub(crate) fn ls_there(cli: &Globals, server: &FilesOf, args: &args::LsWhat) -> Result<ExitCode, Failure> {
+    let place = utf8(&args.place)?;
+    let at_ns = args.at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
+    let asked = ListFiles { place, at_ns, recursive: args.recursive, after: None };
+    let ask = |after| server.list(&ListFiles { after, ..asked.clone() });
+    if cli.json {
+        let mut lines = crate::json::Lines::new();
+        in_parts(ask, |row| lines.row(&row))?;
+        lines.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut listing = Listing::new(true);
+    in_parts(ask, |row| listing.row(&row))?;
+    listing.finish()
+}
+
+/// Asks until there is no further part; gives the objects that could not be looked into.
+pub(super) fn in_parts(
+    ask: impl Fn(Option<String>) -> Result<FilesAnswer, Failure>,
+    mut each: impl FnMut(FileRow) -> Result<(), Failure>,
+) -> Result<Vec<String>, Failure> {
+    let (mut after, mut damaged) = (None, Vec::new());
+    loop {
+        let answer = ask(after)?;
+        for row in answer.rows {
+            each(row)?;
+        }
+        damaged.extend(answer.damaged);
+        after = answer.next;
+        if after.is_none() {
+            return Ok(damaged);
+        }
+    }
+}
+
+/// A text that crosses the network.
+pub(super) fn utf8(text: &OsStr) -> Result<String, Failure> {
+    text.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::Usage(format!(
+            "{}: a name that is not UTF-8 cannot be asked for: name the folder",
+            path_text(text.as_bytes())
+        ))
+    })
 }
 
 /// Names objects whose list of files could not be looked into: they may have what is looked for.
-pub(super) fn without_lists(damaged: &[ObjectId]) -> ExitCode {
+pub(super) fn without_lists(damaged: &[String]) -> ExitCode {
     for object in damaged {
         eprintln!(
             "capstan: the list of files of object {object} is damaged or gone, and was not looked into: `capstan rebuild {object}` reads it from the object's volumes"
@@ -188,47 +208,68 @@ pub(super) fn without_lists(damaged: &[ObjectId]) -> ExitCode {
 }
 
 pub(crate) fn versions(cli: &Globals, args: &args::Versions) -> Result<ExitCode, Failure> {
-    use std::os::unix::ffi::OsStrExt;
-    let site = site(cli)?;
-    let mut damaged = Vec::new();
-    let given = index_path(args.path.as_os_str().as_bytes());
-    let mut versions = site.catalog().versions(&given, &mut damaged).map_err(director)?;
-    if versions.is_empty() {
-        // Named from the working directory, as it may be for a backup.
-        let path = std::path::absolute(&args.path).unwrap_or_else(|_| args.path.clone());
-        damaged.clear();
-        let path = index_path(path.as_os_str().as_bytes());
-        versions = site.catalog().versions(&path, &mut damaged).map_err(director)?;
+    if let Some(server) = FilesOf::user(cli, args.of.as_deref())? {
+        return versions_there(cli, &server, &args.what);
     }
-    if versions.is_empty() && !cli.json && !cli.quiet && damaged.is_empty() {
-        let path = args.path.display();
+    let (site, of, path) = (site(cli)?, args.of.as_deref(), &args.what.path);
+    let (mut rows, mut damaged) = versions_here(&site, of, path)?;
+    if rows.is_empty() {
+        // Named from the working directory, as it may be for a backup.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        (rows, damaged) = versions_here(&site, of, &path)?;
+    }
+    show_versions(cli, path, &rows, &damaged)
+}
+
+fn versions_here(site: &Site, of: Option<&str>, path: &Path) -> Result<(Vec<FileRow>, Vec<String>), Failure> {
+    let is_of = |client: &str| of.is_none_or(|of| of == client);
+    let mut rows = Vec::new();
+    let mut found = |object: &Object, file: FoundFile| {
+        let (backed_up_ns, level) = (Some(object.started_ns), Some(super::objects::level(object).into()));
+        rows.push(FileRow { backed_up_ns, level, ..row_of(object, &file) });
+    };
+    let damaged = site.file_versions(&index_path(path.as_os_str().as_bytes()), &is_of, &mut found)?;
+    Ok((rows, damaged.iter().map(ToString::to_string).collect()))
+}
+
+pub(crate) fn versions_there(cli: &Globals, server: &FilesOf, args: &args::VersionsWhat) -> Result<ExitCode, Failure> {
+    let answer = server.versions(&FileVersions { path: utf8(args.path.as_os_str())? })?;
+    show_versions(cli, &args.path, &answer.rows, &answer.damaged)
+}
+
+fn show_versions(cli: &Globals, path: &Path, rows: &[FileRow], damaged: &[String]) -> Result<ExitCode, Failure> {
+    if rows.is_empty() && !cli.json && !cli.quiet && damaged.is_empty() {
+        let path = path.display();
         eprintln!(
             "capstan: no object has {path}: write the path from the root, or look for the name with `capstan find`"
         );
     }
-    let lost = site.lost_parts()?;
     if cli.json {
-        let rows = versions.iter().map(|version| {
-            let (object, backed_up_ns) = (Some(version.object.id.to_string()), Some(version.object.started_ns));
-            let is_lost = lost.holds(version.object.id, &version.entry);
-            Ok(EntryRow { object, backed_up_ns, ..entry_json(&version.entry, is_lost) })
-        });
-        print_rows(rows)?;
-        return Ok(without_lists(&damaged));
+        print_rows(rows.iter().map(Ok))?;
+        return Ok(without_lists(damaged));
     }
-    let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "flags"]);
-    for version in &versions {
-        let entry = &version.entry;
+    // A column that says the same in each line is left out.
+    let first = rows.first().and_then(|row| row.client.clone());
+    let shows_client = rows.iter().any(|row| row.client != first);
+    let mut table = Table::new(&["object", "backed up", "level", "mode", ">size", "modified", "client", "flags"]);
+    for row in rows {
         table.row(vec![
-            short(&version.object),
-            units::time(version.object.started_ns),
-            level(&version.object).to_owned(),
-            mode_text(entry),
-            units::count(entry.size),
-            units::time(entry.mtime_ns),
-            flags_text(entry, lost.holds(version.object.id, entry)),
+            short_id(row),
+            units::time(row.backed_up_ns.unwrap_or_default()),
+            row.level.as_deref().unwrap_or_default().to_owned(),
+            mode_text(row),
+            units::count(row.size),
+            units::time(row.mtime_ns),
+            row.client.clone().unwrap_or_default(),
+            row.flags.clone(),
         ]);
     }
-    print(&table)?;
-    Ok(without_lists(&damaged))
+    print(&if shows_client { table } else { table.without(&["client"]) })?;
+    Ok(without_lists(damaged))
+}
+
+/// The end of an object's id, as lists show it.
+pub(super) fn short_id(row: &FileRow) -> String {
+    let id = row.object.as_deref().unwrap_or_default();
+    id[id.len().saturating_sub(8)..].to_owned()
 }

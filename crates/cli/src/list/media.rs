@@ -8,6 +8,7 @@ use capstan_format::Algorithm;
 use capstan_tape::ElementAddress;
 
 use crate::args::{self, PoolAction};
+use crate::audited::{ShellAct, audited};
 use crate::failure::Failure;
 use crate::failure::director;
 use crate::globals::Globals;
@@ -110,7 +111,7 @@ pub(crate) fn volumes(cli: &Globals, args: &args::Volumes) -> Result<ExitCode, F
 pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failure> {
     let site = site(cli)?;
     if let Some(PoolAction::Remove { name }) = &args.action {
-        site.remove_pool(name)?;
+        audited(&site, ShellAct::ChangePools, &[name], || Ok(site.remove_pool(name)?))?;
         match cli.json {
             true => json::print(&json::Event::PoolRemoved { pool: name.clone() })?,
             false => println!("pool {name} is removed"),
@@ -120,7 +121,8 @@ pub(crate) fn pools(cli: &Globals, args: &args::Pools) -> Result<ExitCode, Failu
     if let Some(PoolAction::Add(add)) = &args.action {
         let retention = add.retention.as_deref().map(units::parse_age).transpose().map_err(Failure::Usage)?;
         let encryption = if add.plain { None } else { add.encrypt.algorithm() };
-        site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?;
+        let add_pool = || Ok(site.add_pool(&add.name, encryption, retention.map(i64::cast_unsigned))?);
+        audited(&site, ShellAct::ChangePools, &[&add.name], add_pool)?;
         let volumes = site.catalog().volumes().map_err(director)?;
         let of_copies = site.catalog().pools().map_err(director)?.into_iter().map(|pool| pool.name);
         let of_copies: Vec<_> = of_copies.filter(|name| name.starts_with(&format!("{}-copy", add.name))).collect();

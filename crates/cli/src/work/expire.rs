@@ -8,6 +8,7 @@ use capstan_director::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, Kept, Site, Une
 use capstan_format::{ObjectId, Volser};
 
 use crate::args;
+use crate::audited::{ShellAct, audited};
 use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
@@ -82,7 +83,8 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
         }
         let subject = args.objects.join(" ");
         return recorded(&display, &site, ("expire", &subject), |record| {
-            plan = site.expire(&plan, &request)?;
+            let ids: Vec<_> = plan.forget.iter().map(|object| object.id.to_string()).collect();
+            plan = audited(&site, ShellAct::Expire, &ids, || Ok(site.expire(&plan, &request)?))?;
             record.message = format!("{} forgotten", units::counted(plan.forget.len() as u64, "object"));
             show(cli, args, &display, &plan);
             Ok(ExitCode::SUCCESS)
@@ -202,7 +204,10 @@ fn undo(cli: &Globals, args: &args::Expire, display: &Display, site: &Site) -> R
     let expired = ObjectFilter { status: Some(ObjectStatus::Expired), ..ObjectFilter::default() };
     let expired = site.catalog().objects(&expired).map_err(director)?;
     let named: Result<Vec<ObjectId>, Failure> = args.objects.iter().map(|text| named(&expired, text)).collect();
-    let Unexpired { objects, lost, volumes } = site.unexpire(&named?)?;
+    let named = named?;
+    let names: Vec<_> = named.iter().map(ToString::to_string).collect();
+    let take_back = || Ok(site.unexpire(&named)?);
+    let Unexpired { objects, lost, volumes } = audited(site, ShellAct::TakeBack, &names, take_back)?;
     for (object, reason) in &lost {
         display.warn(&format!(
             "object {} of {} cannot be taken back: {reason}",

@@ -10,6 +10,7 @@ use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 
 use crate::args;
+use crate::audited::{ShellAct, audited};
 use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::globals::Globals;
@@ -62,9 +63,11 @@ pub(crate) fn copy(cli: &Globals, args: &args::Copy) -> Result<ExitCode, Failure
     say_kept(&display, &site, &objects, &args.to_pool);
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
+    let ids: Vec<_> = objects.iter().map(|object| object.id.to_string()).collect();
     recorded(&display, &site, ("copy", &format!("{} to {}", args.object, args.to_pool)), |record| {
-        let reports =
-            display.follow(&|| Standing::of_reading(&watch), || site.copy_objects(&objects, &args.to_pool, &watch))?;
+        let copy = || Ok(site.copy_objects(&objects, &args.to_pool, &watch)?);
+        let copy = || audited(&site, ShellAct::Copy, &ids, copy);
+        let reports = display.follow(&|| Standing::of_reading(&watch), copy)?;
         let bytes = reports.iter().map(|report| report.bytes).sum();
         record.tally = Tally { files: 0, bytes, stored: bytes };
         record.message = format!("{} copied", units::counted(reports.len() as u64, "object"));
@@ -243,7 +246,8 @@ pub(crate) fn erase(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fail
     let volume = volser(&args.volume)?;
     confirm(&format!("All data on volume {volume} will be lost."), args.yes)?;
     recorded(&display, &site, ("erase", volume.as_str()), |record| {
-        let lost = site.erase(&volume, loss(args.force), promise(args.drop_copies))?;
+        let erase = || Ok(site.erase(&volume, loss(args.force), promise(args.drop_copies))?);
+        let lost = audited(&site, ShellAct::Erase, &[volume.as_str()], erase)?;
         show_lost(cli, &display, &volume, &lost);
         record.message = format!("volume {volume} is blank{}", copies_text(&lost, args.drop_copies));
         if !cli.json {
@@ -262,7 +266,8 @@ pub(crate) fn forget(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fai
         args.yes,
     )?;
     recorded(&display, &site, ("forget", volume.as_str()), |record| {
-        let lost = site.forget(&volume, loss(args.force), promise(args.drop_copies))?;
+        let forget = || Ok(site.forget(&volume, loss(args.force), promise(args.drop_copies))?);
+        let lost = audited(&site, ShellAct::Forget, &[volume.as_str()], forget)?;
         show_lost(cli, &display, &volume, &lost);
         record.message = format!("volume {volume} is forgotten{}", copies_text(&lost, args.drop_copies));
         if !cli.json {
@@ -295,7 +300,9 @@ pub(crate) fn label(cli: &Globals, args: &args::Label) -> Result<ExitCode, Failu
         }
     }
     recorded(&display, &site, ("label", &args.volumes.join(" ")), |record| {
-        label_all(cli, args, (&display, &site), pool, volumes, record)
+        audited(&site, ShellAct::Label, &args.volumes, || {
+            label_all(cli, args, (&display, &site), pool, volumes, record)
+        })
     })
 }
 

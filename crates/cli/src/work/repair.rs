@@ -7,6 +7,7 @@ use capstan_director::{DirectorError, RepairReport, Shortfall};
 use capstan_mover::RestoreWatch;
 
 use crate::args;
+use crate::audited::{ShellAct, audited};
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json;
@@ -34,7 +35,9 @@ pub(crate) fn repair(cli: &Globals, args: &args::Repair) -> Result<ExitCode, Fai
     stop_on_interrupt(&watch.stop);
     let shortfall = if args.wait { Shortfall::Wait } else { Shortfall::Fail };
     recorded(&display, &site, ("repair", &args.objects.join(" ")), |record| {
-        let report = display.follow(&|| Standing::of_reading(&watch), || site.repair(&objects, shortfall, &watch))?;
+        let names: Vec<_> = objects.iter().map(ToString::to_string).collect();
+        let repair = || audited(&site, ShellAct::Repair, &names, || Ok(site.repair(&objects, shortfall, &watch)?));
+        let report = display.follow(&|| Standing::of_reading(&watch), repair)?;
         record.message = summary(&report);
         show(cli, report)
     })

@@ -18,11 +18,12 @@ use capstan_mover::RestoreWatch;
 use capstan_mover::extract::{DeviceNodes, ExtractOptions, Owners};
 
 use crate::args;
+use crate::audited::{ShellAct, audited};
 use crate::door::as_user_of;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::globals::Globals;
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
-use crate::place::{MATCHED_NOTHING, place_at};
+use crate::place::{MATCHED_NOTHING, check_of, place_at};
 use crate::place::{find_volume, object_or_volume};
 use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::secrets::{Need, open};
@@ -38,10 +39,13 @@ const FILES_SHOWN: usize = 50;
 /// Paths that are listed below a cause they share.
 const PATHS_OF_A_REASON: usize = 10;
 
-fn places(site: &Site, texts: &[OsString], at: Option<&str>) -> Result<Vec<Place>, Failure> {
+fn places(site: &Site, texts: &[OsString], at: Option<&str>, of: Option<&str>) -> Result<Vec<Place>, Failure> {
     let mut places: Vec<Place> = Vec::new();
     for text in texts {
         let (object, typed) = place_at(site, text, at)?;
+        if let Some(client) = of {
+            check_of(&object, client, text)?;
+        }
         let paths = typed.map(|typed| site.paths_in(&object, &typed)).transpose()?;
         match places.iter_mut().find(|place| place.object == object.id) {
             // The whole of an object holds each of its paths.
@@ -60,17 +64,21 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
     if let Some(server) = as_user_of(cli)? {
         return restore_as_user(cli, &server, args);
     }
-    if args.of.is_some() {
+    if args.to_client.is_some() {
         return Err(Failure::Usage(
-            "--of and --to-client are for users of a cell, who ask its server (`capstan user enrol`). Here, name the object \
-             by its id (`capstan objects`), and restore below a directory of this machine"
+            "--to-client is for users of a cell, who ask its server (`capstan user enrol`). Here, restore below a directory \
+             of this machine"
                 .to_owned(),
         ));
     }
     let display = Display::new(cli);
     let need = if args.dry_run { Need::Nothing } else { Need::Keys };
     let site = open(cli, need, display.events())?;
-    let places = places(&site, &args.places, args.at.as_deref())?;
+    let site = match &args.of {
+        Some(client) => site.for_client(client),
+        None => site,
+    };
+    let places = places(&site, &args.places, args.at.as_deref(), args.of.as_deref())?;
     let filter = PathFilter::new(&args.include, &args.exclude)?;
     let plan = site.plan_restore_of(&places, &filter)?;
     for option in filter.unused() {
@@ -90,11 +98,13 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         strip,
         ..ExtractOptions::default()
     };
+    let ids: Vec<_> = places.iter().map(|place| place.object.to_string()).collect();
     let watch = Arc::new(RestoreWatch::default());
     stop_on_interrupt(&watch.stop);
     recorded(&display, &site, ("restore", &named(&args.places)), |record| {
-        let report =
-            display.follow(&|| Standing::of_reading(&watch), || site.restore(&plan, directory, &options, &watch))?;
+        let restore = || Ok(site.restore(&plan, directory, &options, &watch)?);
+        let restore = || audited(&site, ShellAct::Restore, &ids, restore);
+        let report = display.follow(&|| Standing::of_reading(&watch), restore)?;
         record.tally = read(&report);
         record.message = restored_text(&report, directory);
         if options.owners == Owners::Caller {
@@ -302,16 +312,18 @@ pub(crate) fn cat(cli: &Globals, args: &args::Cat) -> Result<ExitCode, Failure> 
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
     let path = typed.map(|typed| site.path_in(&object, &typed)).transpose()?;
-    let mut out = BufWriter::with_capacity(1 << 20, stdout());
-    let mut older = None;
-    match path {
-        Some(path) => older = site.cat_file(object.id, &path, &mut out)?,
-        None if stdout().is_terminal() => {
-            let advice = "a pax stream is not text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
-            return Err(Failure::Usage(advice.to_owned()));
-        }
-        None => site.cat_object(object.id, &mut out)?,
+    if path.is_none() && stdout().is_terminal() {
+        let advice = "a pax stream is not text: pipe it, as in `capstan cat OBJECT | tar tvf -`";
+        return Err(Failure::Usage(advice.to_owned()));
     }
+    let mut out = BufWriter::with_capacity(1 << 20, stdout());
+    let older = audited(&site, ShellAct::Restore, &[object.id.to_string()], || match &path {
+        Some(path) => Ok(site.cat_file(object.id, path, &mut out)?),
+        None => {
+            site.cat_object(object.id, &mut out)?;
+            Ok(None)
+        }
+    })?;
     std::io::Write::flush(&mut out).map_err(Failure::output)?;
     let Some(older) = older else { return Ok(ExitCode::SUCCESS) };
     display.warn(&older_text(&older));

@@ -15,6 +15,7 @@ use capstan_service::shutdown::Shutdown;
 
 use super::blocking::blocking;
 use super::error::refusal_of;
+use super::files::FileTurns;
 use super::known::KnownPeers;
 use super::registrar::CellHost;
 use super::restores::Restores;
@@ -32,6 +33,7 @@ pub(super) struct CellService {
     pub(super) data_port: u16,
     pub(super) restores: Restores,
     pub(super) refusals: Arc<Refusals>,
+    pub(super) files: FileTurns,
     pub(super) host: Arc<dyn CellHost>,
 }
 

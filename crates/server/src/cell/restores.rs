@@ -8,9 +8,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -23,7 +20,7 @@ use capstan_client::CellOrder;
 use capstan_client::restores::{
     AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
-use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, index_path};
+use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally};
 use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
@@ -33,6 +30,7 @@ use super::CellError;
 use super::blocking::blocking;
 use super::error::{in_words, refusal_of};
 use super::own_object::{OBJECTS_MAX, own_object};
+use super::places::{Whose, object_and_path, refused};
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
 use crate::serve::{WorkEnd, Worked};
@@ -141,44 +139,12 @@ pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusa
     Ok(ObjectsAnswer { objects: objects.iter().take(OBJECTS_MAX).map(own_object).collect() })
 }
 
-fn refused(error: &DirectorError) -> Refusal {
-    let text = format!("{}.", in_words(error));
-    match error {
-        DirectorError::Catalog(_) => Refusal::unready(text),
-        _ => Refusal::malformed(text),
-    }
-}
-
-fn unknown(client: &str, text: &str) -> Refusal {
-    Refusal::not_found(format!(
-        "Nothing of client {client} was backed up as {text}: `capstan client objects` at the machine, or `capstan \
-         objects` of a user, lists what there is."
-    ))
-}
-
-/// The object of a client that a text names, and the path behind the last colon that leaves one in front of it.
+/// The object of a client that a text names, and the paths in it.
 fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Place, Refusal> {
-    let own = |name: &str| site.find_object(name, at_ns).ok().filter(|object| object.client == client);
-    if let Some(object) = own(text) {
-        return Ok(Place { object: object.id, paths: Vec::new() });
-    }
-    let colons = text.char_indices().filter(|&(_, c)| c == ':').map(|(at, _)| at).collect::<Vec<_>>();
-    for at in colons.into_iter().rev() {
-        let Some(object) = own(&text[..at]) else { continue };
-        let typed = &text.as_bytes()[at + 1..];
-        let paths = match index_path(typed).is_empty() {
-            true => Vec::new(),
-            false => site.paths_in(&object, typed).map_err(|error| refused(&error))?,
-        };
-        return Ok(Place { object: object.id, paths });
-    }
-    // A path below a source, as people type it.
-    for above in Path::new(OsStr::from_bytes(text.as_bytes())).ancestors().skip(1) {
-        let Some(object) = above.to_str().and_then(own) else { continue };
-        let paths = site.paths_in(&object, text.as_bytes()).map_err(|error| refused(&error))?;
-        return Ok(Place { object: object.id, paths });
-    }
-    Err(unknown(client, text))
+    let whose = Whose { client: Some(client), is_of: &|name| name == client };
+    let (object, typed) = object_and_path(site, &whose, text, at_ns)?;
+    let paths = typed.map(|typed| site.paths_in(&object, &typed)).transpose().map_err(|error| refused(&error))?;
+    Ok(Place { object: object.id, paths: paths.unwrap_or_default() })
 }
 
 /// What is asked for of a client: objects, and paths in them.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use capstan_client::files::{FileVersions, FilesAnswer, FindFiles, ListFiles};
 use capstan_client::orders::{HelloAnswer, ListenersAnswer, ORDERS_WAIT_SECONDS, OrdersAnswer, OrdersQuery, PeerHello};
 use capstan_client::restores::{
     AskRestore, ObjectsAnswer, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore,
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::blocking;
+use super::files::Asking;
 use super::registrar::CellRegistrar;
 use super::restores;
 use super::user_routes::user_routes;
@@ -64,6 +66,9 @@ pub(super) fn member_routes() -> CellRoutes {
             restore_seen,
         )
         .post("/v1/own/restores/stop", (CellAccess::Client, "stop a restore of one's own"), stop_restore)
+        .post("/v1/own/files/find", (CellAccess::Client, "find files in what was backed up of oneself"), find_own)
+        .post("/v1/own/files/list", (CellAccess::Client, "list a directory of an object of oneself"), list_own)
+        .post("/v1/own/files/versions", (CellAccess::Client, "list the versions of a file of oneself"), own_versions)
         .get("/v1/openapi.json", (CellAccess::Member, "read this document"), async || Json(openapi()))
         .merge(user_routes())
 }
@@ -122,6 +127,33 @@ async fn own_objects(
     Extension(peer): Extension<Peer>,
 ) -> Result<Json<ObjectsAnswer>, Refusal> {
     blocking(move || restores::objects(&service.site, peer.id.name.as_str())).await.map(Json)
+}
+
+async fn find_own(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Input(asked): Input<FindFiles>,
+) -> Result<Json<FilesAnswer>, Refusal> {
+    let asking = Asking::Client(peer.id.name.to_string());
+    asking.answered(&service.files, &service.site, move |files| files.find(&asked)).await.map(Json)
+}
+
+async fn list_own(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Input(asked): Input<ListFiles>,
+) -> Result<Json<FilesAnswer>, Refusal> {
+    let asking = Asking::Client(peer.id.name.to_string());
+    asking.answered(&service.files, &service.site, move |files| files.list(&asked)).await.map(Json)
+}
+
+async fn own_versions(
+    State(service): State<Arc<CellService>>,
+    Extension(peer): Extension<Peer>,
+    Input(asked): Input<FileVersions>,
+) -> Result<Json<FilesAnswer>, Refusal> {
+    let asking = Asking::Client(peer.id.name.to_string());
+    asking.answered(&service.files, &service.site, move |files| files.versions(&asked)).await.map(Json)
 }
 
 async fn begin_restore(

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use super::access::CellService;
 use super::data::{DataListener, ServerDoor, open_job};
 use super::enrolments::note_enrolment_address;
+use super::files::FileTurns;
 use super::known::{KnownPeers, LostPeer};
 use super::movers::MoverConnections;
 use super::registrar::{CellHost, CellRegistrar};
@@ -147,6 +148,7 @@ impl ServedCell {
             data_port: addresses.data.port(),
             restores: restores.clone(),
             refusals: Arc::default(),
+            files: FileTurns::default(),
             host,
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));

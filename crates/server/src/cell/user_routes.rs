@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
+use capstan_client::files::FilesAnswer;
 use capstan_client::may_restore_to;
 use capstan_client::orders::{ORDERS_WAIT_SECONDS, OrderedRestore};
 use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore};
@@ -16,12 +17,13 @@ use tokio::time::Instant;
 use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::blocking;
 use super::error::refusal_of;
+use super::files::Asking;
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
-    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MemberChangeRow, MemberEnrolmentRow,
-    MembersAnswer, MembersQuery, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
-    RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery, StatusAnswer,
-    StatusQuery, UsersAnswer, WhoAnswer,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelClient,
+    ListFilesOf, MemberChangeRow, MemberEnrolmentRow, MembersAnswer, MembersQuery, ObjectsQuery, PoliciesAnswer,
+    PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged,
+    ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, UsersAnswer, WhoAnswer,
 };
 use super::users::{CellAct, CellActs};
 use super::{CellError, NotConnected};
@@ -81,6 +83,13 @@ pub(super) fn user_routes() -> CellRoutes {
         .post("/v1/users/change", (CellAccess::User(CellAct::ChangeUsers), "give a user other roles"), change_user)
         .post("/v1/users/revoke", (CellAccess::User(CellAct::ChangeUsers), "let a user in no more"), revoke_user)
         .get("/v1/objects", CellAct::ListObjects, objects)
+        .post("/v1/files/find", (CellAccess::User(CellAct::FindFiles), "find files in what was backed up"), find_files)
+        .post("/v1/files/list", (CellAccess::User(CellAct::FindFiles), "list a directory of an object"), list_files)
+        .post(
+            "/v1/files/versions",
+            (CellAccess::User(CellAct::FindFiles), "list the versions of a file"),
+            file_versions,
+        )
         .post("/v1/restores", CellAct::Restore, restore)
         .get(
             "/v1/restores",
@@ -193,6 +202,33 @@ async fn revoke_user(Extension(acts): Acts, Input(asked): Input<RevokeUser>) -> 
 
 async fn objects(Extension(acts): Acts, Query(asked): Query<ObjectsQuery>) -> Answered<CellObjectsAnswer> {
     answer(acts, move |acts| acts.objects(&asked)).await
+}
+
+async fn find_files(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(FindFilesOf { of, find }): Input<FindFilesOf>,
+) -> Answered<FilesAnswer> {
+    let asking = Asking::User { acts, of };
+    asking.answered(&service.files, &service.site, move |files| files.find(&find)).await.map(Json)
+}
+
+async fn list_files(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(ListFilesOf { of, list }): Input<ListFilesOf>,
+) -> Answered<FilesAnswer> {
+    let asking = Asking::User { acts, of };
+    asking.answered(&service.files, &service.site, move |files| files.list(&list)).await.map(Json)
+}
+
+async fn file_versions(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(FileVersionsOf { of, versions }): Input<FileVersionsOf>,
+) -> Answered<FilesAnswer> {
+    let asking = Asking::User { acts, of };
+    asking.answered(&service.files, &service.site, move |files| files.versions(&versions)).await.map(Json)
 }
 
 async fn restore(

@@ -19,11 +19,13 @@ mod members;
 mod policies;
 mod queue;
 mod rights;
+mod shell;
 pub mod words;
 
 pub use acts::CellActs;
 pub use queue::{peer_away_in_words, run_outcome_word};
 pub use rights::{CellAct, CellRole, CellRoles, ClientsOf, Rights};
+pub use shell::{ShellAct, noted_at_shell};
 
 pub(super) use log::{KnownNames, Refusals, note};
 pub(super) use queue::run_waits_for;

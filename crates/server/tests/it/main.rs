@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod cell;
+mod files;
 mod openapi;
 mod own_objects;
 mod place;

@@ -62,9 +62,9 @@ fn every_line_is_as_the_page_says() {
     told(&events(&bench, &["verify", "home", "--against-source"], 0));
     assert_eq!(told(&events(&bench, &["restore", "home", "--to", "back"], 0)).last().unwrap(), "finished");
     for (kind, args) in [
-        ("EntryRow", &["ls", "-R", "home"][..]),
-        ("EntryRow", &["find", "*"]),
-        ("EntryRow", &["versions", "home/noise"]),
+        ("FileRow", &["ls", "-R", "home"][..]),
+        ("FileRow", &["find", "*"]),
+        ("FileRow", &["versions", "home/noise"]),
         ("ObjectRow", &["objects"]),
         ("VolumeRow", &["volumes"]),
         ("PoolRow", &["pools"]),

@@ -62,6 +62,17 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
     let objects = rows(&ada, &["objects"], 0);
     assert_described(&schemas(), "CellObjectRow", &objects);
     assert_eq!(objects[0]["source"], bench.source_text());
+    // What is found is the same, but that a user is told of which client it is.
+    for args in [&["find", "*"][..], &["find", "*", "--latest", "--type", "file"], &["ls", "-R", &bench.source_text()]]
+    {
+        let (here, there) = (bench.rows(args), rows(&ada, args, 0));
+        assert_described(&schemas(), "FileRow", &there);
+        assert!(!there.is_empty() && here == there, "{args:?}: {here:?} {there:?}");
+        let said = eve.said(args, "", 1);
+        assert!(said.contains("user eve (auditor) may not find and list the files in it"), "{said}");
+    }
+    let letter = format!("{}/noise", bench.source_text());
+    assert_eq!(bench.rows(&["versions", &letter]), rows(&ada, &["versions", &letter], 0));
     assert_described(&schemas(), "StatusRow", &rows(&eve, &["status"], 0));
     assert_described(&schemas(), "WhoAnswer", &rows(&eve, &["user", "who"], 0));
     assert_described(&schemas(), "CellUserRow", &rows(&eve, &["user", "list"], 0));
@@ -84,6 +95,46 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
     assert!(said.contains("see that the server runs"), "{said}");
 }
 
+/// Whoever erases at a shell of the server is on record, and cannot where that cannot be noted; a restore can.
+#[test]
+fn what_a_shell_does_with_volumes_and_objects_is_in_the_audit_log() {
+    let bench = Bench::new(&[]);
+    let (source, to) = (bench.source_text(), bench.dir.path().join("back"));
+    let log = bench.dir.path().join("state/cell/audit");
+    bench.done(&["backup", &source], 0);
+    bench.done(&["label", "L00001"], 0);
+    assert!(!log.exists(), "a state directory that is no cell has no such log");
+    let (server, _) = serve(&bench);
+    bench.done(&["user", "enrol", "ada", "--role", "administrator"], 0);
+    let act_and_result =
+        |record: &Value| [&record["act"], &record["result"]].map(|text| text.as_str().unwrap().to_owned());
+    bench.done(&["label", "L00002"], 0);
+    bench.done(&["erase", "L00001", "--yes"], 0);
+    bench.done(&["library", "unload", "7"], 1);
+    bench.done(&["restore", &source, "--to", to.to_str().unwrap()], 0);
+    let records: Vec<_> = bench.rows(&["audit"]);
+    let acts: Vec<_> = records.iter().map(act_and_result).collect();
+    let expected = [
+        ["label-volumes", "begun"],
+        ["label-volumes", "done"],
+        ["erase-volume", "begun"],
+        ["erase-volume", "done"],
+        ["move-cartridges", "begun"],
+        ["move-cartridges", "failed"],
+        ["restore", "begun"],
+        ["restore", "done"],
+    ];
+    assert_eq!(acts[2..10], expected.map(|act| act.map(str::to_owned)), "{records:?}");
+    assert_eq!(records[4]["facts"]["volumes"], "L00001", "{records:?}");
+
+    std::fs::rename(&log, bench.dir.path().join("audit")).unwrap();
+    std::fs::write(&log, "").unwrap();
+    bench.said(&["erase", "L00002", "--yes"], 1);
+    assert_eq!(bench.rows(&["volumes"]).iter().filter(|row| row["volume"] == "L00002").count(), 1, "it was not done");
+    bench.done(&["restore", &source, "--to", to.to_str().unwrap(), "--overwrite", "changed"], 0);
+    Printing::stop(server);
+}
+
 #[test]
 fn mistakes_of_users_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
@@ -97,7 +148,7 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
         (&["user", "enrol", "bert", "--role", "operator", "--valid", "60d"], 1, "30 days at most"),
         (&["user", "change", "zoe", "--role", "operator"], 1, "`capstan user list` lists them"),
         (&["user", "revoke", "zoe"], 1, "`capstan user list` lists them"),
-        (&["restore", "x", "--to", "/tmp", "--of", "tern"], 2, "--of and --to-client are for users of a cell"),
+        (&["restore", "x", "--to", "/tmp", "--of", "tern", "--to-client", "heron"], 2, "--to-client is for users"),
     ] {
         let said = bench.said(args, code);
         assert!(said.contains(answer), "{args:?}: {said}");
@@ -112,6 +163,12 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
         (&["restore", "/home", "--of", "tern", "--to", "here"], 2, "give an absolute path"),
         (&["restore", "/home", "--of", "tern", "--to", "/tmp"], 1, "client tern is not connected"),
         (&["restore", "/home", "--of", "tern", "--dry-run"], 1, "Nothing of client tern was backed up as /home"),
+        (&["ls", "/home", "--of", "tern"], 1, "Nothing of client tern was backed up as /home"),
+        (&["ls", "/home"], 1, "Nothing was backed up as /home"),
+        (&["find", "no-such", "--latest"], 0, "nothing matches"),
+        (&["find", "["], 1, "is not a pattern"),
+        (&["versions", "/home/letter"], 0, "no object has /home/letter"),
+        (&["volumes"], 2, "this command is for the server's machine"),
         (&["policies", "apply", "no-such.toml"], 1, "no-such.toml"),
         (&["queue", "cancel", "7"], 1, "run 7 is not in the queue"),
         (&["queue", "rerun", "7"], 1, "run 7 has not ended, or there is none"),

@@ -30,6 +30,12 @@ pub struct CellActs {
     refusals: Option<Arc<Refusals>>,
 }
 
+/// Somebody at a shell of the server's machine, as the log names them.
+pub(super) fn shell_actor(user_id: u32) -> Result<AuditActor, CellError> {
+    let no_name = |_| CellError::AuditLog { reason: "the user id makes no name".to_owned() };
+    Ok(AuditActor::Peer { kind: "shell", name: format!("uid-{user_id}").parse().map_err(no_name)? })
+}
+
 impl CellActs {
     /// Acts of somebody at a shell of the server's machine, with the user id that the machine has for them. Whoever can
     /// write the state directory may do everything.
@@ -37,12 +43,9 @@ impl CellActs {
     /// # Errors
     /// [`CellError::AuditLog`] if a user id makes no name.
     pub fn at_shell(site: &Site, user_id: u32) -> Result<Self, CellError> {
-        let name: Name = format!("uid-{user_id}")
-            .parse()
-            .map_err(|_| CellError::AuditLog { reason: "the user id makes no name".to_owned() })?;
-        let (text, who) = (name.to_string(), AuditActor::Peer { kind: "shell", name });
         let (from, rights) = (AuditOrigin::Here, Rights::of_shell());
-        Ok(Self { site: site.clone(), who, name: text, from, rights, refusals: None })
+        let (name, who) = (format!("uid-{user_id}"), shell_actor(user_id)?);
+        Ok(Self { site: site.clone(), who, name, from, rights, refusals: None })
     }
 
     /// Acts of a user who has proved who they are; what they may do, the catalog says now.
@@ -67,6 +70,25 @@ impl CellActs {
         self.refused(self.entry(act), "no role of this user may do it")?;
         let (user, roles) = (self.name.clone(), self.rights.roles().to_string());
         Err(CellError::Denied { user, roles, what: act.words(), may: act.roles_in_words() })
+    }
+
+    /// Whether the act is theirs for a client. A no is noted.
+    pub(in crate::cell) fn permitted_of(&self, act: CellAct, client: &str) -> Result<(), CellError> {
+        if self.rights.may_of(act, client) {
+            return Ok(());
+        }
+        // A name that is none of a machine is a text that somebody typed.
+        let entry = match client.parse::<Name>() {
+            Ok(name) => self.entry(act).with("client", &name),
+            Err(_) => self.entry(act),
+        };
+        self.refused(entry, "the user is not named for the client")?;
+        Err(CellError::NotNamedFor { user: self.name.clone(), client: client.to_owned() })
+    }
+
+    /// What they may do.
+    pub(in crate::cell) fn rights(&self) -> &Rights {
+        &self.rights
     }
 
     /// Notes that something was refused.

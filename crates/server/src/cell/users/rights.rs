@@ -69,6 +69,7 @@ role_table! {
         41 ChangeUsers    "change-users"     [x  -  -  -] "enrol, change or revoke a user";
 
         50 ListObjects    "list-objects"     [x  x  x  x] "list what was backed up";
+        51 FindFiles      "find-files"       [x  -  x  -] "find and list the files in it";
 
         60 Restore        "restore"          [x  -  x  -] "restore what was backed up to a client";
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use capstan_client::files::{FileVersions, FindFiles, ListFiles};
 use capstan_client::orders::Replaces;
 use capstan_client::restores::{AskRestore, OwnObject};
 use capstan_keys::Name;
@@ -602,6 +603,39 @@ pub struct AskRestoreTo {
     /// What.
     #[serde(flatten)]
     pub ask: AskRestore,
+}
+
+/// `POST /v1/files/find`: files that are looked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct FindFilesOf {
+    /// Only those of this client; of all that the user may see if it is left out.
+    #[serde(default)]
+    pub of: Option<String>,
+    /// Which.
+    #[serde(flatten)]
+    pub find: FindFiles,
+}
+
+/// `POST /v1/files/list`: what stands in a directory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ListFilesOf {
+    /// The client; it must be named if several have the source.
+    #[serde(default)]
+    pub of: Option<String>,
+    /// Which directory.
+    #[serde(flatten)]
+    pub list: ListFiles,
+}
+
+/// `POST /v1/files/versions`: which objects have a path.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct FileVersionsOf {
+    /// Only those of this client; of all that the user may see if it is left out.
+    #[serde(default)]
+    pub of: Option<String>,
+    /// Which path.
+    #[serde(flatten)]
+    pub versions: FileVersions,
 }
 
 /// `GET /v1/audit`: the last records of the audit log, the oldest first.

@@ -1,0 +1,64 @@
+//! Files of a cell, as its server tells them: to a user, of clients that the user may see; to a client, its own.
+
+use capstan_client::files::{FileVersions, FilesAnswer, FindFiles, ListFiles};
+use capstan_client::{MemberState, ServerQuestions};
+use capstan_keys::api::PeerKind;
+use capstan_server::cell::users::words::{FileVersionsOf, FindFilesOf, ListFilesOf};
+use serde::Serialize;
+
+use crate::failure::{Failure, of_member};
+use crate::globals::Globals;
+use crate::secrets::{now_ns, state_dir, user_state};
+
+/// Whose files are asked about.
+pub(crate) enum FilesOf {
+    /// Those of one client, or of all that the user may see.
+    Seen { server: ServerQuestions, of: Option<String> },
+    /// Those of the client that asks.
+    Own(ServerQuestions),
+}
+
+impl FilesOf {
+    /// Those that a user may see, if the state directory is that of a user.
+    pub(super) fn user(cli: &Globals, of: Option<&str>) -> Result<Option<Self>, Failure> {
+        let Some(state) = user_state(cli)? else { return Ok(None) };
+        let server = ServerQuestions::of_user(&state, now_ns()).map_err(of_member)?;
+        Ok(Some(Self::Seen { server, of: of.map(str::to_owned) }))
+    }
+
+    /// Those of the client whose state directory this is.
+    pub(crate) fn own(cli: &Globals) -> Result<Self, Failure> {
+        let state = MemberState::new(&state_dir(cli)?, PeerKind::Client);
+        Ok(Self::Own(ServerQuestions::new(&state).map_err(of_member)?))
+    }
+
+    /// Whether rows may be of several clients.
+    pub(super) fn are_of_several(&self) -> bool {
+        matches!(self, Self::Seen { of: None, .. })
+    }
+
+    pub(super) fn find(&self, asked: &FindFiles) -> Result<FilesAnswer, Failure> {
+        self.ask("find", asked, |of| FindFilesOf { of, find: asked.clone() })
+    }
+
+    pub(super) fn list(&self, asked: &ListFiles) -> Result<FilesAnswer, Failure> {
+        self.ask("list", asked, |of| ListFilesOf { of, list: asked.clone() })
+    }
+
+    pub(super) fn versions(&self, asked: &FileVersions) -> Result<FilesAnswer, Failure> {
+        self.ask("versions", asked, |of| FileVersionsOf { of, versions: asked.clone() })
+    }
+
+    fn ask<Q: Serialize>(
+        &self,
+        what: &str,
+        own: &impl Serialize,
+        seen: impl FnOnce(Option<String>) -> Q,
+    ) -> Result<FilesAnswer, Failure> {
+        match self {
+            Self::Own(server) => server.look(&format!("/v1/own/files/{what}"), own),
+            Self::Seen { server, of } => server.look(&format!("/v1/files/{what}"), &seen(of.clone())),
+        }
+        .map_err(of_member)
+    }
+}

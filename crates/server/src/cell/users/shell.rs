@@ -1,0 +1,94 @@
+//! What somebody does at a shell of the server's machine with volumes and objects: noted where the state directory is
+//! that of a cell.
+
+use capstan_director::Site;
+use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
+
+use super::acts::shell_actor;
+use super::log::{KnownNames, note};
+use crate::cell::CellError;
+
+/// An act of a shell, by the command that does it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellAct {
+    /// Volumes are labelled.
+    Label,
+    /// A volume is made blank.
+    Erase,
+    /// A volume is taken out of the catalog.
+    Forget,
+    /// Objects are forgotten.
+    Expire,
+    /// Objects that were forgotten are taken back.
+    TakeBack,
+    /// Cartridges are moved.
+    MoveCartridges,
+    /// A pool is added, changed or removed.
+    ChangePools,
+    /// Objects are copied into another pool.
+    Copy,
+    /// Copies that lack something are made whole.
+    Repair,
+    /// Files are given back, or read.
+    Restore,
+}
+
+impl ShellAct {
+    /// Its name in the log, and what it is done to.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Label => ("label-volumes", "volumes"),
+            Self::Erase => ("erase-volume", "volumes"),
+            Self::Forget => ("forget-volume", "volumes"),
+            Self::Expire => ("expire-objects", "objects"),
+            Self::TakeBack => ("take-back-objects", "objects"),
+            Self::MoveCartridges => ("move-cartridges", "volumes"),
+            Self::ChangePools => ("change-pools", "pools"),
+            Self::Copy => ("copy-objects", "objects"),
+            Self::Repair => ("repair-copies", "objects"),
+            Self::Restore => ("restore", "objects"),
+        }
+    }
+
+    /// Whether it only reads. Whoever restores must be able to on a full disk, too.
+    fn is_reading(self) -> bool {
+        self == Self::Restore
+    }
+}
+
+/// Does something at a shell, by somebody with this user id of the machine: noted before it begins and when it has
+/// ended, with the names of what it is done to, if the state directory is that of a cell. What changes something and
+/// cannot be noted is not done.
+///
+/// # Errors
+/// Those of the work; or by `refuse` that the log cannot be written.
+pub fn noted_at_shell<T, E>(
+    site: &Site,
+    user_id: u32,
+    (act, names): (ShellAct, &[&str]),
+    refuse: impl FnOnce(CellError) -> E,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    if !site.dir().join("cell/authority.pem").exists() {
+        return work();
+    }
+    let (action, kind) = act.words();
+    let entry = |outcome| {
+        let entry = AuditEntry::new(shell_actor(user_id)?, AuditOrigin::Here, AuditAction::named(action));
+        let entry = if names.is_empty() { entry } else { entry.with(kind, AuditFact::from(KnownNames(names))) };
+        let entry = if act.is_reading() { entry.reading() } else { entry };
+        note(site, entry.came_to(outcome))
+    };
+    match entry(AuditOutcome::Begun) {
+        Err(error) if !act.is_reading() => return Err(refuse(error)),
+        _ => {}
+    }
+    let done = work();
+    let outcome = match &done {
+        Ok(_) => AuditOutcome::Done,
+        Err(_) => AuditOutcome::Failed { why: AuditFact::from("it failed") },
+    };
+    // What was done is done: a beginning alone is on record then.
+    let _ = entry(outcome);
+    done
+}
