@@ -7,6 +7,9 @@ use capstan_client::{ClientError, MemberState, ServerQuestions};
 use capstan_keys::api::PeerKind;
 use capstan_server::cell::CellError;
 use capstan_server::cell::users::CellActs;
+use capstan_server::cell::users::media_words::{
+    DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery,
+};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
@@ -157,6 +160,22 @@ impl Door {
 
     pub(crate) fn objects(&self, asked: &ObjectsQuery) -> Result<CellObjectsAnswer, Failure> {
         self.asks(&path("/v1/objects", asked)?, |acts| acts.objects(asked))
+    }
+
+    pub(crate) fn volumes(&self, asked: &VolumesQuery) -> Result<VolumesAnswer, Failure> {
+        self.asks(&path("/v1/volumes", asked)?, |acts| acts.volumes(asked))
+    }
+
+    pub(crate) fn pools(&self) -> Result<PoolsAnswer, Failure> {
+        self.asks("/v1/pools", CellActs::pools)
+    }
+
+    pub(crate) fn drives(&self) -> Result<DrivesAnswer, Failure> {
+        self.asks("/v1/drives", CellActs::drives)
+    }
+
+    pub(crate) fn inventory(&self, asked: &LibraryQuery) -> Result<InventoryRow, Failure> {
+        self.asks(&path("/v1/library", asked)?, |acts| acts.inventory(asked))
     }
 
     pub(crate) fn restore(&self, asked: &AskRestoreTo) -> Result<RestorePlanned, Failure> {

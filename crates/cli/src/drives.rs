@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_format::Volser;
+use capstan_server::cell::users::media_words::{DrivesAnswer, SilentLibrary};
 use capstan_tape::exercise::{Contents, DriveVerdict, Exercised, Serials, TestedDrive};
 use capstan_tape::linux::scan::ScsiNode;
 use capstan_tape::linux::{NodeAccess, Survey, SurveyedChanger, SurveyedDrive, survey};
 use clap::{Args, Subcommand};
 
+use crate::door::door;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{DriveLine, ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
+use crate::json::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
 use crate::output::{print, print_json, print_rows};
 use crate::progress::Display;
 use crate::prompt::confirm;
-use crate::secrets::site;
+use crate::secrets::check_not_users;
 use crate::table::Table;
 use crate::units;
 
@@ -73,7 +74,7 @@ pub(crate) fn drives(cli: &Globals, args: &Drives) -> Result<ExitCode, Failure> 
     match &args.action {
         None => list(cli),
         Some(Action::Scan) => scan(cli),
-        Some(Action::Report(args)) => report::report(cli, args),
+        Some(Action::Report(args)) => check_not_users(cli).and_then(|()| report::report(cli, args)),
         Some(Action::Exercise(args)) => exercise(cli, args),
     }
 }
@@ -83,42 +84,33 @@ fn text(path: Option<&Path>) -> String {
 }
 
 fn list(cli: &Globals) -> Result<ExitCode, Failure> {
-    let site = site(cli)?;
-    let libraries = site.library_names();
-    let (mut drives, mut silent) = (Vec::new(), false);
-    for library in &libraries {
-        match site.clone().in_library(library)?.drives() {
-            Ok(found) => drives.extend(found.into_iter().map(|drive| (library, drive))),
-            Err(error) if libraries.len() == 1 => return Err(error.into()),
-            Err(error) => {
-                eprintln!("capstan: library {library}: {}", capstan_tape::with_causes(&error));
-                silent = true;
-            }
-        }
+    let DrivesAnswer { drives, silent, libraries } = door(cli)?.drives()?;
+    for SilentLibrary { library, reason } in &silent {
+        eprintln!("capstan: library {library}: {reason}");
     }
-    let code = if silent { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS };
+    let code = if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {
-        print_rows(drives.iter().map(|(library, drive)| Ok(DriveLine::of(library, drive))))?;
+        print_rows(drives.into_iter().map(Ok))?;
         return Ok(code);
     }
-    let several = libraries.len() > 1;
+    let several = libraries > 1;
     let columns = [">drive", "model", "serial", "volume", "device"];
     let mut table = match several {
         true => Table::new(&["library", columns[0], columns[1], columns[2], columns[3], columns[4]]),
         false => Table::new(&columns),
     };
-    for (library, drive) in &drives {
-        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let mut row = if several { vec![(*library).clone()] } else { Vec::new() };
+    let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    for drive in drives {
+        let mut row = if several { vec![drive.library] } else { Vec::new() };
         row.extend([
-            drive.number.to_string(),
-            match (&drive.description.model, &drive.description.class) {
+            drive.drive.to_string(),
+            match (drive.model, drive.class) {
                 (Some(model), Some(class)) => format!("{model} ({class})"),
                 (model, _) => known(model),
             },
-            known(&drive.description.serial),
-            drive.volser.as_ref().map_or("-", Volser::as_str).to_owned(),
-            text(drive.description.path.as_deref()),
+            known(drive.serial),
+            known(drive.volume),
+            known(drive.device),
         ]);
         table.row(row);
     }

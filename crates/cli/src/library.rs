@@ -5,22 +5,21 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::slice;
 
-use capstan_catalog::Volume;
-use capstan_director::{DirectorError, Inventory, LibraryPlace};
+use capstan_director::DirectorError;
 use capstan_format::Volser;
-use capstan_tape::ElementAddress;
+use capstan_server::cell::users::media_words::{InventoryRow, KnownVolume, LibraryPlaceRow, LibraryQuery};
 use clap::{Args, Subcommand};
 
 use crate::audited::{ShellAct, audited};
+use crate::door::door;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{InventoryRow, LibraryEvent};
+use crate::json::LibraryEvent;
 use crate::output::print_json;
 use crate::progress::Display;
 use crate::prompt::volser;
-use crate::secrets::{Need, open};
+use crate::secrets::{Need, check_not_users, open};
 use crate::table::Table;
-use crate::wording::state_name;
 
 #[derive(Debug, Args)]
 pub(crate) struct Library {
@@ -79,6 +78,10 @@ pub(crate) enum LibraryAction {
 }
 
 pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure> {
+    if let LibraryAction::Inventory = &args.action {
+        return show(cli, &door(cli)?.inventory(&LibraryQuery { library: args.library.clone() })?);
+    }
+    check_not_users(cli)?;
     let site = open(cli, Need::Nothing, Display::new(cli).events())?;
     let site = match &args.library {
         Some(library) => site.in_library(library)?,
@@ -88,7 +91,7 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
         audited(&site, ShellAct::MoveCartridges, volumes, || Ok(work()?))
     };
     let done = match &args.action {
-        LibraryAction::Inventory => return show(cli, &site.inventory()?),
+        LibraryAction::Inventory => return Ok(ExitCode::SUCCESS),
         LibraryAction::Load { volume, drive } => {
             let volser = volser(volume)?;
             moved(slice::from_ref(volume), &|| site.load_drive(&volser, *drive))?;
@@ -146,36 +149,33 @@ fn say(cli: &Globals, done: &LibraryEvent) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(cli: &Globals, inventory: &Inventory) -> Result<ExitCode, Failure> {
+fn show(cli: &Globals, inventory: &InventoryRow) -> Result<ExitCode, Failure> {
     let code = if inventory.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {
-        print_json(&InventoryRow::from(inventory))?;
+        print_json(inventory)?;
         return Ok(code);
     }
     print_table(inventory).map_err(Failure::output)?;
     Ok(code)
 }
 
-fn print_table(inventory: &Inventory) -> std::io::Result<()> {
+fn print_table(inventory: &InventoryRow) -> std::io::Result<()> {
     let out = &mut stdout().lock();
     let mut table = Table::new(&["place", "volume", "pool", "state"]);
     // Free slots are counted, not listed.
-    let is_free_slot = |place: &&LibraryPlace| {
-        place.element.volser.is_none() && matches!(place.element.address, ElementAddress::Slot(_))
-    };
+    let is_free_slot = |place: &&LibraryPlaceRow| place.volume.is_none() && place.kind == "slot";
     for place in inventory.places.iter().filter(|place| !is_free_slot(place)) {
-        let volume = place.element.volser.as_ref().map_or("-", Volser::as_str).to_owned();
-        let mut row = vec![place.element.address.to_string(), volume];
-        row.extend(match (&place.known, &place.element.volser) {
-            (Some(known), _) => [pool_of(known), state_name(known.state).to_owned()],
+        let volume = place.volume.clone().unwrap_or_else(|| "-".to_owned());
+        let mut row = vec![format!("{} {}", place.kind, place.number), volume];
+        row.extend(match (&place.known, &place.volume) {
+            (Some(known), _) => [pool_of(known), known.state.to_string()],
             (None, Some(_)) => ["-".to_owned(), "not in the catalog".to_owned()],
             (None, None) => ["-".to_owned(), "-".to_owned()],
         });
         table.row(row);
     }
     for volume in &inventory.absent {
-        let state = state_name(volume.state).to_owned();
-        table.row(vec!["outside".to_owned(), volume.volser.to_string(), pool_of(volume), state]);
+        table.row(vec!["outside".to_owned(), volume.volume.clone(), pool_of(volume), volume.state.to_string()]);
     }
     table.print(out)?;
     let free = inventory.places.iter().filter(is_free_slot).count();
@@ -186,6 +186,6 @@ fn print_table(inventory: &Inventory) -> std::io::Result<()> {
     Ok(())
 }
 
-fn pool_of(volume: &Volume) -> String {
+fn pool_of(volume: &KnownVolume) -> String {
     volume.pool.clone().unwrap_or_else(|| "scratch".to_owned())
 }

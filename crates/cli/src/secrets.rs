@@ -200,8 +200,8 @@ pub(crate) fn check_not_users(cli: &Globals) -> Result<(), Failure> {
         None => Ok(()),
         Some(state) => Err(Failure::Usage(format!(
             "{} is the state directory of a user of a cell, who has no catalog and no drives: this command is for the \
-             server's machine. Over the network there are audit, client, mover, objects, policies, queue, restore, \
-             schedule, status and user",
+             server's machine. Over the network there are audit, client, drives, find, library inventory, ls, mover, \
+             objects, policies, pools, queue, restore, schedule, status, user, versions and volumes",
             state.dir().display()
         ))),
     }

@@ -1,9 +1,11 @@
 //! Words and sentences that several commands say alike.
 
-use capstan_catalog::{ClockDoubt, ClockReading, Object, VolumeState};
+use capstan_catalog::{ClockDoubt, ClockReading, Object};
 use capstan_director::{ExpiryPlan, HistoryEntry};
 use capstan_server::PeerAway;
 use capstan_server::cell::users::peer_away_in_words;
+
+pub(crate) use capstan_server::cell::users::media_words::volume_state_word as state_name;
 
 use crate::failure::outcome_word;
 use crate::table::path_text;
@@ -40,17 +42,6 @@ pub(crate) fn outcome_name(row: &HistoryEntry) -> &'static str {
         Some(end) => outcome_word(end.exit_code),
         None if row.runs => "running",
         None => "killed",
-    }
-}
-
-pub(crate) fn state_name(state: VolumeState) -> &'static str {
-    match state {
-        VolumeState::Blank => "blank",
-        VolumeState::Scratch => "scratch",
-        VolumeState::Filling => "filling",
-        VolumeState::Full => "full",
-        VolumeState::Suspect => "suspect",
-        VolumeState::Retired => "retired",
     }
 }
 

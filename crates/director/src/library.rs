@@ -3,6 +3,8 @@
 //! Before a cartridge is moved into or out of a drive, the drive is taken into use: a drive that a job has is left
 //! alone, and the message says so. Jobs need none of this: they mount what they need.
 
+use std::fmt;
+
 use capstan_catalog::Volume;
 use capstan_format::Volser;
 use capstan_mover::devices::{ChangerOrder, DevicesError, LibraryInventory, Loader};
@@ -55,6 +57,35 @@ pub enum Whereabouts {
     Shelf,
     /// The library that it was last seen in does not answer.
     Unknown,
+}
+
+impl Whereabouts {
+    /// Whether it is in a slot or a drive of a library. What lies in a mail slot is outside.
+    pub fn is_inside(self) -> bool {
+        matches!(self, Self::At(address) if !matches!(address, ElementAddress::ImportExport(_)))
+    }
+}
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(address) => address.fmt(f),
+            Self::Outside => f.write_str("outside"),
+            Self::Shelf => f.write_str("shelf"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+impl LibraryPlace {
+    /// What kind of place it is, in a word, and its number.
+    pub fn kind_and_number(&self) -> (&'static str, u32) {
+        match self.element.address {
+            ElementAddress::Slot(number) => ("slot", number),
+            ElementAddress::Drive(number) => ("drive", number),
+            ElementAddress::ImportExport(number) => ("mail slot", number),
+        }
+    }
 }
 
 impl Site {

@@ -6,13 +6,14 @@ use capstan_mover::Severity;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lists::{ClockRow, PoolRow};
+use super::lists::ClockRow;
 use super::media::{
     CopiedLine, ExpiredLine, IndexRebuiltLine, ObjectReason, OverwrittenLine, RebuiltLine, RepairedLine,
 };
 use super::restore::{DifferenceLine, OlderLine, OrderLine, PassLine, VolumeReason, Work, older, paths};
 use super::{Source, id, words};
 use capstan_client::files::ShownPath;
+use capstan_server::cell::users::media_words::PoolRow;
 
 /// What happens while a command works, one object a line; the last line of a command is `finished`, `verified`,
 /// `compared` or `error`.

@@ -1,9 +1,7 @@
 //! Libraries and drives.
 
-use crate::wording::state_name;
-use capstan_catalog::Volume;
-use capstan_director::{DriveHistory, DriveRow, Fare, Inventory, LibraryPlace, Rise, Stay};
-use capstan_tape::{ElementAddress, TapeAlert};
+use capstan_director::{DriveHistory, Fare, Rise, Stay};
+use capstan_tape::TapeAlert;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -44,106 +42,6 @@ pub(crate) enum LibraryEvent {
     },
     /// The robot has looked at everything; the directory of a virtual library belongs to this catalog.
     Initialized,
-}
-
-/// `library inventory`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct InventoryRow {
-    /// Every slot, drive and mail slot.
-    places: Vec<PlaceRow>,
-    /// Volumes that the catalog knows and the library has not.
-    absent: Vec<KnownVolume>,
-    /// What a person has to put right.
-    findings: Vec<String>,
-}
-
-/// A place of a library.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct PlaceRow {
-    /// `slot`, `drive` or `mail slot`.
-    kind: &'static str,
-    /// Its number.
-    number: u32,
-    /// The barcode of what is in it; null where it is empty, or the barcode cannot be read.
-    volume: Option<String>,
-    /// What the catalog knows of that volume; null for nothing.
-    known: Option<KnownVolume>,
-}
-
-/// A volume as the catalog knows it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct KnownVolume {
-    /// Its barcode.
-    volume: String,
-    /// Its pool; null for scratch.
-    pool: Option<String>,
-    /// `blank`, `scratch`, `filling`, `full`, `suspect` or `retired`.
-    state: &'static str,
-}
-
-impl From<&Volume> for KnownVolume {
-    fn from(volume: &Volume) -> Self {
-        Self { volume: volume.volser.to_string(), pool: volume.pool.clone(), state: state_name(volume.state) }
-    }
-}
-
-impl From<&LibraryPlace> for PlaceRow {
-    fn from(place: &LibraryPlace) -> Self {
-        let (kind, number) = match place.element.address {
-            ElementAddress::Slot(number) => ("slot", number),
-            ElementAddress::Drive(number) => ("drive", number),
-            ElementAddress::ImportExport(number) => ("mail slot", number),
-        };
-        let volume = place.element.volser.as_ref().map(ToString::to_string);
-        Self { kind, number, volume, known: place.known.as_ref().map(KnownVolume::from) }
-    }
-}
-
-impl From<&Inventory> for InventoryRow {
-    fn from(inventory: &Inventory) -> Self {
-        Self {
-            places: inventory.places.iter().map(PlaceRow::from).collect(),
-            absent: inventory.absent.iter().map(KnownVolume::from).collect(),
-            findings: inventory.findings.iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
-/// A drive of the library: a line of `drives`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct DriveLine {
-    /// The library whose drive it is.
-    library: String,
-    /// Its number.
-    drive: u32,
-    /// Its maker's name for it, if it is known.
-    model: Option<String>,
-    /// The model that says what it can do, as `LTO-9`, if it is known.
-    class: Option<String>,
-    /// Its serial number, if it is known.
-    serial: Option<String>,
-    /// Its device; null for a virtual one.
-    device: Option<String>,
-    /// The volume in it.
-    volume: Option<String>,
-}
-
-impl DriveLine {
-    pub(crate) fn of(library: &str, row: &DriveRow) -> Self {
-        Self {
-            library: library.to_owned(),
-            drive: row.number,
-            model: row.description.model.clone(),
-            class: row.description.class.clone(),
-            serial: row.description.serial.clone(),
-            device: row.description.path.as_ref().map(|path| path.display().to_string()),
-            volume: row.volser.as_ref().map(ToString::to_string),
-        }
-    }
 }
 
 /// `drives report`.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use capstan_client::files::FileRow;
 use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
+use capstan_server::cell::users::media_words::{DriveLine, InventoryRow, PoolRow, VolumeRow};
 use capstan_server::cell::users::words::{
     AuditChecked, BackupPolicyRow, CellObjectRow, CellUserRow, ComingRunRow, MemberChangeRow, MemberEnrolmentRow,
     MemberRow, PolicyChangeRow, QueueChangeRow, QueueRow, WhoAnswer,
@@ -13,11 +14,11 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow, DriveLine,
-    DriveReportRow, Event, ExercisedRow, GridRow, GroupRow, InventoryRow, JobRow, KeyDriveRow, KeyEvent, KeyRow,
-    KeysStatusRow, LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, PoolRow,
-    ReportedRow, RestoreEnd, RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume,
-    SimulatedRow, SlotRow, StatusRow, TellRow, TellTrialRow, UserJoinedRow, VolumeKeysRow, VolumeRow, VtlEvent,
+    AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow,
+    DriveReportRow, Event, ExercisedRow, GridRow, GroupRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow,
+    LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, ReportedRow, RestoreEnd,
+    RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow,
+    TellRow, TellTrialRow, UserJoinedRow, VolumeKeysRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints

@@ -230,7 +230,9 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
         | CellError::RunNotQueued { .. }
         | CellError::RunNotEnded { .. }
         | CellError::RunIsRestore { .. }
-        | CellError::Director(DirectorError::UnknownPolicy { .. }) => Refusal::not_found(text),
+        | CellError::Director(DirectorError::UnknownPolicy { .. } | DirectorError::UnknownLibrary { .. }) => {
+            Refusal::not_found(text)
+        }
         CellError::Director(DirectorError::Config { .. } | DirectorError::PolicyFault { .. })
         | CellError::Roles { .. }
         | CellError::UnknownRole { .. }

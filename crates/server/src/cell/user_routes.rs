@@ -18,6 +18,7 @@ use super::access::{CellAccess, CellRoutes, CellService};
 use super::blocking::blocking;
 use super::error::refusal_of;
 use super::files::Asking;
+use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelClient,
@@ -83,6 +84,10 @@ pub(super) fn user_routes() -> CellRoutes {
         .post("/v1/users/change", (CellAccess::User(CellAct::ChangeUsers), "give a user other roles"), change_user)
         .post("/v1/users/revoke", (CellAccess::User(CellAct::ChangeUsers), "let a user in no more"), revoke_user)
         .get("/v1/objects", CellAct::ListObjects, objects)
+        .get("/v1/volumes", (CellAccess::User(CellAct::ListMedia), "list the volumes"), volumes)
+        .get("/v1/pools", (CellAccess::User(CellAct::ListMedia), "list the pools"), pools)
+        .get("/v1/drives", (CellAccess::User(CellAct::ListMedia), "list the drives of all libraries"), drives)
+        .get("/v1/library", (CellAccess::User(CellAct::ListMedia), "list what is in a library"), inventory)
         .post("/v1/files/find", (CellAccess::User(CellAct::FindFiles), "find files in what was backed up"), find_files)
         .post("/v1/files/list", (CellAccess::User(CellAct::FindFiles), "list a directory of an object"), list_files)
         .post(
@@ -202,6 +207,22 @@ async fn revoke_user(Extension(acts): Acts, Input(asked): Input<RevokeUser>) -> 
 
 async fn objects(Extension(acts): Acts, Query(asked): Query<ObjectsQuery>) -> Answered<CellObjectsAnswer> {
     answer(acts, move |acts| acts.objects(&asked)).await
+}
+
+async fn volumes(Extension(acts): Acts, Query(asked): Query<VolumesQuery>) -> Answered<VolumesAnswer> {
+    answer(acts, move |acts| acts.volumes(&asked)).await
+}
+
+async fn pools(Extension(acts): Acts) -> Answered<PoolsAnswer> {
+    answer(acts, CellActs::pools).await
+}
+
+async fn drives(Extension(acts): Acts) -> Answered<DrivesAnswer> {
+    answer(acts, CellActs::drives).await
+}
+
+async fn inventory(Extension(acts): Acts, Query(asked): Query<LibraryQuery>) -> Answered<InventoryRow> {
+    answer(acts, move |acts| acts.inventory(&asked)).await
 }
 
 async fn find_files(

@@ -15,6 +15,8 @@
 
 mod acts;
 mod log;
+mod media;
+pub mod media_words;
 mod members;
 mod policies;
 mod queue;

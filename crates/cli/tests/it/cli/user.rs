@@ -1,5 +1,7 @@
 //! Users of a cell, as people and programs see them.
 
+use std::process::Output;
+
 use serde_json::Value;
 
 use super::client::{Machine, Printing, serve};
@@ -22,6 +24,12 @@ fn joined(bench: &Bench, address: &str, user: &str, roles: &[&str]) -> Machine {
     assert_eq!(row["roles"][0], roles[1]);
     assert_described(&schemas(), "UserJoinedRow", &[row]);
     machine
+}
+
+/// What a command printed, and on standard error, and its exit code.
+fn ended_with(output: &Output) -> (String, String, Option<i32>) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
 fn rows(machine: &Machine, args: &[&str], code: i32) -> Vec<Value> {
@@ -70,6 +78,13 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
         assert!(!there.is_empty() && here == there, "{args:?}: {here:?} {there:?}");
         let said = eve.said(args, "", 1);
         assert!(said.contains("user eve (auditor) may not find and list the files in it"), "{said}");
+    }
+    for args in [&["volumes"][..], &["volumes", "--pool", "nobody"], &["pools"], &["drives"], &["library", "inventory"]]
+    {
+        for args in [args.to_vec(), [args, &["--json"]].concat()] {
+            let here = bench.command(&args).output().unwrap();
+            assert_eq!(ended_with(&eve.run(&args, "", 0)), ended_with(&here), "{args:?}");
+        }
     }
     let letter = format!("{}/noise", bench.source_text());
     assert_eq!(bench.rows(&["versions", &letter]), rows(&ada, &["versions", &letter], 0));
@@ -168,7 +183,10 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
         (&["find", "no-such", "--latest"], 0, "nothing matches"),
         (&["find", "["], 1, "is not a pattern"),
         (&["versions", "/home/letter"], 0, "no object has /home/letter"),
-        (&["volumes"], 2, "this command is for the server's machine"),
+        (&["label", "L00001"], 2, "this command is for the server's machine"),
+        (&["pools", "remove", "vault"], 2, "this command is for the server's machine"),
+        (&["library", "unload", "0"], 2, "this command is for the server's machine"),
+        (&["library", "inventory", "--library", "attic"], 1, "attic"),
         (&["policies", "apply", "no-such.toml"], 1, "no-such.toml"),
         (&["queue", "cancel", "7"], 1, "run 7 is not in the queue"),
         (&["queue", "rerun", "7"], 1, "run 7 has not ended, or there is none"),
