@@ -1,12 +1,9 @@
 //! Looking through all objects at once.
 
-use std::ops::ControlFlow;
-
 use capstan_format::{FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::index::PathPredicate;
 use crate::object::{Object, ObjectFilter};
 
 /// One version of a path: an object that says something of it, and what.
@@ -19,44 +16,25 @@ pub struct PathVersion {
 }
 
 impl Catalog {
-    /// Every version of a path in all objects that are not expired, the latest object first. Objects whose index is
-    /// damaged or gone are passed over and named in `damaged`.
+    /// Every version of a path in the objects of a filter that are not expired, the latest object first. Objects whose
+    /// index is damaged or gone are passed over and named in `damaged`.
     ///
     /// # Errors
     /// The database cannot be read, or an index file is there and the system does not let it be read.
-    pub fn versions(&self, path: &[u8], damaged: &mut Vec<ObjectId>) -> Result<Vec<PathVersion>, CatalogError> {
+    pub fn versions(
+        &self,
+        filter: &ObjectFilter,
+        path: &[u8],
+        damaged: &mut Vec<ObjectId>,
+    ) -> Result<Vec<PathVersion>, CatalogError> {
         let mut versions = Vec::new();
-        for object in self.objects(&ObjectFilter::default())? {
+        for object in self.objects(filter)? {
             let entry = self.index(object.id).and_then(|index| index.get(path));
             if let Some(entry) = pass_over(entry, damaged)?.flatten() {
                 versions.push(PathVersion { object, entry });
             }
         }
         Ok(versions)
-    }
-
-    /// Calls `found` with each entry whose path is wanted in the objects of a filter, the latest object first, until it
-    /// says to break. Objects whose index is damaged or gone are passed over, from there on, and named in `damaged`.
-    ///
-    /// # Errors
-    /// As [`Catalog::versions`].
-    pub fn find(
-        &self,
-        filter: &ObjectFilter,
-        wanted: &PathPredicate<'_>,
-        found: &mut dyn FnMut(&Object, FileEntry) -> ControlFlow<()>,
-        damaged: &mut Vec<ObjectId>,
-    ) -> Result<(), CatalogError> {
-        for object in self.objects(filter)? {
-            let Some(index) = pass_over(self.index(object.id), damaged)? else { continue };
-            for entry in index.find(wanted) {
-                let Some(entry) = pass_over(entry, damaged)? else { break };
-                if found(&object, entry).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
     }
 }
 

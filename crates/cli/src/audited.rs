@@ -1,7 +1,9 @@
 //! The audit log of a cell, for what commands do at a shell of its server.
 
 use capstan_director::Site;
+use capstan_server::cell::CellError;
 use capstan_server::cell::users::noted_at_shell;
+use capstan_tape::with_causes;
 
 pub(crate) use capstan_server::cell::users::ShellAct;
 
@@ -16,5 +18,8 @@ pub(crate) fn audited<T>(
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-    noted_at_shell(site, rustix::process::getuid().as_raw(), (act, &names), of_cell, work)
+    let tell = |error: &CellError| {
+        eprintln!("capstan: this is not in the audit log, which cannot be written: {}", with_causes(error));
+    };
+    noted_at_shell(site, rustix::process::getuid().as_raw(), (act, &names), (of_cell, tell), work)
 }

@@ -73,7 +73,10 @@ fn look_up(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, Direct
             let absolute = std::path::absolute(text).ok();
             let absolute =
                 absolute.and_then(|path| path.components().collect::<PathBuf>().into_os_string().into_string().ok());
-            absolute.and_then(|path| site.find_object(&path, at_ns).ok()).ok_or(unknown)
+            match absolute.map(|path| site.find_object(&path, at_ns)) {
+                Some(found @ (Ok(_) | Err(DirectorError::AmbiguousSource { .. }))) => found,
+                _ => Err(unknown),
+            }
         }
         other => other,
     }
@@ -83,14 +86,18 @@ fn look_up(site: &Site, text: &str, at_ns: Option<i64>) -> Result<Object, Direct
 /// it is given back as it was typed, and left out if it names no component.
 fn split(site: &Site, place: &OsStr, at_ns: Option<i64>) -> Result<(Object, Option<Vec<u8>>), Failure> {
     let place = place.as_bytes();
-    let find = |name| str::from_utf8(name).ok().and_then(|name| look_up(site, name, at_ns).ok());
+    let find = |name| match str::from_utf8(name).ok().map(|name| look_up(site, name, at_ns)) {
+        Some(Ok(object)) => Ok(Some(object)),
+        Some(Err(error @ DirectorError::AmbiguousSource { .. })) => Err(error),
+        Some(Err(_)) | None => Ok(None),
+    };
     // A source may have colons in its name, so the longest object that exists wins.
-    if let Some(object) = find(place) {
+    if let Some(object) = find(place)? {
         return Ok((object, None));
     }
     let colons = || place.iter().enumerate().filter(|&(_, &byte)| byte == b':').map(|(at, _)| at);
     for at in colons().rev() {
-        if let Some(object) = find(&place[..at]) {
+        if let Some(object) = find(&place[..at])? {
             let typed = &place[at + 1..];
             return Ok((object, (!index_path(typed).is_empty()).then(|| typed.to_vec())));
         }
@@ -120,6 +127,17 @@ pub(crate) fn place_at(site: &Site, place: &OsStr, at: Option<&str>) -> Result<(
         say_undated(site, &found.0, at_ns)?;
     }
     Ok(found)
+}
+
+/// That something of a client was backed up.
+pub(crate) fn check_client(site: &Site, client: &str) -> Result<(), Failure> {
+    let filter = ObjectFilter { client: Some(client.to_owned()), ..ObjectFilter::default() };
+    match site.catalog().objects(&filter).map_err(director)?.is_empty() {
+        false => Ok(()),
+        true => {
+            Err(Failure::Other(format!("nothing of a client {client} was backed up: `capstan objects` lists what was")))
+        }
+    }
 }
 
 /// That an object is of the client that was named.

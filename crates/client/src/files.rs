@@ -1,18 +1,21 @@
 //! What a server is asked about the files of objects, by a client about its own and by users: words on both sides.
 //!
 //! Answers come in parts of [`ROWS_MAX`] rows at most. Whoever wants more asks again with the `next` of the part before
-//! as `after`.
+//! as `after`. Backups that have not ended are not looked into, and nothing is asked that is longer than
+//! [`ASKED_BYTES_MAX`].
 
 use std::borrow::Cow;
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use capstan_format::{EntryKind, FileEntry, ObjectId};
+use base64::engine::general_purpose::STANDARD;
+use capstan_format::{EntryKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Rows of one part of an answer.
 pub const ROWS_MAX: usize = 2000;
+/// Bytes of a question.
+pub const ASKED_BYTES_MAX: usize = 16 << 10;
 
 /// A path, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -278,6 +281,9 @@ pub struct ListFiles {
 pub struct FileVersions {
     /// The path, from the root.
     pub path: String,
+    /// Behind what an earlier answer gave: its `next`.
+    #[serde(default)]
+    pub after: Option<String>,
 }
 
 /// Files, as far as they go into one answer.
@@ -285,24 +291,13 @@ pub struct FileVersions {
 pub struct FilesAnswer {
     /// The files.
     pub rows: Vec<FileRow>,
-    /// Where the next answer goes on (`after`); none if this is all. It may be there though no row is: files are
-    /// looked for during seconds only.
+    /// Where the next answer goes on (`after`), as the server writes it; none if this is all. It may be there though no
+    /// row is: files are looked for during seconds only.
     #[serde(default)]
     pub next: Option<String>,
-    /// Objects whose lists of files are damaged or gone, and were not looked into.
+    /// Objects whose lists of files are damaged or gone, or whose bases are, and were not looked into.
     #[serde(default)]
     pub damaged: Vec<String>,
-}
-
-/// Where an answer stopped, as it is written in `next` and `after`.
-pub fn place_text(object: ObjectId, path: &[u8]) -> String {
-    format!("{object}.{}", URL_SAFE_NO_PAD.encode(path))
-}
-
-/// The place that a text of [`place_text`] names; none if it names none.
-pub fn place_of(text: &str) -> Option<(ObjectId, Vec<u8>)> {
-    let (object, path) = text.split_once('.')?;
-    Some((object.parse().ok()?, URL_SAFE_NO_PAD.decode(path).ok()?))
 }
 
 #[cfg(test)]
@@ -317,11 +312,6 @@ mod tests {
             let text = serde_json::to_string(&ShownPath::from(bytes)).unwrap();
             let back: ShownPath = serde_json::from_str(&text).unwrap();
             assert_eq!(back.bytes(), bytes, "{text}");
-            let place = place_text(ObjectId([7; 16]), bytes);
-            assert_eq!(place_of(&place), Some((ObjectId([7; 16]), bytes.to_vec())), "{place}");
-        }
-        for text in ["", ".", "07", "zz.AA", &format!("{}.=", ObjectId([7; 16]))] {
-            assert_eq!(place_of(text), None, "{text}");
         }
     }
 

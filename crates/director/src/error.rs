@@ -112,8 +112,8 @@ pub enum DirectorError {
     },
     /// Operator: a source that several machines have.
     #[error(
-        "several clients have {wanted} ({}): name the client with --of, or an object by its id (`capstan objects` lists \
-         them)",
+        "several clients have {wanted} ({}): name one of its objects by the id (`capstan objects` lists them), or with \
+         find, ls, versions and restore the client (--of)",
         clients.join(", ")
     )]
     AmbiguousSource {

@@ -1,5 +1,5 @@
-//! Files in the catalog: a search through all objects, what stands in a directory, the versions of a path. Each gives
-//! what is behind a place where an earlier question stopped, so that whoever asks over a network gets it in parts.
+//! Files in the catalog: a search through all objects, the versions of a path, what stands in a directory. A search can
+//! be stopped and goes on later behind a cursor, so that whoever asks over a network gets it in parts.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,36 +13,65 @@ use crate::elsewhere::Elsewhere;
 use crate::path_choice::unknown;
 use crate::site::Site;
 
-/// What is searched.
-#[derive(Debug, Clone)]
+/// Where is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Searched {
-    /// What each object holds itself.
+    /// In what each object holds itself, the latest object first.
     Versions,
-    /// The latest state of each source.
+    /// In the latest state of each source, by client and source.
     Latest,
-    /// The state that one object describes.
+    /// In the state that one object describes.
     Object(ObjectId),
 }
 
-/// A place in a search: it goes on behind this path of this object.
+/// What is searched for.
+pub enum SearchedFor<'a> {
+    /// Paths that are wanted.
+    Matching(&'a PathPredicate<'a>),
+    /// One path, as indexes keep it.
+    Path(&'a [u8]),
+}
+
+/// Where a search stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SearchPlace {
-    /// The object.
+pub struct SearchCursor {
+    /// In this object,
     pub object: ObjectId,
-    /// The path, as indexes keep it.
-    pub path: Vec<u8>,
+    /// which is of this client
+    pub client: String,
+    /// and of this source,
+    pub source: Vec<u8>,
+    /// behind this path; at its beginning if there is none.
+    pub path: Option<Vec<u8>>,
 }
 
 /// A search through the files of objects.
 pub struct FileSearch<'a> {
-    /// Which paths.
-    pub wanted: &'a PathPredicate<'a>,
+    /// What for.
+    pub wanted: SearchedFor<'a>,
     /// Where.
     pub searched: Searched,
+    /// Only in objects of this client.
+    pub client: Option<&'a str>,
     /// In objects of which clients.
     pub is_of: &'a dyn Fn(&str) -> bool,
+    /// Whether backups that have not ended are searched, too. Their lists of files are not in order yet: that takes as
+    /// long as they are.
+    pub with_open: bool,
     /// Where an earlier one stopped.
-    pub after: Option<SearchPlace>,
+    pub after: Option<SearchCursor>,
+    /// Whether it is to stop before the next object.
+    pub is_over: &'a dyn Fn() -> bool,
+}
+
+/// How a search ended.
+#[derive(Debug, Default)]
+pub struct SearchEnd {
+    /// Where it goes on; none if it has come to its end.
+    pub next: Option<SearchCursor>,
+    /// The objects whose lists of files are damaged or gone, or whose bases are, and were not looked into from there
+    /// on.
+    pub damaged: Vec<ObjectId>,
 }
 
 /// A file that was found.
@@ -66,90 +95,133 @@ impl FoundFile {
     }
 }
 
+/// What is called for each file, and says whether the search goes on.
+type Found<'f> = dyn FnMut(&Object, FoundFile) -> ControlFlow<()> + 'f;
+
 impl Site {
-    /// Calls `found` with each path that is wanted, the latest object first, until it says to break. Gives the objects
-    /// whose lists of files are damaged or gone, and were not looked into from there on.
+    /// Calls `found` with each file that is wanted, until it says to break.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownObject`] if the object is not there, or the place where an earlier search stopped is not
-    /// any more; otherwise the catalog cannot be read.
-    pub fn search_files(
-        &self,
-        search: &FileSearch<'_>,
-        found: &mut dyn FnMut(&Object, FoundFile) -> ControlFlow<()>,
-    ) -> Result<Vec<ObjectId>, DirectorError> {
+    /// [`DirectorError::UnknownObject`] if the one object that is searched is not there; otherwise the catalog cannot
+    /// be read.
+    pub fn search_files(&self, search: &FileSearch<'_>, found: &mut Found<'_>) -> Result<SearchEnd, DirectorError> {
         let lost = self.lost_parts()?;
-        let mut damaged = Vec::new();
-        let mut objects = self.searched_objects(search)?;
-        if let Some(after) = &search.after {
-            let at = objects.iter().position(|object| object.id == after.object);
-            objects.drain(..at.ok_or_else(|| gone(after.object))?);
-        }
-        for object in objects {
-            let behind = search.after.as_ref().filter(|after| after.object == object.id).map(|after| &*after.path);
-            let looked = match search.searched {
-                Searched::Versions => self.search_object(search, &object, behind, &lost, found),
-                Searched::Latest | Searched::Object(_) => self.search_state(search, &object, behind, &lost, found),
+        let mut end = SearchEnd::default();
+        for (number, object) in self.searched_objects(search)?.into_iter().enumerate() {
+            let behind = search.after.as_ref().filter(|after| is_of_cursor(search.searched, after, &object));
+            let behind = behind.and_then(|after| after.path.as_deref());
+            let cursor = |path| SearchCursor {
+                object: object.id,
+                client: object.client.clone(),
+                source: object.source.clone(),
+                path,
             };
-            match looked {
-                Ok(ControlFlow::Continue(())) => {}
-                Ok(ControlFlow::Break(())) => break,
-                Err(error) => damaged.push(error.damaged_index().ok_or(error)?),
+            // One object is searched at least, or it never ends.
+            if number > 0 && (search.is_over)() {
+                end.next = Some(cursor(None));
+                break;
+            }
+            let mut last = None;
+            let mut stops = |object: &Object, file: FoundFile| {
+                let path = file.entry.path.clone();
+                let flow = found(object, file);
+                if flow.is_break() {
+                    last = Some(path);
+                }
+                flow
+            };
+            match self.search_one(search, &object, behind, &lost, &mut stops) {
+                Ok(()) => {}
+                // It was forgotten meanwhile.
+                Err(CatalogError::Expired(_) | CatalogError::UnknownObject(_)) => {}
+                Err(CatalogError::ChainBroken { object, .. }) => end.damaged.push(object),
+                Err(error) => end.damaged.push(error.damaged_index().ok_or(error)?),
+            }
+            if last.is_some() {
+                end.next = Some(cursor(last));
+                break;
             }
         }
-        Ok(damaged)
+        Ok(end)
     }
 
+    /// The objects that are searched, from where an earlier search stopped, in an order that does not depend on what
+    /// came and went meanwhile.
     fn searched_objects(&self, search: &FileSearch<'_>) -> Result<Vec<Object>, DirectorError> {
-        let mut objects = self.catalog().objects(&ObjectFilter::default())?;
-        objects.retain(|object| (search.is_of)(&object.client));
-        Ok(match &search.searched {
-            Searched::Versions => objects,
-            Searched::Latest => latest(objects),
-            Searched::Object(id) => {
-                vec![objects.into_iter().find(|object| object.id == *id).ok_or_else(|| gone(*id))?]
-            }
-        })
-    }
-
-    fn search_object(
-        &self,
-        search: &FileSearch<'_>,
-        object: &Object,
-        behind: Option<&[u8]>,
-        lost: &LostParts,
-        found: &mut dyn FnMut(&Object, FoundFile) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, CatalogError> {
-        let index = self.catalog().index(object.id)?;
-        let entries = index.find(search.wanted);
-        let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
-        for entry in entries {
-            let entry = entry?;
-            let is_lost = lost.holds(object.id, &entry);
-            if found(object, FoundFile { entry, is_lost }).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+        if let Searched::Object(id) = search.searched {
+            let object = self.catalog().object(id)?.filter(|object| (search.is_of)(&object.client));
+            let unknown = || DirectorError::UnknownObject { wanted: id.to_string(), like: None };
+            return Ok(vec![object.ok_or_else(unknown)?]);
         }
-        Ok(ControlFlow::Continue(()))
+        let filter = ObjectFilter { client: search.client.map(str::to_owned), ..ObjectFilter::default() };
+        let mut objects = self.catalog().objects(&filter)?;
+        let is_searched = |object: &Object| search.with_open || object.status == ObjectStatus::Complete;
+        objects.retain(|object| (search.is_of)(&object.client) && is_searched(object));
+        if search.searched == Searched::Latest {
+            objects = latest(objects);
+            objects.sort_by(|a, b| (&a.client, &a.source).cmp(&(&b.client, &b.source)));
+        } else {
+            objects.sort_by_key(|object| std::cmp::Reverse(object.id));
+        }
+        if let Some(after) = &search.after {
+            let is_before = |object: &Object| match search.searched {
+                Searched::Latest => (&object.client, &object.source) < (&after.client, &after.source),
+                Searched::Versions | Searched::Object(_) => object.id > after.object,
+            };
+            objects.retain(|object| !is_before(object));
+        }
+        Ok(objects)
     }
 
-    fn search_state(
+    fn search_one(
         &self,
         search: &FileSearch<'_>,
         object: &Object,
         behind: Option<&[u8]>,
         lost: &LostParts,
-        found: &mut dyn FnMut(&Object, FoundFile) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, CatalogError> {
+        found: &mut Found<'_>,
+    ) -> Result<(), CatalogError> {
+        if search.searched == Searched::Versions {
+            let index = self.catalog().index(object.id)?;
+            let wanted = match search.wanted {
+                SearchedFor::Matching(wanted) => wanted,
+                SearchedFor::Path(path) => {
+                    if let (Some(entry), None) = (index.get(path)?, behind) {
+                        let is_lost = lost.holds(object.id, &entry);
+                        let _ = found(object, FoundFile { entry, is_lost });
+                    }
+                    return Ok(());
+                }
+            };
+            let entries = index.find(wanted);
+            let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
+            for entry in entries {
+                let entry = entry?;
+                let is_lost = lost.holds(object.id, &entry);
+                if found(object, FoundFile { entry, is_lost }).is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         let state = self.catalog().state(object.id)?;
-        let entries = state.find(search.wanted);
+        let wanted = match search.wanted {
+            SearchedFor::Matching(wanted) => wanted,
+            SearchedFor::Path(path) => {
+                if let (Some(entry), None) = (state.get(path)?, behind) {
+                    let _ = found(object, FoundFile::of_state(lost, entry));
+                }
+                return Ok(());
+            }
+        };
+        let entries = state.find(wanted);
         let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
         for entry in entries {
             if found(object, FoundFile::of_state(lost, entry?)).is_break() {
-                return Ok(ControlFlow::Break(()));
+                break;
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     }
 
     /// What stands in a directory of the state that an object describes, or in all below it, behind a path if one is
@@ -175,39 +247,15 @@ impl Site {
         let lost = self.lost_parts()?;
         Ok(entries.chain(itself).map(move |entry| Ok(FoundFile::of_state(&lost, entry?))))
     }
-
-    /// Calls `found` with what each object of some clients holds of a path, the latest first. Gives the objects whose
-    /// lists of files are damaged or gone. The path is as indexes keep it.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn file_versions(
-        &self,
-        path: &[u8],
-        is_of: &dyn Fn(&str) -> bool,
-        found: &mut dyn FnMut(&Object, FoundFile),
-    ) -> Result<Vec<ObjectId>, DirectorError> {
-        let lost = self.lost_parts()?;
-        let mut damaged = Vec::new();
-        let mut objects = self.catalog().objects(&ObjectFilter::default())?;
-        objects.retain(|object| is_of(&object.client));
-        for object in objects {
-            let entry = self.catalog().index(object.id);
-            match entry.and_then(|index| index.get(path)) {
-                Ok(Some(entry)) => {
-                    let is_lost = lost.holds(object.id, &entry);
-                    found(&object, FoundFile { entry, is_lost });
-                }
-                Ok(None) => {}
-                Err(error) => damaged.push(error.damaged_index().ok_or(error)?),
-            }
-        }
-        Ok(damaged)
-    }
 }
 
-fn gone(object: ObjectId) -> DirectorError {
-    DirectorError::UnknownObject { wanted: object.to_string(), like: None }
+/// Whether a search that stopped there goes on within an object. The latest state of a source may be that of a later
+/// object than before.
+fn is_of_cursor(searched: Searched, cursor: &SearchCursor, object: &Object) -> bool {
+    match searched {
+        Searched::Latest => cursor.client == object.client && cursor.source == object.source,
+        Searched::Versions | Searched::Object(_) => cursor.object == object.id,
+    }
 }
 
 /// The latest object of each source that has a state: the last complete one, or the first while that runs.

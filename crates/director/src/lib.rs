@@ -92,7 +92,7 @@ pub use elsewhere::Elsewhere;
 pub use error::{DirectorError, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
-pub use file_search::{FileSearch, FoundFile, SearchPlace, Searched};
+pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};
 pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::create_key_store;

@@ -23,21 +23,18 @@ impl Site {
         tried: &[Vec<u8>],
     ) -> Result<Elsewhere, DirectorError> {
         let catalog = locked(&self.catalog);
-        let objects = catalog.objects(&ObjectFilter::default())?;
+        let (source, client) = (Some(object.source.clone()), Some(object.client.clone()));
+        let of_source = ObjectFilter { source, client, ..ObjectFilter::default() };
+        let objects = catalog.objects(&of_source)?;
         let objects: Vec<_> = objects.into_iter().map(|object| object.id).collect();
         let own = objects.iter().position(|other| *other == object.id);
         for path in tried {
             // An index that is damaged may have it; whoever looks for it with `find` is told.
-            let versions = catalog.versions(path, &mut Vec::new())?;
-            let of_source = versions.iter().filter(|version| {
-                let other = &version.object;
-                other.source == object.source
-                    && other.client == object.client
-                    && version.entry.kind != EntryKind::Deleted
-            });
+            let versions = catalog.versions(&of_source, path, &mut Vec::new())?;
+            let there = versions.iter().filter(|version| version.entry.kind != EntryKind::Deleted);
             // The latest come first, in the versions as well.
             let (later, earlier): (Vec<_>, Vec<_>) =
-                of_source.partition(|version| objects.iter().position(|other| *other == version.object.id) < own);
+                there.partition(|version| objects.iter().position(|other| *other == version.object.id) < own);
             if let Some(version) = earlier.first().or(later.last()) {
                 return Ok(Elsewhere::InBackup {
                     object: version.object.id,

@@ -59,6 +59,8 @@ pub(crate) struct Mounter {
     is_impatient: bool,
     /// How long a job that has a drive waits for another one among drives that differ.
     unlike_waits: Duration,
+    /// How often whoever waits for a drive looks for one.
+    looks: Duration,
     /// Set when whoever waits for a person is to stop.
     stop: Arc<AtomicBool>,
     /// Volumes that were to be gone on with and are not any more, and why.
@@ -98,6 +100,7 @@ impl Mounter {
             purpose: MountPurpose::default(),
             is_impatient: false,
             unlike_waits: seats::UNLIKE_WAITS_MAX,
+            looks: seats::LOOKS,
             stop: Arc::default(),
             passed_over: Arc::default(),
         }

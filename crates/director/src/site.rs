@@ -179,13 +179,14 @@ impl Site {
         Ok(site)
     }
 
-    /// The same site with a connection of its own to the catalog: whoever reads for long there holds up nobody.
+    /// The same site with a connection of its own to the catalog: whoever reads for long there holds up nobody. On a
+    /// full disk it is this site itself.
     ///
     /// # Errors
     /// The catalog cannot be opened.
     pub fn with_own_catalog(&self) -> Result<Self, DirectorError> {
-        let dir = self.stand_in.as_ref().map_or(&*self.dir, |stand_in| stand_in.path());
-        let catalog = Arc::new(Mutex::new(Catalog::open(&dir.join("catalog"))?));
+        let another = locked(&self.catalog).another()?;
+        let catalog = another.map_or_else(|| Arc::clone(&self.catalog), |another| Arc::new(Mutex::new(another)));
         Ok(Self { catalog, ..self.clone() })
     }
 

@@ -156,6 +156,11 @@ fn check(catalog: &Catalog, history: &History, random: &mut Random) {
         let listed: Vec<_> = merged.iter().map(|it| it.unwrap()).map(|it| (it.object, it.entry, it.unread)).collect();
         assert_eq!(listed, expected.values().cloned().collect::<Vec<_>>());
         for _ in 0..10 {
+            let stop = random.path();
+            let behind: Vec<_> = merged.iter().behind(&stop).map(|it| it.unwrap().entry.path).collect();
+            let all =
+                expected.iter().filter(|(path, _)| **path > key(&stop)).map(|(_, (_, entry, _))| entry.path.clone());
+            assert_eq!(behind, all.collect::<Vec<_>>());
             let path = random.path();
             let found = merged.get(&path).unwrap().map(|it| (it.object, it.entry, it.unread));
             assert_eq!(found.as_ref(), expected.get(&key(&path)));
@@ -167,7 +172,7 @@ fn check(catalog: &Catalog, history: &History, random: &mut Random) {
                 .collect();
             assert_eq!(children, expected_children);
             let versions: Vec<_> = catalog
-                .versions(&path, &mut Vec::new())
+                .versions(&ObjectFilter::default(), &path, &mut Vec::new())
                 .unwrap()
                 .into_iter()
                 .map(|it| (it.object.id, it.entry))

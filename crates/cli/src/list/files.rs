@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write, stdout};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use capstan_catalog::Object;
 use capstan_client::files::{FileRow, FileVersions, FilesAnswer, ListFiles};
-use capstan_director::{FoundFile, Site, index_path};
+use capstan_director::{FileSearch, FoundFile, Searched, SearchedFor, Site, index_path};
 use capstan_mover::OwnerNames;
 
 use crate::args;
@@ -16,7 +17,7 @@ use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::list::files_of::FilesOf;
 use crate::output::{print, print_rows};
-use crate::place::{check_of, place_at};
+use crate::place::{check_client, check_of, place_at};
 use crate::secrets::{now_ns, site};
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
@@ -151,7 +152,7 @@ impl Listing {
     }
 }
 
-/// The same, asked of the server of a cell. Owners are numbers: the names of another machine are not known here.
+/// The same, asked of the server of a cell. Of other machines, owners are numbers: their names are not known here.
 pub(crate) fn ls_there(cli: &Globals, server: &FilesOf, args: &args::LsWhat) -> Result<ExitCode, Failure> {
     let place = utf8(&args.place)?;
     let at_ns = args.at.as_deref().map(|text| units::parse_time(text, now_ns())).transpose().map_err(Failure::Usage)?;
@@ -163,7 +164,7 @@ pub(crate) fn ls_there(cli: &Globals, server: &FilesOf, args: &args::LsWhat) -> 
         lines.finish()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut listing = Listing::new(true);
+    let mut listing = Listing::new(args.numeric || !server.is_own());
     in_parts(ask, |row| listing.row(&row))?;
     listing.finish()
 }
@@ -198,10 +199,11 @@ pub(super) fn utf8(text: &OsStr) -> Result<String, Failure> {
 }
 
 /// Names objects whose list of files could not be looked into: they may have what is looked for.
-pub(super) fn without_lists(damaged: &[String]) -> ExitCode {
+pub(super) fn without_lists(damaged: &[String], is_here: bool) -> ExitCode {
+    let whose = if is_here { "" } else { "at the server, " };
     for object in damaged {
         eprintln!(
-            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: `capstan rebuild {object}` reads it from the object's volumes"
+            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: {whose}`capstan rebuild {object}` reads it from the object's volumes"
         );
     }
     if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
@@ -212,41 +214,59 @@ pub(crate) fn versions(cli: &Globals, args: &args::Versions) -> Result<ExitCode,
         return versions_there(cli, &server, &args.what);
     }
     let (site, of, path) = (site(cli)?, args.of.as_deref(), &args.what.path);
+    if let Some(client) = of {
+        check_client(&site, client)?;
+    }
     let (mut rows, mut damaged) = versions_here(&site, of, path)?;
     if rows.is_empty() {
         // Named from the working directory, as it may be for a backup.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         (rows, damaged) = versions_here(&site, of, &path)?;
     }
-    show_versions(cli, path, &rows, &damaged)
+    show_versions(cli, path, &rows)?;
+    Ok(without_lists(&damaged, true))
 }
 
 fn versions_here(site: &Site, of: Option<&str>, path: &Path) -> Result<(Vec<FileRow>, Vec<String>), Failure> {
-    let is_of = |client: &str| of.is_none_or(|of| of == client);
+    let path = index_path(path.as_os_str().as_bytes());
+    let search = FileSearch {
+        wanted: SearchedFor::Path(&path),
+        searched: Searched::Versions,
+        client: of,
+        is_of: &|client| of.is_none_or(|of| of == client),
+        with_open: true,
+        after: None,
+        is_over: &|| false,
+    };
     let mut rows = Vec::new();
-    let mut found = |object: &Object, file: FoundFile| {
+    let end = site.search_files(&search, &mut |object, file| {
         let (backed_up_ns, level) = (Some(object.started_ns), Some(super::objects::level(object).into()));
         rows.push(FileRow { backed_up_ns, level, ..row_of(object, &file) });
-    };
-    let damaged = site.file_versions(&index_path(path.as_os_str().as_bytes()), &is_of, &mut found)?;
-    Ok((rows, damaged.iter().map(ToString::to_string).collect()))
+        ControlFlow::Continue(())
+    })?;
+    Ok((rows, end.damaged.iter().map(ToString::to_string).collect()))
 }
 
 pub(crate) fn versions_there(cli: &Globals, server: &FilesOf, args: &args::VersionsWhat) -> Result<ExitCode, Failure> {
-    let answer = server.versions(&FileVersions { path: utf8(args.path.as_os_str())? })?;
-    show_versions(cli, &args.path, &answer.rows, &answer.damaged)
+    let (path, mut rows) = (utf8(args.path.as_os_str())?, Vec::new());
+    let ask = |after| server.versions(&FileVersions { path: path.clone(), after });
+    let damaged = in_parts(ask, |row| {
+        rows.push(row);
+        Ok(())
+    })?;
+    show_versions(cli, &args.path, &rows)?;
+    Ok(without_lists(&damaged, false))
 }
 
-fn show_versions(cli: &Globals, path: &Path, rows: &[FileRow], damaged: &[String]) -> Result<ExitCode, Failure> {
-    if rows.is_empty() && !cli.json && !cli.quiet && damaged.is_empty() {
+fn show_versions(cli: &Globals, path: &Path, rows: &[FileRow]) -> Result<ExitCode, Failure> {
+    if cli.json {
+        return print_rows(rows.iter().map(Ok));
+    }
+    if rows.is_empty() && !cli.quiet {
         let path = path.display();
         eprintln!(
             "capstan: no object has {path}: write the path from the root, or look for the name with `capstan find`"
         );
-    }
-    if cli.json {
-        print_rows(rows.iter().map(Ok))?;
-        return Ok(without_lists(damaged));
     }
     // A column that says the same in each line is left out.
     let first = rows.first().and_then(|row| row.client.clone());
@@ -264,8 +284,7 @@ fn show_versions(cli: &Globals, path: &Path, rows: &[FileRow], damaged: &[String
             row.flags.clone(),
         ]);
     }
-    print(&if shows_client { table } else { table.without(&["client"]) })?;
-    Ok(without_lists(damaged))
+    print(&if shows_client { table } else { table.without(&["client"]) })
 }
 
 /// The end of an object's id, as lists show it.

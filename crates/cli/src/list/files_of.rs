@@ -1,7 +1,9 @@
 //! Files of a cell, as its server tells them: to a user, of clients that the user may see; to a client, its own.
 
+use std::time::Duration;
+
 use capstan_client::files::{FileVersions, FilesAnswer, FindFiles, ListFiles};
-use capstan_client::{MemberState, ServerQuestions};
+use capstan_client::{ClientError, MemberState, ServerQuestions};
 use capstan_keys::api::PeerKind;
 use capstan_server::cell::users::words::{FileVersionsOf, FindFilesOf, ListFilesOf};
 use serde::Serialize;
@@ -9,6 +11,10 @@ use serde::Serialize;
 use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
 use crate::secrets::{now_ns, state_dir, user_state};
+
+/// How often a further part is asked for, and how long apart.
+const FURTHER_TRIES: u32 = 5;
+const TRIES_APART: Duration = Duration::from_secs(5);
 
 /// Whose files are asked about.
 pub(crate) enum FilesOf {
@@ -32,33 +38,47 @@ impl FilesOf {
         Ok(Self::Own(ServerQuestions::new(&state).map_err(of_member)?))
     }
 
+    /// Whether they are those of this machine.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
     /// Whether rows may be of several clients.
     pub(super) fn are_of_several(&self) -> bool {
         matches!(self, Self::Seen { of: None, .. })
     }
 
     pub(super) fn find(&self, asked: &FindFiles) -> Result<FilesAnswer, Failure> {
-        self.ask("find", asked, |of| FindFilesOf { of, find: asked.clone() })
+        self.ask("find", asked, asked.after.is_some(), |of| FindFilesOf { of, find: asked.clone() })
     }
 
     pub(super) fn list(&self, asked: &ListFiles) -> Result<FilesAnswer, Failure> {
-        self.ask("list", asked, |of| ListFilesOf { of, list: asked.clone() })
+        self.ask("list", asked, asked.after.is_some(), |of| ListFilesOf { of, list: asked.clone() })
     }
 
     pub(super) fn versions(&self, asked: &FileVersions) -> Result<FilesAnswer, Failure> {
-        self.ask("versions", asked, |of| FileVersionsOf { of, versions: asked.clone() })
+        self.ask("versions", asked, asked.after.is_some(), |of| FileVersionsOf { of, versions: asked.clone() })
     }
 
+    /// Asks for one part of an answer; for a further one several times, if the server is busy or away for moments.
     fn ask<Q: Serialize>(
         &self,
         what: &str,
         own: &impl Serialize,
-        seen: impl FnOnce(Option<String>) -> Q,
+        is_further: bool,
+        seen: impl Fn(Option<String>) -> Q,
     ) -> Result<FilesAnswer, Failure> {
-        match self {
-            Self::Own(server) => server.look(&format!("/v1/own/files/{what}"), own),
-            Self::Seen { server, of } => server.look(&format!("/v1/files/{what}"), &seen(of.clone())),
+        let mut tries = if is_further { FURTHER_TRIES } else { 1 };
+        loop {
+            let answer = match self {
+                Self::Own(server) => server.look(&format!("/v1/own/files/{what}"), own),
+                Self::Seen { server, of } => server.look(&format!("/v1/files/{what}"), &seen(of.clone())),
+            };
+            tries -= 1;
+            match answer {
+                Err(ClientError::Away { .. }) if tries > 0 => std::thread::sleep(TRIES_APART),
+                answer => return answer.map_err(of_member),
+            }
         }
-        .map_err(of_member)
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use capstan_client::files::{FileRow, FindFiles};
-use capstan_director::{FileSearch, Searched, Site};
+use capstan_director::{FileSearch, Searched, SearchedFor, Site};
 
 use super::files::{in_parts, mode_text, row_of, short_id, without_lists};
 use super::files_of::FilesOf;
@@ -12,7 +12,7 @@ use crate::args;
 use crate::failure::{Failure, director};
 use crate::globals::Globals;
 use crate::json::Lines;
-use crate::place::{check_of, find_object};
+use crate::place::{check_client, check_of, find_object};
 use crate::secrets::{now_ns, site};
 use crate::table::path_text;
 use crate::units;
@@ -53,19 +53,30 @@ fn find_here(cli: &Globals, site: &Site, of: Option<&str>, args: &args::FindWhat
         None if args.latest => Searched::Latest,
         None => Searched::Versions,
     };
+    if let Some(client) = of {
+        check_client(site, client)?;
+    }
     let is_of = |client: &str| of.is_none_or(|of| of == client);
-    let search = FileSearch { wanted: &*wanted, searched, is_of: &is_of, after: None };
+    let search = FileSearch {
+        wanted: SearchedFor::Matching(&*wanted),
+        searched,
+        client: of,
+        is_of: &is_of,
+        with_open: true,
+        after: None,
+        is_over: &|| false,
+    };
     let several = of.is_none() && args.object.is_none() && has_several_clients(site)?;
     let (mut found, mut written) = (Found::new(cli, several), Ok(()));
-    let damaged = site.search_files(&search, &mut |object, file| {
+    let end = site.search_files(&search, &mut |object, file| {
         if asked.takes(&file.entry) {
             written = found.row(&row_of(object, &file));
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     written?;
-    let damaged: Vec<_> = damaged.iter().map(ToString::to_string).collect();
-    found.finish(&args.glob, &damaged)
+    let damaged: Vec<_> = end.damaged.iter().map(ToString::to_string).collect();
+    found.finish(&args.glob, &damaged, true)
 }
 
 fn has_several_clients(site: &Site) -> Result<bool, Failure> {
@@ -78,7 +89,7 @@ pub(crate) fn find_there(cli: &Globals, server: &FilesOf, args: &args::FindWhat)
     let asked = asked(args)?;
     let mut found = Found::new(cli, server.are_of_several());
     let damaged = in_parts(|after| server.find(&FindFiles { after, ..asked.clone() }), |row| found.row(&row))?;
-    found.finish(&args.glob, &damaged)
+    found.finish(&args.glob, &damaged, false)
 }
 
 /// What was found, as it comes.
@@ -127,11 +138,11 @@ impl Found {
         self.out.text(&line)
     }
 
-    fn finish(self, glob: &str, damaged: &[String]) -> Result<ExitCode, Failure> {
+    fn finish(self, glob: &str, damaged: &[String], is_here: bool) -> Result<ExitCode, Failure> {
         self.out.finish()?;
         if !self.any && !self.is_json && !self.is_quiet && damaged.is_empty() {
             eprintln!("capstan: nothing matches {glob:?}");
         }
-        Ok(without_lists(damaged))
+        Ok(without_lists(damaged, is_here))
     }
 }

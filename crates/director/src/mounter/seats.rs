@@ -23,7 +23,7 @@ use crate::{DirectorError, Event};
 /// How long a job that has a drive waits for another one among drives that differ.
 pub(super) const UNLIKE_WAITS_MAX: Duration = Duration::from_secs(300);
 /// How often whoever has a seat looks for a drive that is free.
-const LOOKS: Duration = Duration::from_millis(200);
+pub(super) const LOOKS: Duration = Duration::from_millis(200);
 /// How many looks in a row find a drive in use though no job of this site has a volume, before it is a stranger's: one
 /// that had it may end between two looks, and a killed process keeps its drives for moments.
 const STRANGER_LOOKS: u32 = 5;
@@ -258,7 +258,7 @@ impl Mounter {
         if self.stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
         }
-        std::thread::sleep(LOOKS);
+        std::thread::sleep(self.looks);
         Ok(())
     }
 
@@ -300,7 +300,7 @@ mod tests {
         let library = VirtualLibrary::open(site.library_dir(), 2).unwrap();
         let site = site.with_library(LibraryInTests { inner: library, described: mixed, dressed: |drive| drive });
         let mut mounter = Mounter::new(&site);
-        mounter.unlike_waits = Duration::ZERO;
+        (mounter.unlike_waits, mounter.looks) = (Duration::ZERO, Duration::ZERO);
         let volser = Volser::new("A00001").unwrap();
         let wait = |mounter: &Mounter| {
             let busy = ChangerError::InUse { what: "drive 0".to_owned(), holder: "another job".to_owned() };
@@ -328,7 +328,8 @@ mod tests {
             InitOptions { config: Config::default(), encryption: None, database: capstan_catalog::Database::Sqlite };
         Site::init(&state, &options, Some(&unlock)).unwrap();
         let site = Site::open(&state, Some(&unlock), || 0, Arc::new(|_| {})).unwrap();
-        let (mounter, other) = (Mounter::new(&site), Mounter::new(&site));
+        let (mut mounter, other) = (Mounter::new(&site), Mounter::new(&site));
+        mounter.looks = Duration::ZERO;
         let volser = Volser::new("A00001").unwrap();
         let wait = |waited: &mut DriveWait| {
             let busy = ChangerError::InUse { what: "drive 0".to_owned(), holder: "somebody".to_owned() };

@@ -1,18 +1,23 @@
 //! Files of objects: a client looks at its own, a user at those of the clients that may be restored.
 //!
-//! A search goes on for [`SEARCH_TIME`] at a time, and whoever asks comes again for the rest; [`AT_ONCE`] are answered
-//! at the same time, so that backups have the processors. Each reads by a connection of its own to the catalog.
+//! An answer is worked on for [`SEARCH_TIME`], and whoever asks comes again for the rest. [`AT_ONCE`] are worked on at
+//! the same time, and one of each who asks, so that backups have the processors and nobody keeps others waiting. Each
+//! reads by a connection of its own to the catalog.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::Object;
-use capstan_client::files::{FileRow, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX, place_of, place_text};
-use capstan_director::{FileSearch, FoundFile, SearchPlace, Searched, Site, index_path, path_pattern};
+use capstan_client::files::{ASKED_BYTES_MAX, FileRow, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX};
+use capstan_director::{
+    DirectorError, FileSearch, FoundFile, SearchCursor, Searched, SearchedFor, Site, index_path, path_pattern,
+};
 use capstan_service::problem::Refusal;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::CellError;
@@ -21,32 +26,66 @@ use super::error::refusal_of;
 use super::places::{Whose, object_and_path, refused};
 use super::users::{CellAct, CellActs, ClientsOf};
 
-/// How long one answer is searched for.
+/// How long one answer is searched for, and how many paths it looks at however long that takes.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
+const LOOKED_AT_LEAST: u32 = 4096;
+/// Paths between two looks at the time.
+const LOOKED_BETWEEN: u32 = 64;
 /// How many answers are worked on at the same time.
 const AT_ONCE: usize = 2;
 /// How long a question waits for its turn: less than whoever asks waits for an answer.
 const TURN_WAIT: Duration = Duration::from_secs(20);
-/// Paths between two looks at the time.
-const LOOKED_BETWEEN: u32 = 64;
-/// Bytes of paths in one answer, about.
-const PATHS_MAX: usize = 512 << 10;
+/// Bytes of an answer, about: less than whoever asks takes.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Questions about files take turns.
-pub(super) struct FileTurns(Semaphore);
+pub(super) struct FileTurns {
+    all: Arc<Semaphore>,
+    of_each: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
 
 impl Default for FileTurns {
     fn default() -> Self {
-        Self(Semaphore::new(AT_ONCE))
+        Self { all: Arc::new(Semaphore::new(AT_ONCE)), of_each: Mutex::default() }
     }
 }
 
 impl FileTurns {
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        match timeout(TURN_WAIT, self.0.acquire()).await {
-            Ok(Ok(turn)) => Ok(turn),
+    /// Waits for a turn. It lasts until what is returned is dropped.
+    async fn turn(&self, who: &str) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+        let own = {
+            let mut of_each = self.of_each.lock().unwrap_or_else(PoisonError::into_inner);
+            of_each.retain(|_, own| Arc::strong_count(own) > 1);
+            Arc::clone(of_each.entry(who.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        };
+        let both = async { Some([own.acquire_owned().await.ok()?, Arc::clone(&self.all).acquire_owned().await.ok()?]) };
+        match timeout(TURN_WAIT, both).await {
+            Ok(Some(turn)) => Ok(turn),
             _ => Err(Refusal::unready("Others look for files now: ask again in a minute.")),
         }
+    }
+}
+
+/// A question about files.
+pub(super) trait FilesQuestion: Serialize + Send + 'static {
+    fn answer(&self, files: &Files<'_>) -> Result<FilesAnswer, Refusal>;
+}
+
+impl FilesQuestion for FindFiles {
+    fn answer(&self, files: &Files<'_>) -> Result<FilesAnswer, Refusal> {
+        files.find(self)
+    }
+}
+
+impl FilesQuestion for ListFiles {
+    fn answer(&self, files: &Files<'_>) -> Result<FilesAnswer, Refusal> {
+        files.list(self)
+    }
+}
+
+impl FilesQuestion for FileVersions {
+    fn answer(&self, files: &Files<'_>) -> Result<FilesAnswer, Refusal> {
+        files.versions(self)
     }
 }
 
@@ -62,30 +101,33 @@ impl Asking {
     /// Answers a question, in its turn.
     pub(super) async fn answered(
         self,
-        turns: &FileTurns,
-        site: &Site,
-        answer: impl FnOnce(&Files<'_>) -> Result<FilesAnswer, Refusal> + Send + 'static,
+        (turns, site): (&FileTurns, &Site),
+        asked: impl FilesQuestion,
     ) -> Result<FilesAnswer, Refusal> {
-        let _turn = turns.turn().await?;
+        if serde_json::to_vec(&asked).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
+            return Err(Refusal::malformed("That is too long for a question about files: name the object by its id."));
+        }
+        let who = match &self {
+            Self::Client(client) => format!("client/{client}"),
+            Self::User { acts, .. } => format!("user/{}", acts.name()),
+        };
+        let turn = turns.turn(&who).await?;
         let site = site.clone();
-        blocking(move || self.look(&site, answer)).await
+        blocking(move || {
+            // Whoever asked may have gone: the turn ends with the work.
+            let _turn = turn;
+            self.look(&site, &asked)
+        })
+        .await
     }
 
-    fn look(
-        &self,
-        site: &Site,
-        answer: impl FnOnce(&Files<'_>) -> Result<FilesAnswer, Refusal>,
-    ) -> Result<FilesAnswer, Refusal> {
+    fn look(&self, site: &Site, asked: &impl FilesQuestion) -> Result<FilesAnswer, Refusal> {
         let site = site.with_own_catalog().map_err(|error| refused(&error))?;
-        let named;
-        let (client, clients) = match self {
-            Self::Client(client) => {
-                named = [client.clone()];
-                (Some(client.as_str()), ClientsOf::Named(&named))
-            }
+        let (client, clients, names_clients) = match self {
+            Self::Client(client) => (Some(client.as_str()), ClientsOf::Everybody, false),
             Self::User { acts, of } => {
                 let clients = acts.finds_files(of.as_deref()).map_err(|error| refusal_of(&error))?;
-                (of.as_deref(), clients)
+                (of.as_deref(), clients, true)
             }
         };
         let is_of = |name: &str| match (client, clients) {
@@ -95,12 +137,12 @@ impl Asking {
             (None, ClientsOf::Nobody) => false,
         };
         let whose = Whose { client, is_of: &is_of };
-        answer(&Files { site, whose, names_clients: matches!(self, Self::User { .. }) })
+        asked.answer(&Files { site, whose, names_clients, deadline: Deadline::default() })
     }
 }
 
 impl CellActs {
-    /// Of which clients they may look at files; of the one that they name, if they name one.
+    /// Of which clients they may look at files; they may at those of the one that is named.
     ///
     /// # Errors
     /// [`CellError::Denied`] or [`CellError::NotNamedFor`].
@@ -113,115 +155,183 @@ impl CellActs {
     }
 }
 
+/// When an answer is to end. Its time counts from the first path that is looked at.
+#[derive(Default)]
+struct Deadline {
+    began: OnceLock<Instant>,
+    looked: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl Deadline {
+    fn is_past(&self) -> bool {
+        self.began.get_or_init(Instant::now).elapsed() > SEARCH_TIME
+    }
+
+    /// Counts one more path; whether no more are to be looked at.
+    fn counts_one(&self) -> bool {
+        let looked = self.looked.fetch_add(1, Ordering::Relaxed);
+        let is_look = looked == 0 || looked >= LOOKED_AT_LEAST && looked.is_multiple_of(LOOKED_BETWEEN);
+        if is_look && self.is_past() {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// Where an answer stopped, as it is sent.
+#[derive(Serialize, Deserialize)]
+struct CursorForm {
+    object: String,
+    client: String,
+    source: Vec<u8>,
+    path: Option<Vec<u8>>,
+}
+
+fn cursor_text(cursor: SearchCursor) -> Option<String> {
+    let SearchCursor { object, client, source, path } = cursor;
+    serde_json::to_string(&CursorForm { object: object.to_string(), client, source, path }).ok()
+}
+
+fn cursor_of(text: Option<&str>) -> Result<Option<SearchCursor>, Refusal> {
+    let Some(text) = text else { return Ok(None) };
+    let no_cursor = || Refusal::malformed("`after` is nothing that an answer has said: give its `next`.");
+    let form: CursorForm = serde_json::from_str(text).map_err(|_| no_cursor())?;
+    let object = form.object.parse().map_err(|_| no_cursor())?;
+    Ok(Some(SearchCursor { object, client: form.client, source: form.source, path: form.path }))
+}
+
+/// Rows as they come, until there are enough for one answer.
+#[derive(Default)]
+struct Part {
+    rows: Vec<FileRow>,
+    bytes: usize,
+}
+
+impl Part {
+    fn add(&mut self, row: FileRow) {
+        self.bytes += serde_json::to_vec(&row).map_or(0, |row| row.len());
+        self.rows.push(row);
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= ROWS_MAX || self.bytes >= ANSWER_BYTES_MAX
+    }
+}
+
 /// The files that somebody may look at.
 pub(super) struct Files<'a> {
     site: Site,
     whose: Whose<'a>,
     /// Whether rows say of which client they are.
     names_clients: bool,
+    deadline: Deadline,
 }
 
 impl Files<'_> {
-    fn row(&self, object: &Object, row: FileRow) -> FileRow {
+    fn row(&self, object: &Object, file: &FoundFile) -> FileRow {
         let client = self.names_clients.then(|| object.client.clone());
-        FileRow { object: Some(object.id.to_string()), client, ..row }
+        FileRow { object: Some(object.id.to_string()), client, ..FileRow::new(&file.entry, file.is_lost) }
     }
 
-    /// Files that are looked for, as many as are found in [`SEARCH_TIME`].
-    pub(super) fn find(&self, asked: &FindFiles) -> Result<FilesAnswer, Refusal> {
+    /// Files that are looked for, as many as are found in time.
+    fn find(&self, asked: &FindFiles) -> Result<FilesAnswer, Refusal> {
         let matches = path_pattern(&asked.glob).map_err(|error| refused(&error))?;
-        let searched = match &asked.object {
-            Some(text) => {
+        let after = cursor_of(asked.after.as_deref())?;
+        let searched = match (&asked.object, &after) {
+            // The object of the first part, whatever the latest is meanwhile.
+            (Some(_), Some(after)) => Searched::Object(after.object),
+            (Some(text), None) => {
                 let (object, path) = object_and_path(&self.site, &self.whose, text, None)?;
                 if path.is_some() {
                     return Err(Refusal::malformed("A search is in a whole object: name it without a path."));
                 }
                 Searched::Object(object.id)
             }
-            None if asked.latest => Searched::Latest,
-            None => Searched::Versions,
+            (None, _) if asked.latest => Searched::Latest,
+            (None, _) => Searched::Versions,
         };
-        let after = match asked.after.as_deref().map(place_of) {
-            None => None,
-            Some(Some((object, path))) => Some(SearchPlace { object, path }),
-            Some(None) => return Err(no_place()),
-        };
-        let (began, looked, is_over) = (Instant::now(), AtomicU32::new(0), AtomicBool::new(false));
-        // What is behind the time is given to `found` whatever it is, which stops there.
-        let wanted = |path: &[u8]| {
-            let is_look = looked.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKED_BETWEEN);
-            if is_look && began.elapsed() > SEARCH_TIME {
-                is_over.store(true, Ordering::Relaxed);
-            }
-            is_over.load(Ordering::Relaxed) || matches(path)
-        };
-        let search = FileSearch { wanted: &wanted, searched, is_of: self.whose.is_of, after };
-        let (mut answer, mut bytes) = (FilesAnswer::default(), 0);
-        let damaged = self.site.search_files(&search, &mut |object, file| {
+        // What comes when the time is over is given to `add` whatever it is, which stops there.
+        let deadline = &self.deadline;
+        let wanted = |path: &[u8]| deadline.counts_one() || matches(path);
+        let add = |part: &mut Part, object: &Object, file: &FoundFile| {
             if matches(&file.entry.path) && asked.takes(&file.entry) {
-                bytes += file.entry.path.len();
-                answer.rows.push(self.row(object, FileRow::new(&file.entry, file.is_lost)));
+                part.add(self.row(object, file));
             }
-            if is_over.load(Ordering::Relaxed) || answer.rows.len() >= ROWS_MAX || bytes > PATHS_MAX {
-                answer.next = Some(place_text(object.id, &file.entry.path));
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
+        };
+        self.search(SearchedFor::Matching(&wanted), searched, after, add)
+    }
+
+    /// The objects that have a path, the latest first.
+    fn versions(&self, asked: &FileVersions) -> Result<FilesAnswer, Refusal> {
+        let (path, after) = (index_path(asked.path.as_bytes()), cursor_of(asked.after.as_deref())?);
+        let add = |part: &mut Part, object: &Object, file: &FoundFile| {
+            let level = if object.base.is_some() { "incr" } else { "full" };
+            let (backed_up_ns, level) = (Some(object.started_ns), Some(level.into()));
+            part.add(FileRow { backed_up_ns, level, ..self.row(object, file) });
+        };
+        self.search(SearchedFor::Path(&path), Searched::Versions, after, add)
+    }
+
+    fn search(
+        &self,
+        wanted: SearchedFor<'_>,
+        searched: Searched,
+        after: Option<SearchCursor>,
+        add: impl Fn(&mut Part, &Object, &FoundFile),
+    ) -> Result<FilesAnswer, Refusal> {
+        let Whose { client, is_of } = self.whose;
+        let is_over = || self.deadline.is_past();
+        let search = FileSearch { wanted, searched, client, is_of, with_open: false, after, is_over: &is_over };
+        let mut part = Part::default();
+        let end = self.site.search_files(&search, &mut |object, file| {
+            add(&mut part, object, &file);
+            let stops = part.is_full() || self.deadline.is_over.load(Ordering::Relaxed);
+            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        answer.damaged = damaged.map_err(|error| refused(&error))?.iter().map(ToString::to_string).collect();
-        Ok(answer)
+        let end = end.map_err(|error| refused(&error))?;
+        let damaged = end.damaged.iter().map(ToString::to_string).collect();
+        Ok(FilesAnswer { rows: part.rows, next: end.next.and_then(cursor_text), damaged })
     }
 
     /// What stands in a directory.
-    pub(super) fn list(&self, asked: &ListFiles) -> Result<FilesAnswer, Refusal> {
-        let (object, path, after) = match asked.after.as_deref().map(place_of) {
+    fn list(&self, asked: &ListFiles) -> Result<FilesAnswer, Refusal> {
+        let (mut object, typed) = object_and_path(&self.site, &self.whose, &asked.place, asked.at_ns)?;
+        let after = cursor_of(asked.after.as_deref())?;
+        if let Some(after) = &after {
             // The object of the first part, whatever the latest is meanwhile.
-            Some(Some((id, after))) => {
-                let (_, typed) = object_and_path(&self.site, &self.whose, &asked.place, asked.at_ns)?;
-                let (object, _) = object_and_path(&self.site, &self.whose, &id.to_string(), None)?;
-                (object, typed, Some(after))
-            }
-            Some(None) => return Err(no_place()),
-            None => {
-                let (object, typed) = object_and_path(&self.site, &self.whose, &asked.place, asked.at_ns)?;
-                (object, typed, None)
-            }
-        };
-        let path = match path {
-            Some(typed) => self.site.path_in(&object, &typed).map_err(|error| refused(&error))?,
+            (object, _) = object_and_path(&self.site, &self.whose, &after.object.to_string(), None)?;
+        }
+        let path = match typed {
+            Some(typed) => self.site.path_in(&object, &typed).map_err(|error| unlisted(&error))?,
             None => index_path(&object.source),
         };
-        let entries = self.site.list_files(&object, &path, asked.recursive, after.as_deref());
-        let (mut answer, mut bytes) = (FilesAnswer::default(), 0);
-        for file in entries.map_err(|error| refused(&error))? {
-            let file = file.map_err(|error| refused(&error))?;
-            bytes += file.entry.path.len();
-            answer.rows.push(FileRow::new(&file.entry, file.is_lost));
-            if answer.rows.len() >= ROWS_MAX || bytes > PATHS_MAX {
-                answer.next = Some(place_text(object.id, &file.entry.path));
+        let behind = after.and_then(|after| after.path);
+        let entries = self.site.list_files(&object, &path, asked.recursive, behind.as_deref());
+        let (mut part, mut next) = (Part::default(), None);
+        for file in entries.map_err(|error| unlisted(&error))? {
+            let file = file.map_err(|error| unlisted(&error))?;
+            part.add(FileRow::new(&file.entry, file.is_lost));
+            if part.is_full() {
+                let (client, source) = (object.client.clone(), object.source.clone());
+                next = Some(SearchCursor { object: object.id, client, source, path: Some(file.entry.path) });
                 break;
             }
         }
-        Ok(answer)
-    }
-
-    /// The objects that have a path, the latest first and [`ROWS_MAX`] at most.
-    pub(super) fn versions(&self, asked: &FileVersions) -> Result<FilesAnswer, Refusal> {
-        let path = index_path(asked.path.as_bytes());
-        let mut rows = Vec::new();
-        let mut found = |object: &Object, file: FoundFile| {
-            if rows.len() < ROWS_MAX {
-                let level = if object.base.is_some() { "incr" } else { "full" };
-                let row = FileRow::new(&file.entry, file.is_lost);
-                let row = FileRow { backed_up_ns: Some(object.started_ns), level: Some(level.into()), ..row };
-                rows.push(self.row(object, row));
-            }
-        };
-        let damaged = self.site.file_versions(&path, self.whose.is_of, &mut found).map_err(|error| refused(&error))?;
-        Ok(FilesAnswer { rows, next: None, damaged: damaged.iter().map(ToString::to_string).collect() })
+        Ok(FilesAnswer { rows: part.rows, next: next.and_then(cursor_text), damaged: Vec::new() })
     }
 }
 
-fn no_place() -> Refusal {
-    Refusal::malformed("`after` is no place that an answer has named: give its `next`.")
+/// Why an object's files cannot be listed.
+fn unlisted(error: &DirectorError) -> Refusal {
+    match error {
+        DirectorError::Catalog(catalog) => match catalog.damaged_index() {
+            Some(object) => Refusal::conflict(format!(
+                "The list of files of object {object} is damaged or gone: whoever runs the server gets it back with \
+                 `capstan rebuild {object}`."
+            )),
+            None => refused(error),
+        },
+        _ => refused(error),
+    }
 }

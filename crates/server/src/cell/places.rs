@@ -1,14 +1,20 @@
 //! Objects and paths in them, as clients and users name them.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use capstan_catalog::Object;
+use capstan_catalog::{Object, ObjectFilter};
 use capstan_director::{DirectorError, Site, index_path};
 use capstan_service::problem::Refusal;
 
 use super::error::in_words;
+
+/// Digits of an id that name an object.
+const ID_LEN_MIN: usize = 4;
+/// The longest text that names an object and a path.
+const TEXT_LEN_MAX: usize = 8 << 10;
 
 /// Whose objects are meant.
 #[derive(Clone, Copy)]
@@ -35,25 +41,50 @@ fn unknown(whose: &Whose<'_>, text: &str) -> Refusal {
     ))
 }
 
-/// The object that a name means: the latest of a source, or one by its id.
-fn object(site: &Site, whose: &Whose<'_>, name: &str, at_ns: Option<i64>) -> Result<Option<Object>, Refusal> {
-    let mut clients = match whose.client {
-        Some(client) => vec![client.to_owned()],
-        None => site.clients_of(name.as_bytes()).map_err(|error| refused(&error))?,
-    };
-    clients.retain(|client| (whose.is_of)(client));
-    if let [_, _, ..] = clients[..] {
-        return Err(Refusal::malformed(format!(
-            "Several clients have {name}: say of which it is meant (--of). It is there of {}.",
-            clients.join(", ")
-        )));
+/// The sources of those who may be meant, each with the clients that have it.
+fn sources(site: &Site, whose: &Whose<'_>) -> Result<HashMap<Vec<u8>, BTreeSet<String>>, Refusal> {
+    let filter = ObjectFilter { client: whose.client.map(str::to_owned), ..ObjectFilter::default() };
+    let objects = site.catalog().objects(&filter).map_err(|error| refused(&error.into()))?;
+    let mut sources: HashMap<Vec<u8>, BTreeSet<String>> = HashMap::new();
+    for object in objects.into_iter().filter(|object| (whose.is_of)(&object.client)) {
+        sources.entry(object.source).or_default().insert(object.client);
     }
-    // Others may have the same source.
-    let site = match clients.pop() {
-        Some(client) => site.clone().for_client(&client),
-        None => site.clone(),
-    };
-    Ok(site.find_object(name, at_ns).ok().filter(|object| (whose.is_of)(&object.client)))
+    Ok(sources)
+}
+
+/// What objects may be named by.
+struct Names<'a> {
+    site: &'a Site,
+    whose: &'a Whose<'a>,
+    at_ns: Option<i64>,
+    sources: HashMap<Vec<u8>, BTreeSet<String>>,
+}
+
+impl Names<'_> {
+    /// The object that a name means: the latest of a source, or one by its id.
+    fn object(&self, name: &str) -> Result<Option<Object>, Refusal> {
+        let Some(clients) = self.sources.get(name.as_bytes()) else {
+            let is_id = name.len() >= ID_LEN_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let found = if is_id { self.site.find_object(name, self.at_ns).ok() } else { None };
+            return Ok(found.filter(|object| (self.whose.is_of)(&object.client)));
+        };
+        let mut names = clients.iter();
+        let (Some(client), None) = (names.next(), names.next()) else {
+            let clients: Vec<_> = clients.iter().map(String::as_str).collect();
+            return Err(Refusal::malformed(format!(
+                "Several clients have {name} ({}): say of which it is meant (--of).",
+                clients.join(", ")
+            )));
+        };
+        // Others may have the same source.
+        match self.site.clone().for_client(client).find_object(name, self.at_ns) {
+            Ok(object) => Ok(Some(object)),
+            Err(DirectorError::UnknownObject { .. }) if self.at_ns.is_some() => {
+                Err(Refusal::not_found(format!("Nothing of {name} had been backed up by that time.")))
+            }
+            Err(error) => Err(refused(&error)),
+        }
+    }
 }
 
 /// The object that a text names, and the path in it as it was typed: behind the last colon that leaves an object in
@@ -64,19 +95,23 @@ pub(super) fn object_and_path(
     text: &str,
     at_ns: Option<i64>,
 ) -> Result<(Object, Option<Vec<u8>>), Refusal> {
-    if let Some(object) = object(site, whose, text, at_ns)? {
+    if text.len() > TEXT_LEN_MAX {
+        return Err(Refusal::malformed("That is too long for an object and a path: name the object by its id."));
+    }
+    let names = Names { site, whose, at_ns, sources: sources(site, whose)? };
+    if let Some(object) = names.object(text)? {
         return Ok((object, None));
     }
     let colons = text.char_indices().filter(|&(_, c)| c == ':').map(|(at, _)| at).collect::<Vec<_>>();
     for at in colons.into_iter().rev() {
-        let Some(object) = object(site, whose, &text[..at], at_ns)? else { continue };
+        let Some(object) = names.object(&text[..at])? else { continue };
         let typed = &text.as_bytes()[at + 1..];
         return Ok((object, (!index_path(typed).is_empty()).then(|| typed.to_vec())));
     }
     // A path below a source, as people type it.
     for above in Path::new(OsStr::from_bytes(text.as_bytes())).ancestors().skip(1) {
         let Some(name) = above.to_str() else { continue };
-        let Some(object) = object(site, whose, name, at_ns)? else { continue };
+        let Some(object) = names.object(name)? else { continue };
         return Ok((object, Some(text.as_bytes().to_vec())));
     }
     Err(unknown(whose, text))

@@ -135,7 +135,7 @@ async fn find_own(
     Input(asked): Input<FindFiles>,
 ) -> Result<Json<FilesAnswer>, Refusal> {
     let asking = Asking::Client(peer.id.name.to_string());
-    asking.answered(&service.files, &service.site, move |files| files.find(&asked)).await.map(Json)
+    asking.answered((&service.files, &service.site), asked).await.map(Json)
 }
 
 async fn list_own(
@@ -144,7 +144,7 @@ async fn list_own(
     Input(asked): Input<ListFiles>,
 ) -> Result<Json<FilesAnswer>, Refusal> {
     let asking = Asking::Client(peer.id.name.to_string());
-    asking.answered(&service.files, &service.site, move |files| files.list(&asked)).await.map(Json)
+    asking.answered((&service.files, &service.site), asked).await.map(Json)
 }
 
 async fn own_versions(
@@ -153,7 +153,7 @@ async fn own_versions(
     Input(asked): Input<FileVersions>,
 ) -> Result<Json<FilesAnswer>, Refusal> {
     let asking = Asking::Client(peer.id.name.to_string());
-    asking.answered(&service.files, &service.site, move |files| files.versions(&asked)).await.map(Json)
+    asking.answered((&service.files, &service.site), asked).await.map(Json)
 }
 
 async fn begin_restore(

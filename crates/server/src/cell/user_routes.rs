@@ -231,7 +231,7 @@ async fn find_files(
     Input(FindFilesOf { of, find }): Input<FindFilesOf>,
 ) -> Answered<FilesAnswer> {
     let asking = Asking::User { acts, of };
-    asking.answered(&service.files, &service.site, move |files| files.find(&find)).await.map(Json)
+    asking.answered((&service.files, &service.site), find).await.map(Json)
 }
 
 async fn list_files(
@@ -240,7 +240,7 @@ async fn list_files(
     Input(ListFilesOf { of, list }): Input<ListFilesOf>,
 ) -> Answered<FilesAnswer> {
     let asking = Asking::User { acts, of };
-    asking.answered(&service.files, &service.site, move |files| files.list(&list)).await.map(Json)
+    asking.answered((&service.files, &service.site), list).await.map(Json)
 }
 
 async fn file_versions(
@@ -249,7 +249,7 @@ async fn file_versions(
     Input(FileVersionsOf { of, versions }): Input<FileVersionsOf>,
 ) -> Answered<FilesAnswer> {
     let asking = Asking::User { acts, of };
-    asking.answered(&service.files, &service.site, move |files| files.versions(&versions)).await.map(Json)
+    asking.answered((&service.files, &service.site), versions).await.map(Json)
 }
 
 async fn restore(

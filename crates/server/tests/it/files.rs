@@ -1,9 +1,12 @@
 //! Files of objects over TLS: a client finds its own, a user those of the clients that the user may restore.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use capstan_catalog::Object;
 use capstan_client::files::{FileRow, FileType, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX, SizeRange};
 use capstan_client::{ClientError, ServerQuestions};
+use capstan_director::{FileSearch, FoundFile, SearchCursor, Searched, SearchedFor};
 use capstan_server::cell::users::words::{FileVersionsOf, FindFilesOf, ListFilesOf};
 
 use crate::cell::CellBench;
@@ -84,7 +87,7 @@ fn each_finds_files_of_the_clients_that_are_theirs() {
     assert_eq!(found(&bert, &unnamed), ["only-tern"], "of those that may be seen there is one");
     let wrong = FindFiles { after: Some("nowhere".to_owned()), ..glob("*") };
     let refused = find(&ada, &FindFilesOf { of: None, find: wrong }).unwrap_err().to_string();
-    assert!(refused.contains("`after` is no place"), "{refused}");
+    assert!(refused.contains("`after` is nothing that an answer has said"), "{refused}");
     let refused = find(&ada, &FindFilesOf { of: None, find: glob("[") }).unwrap_err().to_string();
     assert!(refused.contains('['), "{refused}");
 
@@ -97,9 +100,19 @@ fn each_finds_files_of_the_clients_that_are_theirs() {
     let plovers = ServerQuestions::new(&plover.state).unwrap().objects().unwrap().objects[0].object.clone();
     let refused = own_find(&FindFiles { object: Some(plovers.clone()), ..glob("*") }).unwrap_err().to_string();
     assert!(refused.contains(&format!("Nothing of client tern was backed up as {plovers}")), "{refused}");
-    let after = FindFiles { after: Some(format!("{plovers}.YQ")), ..glob("*") };
+    // Nor by a cursor that it makes itself.
+    let cursor = serde_json::json!({"object": plovers, "client": "plover", "source": [], "path": null}).to_string();
+    let after = FindFiles { after: Some(cursor.clone()), ..glob("*") };
+    assert_eq!(names(&own_find(&after).unwrap().rows), names(&rows), "it goes on with the next object of its own");
+    let after = FindFiles { after: Some(cursor.clone()), object: Some(source.clone()), ..glob("*") };
     let refused = own_find(&after).unwrap_err().to_string();
     assert!(refused.contains("no object matches"), "{refused}");
+    let after = ListFiles { place: source.clone(), after: Some(cursor), ..ListFiles::default() };
+    let refused = own.look::<FilesAnswer>("/v1/own/files/list", &after).unwrap_err().to_string();
+    assert!(refused.contains("Nothing of client tern was backed up"), "{refused}");
+    let long = ListFiles { place: "/a".repeat(100_000), ..ListFiles::default() };
+    let refused = own.look::<FilesAnswer>("/v1/own/files/list", &long).unwrap_err().to_string();
+    assert!(refused.contains("too long"), "{refused}");
     assert!(own.look::<FilesAnswer>("/v1/files/find", &every).is_err(), "a machine is no user");
 
     let list = |asked: &ListFilesOf| ada.look::<FilesAnswer>("/v1/files/list", asked);
@@ -112,7 +125,7 @@ fn each_finds_files_of_the_clients_that_are_theirs() {
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("has no path"), "{refused}");
 
-    let path = FileVersions { path: format!("{source}/of") };
+    let path = FileVersions { path: format!("{source}/of"), after: None };
     let versions = own.look::<FilesAnswer>("/v1/own/files/versions", &path).unwrap().rows;
     assert_eq!((versions.len(), versions[0].level.as_deref()), (1, Some("full")));
     let both = FileVersionsOf { of: None, versions: path };
@@ -131,6 +144,65 @@ fn a_source_that_several_clients_have_is_each_ones_own() {
         let planned =
             server.begin_restore(&capstan_client::restores::AskRestore { plan_only: true, ..ask(&[&source]) });
         assert_eq!(planned.unwrap().outlook.members, 4);
+    }
+}
+
+/// Stopped behind each file, a search finds the same and each once; so it does when objects come and go meanwhile.
+#[test]
+fn a_search_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bench, cell, [tern, _plover]) = two_of_one_source(folder.path());
+    let source = folder.path().join("etc");
+    std::fs::remove_file(source.join("of")).unwrap();
+    std::fs::write(source.join("sub/new"), "new").unwrap();
+    back_up(&bench, &cell, &tern, "tern", &source);
+    let site = bench.keyed_site();
+    let search = |searched, after| FileSearch {
+        wanted: SearchedFor::Matching(&|_: &[u8]| true),
+        searched,
+        client: None,
+        is_of: &|_| true,
+        with_open: false,
+        after,
+        is_over: &|| false,
+    };
+    let of = |object: &Object, file: &FoundFile| (object.id, file.entry.path.clone());
+    for searched in [Searched::Versions, Searched::Latest] {
+        let mut all = Vec::new();
+        let end = site.search_files(&search(searched, None), &mut |object, file| {
+            all.push(of(object, &file));
+            ControlFlow::Continue(())
+        });
+        assert!(end.unwrap().next.is_none() && all.len() > 6, "{all:?}");
+        let (mut one_by_one, mut after) = (Vec::new(), None);
+        loop {
+            let end = site.search_files(&search(searched, after), &mut |object, file| {
+                one_by_one.push(of(object, &file));
+                ControlFlow::Break(())
+            });
+            after = end.unwrap().next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(one_by_one, all, "{searched:?}");
+        // The object at which it stopped is gone, and another one has come.
+        let first = &all[0];
+        let left: Vec<_> = all.iter().filter(|found| found.0 != first.0).collect();
+        let known = site.catalog().object(first.0).unwrap().unwrap();
+        let gone = format!("{}{}", &first.0.to_string()[..2], "f".repeat(30)).parse().unwrap();
+        let cursor =
+            SearchCursor { object: gone, client: known.client, source: known.source, path: Some(first.1.clone()) };
+        let mut rest = Vec::new();
+        let end = site.search_files(&search(searched, Some(cursor)), &mut |object, file| {
+            rest.push(of(object, &file));
+            ControlFlow::Continue(())
+        });
+        assert!(end.is_ok());
+        match searched {
+            Searched::Latest => assert_eq!(rest, all[1..], "the source goes on behind the path"),
+            _ => assert!(left.iter().all(|found| rest.contains(found)), "no other object is left out"),
+        }
     }
 }
 

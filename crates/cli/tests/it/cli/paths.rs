@@ -288,3 +288,45 @@ fn a_time_may_be_one_of_today_and_a_source_may_be_mistyped() {
     }
     assert!(!bench.said(&["ls", "zzz"], 1).contains("did you mean"));
 }
+
+/// One host's `/etc` was given back as another's, whichever was backed up last.
+#[test]
+fn a_source_that_several_clients_have_is_asked_for() {
+    let bench = Bench::new(&[]);
+    let (settings, source) = (bench.dir.path().join("state/capstan.toml"), bench.source_text());
+    let written = fs::read_to_string(&settings).unwrap();
+    let be =
+        |client: &str| fs::write(&settings, written.replace("client = \"\"", &format!("client = {client:?}"))).unwrap();
+    for client in ["tern", "plover"] {
+        be(client);
+        fs::write(bench.source().join("of"), client).unwrap();
+        bench.done(&["backup", &source], 0);
+    }
+    let back = |args: &[&str]| {
+        let to = bench.dir.path().join("back");
+        let _ = fs::remove_dir_all(&to);
+        bench.done(&[&["restore", &source, "--to", to.to_str().unwrap()], args].concat(), 0);
+        fs::read_to_string(to.join(source.strip_prefix('/').unwrap()).join("of")).unwrap()
+    };
+    assert_eq!(
+        (back(&[]), back(&["--of", "tern"])),
+        ("plover".to_owned(), "tern".to_owned()),
+        "its own, if nothing is said"
+    );
+    assert_eq!(bench.rows(&["find", "of"]).len(), 2);
+    assert_eq!(bench.rows(&["find", "of", "--of", "tern"])[0]["client"], "tern");
+    assert_eq!(bench.rows(&["versions", &format!("{source}/of"), "--of", "tern"]).len(), 1);
+    be("server");
+    let place = format!("{source}:of");
+    for args in [&["restore", &source, "--to", "/tmp"][..], &["ls", &source], &["ls", &place], &["verify", &source]] {
+        let said = bench.said(args, 1);
+        assert!(said.contains(&format!("several clients have {source} (plover, tern)")), "{args:?}: {said}");
+    }
+    for args in [&["find", "of", "--of", "heron"][..], &["versions", "/etc/of", "--of", "heron"]] {
+        let said = bench.said(args, 1);
+        assert!(said.contains("nothing of a client heron was backed up"), "{args:?}: {said}");
+    }
+    let said = bench.said(&["ls", &place, "--of", "heron"], 1);
+    assert!(said.contains("heron") || said.contains("several clients"), "{said}");
+    assert_eq!(back(&["--of", "plover"]), "plover");
+}

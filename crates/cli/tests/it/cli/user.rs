@@ -140,12 +140,16 @@ fn what_a_shell_does_with_volumes_and_objects_is_in_the_audit_log() {
         ["restore", "done"],
     ];
     assert_eq!(acts[2..10], expected.map(|act| act.map(str::to_owned)), "{records:?}");
-    assert_eq!(records[4]["facts"]["volumes"], "L00001", "{records:?}");
+    assert_eq!(records[4]["object"], "volume/L00001", "{records:?}");
 
     std::fs::rename(&log, bench.dir.path().join("audit")).unwrap();
     std::fs::write(&log, "").unwrap();
-    bench.said(&["erase", "L00002", "--yes"], 1);
-    assert_eq!(bench.rows(&["volumes"]).iter().filter(|row| row["volume"] == "L00002").count(), 1, "it was not done");
+    let state = || bench.rows(&["volumes"]).iter().find(|row| row["volume"] == "L00002").unwrap()["state"].clone();
+    let (before, said) = (state(), bench.said(&["erase", "L00002", "--yes"], 1));
+    assert!(said.contains("audit"), "{said}");
+    assert_eq!((state(), &before), (before.clone(), &serde_json::json!("scratch")), "it was not done");
+    let said = bench.said(&["library", "unload", "7"], 1);
+    assert!(said.contains("this is not in the audit log, which cannot be written"), "{said}");
     bench.done(&["restore", &source, "--to", to.to_str().unwrap(), "--overwrite", "changed"], 0);
     Printing::stop(server);
 }

@@ -37,28 +37,29 @@ impl ShellAct {
     /// Its name in the log, and what it is done to.
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Label => ("label-volumes", "volumes"),
-            Self::Erase => ("erase-volume", "volumes"),
-            Self::Forget => ("forget-volume", "volumes"),
-            Self::Expire => ("expire-objects", "objects"),
-            Self::TakeBack => ("take-back-objects", "objects"),
-            Self::MoveCartridges => ("move-cartridges", "volumes"),
-            Self::ChangePools => ("change-pools", "pools"),
-            Self::Copy => ("copy-objects", "objects"),
-            Self::Repair => ("repair-copies", "objects"),
-            Self::Restore => ("restore", "objects"),
+            Self::Label => ("label-volumes", "volume"),
+            Self::Erase => ("erase-volume", "volume"),
+            Self::Forget => ("forget-volume", "volume"),
+            Self::Expire => ("expire-objects", "object"),
+            Self::TakeBack => ("take-back-objects", "object"),
+            Self::MoveCartridges => ("move-cartridges", "volume"),
+            Self::ChangePools => ("change-pools", "pool"),
+            Self::Copy => ("copy-objects", "object"),
+            Self::Repair => ("repair-copies", "object"),
+            Self::Restore => ("restore", "object"),
         }
     }
 
-    /// Whether it only reads. Whoever restores must be able to on a full disk, too.
-    fn is_reading(self) -> bool {
-        self == Self::Restore
+    /// Whether it is done though it cannot be noted: whoever restores must be able to on a full disk, and have the
+    /// volumes for that brought in.
+    fn may_go_unnoted(self) -> bool {
+        matches!(self, Self::Restore | Self::MoveCartridges)
     }
 }
 
 /// Does something at a shell, by somebody with this user id of the machine: noted before it begins and when it has
-/// ended, with the names of what it is done to, if the state directory is that of a cell. What changes something and
-/// cannot be noted is not done.
+/// ended, with the names of what it is done to, if the state directory is that of a cell. What cannot be noted is not
+/// done, but for restores and what they need; `tell` says so.
 ///
 /// # Errors
 /// Those of the work; or by `refuse` that the log cannot be written.
@@ -66,7 +67,7 @@ pub fn noted_at_shell<T, E>(
     site: &Site,
     user_id: u32,
     (act, names): (ShellAct, &[&str]),
-    refuse: impl FnOnce(CellError) -> E,
+    (refuse, tell): (impl FnOnce(CellError) -> E, impl FnOnce(&CellError)),
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     if !site.dir().join("cell/authority.pem").exists() {
@@ -75,13 +76,14 @@ pub fn noted_at_shell<T, E>(
     let (action, kind) = act.words();
     let entry = |outcome| {
         let entry = AuditEntry::new(shell_actor(user_id)?, AuditOrigin::Here, AuditAction::named(action));
-        let entry = if names.is_empty() { entry } else { entry.with(kind, AuditFact::from(KnownNames(names))) };
-        let entry = if act.is_reading() { entry.reading() } else { entry };
+        let entry = if names.is_empty() { entry } else { entry.of(kind, AuditFact::from(KnownNames(names))) };
+        let entry = if act == ShellAct::Restore { entry.reading() } else { entry };
         note(site, entry.came_to(outcome))
     };
     match entry(AuditOutcome::Begun) {
-        Err(error) if !act.is_reading() => return Err(refuse(error)),
-        _ => {}
+        Ok(()) => {}
+        Err(error) if act.may_go_unnoted() => tell(&error),
+        Err(error) => return Err(refuse(error)),
     }
     let done = work();
     let outcome = match &done {
