@@ -211,6 +211,14 @@ pub(crate) fn check_not_users(cli: &Globals) -> Result<(), Failure> {
 pub(crate) fn open(cli: &Globals, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
+    if !dir.join("capstan.toml").exists() && dir.join("client.toml").exists() {
+        return Err(Failure::Usage(format!(
+            "{} is the state directory of a client of a cell, which has no catalog and no drives. What was backed up of \
+             this machine is shown and given back by client find, client ls, client objects, client restore and client \
+             versions",
+            dir.display()
+        )));
+    }
     find_settings(&dir)?;
     let unlock = if need == Need::Keys { unlock_at(cli, &dir)? } else { None };
     Ok(Site::open(&dir, unlock.as_ref(), now_ns, events)?)

@@ -29,6 +29,7 @@ pub(super) fn refused(error: &DirectorError) -> Refusal {
     let text = format!("{}.", in_words(error));
     match error {
         DirectorError::Catalog(_) => Refusal::unready(text),
+        DirectorError::UnknownPath { .. } | DirectorError::UnknownObject { .. } => Refusal::not_found(text),
         _ => Refusal::malformed(text),
     }
 }

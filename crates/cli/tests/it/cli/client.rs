@@ -181,6 +181,12 @@ fn mistakes_on_the_way_into_a_cell_are_answered_with_what_to_do() {
     for (args, code, answer) in [
         (&join[..], 1, "Use --replace to join anew"),
         (&[&join[..], &["--replace"]].concat(), 1, "has expired or was used"),
+        (&["find", "letter"], 2, "is the state directory of a client of a cell"),
+        (&["volumes"], 2, "client restore and client versions"),
+        (&["client", "find", "letter"], 0, "nothing matches"),
+        (&["client", "find", "["], 1, "is not a pattern"),
+        (&["client", "ls", "/home"], 1, "Nothing of client tern was backed up as /home"),
+        (&["client", "versions", "/home/letter"], 0, "no object has /home/letter"),
     ] {
         let said = machine.said(args, &passphrase, code);
         assert!(said.contains(answer), "{args:?}: {said}");
