@@ -10,6 +10,7 @@ use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::media_words::{
     DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery,
 };
+use capstan_server::cell::users::task_words::{LabelVolumes, MoveCartridges, TaskBegun, TaskQuery, TaskSeen};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
@@ -172,6 +173,26 @@ impl Door {
 
     pub(crate) fn drives(&self) -> Result<DrivesAnswer, Failure> {
         self.asks("/v1/drives", CellActs::drives)
+    }
+
+    pub(crate) fn label(&self, asked: &LabelVolumes) -> Result<TaskBegun, Failure> {
+        self.server()?.post("/v1/volumes/label", asked).map_err(of_member)
+    }
+
+    pub(crate) fn move_cartridges(&self, asked: &MoveCartridges) -> Result<TaskBegun, Failure> {
+        self.server()?.post("/v1/library/move", asked).map_err(of_member)
+    }
+
+    /// What is new of a task, once something is; why the server cannot be asked, if it is away.
+    pub(crate) fn task_seen(
+        &self,
+        TaskBegun { task }: TaskBegun,
+        heard: usize,
+    ) -> Result<Result<TaskSeen, String>, Failure> {
+        match self.server()?.get(&path("/v1/tasks", &TaskQuery { task, heard })?) {
+            Err(ClientError::Away { reason, .. }) => Ok(Err(reason)),
+            seen => seen.map(Ok).map_err(of_member),
+        }
     }
 
     pub(crate) fn inventory(&self, asked: &LibraryQuery) -> Result<InventoryRow, Failure> {

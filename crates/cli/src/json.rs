@@ -44,7 +44,7 @@ pub(crate) use lab::{
     AdviceRow, AdvisedChange, ComparedConfiguration, ComparisonRow, DataSetRow, GridRow, ModelRow, Neighbour,
     NetworkLine, ReportedRow, SettingAndForecast, SettingRow, SimulatedRow, TriedRow,
 };
-pub(crate) use library::{DoubtedObject, DriveReportRow, LibraryEvent, ShownClock};
+pub(crate) use library::{DoubtedObject, DriveReportRow, ShownClock};
 pub(crate) use lists::{ClockRow, CopyRow, DamageRow, ExtentRow, JobRow, KeepRow, ObjectRow, ShownObject, ShownVolume};
 pub(crate) use media::{ExpiredLine, ObjectReason, OverwrittenLine, repaired};
 pub(crate) use restore::{DifferenceLine, RestoreEnd, RestoreFinished};

@@ -1,25 +1,23 @@
 //! `capstan library`: what is where, and moves by hand.
 
-use std::cell::Cell;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
-use std::slice;
 
-use capstan_director::DirectorError;
-use capstan_format::Volser;
 use capstan_server::cell::users::media_words::{InventoryRow, KnownVolume, LibraryPlaceRow, LibraryQuery};
+use capstan_server::cell::users::move_cartridges;
+use capstan_server::cell::users::task_words::{CartridgeMove, LibraryEvent, MoveCartridges};
 use clap::{Args, Subcommand};
 
 use crate::audited::{ShellAct, audited};
-use crate::door::door;
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::door::{as_user_of, door};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, of_cell};
 use crate::globals::Globals;
-use crate::json::LibraryEvent;
 use crate::output::print_json;
 use crate::progress::Display;
 use crate::prompt::volser;
-use crate::secrets::{Need, check_not_users, open};
+use crate::secrets::{Need, open};
 use crate::table::Table;
+use crate::tasks::until_ended;
 
 #[derive(Debug, Args)]
 pub(crate) struct Library {
@@ -81,50 +79,47 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
     if let LibraryAction::Inventory = &args.action {
         return show(cli, &door(cli)?.inventory(&LibraryQuery { library: args.library.clone() })?);
     }
-    check_not_users(cli)?;
-    let site = open(cli, Need::Nothing, Display::new(cli).events())?;
-    let site = match &args.library {
-        Some(library) => site.in_library(library)?,
-        None => site,
-    };
-    let moved = |volumes: &[String], work: &dyn Fn() -> Result<(), DirectorError>| {
-        audited(&site, ShellAct::MoveCartridges, volumes, || Ok(work()?))
-    };
-    let done = match &args.action {
+    let what = match &args.action {
         LibraryAction::Inventory => return Ok(ExitCode::SUCCESS),
-        LibraryAction::Load { volume, drive } => {
-            let volser = volser(volume)?;
-            moved(slice::from_ref(volume), &|| site.load_drive(&volser, *drive))?;
-            LibraryEvent::Loaded { volume: volser.to_string(), drive: *drive }
-        }
-        LibraryAction::Unload { drive } => {
-            moved(&[], &|| site.unload_drive(*drive))?;
-            LibraryEvent::Unloaded { drive: *drive }
-        }
+        LibraryAction::Load { volume, drive } => CartridgeMove::Load { volume: barcode(volume)?, drive: *drive },
+        LibraryAction::Unload { drive } => CartridgeMove::Unload { drive: *drive },
         LibraryAction::Exchange { volume, drive } => {
-            let volser = volser(volume)?;
-            moved(slice::from_ref(volume), &|| site.exchange_in_drive(&volser, *drive))?;
-            LibraryEvent::Exchanged { volume: volser.to_string(), drive: *drive }
+            CartridgeMove::Exchange { volume: barcode(volume)?, drive: *drive }
         }
-        LibraryAction::Import { mail_slots } => {
-            let count = Cell::new(0);
-            moved(&[], &|| site.import(mail_slots).map(|imported| count.set(imported)))?;
-            if count.get() == 0 && !cli.json {
-                return Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()));
-            }
-            LibraryEvent::Imported { cartridges: count.get() }
-        }
+        LibraryAction::Import { mail_slots } => CartridgeMove::Import { mail_slots: mail_slots.clone() },
         LibraryAction::Export { volumes } => {
-            let volsers: Vec<Volser> = volumes.iter().map(|volume| volser(volume)).collect::<Result<_, _>>()?;
-            moved(volumes, &|| volsers.iter().try_for_each(|volser| site.export(volser)))?;
-            LibraryEvent::Exported { volumes: volsers.iter().map(ToString::to_string).collect() }
+            let volumes = volumes.iter().map(|volume| barcode(volume)).collect::<Result<_, _>>()?;
+            CartridgeMove::Export { volumes }
         }
-        LibraryAction::Initialize => {
-            moved(&[], &|| site.initialize_library())?;
-            LibraryEvent::Initialized
+        LibraryAction::Initialize => CartridgeMove::Initialize,
+    };
+    let done = match as_user_of(cli)? {
+        Some(server) => {
+            let asked = MoveCartridges { library: args.library.clone(), what };
+            until_ended(cli, &server, server.move_cartridges(&asked)?)?.moved
+        }
+        None => {
+            let site = open(cli, Need::Nothing, Display::new(cli).events())?;
+            let site = match &args.library {
+                Some(library) => site.in_library(library)?,
+                None => site,
+            };
+            let moved = || move_cartridges(&site, &what).map_err(of_cell);
+            Some(audited(&site, ShellAct::MoveCartridges, what.volumes(), moved)?)
         }
     };
-    say(cli, &done)
+    match done {
+        Some(LibraryEvent::Imported { cartridges: 0 }) if !cli.json => {
+            Err(Failure::Other("the mail slot is empty: put cartridges in, then try again".to_owned()))
+        }
+        Some(done) => say(cli, &done),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A barcode, as it was typed.
+fn barcode(text: &str) -> Result<String, Failure> {
+    Ok(volser(text)?.to_string())
 }
 
 /// What was done, in one line.

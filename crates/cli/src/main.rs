@@ -21,6 +21,7 @@ mod progress;
 mod prompt;
 mod secrets;
 mod table;
+mod tasks;
 mod units;
 mod vtl;
 mod wording;
@@ -102,6 +103,7 @@ fn asks_a_cell(command: &Command) -> bool {
             | Command::Volumes(_)
             | Command::Pools(_)
             | Command::Library(_)
+            | Command::Label(_)
             | Command::Mover(_)
             | Command::Objects(_)
             | Command::Policies(_)

@@ -200,7 +200,7 @@ pub(crate) fn check_not_users(cli: &Globals) -> Result<(), Failure> {
         None => Ok(()),
         Some(state) => Err(Failure::Usage(format!(
             "{} is the state directory of a user of a cell, who has no catalog and no drives: this command is for the \
-             server's machine. Over the network there are audit, client, drives, find, library inventory, ls, mover, \
+             server's machine. Over the network there are audit, client, drives, find, label, library, ls, mover, \
              objects, policies, pools, queue, restore, schedule, status, user, versions and volumes",
             state.dir().display()
         ))),

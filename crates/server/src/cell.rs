@@ -44,6 +44,7 @@ mod relay;
 mod restores;
 mod routes;
 mod served;
+mod tasks;
 mod user_routes;
 pub mod users;
 

@@ -6,44 +6,6 @@ use capstan_tape::TapeAlert;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `library` did.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub(crate) enum LibraryEvent {
-    /// A volume is in a drive.
-    Loaded {
-        /// The volume.
-        volume: String,
-        /// The drive's number.
-        drive: u32,
-    },
-    /// A drive is empty.
-    Unloaded {
-        /// The drive's number.
-        drive: u32,
-    },
-    /// A volume is in a drive, in exchange for the one that was there.
-    Exchanged {
-        /// The volume.
-        volume: String,
-        /// The drive's number.
-        drive: u32,
-    },
-    /// What was in the mail slots is in slots.
-    Imported {
-        /// How many cartridges.
-        cartridges: usize,
-    },
-    /// Volumes are in the mail slots.
-    Exported {
-        /// Which.
-        volumes: Vec<String>,
-    },
-    /// The robot has looked at everything; the directory of a virtual library belongs to this catalog.
-    Initialized,
-}
-
 /// `drives report`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]

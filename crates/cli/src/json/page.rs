@@ -5,6 +5,7 @@ use std::fmt::Write;
 use capstan_client::files::FileRow;
 use capstan_lab::{DriveRates, NetworkMeasurement, PathRates, RestoreRates, SourceRates, StagingRates};
 use capstan_server::cell::users::media_words::{DriveLine, InventoryRow, PoolRow, VolumeRow};
+use capstan_server::cell::users::task_words::{LibraryEvent, TaskEnd};
 use capstan_server::cell::users::words::{
     AuditChecked, BackupPolicyRow, CellObjectRow, CellUserRow, ComingRunRow, MemberChangeRow, MemberEnrolmentRow,
     MemberRow, PolicyChangeRow, QueueChangeRow, QueueRow, WhoAnswer,
@@ -16,9 +17,9 @@ use serde_json::{Map, Value, json};
 use super::{
     AdviceRow, BackupEnd, ClientJoinedRow, ClientObjectRow, ClientRestoreEvent, ComparisonRow, DataSetRow,
     DriveReportRow, Event, ExercisedRow, GridRow, GroupRow, JobRow, KeyDriveRow, KeyEvent, KeyRow, KeysStatusRow,
-    LibraryEvent, MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, ReportedRow, RestoreEnd,
-    RunRow, ScanRow, ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow,
-    TellRow, TellTrialRow, UserJoinedRow, VolumeKeysRow, VtlEvent,
+    MemberEvent, ModelRow, MoverJoinedRow, NetworkLine, ObjectRow, PolicyRow, ReportedRow, RestoreEnd, RunRow, ScanRow,
+    ServerEvent, ShownClock, ShownObject, ShownRun, ShownVolume, SimulatedRow, SlotRow, StatusRow, TellRow,
+    TellTrialRow, UserJoinedRow, VolumeKeysRow, VtlEvent,
 };
 
 const INTRODUCTION: &str = "# What --json prints
@@ -92,6 +93,7 @@ fn document() -> (Vec<Part>, Map<String, Value>) {
         part::<StatusRow>(&mut generator, "`status`"),
         part::<ShownClock>(&mut generator, "`clock`"),
         part::<LibraryEvent>(&mut generator, "What `library` did"),
+        part::<TaskEnd>(&mut generator, "`label`, as a user of a cell"),
         part::<InventoryRow>(&mut generator, "`library inventory`"),
         part::<DriveLine>(&mut generator, "Rows of `drives`"),
         part::<DriveReportRow>(&mut generator, "`drives report`"),

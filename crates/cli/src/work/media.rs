@@ -8,9 +8,11 @@ use capstan_catalog::{Object, Promise};
 use capstan_director::{CopyReport, IndexReport, Loss, Overwritten, RebuildOptions, RebuildReport, Site, Tally};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
+use capstan_server::cell::users::task_words::LabelVolumes;
 
 use crate::args;
 use crate::audited::{ShellAct, audited};
+use crate::door::{Door, as_user_of};
 use crate::failure::director;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
 use crate::globals::Globals;
@@ -20,6 +22,7 @@ use crate::progress::{Display, Standing, rate, stop_on_interrupt};
 use crate::prompt::{confirm, volser};
 use crate::secrets::{Need, now_ns, open, state_dir, unlock_at};
 use crate::table::path_text;
+use crate::tasks::until_ended;
 use crate::units;
 use crate::wording::short;
 use crate::work::recorded::{Record, recorded};
@@ -277,7 +280,34 @@ pub(crate) fn forget(cli: &Globals, args: &args::GiveUp) -> Result<ExitCode, Fai
     })
 }
 
+/// The same by the server of a cell, for volumes that hold nothing.
+fn label_there(cli: &Globals, server: &Door, args: &args::Label) -> Result<ExitCode, Failure> {
+    if args.force || args.drop_copies {
+        return Err(Failure::Usage(
+            "--force and --drop-copies are for the server's machine: what destroys copies is typed there".to_owned(),
+        ));
+    }
+    let volumes = args.volumes.iter().map(|text| Ok(volser(text)?.to_string())).collect::<Result<_, Failure>>()?;
+    let pool = (args.pool != "scratch").then(|| args.pool.clone());
+    let asked = LabelVolumes { volumes, pool, library: args.library.clone(), size: args.size };
+    let end = until_ended(cli, server, server.label(&asked)?)?;
+    for volume in &end.not_labelled {
+        eprintln!("capstan: {}: {}", volume.volume, volume.reason);
+    }
+    if cli.json {
+        json::print(&end)?;
+    }
+    match (end.not_labelled.first(), end.labelled.is_empty()) {
+        (None, _) => Ok(ExitCode::SUCCESS),
+        (Some(_), false) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
+        (Some(_), true) => Err(Failure::Other("no volume was labelled".to_owned())),
+    }
+}
+
 pub(crate) fn label(cli: &Globals, args: &args::Label) -> Result<ExitCode, Failure> {
+    if let Some(server) = as_user_of(cli)? {
+        return label_there(cli, &server, args);
+    }
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
     let site = match &args.library {

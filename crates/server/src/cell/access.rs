@@ -19,6 +19,7 @@ use super::files::FileTurns;
 use super::known::KnownPeers;
 use super::registrar::CellHost;
 use super::restores::Restores;
+use super::tasks::Tasks;
 use super::users::{CellAct, CellActs, Refusals, note};
 use super::{CellError, Hub};
 
@@ -34,6 +35,7 @@ pub(super) struct CellService {
     pub(super) restores: Restores,
     pub(super) refusals: Arc<Refusals>,
     pub(super) files: FileTurns,
+    pub(super) tasks: Tasks,
     pub(super) host: Arc<dyn CellHost>,
 }
 

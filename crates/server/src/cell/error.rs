@@ -54,6 +54,23 @@ pub enum CellError {
         #[source]
         source: std::io::Error,
     },
+    /// Operator: a text that is no barcode.
+    #[error("{text:?} is no barcode: 1 to 8 of A-Z and 0-9")]
+    NoBarcode {
+        /// The text.
+        text: String,
+    },
+    /// Operator: a volume is to be labelled over the network, and holds something.
+    #[error(
+        "volume {volume} holds {held} objects: what destroys copies is typed at the server's machine (`capstan label \
+         {volume}` there)"
+    )]
+    HoldsObjects {
+        /// The volume.
+        volume: String,
+        /// How many objects.
+        held: usize,
+    },
     /// Operator: the client does not wait for orders.
     #[error(transparent)]
     NotConnected(#[from] NotConnected),
@@ -210,6 +227,7 @@ impl CellError {
                 "the run is not where it would have to be"
             }
             Self::RunIsRestore { .. } => "the run is no backup",
+            Self::HoldsObjects { .. } => "the volume holds objects",
             Self::PoliciesChanged => "somebody changed the policies meanwhile",
             Self::Roles { .. } | Self::UnknownRole { .. } | Self::ValidTooLong => "what was asked makes no sense",
             _ => "it failed",
@@ -238,6 +256,7 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
         | CellError::UnknownRole { .. }
         | CellError::ValidTooLong
         | CellError::TooManyRuns
+        | CellError::NoBarcode { .. }
         | CellError::ServersName { .. } => Refusal::malformed(text),
         CellError::Director(_) | CellError::Audit(_) | CellError::AuditLog { .. } => Refusal::unready(text),
         _ => Refusal::failed(),

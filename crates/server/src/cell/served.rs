@@ -30,6 +30,7 @@ use super::registrar::{CellHost, CellRegistrar};
 use super::relay::MoverRelay;
 use super::restores::{RestoreJobs, Restores};
 use super::routes::{member_routes, stranger_routes};
+use super::tasks::Tasks;
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_peers_away;
 use crate::restore_run::{Asker, RestoreRun};
@@ -149,6 +150,7 @@ impl ServedCell {
             restores: restores.clone(),
             refusals: Arc::default(),
             files: FileTurns::default(),
+            tasks: Tasks::default(),
             host,
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));

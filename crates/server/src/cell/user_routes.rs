@@ -10,6 +10,7 @@ use capstan_client::files::FilesAnswer;
 use capstan_client::may_restore_to;
 use capstan_client::orders::{ORDERS_WAIT_SECONDS, OrderedRestore};
 use capstan_client::restores::{AskRestore, RestorePlanned, RestoreQuery, RestoreSeen, RestoreStopping, StopRestore};
+use capstan_director::Site;
 use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::{Input, Refusal};
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ use super::blocking::blocking;
 use super::error::refusal_of;
 use super::files::Asking;
 use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery};
+use super::users::task_words::{LabelVolumes, MoveCartridges, TaskBegun, TaskEnd, TaskQuery, TaskSeen};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelClient,
@@ -26,7 +28,7 @@ use super::users::words::{
     PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged,
     ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, UsersAnswer, WhoAnswer,
 };
-use super::users::{CellAct, CellActs};
+use super::users::{CellAct, CellActs, VOLUMES_MAX};
 use super::{CellError, NotConnected};
 use crate::restore_run::{Asker, RestoreRun};
 
@@ -88,6 +90,9 @@ pub(super) fn user_routes() -> CellRoutes {
         .get("/v1/pools", (CellAccess::User(CellAct::ListMedia), "list the pools"), pools)
         .get("/v1/drives", (CellAccess::User(CellAct::ListMedia), "list the drives of all libraries"), drives)
         .get("/v1/library", (CellAccess::User(CellAct::ListMedia), "list what is in a library"), inventory)
+        .post("/v1/volumes/label", (CellAccess::User(CellAct::ChangeMedia), "label volumes that hold nothing"), label)
+        .post("/v1/library/move", (CellAccess::User(CellAct::ChangeMedia), "have cartridges moved"), move_cartridges)
+        .get("/v1/tasks", (CellAccess::User(CellAct::ChangeMedia), "wait for a task of one's own to end"), task_seen)
         .post("/v1/files/find", (CellAccess::User(CellAct::FindFiles), "find files in what was backed up"), find_files)
         .post("/v1/files/list", (CellAccess::User(CellAct::FindFiles), "list a directory of an object"), list_files)
         .post(
@@ -223,6 +228,51 @@ async fn drives(Extension(acts): Acts) -> Answered<DrivesAnswer> {
 
 async fn inventory(Extension(acts): Acts, Query(asked): Query<LibraryQuery>) -> Answered<InventoryRow> {
     answer(acts, move |acts| acts.inventory(&asked)).await
+}
+
+/// Begins a task.
+async fn begun(
+    (service, acts): (Arc<CellService>, Arc<CellActs>),
+    volumes: usize,
+    work: impl FnOnce(&CellActs, &Site) -> Result<TaskEnd, CellError> + Send + 'static,
+) -> Answered<TaskBegun> {
+    if volumes > VOLUMES_MAX {
+        return Err(Refusal::malformed(format!("That is too much for one task: name at most {VOLUMES_MAX} volumes.")));
+    }
+    let begin = move || {
+        let name = acts.name().to_owned();
+        service.tasks.begin(&service.site, &name, move |site| work(&acts, site))
+    };
+    blocking(begin).await.map(Json)
+}
+
+async fn label(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(asked): Input<LabelVolumes>,
+) -> Answered<TaskBegun> {
+    if asked.volumes.is_empty() {
+        return Err(Refusal::malformed("Name at least one volume."));
+    }
+    begun((service, acts), asked.volumes.len(), move |acts, site| acts.label(site, &asked)).await
+}
+
+async fn move_cartridges(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(asked): Input<MoveCartridges>,
+) -> Answered<TaskBegun> {
+    let volumes = asked.what.volumes().len();
+    begun((service, acts), volumes, move |acts, site| acts.move_cartridges(site, &asked)).await
+}
+
+async fn task_seen(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Query(query): Query<TaskQuery>,
+) -> Answered<TaskSeen> {
+    let until = Instant::now() + Duration::from_secs(ORDERS_WAIT_SECONDS);
+    service.tasks.wait(acts.name(), query, until).await.map(Json)
 }
 
 async fn find_files(

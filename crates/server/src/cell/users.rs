@@ -14,6 +14,7 @@
 //! - **Rights are read at each request.** A change holds from the next one on.
 
 mod acts;
+mod cartridges;
 mod log;
 mod media;
 pub mod media_words;
@@ -22,12 +23,15 @@ mod policies;
 mod queue;
 mod rights;
 mod shell;
+pub mod task_words;
 pub mod words;
 
 pub use acts::CellActs;
+pub use cartridges::move_cartridges;
 pub use queue::{peer_away_in_words, run_outcome_word};
 pub use rights::{CellAct, CellRole, CellRoles, ClientsOf, Rights};
 pub use shell::{ShellAct, noted_at_shell};
 
+pub(super) use cartridges::VOLUMES_MAX;
 pub(super) use log::{KnownNames, Refusals, note};
 pub(super) use queue::run_waits_for;

@@ -8,5 +8,6 @@ mod own_objects;
 mod place;
 mod restore_queue;
 mod serving;
+mod tasks;
 mod telling;
 mod users;

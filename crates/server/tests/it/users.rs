@@ -136,7 +136,7 @@ fn what_users_do_is_noted_and_refusals_too() {
     let cell = bench.serve();
     let ada = questions(&user(&bench, &cell, "ada", &["administrator"], &[]));
     let who: WhoAnswer = ada.get("/v1/user").unwrap();
-    assert_eq!((who.user.as_str(), who.roles, who.acts.len()), ("ada", vec!["administrator".to_owned()], 15));
+    assert_eq!((who.user.as_str(), who.roles, who.acts.len()), ("ada", vec!["administrator".to_owned()], 16));
     assert_eq!(ada.get::<StatusAnswer>("/v1/status?max_age_ns=5").unwrap().text, "fine\n");
     let apply = |basis: Option<String>| -> PoliciesChanged {
         let (file, text) = ("cell.toml".to_owned(), POLICY.to_owned());

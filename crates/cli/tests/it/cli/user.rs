@@ -86,6 +86,18 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
             assert_eq!(ended_with(&eve.run(&args, "", 0)), ended_with(&here), "{args:?}");
         }
     }
+    ada.run(&["label", "L00001", "L00002"], "", 0);
+    assert_described(&schemas(), "TaskEnd", &rows(&ada, &["label", "L00003"], 0));
+    let full = rows(&ada, &["volumes"], 0).into_iter().find(|row| row["state"] == "filling").unwrap();
+    let full = full["volume"].as_str().unwrap().to_owned();
+    let said = ada.said(&["label", &full, "L00004"], "", 3);
+    assert!(said.contains("labelled L00004 for scratch") && said.contains("objects"), "{said}");
+    assert!(ada.said(&["label", &full], "", 1).contains("the server's machine"));
+    assert_eq!(rows(&ada, &["library", "initialize"], 0)[0]["event"], "initialized");
+    let said = ada.said(&["library", "load", "L00001", "0"], "", 1);
+    assert!(said.contains("a job mounts what it needs"), "{said}");
+    let said = eve.said(&["library", "unload", "0"], "", 1);
+    assert!(said.contains("user eve (auditor) may not label volumes"), "{said}");
     let letter = format!("{}/noise", bench.source_text());
     assert_eq!(bench.rows(&["versions", &letter]), rows(&ada, &["versions", &letter], 0));
     assert_described(&schemas(), "StatusRow", &rows(&eve, &["status"], 0));
@@ -187,9 +199,13 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
         (&["find", "no-such", "--latest"], 0, "nothing matches"),
         (&["find", "["], 1, "is not a pattern"),
         (&["versions", "/home/letter"], 0, "no object has /home/letter"),
-        (&["label", "L00001"], 2, "this command is for the server's machine"),
+        (&["erase", "L00001"], 2, "this command is for the server's machine"),
+        (&["label", "L00001", "--force"], 2, "what destroys copies is typed there"),
+        (&["label", "-"], 2, "barcode"),
+        (&["label", "L00001", "--pool", "nobody"], 1, "nobody"),
         (&["pools", "remove", "vault"], 2, "this command is for the server's machine"),
-        (&["library", "unload", "0"], 2, "this command is for the server's machine"),
+        (&["library", "unload", "77"], 1, "a job mounts what it needs"),
+        (&["library", "import"], 1, "the mail slot is empty"),
         (&["library", "inventory", "--library", "attic"], 1, "attic"),
         (&["policies", "apply", "no-such.toml"], 1, "no-such.toml"),
         (&["queue", "cancel", "7"], 1, "run 7 is not in the queue"),

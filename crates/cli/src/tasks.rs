@@ -1,0 +1,47 @@
+//! Tasks that a user of a cell has its server do: what they say, until they end.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use capstan_server::cell::users::task_words::{TaskBegun, TaskEnd};
+
+use crate::door::Door;
+use crate::failure::Failure;
+use crate::globals::Globals;
+
+/// How long a server may be away of which a task is waited for, and how often it is asked meanwhile.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+const ASKS_AGAIN: Duration = Duration::from_secs(2);
+
+/// Waits for a task, and says what it says. Whoever stops the command leaves the task to the server.
+///
+/// # Errors
+/// It was not done, or the server stays away.
+pub(crate) fn until_ended(cli: &Globals, server: &Door, task: TaskBegun) -> Result<TaskEnd, Failure> {
+    let (mut heard, mut away_since) = (0, None);
+    loop {
+        let seen = match server.task_seen(task, heard)? {
+            Ok(seen) => seen,
+            Err(reason) => {
+                let since = *away_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > AWAY_MAX {
+                    return Err(Failure::Other(format!(
+                        "the server is away ({reason}), and may have done it all the same: look before you ask again"
+                    )));
+                }
+                sleep(ASKS_AGAIN);
+                continue;
+            }
+        };
+        away_since = None;
+        heard += seen.messages.len();
+        for message in seen.messages.iter().filter(|_| !cli.quiet && !cli.json) {
+            eprintln!("{message}");
+        }
+        match seen.ended {
+            None => {}
+            Some(TaskEnd { failure: Some(failure), .. }) => return Err(Failure::Other(failure)),
+            Some(end) => return Ok(end),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Tasks: what users have the server do with cartridges. A robot takes minutes, so whoever asked hears of it in
+//! questions that stay open for half a minute each; the task goes on whether somebody asks or not.
+//!
+//! A task is gone with the server. What it had reserved is free then, and the audit log has its beginning alone.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use capstan_director::{Event, Site};
+use capstan_service::problem::Refusal;
+use tokio::sync::Notify;
+use tokio::time::Instant as Moment;
+
+use super::CellError;
+use super::error::in_words;
+use super::places::refused;
+use super::users::task_words::{TaskBegun, TaskEnd, TaskQuery, TaskSeen};
+
+/// Tasks of one user that are worked on at the same time, and of all.
+const OF_USER_MAX: usize = 4;
+const AT_ONCE_MAX: usize = 16;
+/// How long the end of a task is kept for whoever asked for it.
+const ENDED_KEPT: Duration = Duration::from_secs(600);
+/// Messages that are kept of a task.
+const MESSAGES_MAX: usize = 1000;
+
+/// The tasks of a server.
+#[derive(Clone, Default)]
+pub(super) struct Tasks(Arc<AllTasks>);
+
+#[derive(Default)]
+struct AllTasks {
+    all: Mutex<HashMap<u64, Arc<Task>>>,
+    last: AtomicU64,
+}
+
+struct Task {
+    user: String,
+    messages: Mutex<Vec<String>>,
+    ended: Mutex<Option<(Instant, TaskEnd)>>,
+    changes: Notify,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Task {
+    fn say(&self, message: String) {
+        let mut messages = locked(&self.messages);
+        if messages.len() < MESSAGES_MAX {
+            messages.push(message);
+        }
+        drop(messages);
+        self.changes.notify_waiters();
+    }
+
+    fn end(&self, end: TaskEnd) {
+        *locked(&self.ended) = Some((Instant::now(), end));
+        self.changes.notify_waiters();
+    }
+
+    /// What there is of it that was not heard yet.
+    fn seen(&self, heard: usize) -> TaskSeen {
+        // The end first: what was said before it is there then.
+        let ended = locked(&self.ended).as_ref().map(|(_, end)| end.clone());
+        TaskSeen { messages: locked(&self.messages).iter().skip(heard).cloned().collect(), ended }
+    }
+}
+
+impl Tasks {
+    /// Begins a task of a user, on a thread of its own.
+    pub(super) fn begin(
+        &self,
+        site: &Site,
+        user: &str,
+        work: impl FnOnce(&Site) -> Result<TaskEnd, CellError> + Send + 'static,
+    ) -> Result<TaskBegun, Refusal> {
+        let mut all = locked(&self.0.all);
+        let is_kept = |task: &Task| locked(&task.ended).as_ref().is_none_or(|(at, _)| at.elapsed() < ENDED_KEPT);
+        all.retain(|_, task| is_kept(task));
+        let at_work = all.values().filter(|task| locked(&task.ended).is_none());
+        let (own, others): (Vec<_>, Vec<_>) = at_work.partition(|task| task.user == user);
+        if own.len() >= OF_USER_MAX || own.len() + others.len() >= AT_ONCE_MAX {
+            return Err(Refusal::conflict(
+                "The server works on as many tasks as it may already: ask again when one has ended.",
+            ));
+        }
+        // A server that starts anew gives no number twice.
+        let now = u64::try_from(site.now_ns() / 1_000_000).unwrap_or_default();
+        let number = self.0.last.fetch_max(now, Ordering::SeqCst).max(now) + 1;
+        self.0.last.store(number, Ordering::SeqCst);
+        let task = Arc::new(Task {
+            user: user.to_owned(),
+            messages: Mutex::default(),
+            ended: Mutex::default(),
+            changes: Notify::new(),
+        });
+        let told = Arc::clone(&task);
+        let site = site
+            .beside(Arc::new(move |event| {
+                if let Some(message) = in_message(&event) {
+                    told.say(message);
+                }
+            }))
+            .map_err(|error| refused(&error))?;
+        let worked = Arc::clone(&task);
+        let begun = thread::Builder::new().name("task".to_owned()).spawn(move || {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&site)));
+            worked.end(match done {
+                Ok(Ok(end)) => end,
+                Ok(Err(error)) => TaskEnd { failure: Some(in_words(&error)), ..TaskEnd::default() },
+                Err(_) => {
+                    let failure = "the server failed at it: look at what it printed".to_owned();
+                    TaskEnd { failure: Some(failure), ..TaskEnd::default() }
+                }
+            });
+        });
+        begun.map_err(|_| Refusal::unready("The server can begin no task now: ask again in a minute."))?;
+        all.insert(number, task);
+        Ok(TaskBegun { task: number })
+    }
+
+    /// What is new of a task of a user, as soon as something is.
+    pub(super) async fn wait(&self, user: &str, query: TaskQuery, until: Moment) -> Result<TaskSeen, Refusal> {
+        let task = locked(&self.0.all).get(&query.task).filter(|task| task.user == user).map(Arc::clone);
+        let task = task.ok_or_else(|| {
+            Refusal::not_found(
+                "There is no such task of yours. The server may have started anew meanwhile: look what was done \
+                 (`capstan library inventory`, `capstan volumes`).",
+            )
+        })?;
+        loop {
+            // Before it is looked: a change in between is not missed.
+            let mut changes = std::pin::pin!(task.changes.notified());
+            changes.as_mut().enable();
+            let seen = task.seen(query.heard);
+            if !seen.messages.is_empty() || seen.ended.is_some() {
+                return Ok(seen);
+            }
+            tokio::select! {
+                () = changes => {}
+                () = tokio::time::sleep_until(until) => return Ok(seen),
+            }
+        }
+    }
+}
+
+/// What whoever waits for a task is told of an event.
+fn in_message(event: &Event) -> Option<String> {
+    match event {
+        Event::Created { volser } => Some(format!("new cartridge {volser}")),
+        Event::Labelled { volser, pool, .. } if pool.is_empty() => Some(format!("labelled {volser} for scratch")),
+        Event::Labelled { volser, pool, .. } => Some(format!("labelled {volser} for pool {pool}")),
+        Event::Waiting { message } | Event::Notice { message } => Some(message.clone()),
+        _ => None,
+    }
+}

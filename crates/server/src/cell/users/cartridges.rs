@@ -1,0 +1,123 @@
+//! What users do with cartridges: they label volumes that hold nothing, and have cartridges moved. What destroys data
+//! is done at the server's machine.
+
+use std::str::FromStr;
+
+use capstan_catalog::Promise;
+use capstan_director::{DirectorError, Loss, Site};
+
+use super::acts::CellActs;
+use super::log::KnownNames;
+use super::rights::CellAct;
+use super::task_words::{CartridgeMove, LabelVolumes, LibraryEvent, MoveCartridges, TaskEnd, VolumeNotLabelled};
+use crate::cell::CellError;
+use crate::cell::error::in_words;
+
+/// Volumes that one task labels or moves.
+pub(in crate::cell) const VOLUMES_MAX: usize = 100;
+
+fn barcode<T: FromStr>(text: &str) -> Result<T, CellError> {
+    text.parse().map_err(|_| CellError::NoBarcode { text: text.to_owned() })
+}
+
+/// Texts that somebody sent, if the catalog takes each for a barcode: only those stand in the audit log.
+fn barcodes<'a>(site: &Site, texts: &'a [String]) -> Result<Vec<&'a str>, CellError> {
+    let catalog = site.catalog();
+    for text in texts {
+        catalog.volume(&barcode(text)?)?;
+    }
+    Ok(texts.iter().map(String::as_str).collect())
+}
+
+impl CellActs {
+    /// Labels volumes that hold nothing.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`], or what was asked makes no sense. Volumes that could not be labelled are named in the
+    /// end.
+    pub(in crate::cell) fn label(&self, site: &Site, asked: &LabelVolumes) -> Result<TaskEnd, CellError> {
+        let names = barcodes(site, &asked.volumes)?;
+        let noted = |entry: capstan_service::audit::AuditEntry| entry.of("volume", KnownNames(&names));
+        self.does(CellAct::ChangeMedia, noted, |_| {
+            let site = in_library(site, asked.library.as_deref())?;
+            let mut end = TaskEnd::default();
+            for volume in &asked.volumes {
+                match label_one(&site, volume, asked) {
+                    Ok(()) => end.labelled.push(volume.clone()),
+                    Err(error) if asked.volumes.len() == 1 => return Err(error),
+                    Err(error) => {
+                        let reason = in_words(&error);
+                        end.not_labelled.push(VolumeNotLabelled { volume: volume.clone(), reason });
+                    }
+                }
+            }
+            Ok(end)
+        })
+    }
+
+    /// Has cartridges moved.
+    ///
+    /// # Errors
+    /// [`CellError::Denied`]; otherwise the library does not do it.
+    pub(in crate::cell) fn move_cartridges(&self, site: &Site, asked: &MoveCartridges) -> Result<TaskEnd, CellError> {
+        let names = barcodes(site, asked.what.volumes())?;
+        let noted = |entry: capstan_service::audit::AuditEntry| match names.is_empty() {
+            true => entry,
+            false => entry.of("volume", KnownNames(&names)),
+        };
+        self.does(CellAct::ChangeMedia, noted, |_| {
+            let site = in_library(site, asked.library.as_deref())?;
+            Ok(TaskEnd { moved: Some(move_cartridges(&site, &asked.what)?), ..TaskEnd::default() })
+        })
+    }
+}
+
+fn in_library(site: &Site, library: Option<&str>) -> Result<Site, DirectorError> {
+    match library {
+        Some(library) => site.clone().in_library(library),
+        None => Ok(site.clone()),
+    }
+}
+
+/// Labels a volume that holds nothing.
+fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), CellError> {
+    let volser = barcode(volume)?;
+    let held = site.catalog().objects_on(&volser)?.len();
+    if held > 0 {
+        return Err(CellError::HoldsObjects { volume: volume.to_owned(), held });
+    }
+    site.label(&volser, asked.pool.as_deref(), asked.size, Loss::Refuse, Promise::Keep)?;
+    Ok(())
+}
+
+/// Has the library of a site move cartridges.
+///
+/// # Errors
+/// [`CellError::NoBarcode`]; otherwise the library does not do it.
+pub fn move_cartridges(site: &Site, what: &CartridgeMove) -> Result<LibraryEvent, CellError> {
+    Ok(match what {
+        CartridgeMove::Load { volume, drive } => {
+            site.load_drive(&barcode(volume)?, *drive)?;
+            LibraryEvent::Loaded { volume: volume.clone(), drive: *drive }
+        }
+        CartridgeMove::Unload { drive } => {
+            site.unload_drive(*drive)?;
+            LibraryEvent::Unloaded { drive: *drive }
+        }
+        CartridgeMove::Exchange { volume, drive } => {
+            site.exchange_in_drive(&barcode(volume)?, *drive)?;
+            LibraryEvent::Exchanged { volume: volume.clone(), drive: *drive }
+        }
+        CartridgeMove::Import { mail_slots } => LibraryEvent::Imported { cartridges: site.import(mail_slots)? },
+        CartridgeMove::Export { volumes } => {
+            for volume in volumes {
+                site.export(&barcode(volume)?)?;
+            }
+            LibraryEvent::Exported { volumes: volumes.clone() }
+        }
+        CartridgeMove::Initialize => {
+            site.initialize_library()?;
+            LibraryEvent::Initialized
+        }
+    })
+}
