@@ -10,7 +10,7 @@ use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::media_words::{
     DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery,
 };
-use capstan_server::cell::users::task_words::{LabelVolumes, MoveCartridges, TaskBegun, TaskQuery, TaskSeen};
+use capstan_server::cell::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskQuery, TaskSeen};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
@@ -181,6 +181,10 @@ impl Door {
 
     pub(crate) fn move_cartridges(&self, asked: &MoveCartridges) -> Result<TaskBegun, Failure> {
         self.server()?.post("/v1/library/move", asked).map_err(of_member)
+    }
+
+    pub(crate) fn stop_task(&self, TaskBegun { task }: TaskBegun) -> Result<TaskBegun, Failure> {
+        self.server()?.post("/v1/tasks/stop", &StopTask { task }).map_err(of_member)
     }
 
     /// What is new of a task, once something is; why the server cannot be asked, if it is away.

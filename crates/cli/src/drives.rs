@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use crate::door::door;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
-use crate::json::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive};
+use crate::json::{ExercisedRow, ScanRow, ScannedChanger, ScannedDevice, ScannedDrive, words};
 use crate::output::{print, print_json, print_rows};
 use crate::progress::Display;
 use crate::prompt::confirm;
@@ -86,7 +86,7 @@ fn text(path: Option<&Path>) -> String {
 fn list(cli: &Globals) -> Result<ExitCode, Failure> {
     let DrivesAnswer { drives, silent, libraries } = door(cli)?.drives()?;
     for SilentLibrary { library, reason } in &silent {
-        eprintln!("capstan: library {library}: {reason}");
+        eprintln!("capstan: library {library}: {}", words(reason));
     }
     let code = if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) };
     if cli.json {

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// Rows of one part of an answer.
 pub const ROWS_MAX: usize = 2000;
-/// Bytes of a question.
-pub const ASKED_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a question: of a place, and of an `after` that has the longest of paths.
+pub const ASKED_BYTES_MAX: usize = 64 << 10;
 
 /// A path, as it can be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

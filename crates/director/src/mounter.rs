@@ -101,7 +101,7 @@ impl Mounter {
             is_impatient: false,
             unlike_waits: seats::UNLIKE_WAITS_MAX,
             looks: seats::LOOKS,
-            stop: Arc::default(),
+            stop: Arc::clone(&site.stop),
             passed_over: Arc::default(),
         }
     }

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use capstan_catalog::{Catalog, Database, MAIN_LIBRARY, Pool, ScratchFeed};
@@ -84,6 +85,8 @@ pub struct Site {
     last_settings: Arc<Mutex<Option<Config>>>,
     /// The directory of the catalog that is open.
     catalog_inode: Option<u64>,
+    /// Set when what waits for a drive or a person is to stop.
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// What `init` is told.
@@ -188,6 +191,12 @@ impl Site {
         let another = locked(&self.catalog).another()?;
         let catalog = another.map_or_else(|| Arc::clone(&self.catalog), |another| Arc::new(Mutex::new(another)));
         Ok(Self { catalog, ..self.clone() })
+    }
+
+    /// The same site, whose acts give up waiting for a drive or a person when this is set.
+    #[must_use]
+    pub fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
+        Self { stop: Arc::clone(stop), ..self }
     }
 
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.
@@ -389,6 +398,7 @@ impl Site {
             known_policies: Arc::default(),
             last_settings: Arc::default(),
             catalog_inode: None,
+            stop: Arc::default(),
         })
     }
 

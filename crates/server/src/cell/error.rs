@@ -60,16 +60,28 @@ pub enum CellError {
         /// The text.
         text: String,
     },
-    /// Operator: a volume is to be labelled over the network, and holds something.
+    /// Operator: a volume is to be labelled over the network, and was written.
     #[error(
-        "volume {volume} holds {held} objects: what destroys copies is typed at the server's machine (`capstan label \
-         {volume}` there)"
+        "volume {volume} has been written: what destroys copies, or what can still be taken back (`capstan expire \
+         --undo`), is typed at the server's machine (`capstan label {volume}` there)"
     )]
-    HoldsObjects {
+    WasWritten {
         /// The volume.
         volume: String,
-        /// How many objects.
-        held: usize,
+    },
+    /// Operator: several volumes were to be labelled.
+    #[error("no volume was labelled: {reasons}")]
+    NoneLabelled {
+        /// Why, of each.
+        reasons: String,
+    },
+    /// Operator: somebody lost a right during a task.
+    #[error("user {user} may not {what} any more")]
+    NoMore {
+        /// Who.
+        user: String,
+        /// What.
+        what: &'static str,
     },
     /// Operator: the client does not wait for orders.
     #[error(transparent)]
@@ -227,7 +239,8 @@ impl CellError {
                 "the run is not where it would have to be"
             }
             Self::RunIsRestore { .. } => "the run is no backup",
-            Self::HoldsObjects { .. } => "the volume holds objects",
+            Self::WasWritten { .. } => "the volume has been written",
+            Self::NoMore { .. } => "the user may not do it any more",
             Self::PoliciesChanged => "somebody changed the policies meanwhile",
             Self::Roles { .. } | Self::UnknownRole { .. } | Self::ValidTooLong => "what was asked makes no sense",
             _ => "it failed",

@@ -1,10 +1,11 @@
 //! Tasks: what users have the server do with cartridges. A robot takes minutes, so whoever asked hears of it in
-//! questions that stay open for half a minute each; the task goes on whether somebody asks or not.
+//! questions that stay open for half a minute each; the task goes on whether somebody asks or not. One that waits for a
+//! drive or a person can be stopped.
 //!
 //! A task is gone with the server. What it had reserved is free then, and the audit log has its beginning alone.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ struct Task {
     messages: Mutex<Vec<String>>,
     ended: Mutex<Option<(Instant, TaskEnd)>>,
     changes: Notify,
+    /// Set when it is to stop.
+    stop: Arc<AtomicBool>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,6 +82,21 @@ impl Tasks {
         user: &str,
         work: impl FnOnce(&Site) -> Result<TaskEnd, CellError> + Send + 'static,
     ) -> Result<TaskBegun, Refusal> {
+        let task = Arc::new(Task {
+            user: user.to_owned(),
+            messages: Mutex::default(),
+            ended: Mutex::default(),
+            changes: Notify::new(),
+            stop: Arc::default(),
+        });
+        let told = Arc::clone(&task);
+        let events = Arc::new(move |event| {
+            if let Some(message) = in_message(&event) {
+                told.say(message);
+            }
+        });
+        // Before the lock: who waits for a task must not wait for the catalog.
+        let site = site.beside(events).map_err(|error| refused(&error))?.stopped_by(&task.stop);
         let mut all = locked(&self.0.all);
         let is_kept = |task: &Task| locked(&task.ended).as_ref().is_none_or(|(at, _)| at.elapsed() < ENDED_KEPT);
         all.retain(|_, task| is_kept(task));
@@ -93,20 +111,6 @@ impl Tasks {
         let now = u64::try_from(site.now_ns() / 1_000_000).unwrap_or_default();
         let number = self.0.last.fetch_max(now, Ordering::SeqCst).max(now) + 1;
         self.0.last.store(number, Ordering::SeqCst);
-        let task = Arc::new(Task {
-            user: user.to_owned(),
-            messages: Mutex::default(),
-            ended: Mutex::default(),
-            changes: Notify::new(),
-        });
-        let told = Arc::clone(&task);
-        let site = site
-            .beside(Arc::new(move |event| {
-                if let Some(message) = in_message(&event) {
-                    told.say(message);
-                }
-            }))
-            .map_err(|error| refused(&error))?;
         let worked = Arc::clone(&task);
         let begun = thread::Builder::new().name("task".to_owned()).spawn(move || {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&site)));
@@ -124,15 +128,25 @@ impl Tasks {
         Ok(TaskBegun { task: number })
     }
 
-    /// What is new of a task of a user, as soon as something is.
-    pub(super) async fn wait(&self, user: &str, query: TaskQuery, until: Moment) -> Result<TaskSeen, Refusal> {
-        let task = locked(&self.0.all).get(&query.task).filter(|task| task.user == user).map(Arc::clone);
-        let task = task.ok_or_else(|| {
+    fn own(&self, user: &str, number: u64) -> Result<Arc<Task>, Refusal> {
+        let task = locked(&self.0.all).get(&number).filter(|task| task.user == user).map(Arc::clone);
+        task.ok_or_else(|| {
             Refusal::not_found(
                 "There is no such task of yours. The server may have started anew meanwhile: look what was done \
                  (`capstan library inventory`, `capstan volumes`).",
             )
-        })?;
+        })
+    }
+
+    /// Has a task of a user stop, as soon as it waits for something.
+    pub(super) fn stop(&self, user: &str, number: u64) -> Result<TaskBegun, Refusal> {
+        self.own(user, number)?.stop.store(true, Ordering::Relaxed);
+        Ok(TaskBegun { task: number })
+    }
+
+    /// What is new of a task of a user, as soon as something is.
+    pub(super) async fn wait(&self, user: &str, query: TaskQuery, until: Moment) -> Result<TaskSeen, Refusal> {
+        let task = self.own(user, query.task)?;
         loop {
             // Before it is looked: a change in between is not missed.
             let mut changes = std::pin::pin!(task.changes.notified());

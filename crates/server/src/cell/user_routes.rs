@@ -20,7 +20,7 @@ use super::blocking::blocking;
 use super::error::refusal_of;
 use super::files::Asking;
 use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery};
-use super::users::task_words::{LabelVolumes, MoveCartridges, TaskBegun, TaskEnd, TaskQuery, TaskSeen};
+use super::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskEnd, TaskQuery, TaskSeen};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
     DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelClient,
@@ -90,9 +90,14 @@ pub(super) fn user_routes() -> CellRoutes {
         .get("/v1/pools", (CellAccess::User(CellAct::ListMedia), "list the pools"), pools)
         .get("/v1/drives", (CellAccess::User(CellAct::ListMedia), "list the drives of all libraries"), drives)
         .get("/v1/library", (CellAccess::User(CellAct::ListMedia), "list what is in a library"), inventory)
-        .post("/v1/volumes/label", (CellAccess::User(CellAct::ChangeMedia), "label volumes that hold nothing"), label)
+        .post(
+            "/v1/volumes/label",
+            (CellAccess::User(CellAct::ChangeMedia), "label volumes that were never written"),
+            label,
+        )
         .post("/v1/library/move", (CellAccess::User(CellAct::ChangeMedia), "have cartridges moved"), move_cartridges)
         .get("/v1/tasks", (CellAccess::User(CellAct::ChangeMedia), "wait for a task of one's own to end"), task_seen)
+        .post("/v1/tasks/stop", (CellAccess::User(CellAct::ChangeMedia), "stop a task of one's own"), stop_task)
         .post("/v1/files/find", (CellAccess::User(CellAct::FindFiles), "find files in what was backed up"), find_files)
         .post("/v1/files/list", (CellAccess::User(CellAct::FindFiles), "list a directory of an object"), list_files)
         .post(
@@ -273,6 +278,14 @@ async fn task_seen(
 ) -> Answered<TaskSeen> {
     let until = Instant::now() + Duration::from_secs(ORDERS_WAIT_SECONDS);
     service.tasks.wait(acts.name(), query, until).await.map(Json)
+}
+
+async fn stop_task(
+    State(service): State<Arc<CellService>>,
+    Extension(acts): Acts,
+    Input(StopTask { task }): Input<StopTask>,
+) -> Answered<TaskBegun> {
+    service.tasks.stop(acts.name(), task).map(Json)
 }
 
 async fn find_files(

@@ -4,7 +4,7 @@ use capstan_client::{ClientError, ServerQuestions};
 use capstan_server::cell::users::CellActs;
 use capstan_server::cell::users::media_words::VolumesAnswer;
 use capstan_server::cell::users::task_words::{
-    CartridgeMove, LabelVolumes, LibraryEvent, MoveCartridges, TaskBegun, TaskEnd, TaskSeen,
+    CartridgeMove, LabelVolumes, LibraryEvent, MoveCartridges, StopTask, TaskBegun, TaskEnd, TaskSeen,
 };
 
 use crate::cell::CellBench;
@@ -46,16 +46,27 @@ fn operators_label_volumes_and_move_cartridges_and_destroy_nothing() {
     assert!(messages.contains(&"labelled L00001 for scratch".to_owned()), "{messages:?}");
     let reasons: Vec<_> = end.not_labelled.iter().map(|not| (not.volume.as_str(), not.reason.as_str())).collect();
     assert_eq!(reasons[0].0, held);
-    assert!(reasons[0].1.contains("holds 1 objects") && reasons[0].1.contains("the server's machine"), "{reasons:?}");
+    assert!(reasons[0].1.contains("has been written") && reasons[0].1.contains("the server's machine"), "{reasons:?}");
     let (_, end) = until_ended(&olga, label(&olga, &["L00001", "my passphrase"]));
     assert!(end.failure.unwrap().contains("is no barcode"));
     let (_, end) = until_ended(&olga, label(&olga, &[&held]));
-    assert!(end.failure.unwrap().contains("holds 1 objects"));
+    assert!(end.failure.unwrap().contains("has been written"));
 
     let moved = |what| {
         let begun = olga.post::<TaskBegun>("/v1/library/move", &MoveCartridges { library: None, what });
         until_ended(&olga, begun).1
     };
+    // What has expired can be taken back, so the volume is not labelled either; nor are several of which none is.
+    let site = bench.site();
+    let expired = site.catalog().objects(&capstan_catalog::ObjectFilter::default()).unwrap()[0].id;
+    let asked = capstan_director::ExpiryRequest { named: vec![expired], ..capstan_director::ExpiryRequest::default() };
+    back_up(&bench, &cell, &tern, "tern", folder.path());
+    let plan = site.plan_expiry(&asked).unwrap();
+    site.expire(&plan, &asked).unwrap();
+    assert!(site.catalog().object(expired).unwrap().unwrap().status == capstan_catalog::ObjectStatus::Expired);
+    let (_, end) = until_ended(&olga, label(&olga, &[&held, &held]));
+    assert!(end.failure.unwrap().starts_with("no volume was labelled"));
+
     // A library in this process has no drive that keeps a volume; one with a robot has.
     let load = CartridgeMove::Load { volume: "L00001".to_owned(), drive: 1 };
     assert!(moved(load).failure.unwrap().contains("a job mounts what it needs"));
@@ -67,6 +78,9 @@ fn operators_label_volumes_and_move_cartridges_and_destroy_nothing() {
     let refused = omar.get::<TaskSeen>(&path).unwrap_err().to_string();
     assert!(refused.contains("no such task of yours"), "{refused}");
     until_ended(&olga, Ok(begun));
+    let stopped = omar.post::<TaskBegun>("/v1/tasks/stop", &StopTask { task: begun.task });
+    assert!(stopped.unwrap_err().to_string().contains("no such task of yours"));
+    olga.post::<TaskBegun>("/v1/tasks/stop", &StopTask { task: begun.task }).unwrap();
     for refused in [label(&bert, &["L00004"]).map(drop), bert.get::<TaskSeen>(&path).map(drop)] {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("user bert (restorer) may not label volumes"), "{refused}");
@@ -78,7 +92,9 @@ fn operators_label_volumes_and_move_cartridges_and_destroy_nothing() {
     let acts: Vec<_> = records.iter().filter(|record| record["act"] == "change-media").collect();
     let results: Vec<_> = acts.iter().map(|record| record["result"].as_str().unwrap()).collect();
     assert_eq!(results[..6], ["begun", "done", "begun", "failed", "begun", "failed"], "{acts:?}");
-    assert_eq!((&acts[4]["who"], &acts[4]["object"]), (&"user/olga".into(), &"volume/L00001".into()));
+    let load = acts.iter().find(|record| record["facts"]["what"] == "load").unwrap();
+    assert_eq!((&load["who"], &load["object"]), (&"user/olga".into(), &"volume/L00001".into()));
+    assert_eq!(load["facts"]["drive"], "1", "{load}");
     assert!(!format!("{records:?}").contains("passphrase"), "{records:?}");
     assert_eq!(results.iter().filter(|result| **result == "refused").count(), 2, "{acts:?}");
 }

@@ -91,7 +91,7 @@ fn a_user_types_the_same_commands_and_sees_the_same() {
     let full = rows(&ada, &["volumes"], 0).into_iter().find(|row| row["state"] == "filling").unwrap();
     let full = full["volume"].as_str().unwrap().to_owned();
     let said = ada.said(&["label", &full, "L00004"], "", 3);
-    assert!(said.contains("labelled L00004 for scratch") && said.contains("objects"), "{said}");
+    assert!(said.contains("labelled L00004 for scratch") && said.contains("has been written"), "{said}");
     assert!(ada.said(&["label", &full], "", 1).contains("the server's machine"));
     assert_eq!(rows(&ada, &["library", "initialize"], 0)[0]["event"], "initialized");
     let said = ada.said(&["library", "load", "L00001", "0"], "", 1);

@@ -86,6 +86,19 @@ impl CellActs {
         Err(CellError::NotNamedFor { user: self.name.clone(), client: client.to_owned() })
     }
 
+    /// Whether the act of a user is still theirs, who may have been revoked since, or have other roles.
+    pub(in crate::cell) fn still_permitted(&self, act: CellAct) -> Result<(), CellError> {
+        let catalog = self.site.catalog();
+        let rights = catalog.user(&self.name)?.as_ref().map(Rights::of);
+        let peers = catalog.peers_named("user", &self.name)?;
+        drop(catalog);
+        let is_let_in = peers.iter().any(|peer| peer.revoked_ns.is_none() && peer.expires_ns > self.site.now_ns());
+        match rights.filter(|rights| is_let_in && rights.of_whom(act) != ClientsOf::Nobody) {
+            Some(_) => Ok(()),
+            None => Err(CellError::NoMore { user: self.name.clone(), what: act.words() }),
+        }
+    }
+
     /// What they may do.
     pub(in crate::cell) fn rights(&self) -> &Rights {
         &self.rights

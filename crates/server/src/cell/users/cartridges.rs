@@ -1,10 +1,11 @@
-//! What users do with cartridges: they label volumes that hold nothing, and have cartridges moved. What destroys data
-//! is done at the server's machine.
+//! What users do with cartridges: they label volumes that were never written, and have cartridges moved. What destroys
+//! data is done at the server's machine.
 
 use std::str::FromStr;
 
 use capstan_catalog::Promise;
 use capstan_director::{DirectorError, Loss, Site};
+use capstan_service::audit::AuditEntry;
 
 use super::acts::CellActs;
 use super::log::KnownNames;
@@ -30,19 +31,20 @@ fn barcodes<'a>(site: &Site, texts: &'a [String]) -> Result<Vec<&'a str>, CellEr
 }
 
 impl CellActs {
-    /// Labels volumes that hold nothing.
+    /// Labels volumes that were never written.
     ///
     /// # Errors
     /// [`CellError::Denied`], or what was asked makes no sense. Volumes that could not be labelled are named in the
     /// end.
     pub(in crate::cell) fn label(&self, site: &Site, asked: &LabelVolumes) -> Result<TaskEnd, CellError> {
         let names = barcodes(site, &asked.volumes)?;
-        let noted = |entry: capstan_service::audit::AuditEntry| entry.of("volume", KnownNames(&names));
+        let noted = |entry: AuditEntry| entry.of("volume", KnownNames(&names)).with("what", "label");
         self.does(CellAct::ChangeMedia, noted, |_| {
             let site = in_library(site, asked.library.as_deref())?;
             let mut end = TaskEnd::default();
             for volume in &asked.volumes {
-                match label_one(&site, volume, asked) {
+                let labelled = self.still_permitted(CellAct::ChangeMedia);
+                match labelled.and_then(|()| label_one(&site, volume, asked)) {
                     Ok(()) => end.labelled.push(volume.clone()),
                     Err(error) if asked.volumes.len() == 1 => return Err(error),
                     Err(error) => {
@@ -51,7 +53,13 @@ impl CellActs {
                     }
                 }
             }
-            Ok(end)
+            match end.labelled.is_empty() {
+                false => Ok(end),
+                true => {
+                    let reasons = end.not_labelled.iter().map(|not| format!("{}: {}", not.volume, not.reason));
+                    Err(CellError::NoneLabelled { reasons: reasons.collect::<Vec<_>>().join("; ") })
+                }
+            }
         })
     }
 
@@ -61,9 +69,14 @@ impl CellActs {
     /// [`CellError::Denied`]; otherwise the library does not do it.
     pub(in crate::cell) fn move_cartridges(&self, site: &Site, asked: &MoveCartridges) -> Result<TaskEnd, CellError> {
         let names = barcodes(site, asked.what.volumes())?;
-        let noted = |entry: capstan_service::audit::AuditEntry| match names.is_empty() {
-            true => entry,
-            false => entry.of("volume", KnownNames(&names)),
+        let noted = |entry: AuditEntry| {
+            let entry = if names.is_empty() { entry } else { entry.of("volume", KnownNames(&names)) };
+            let (what, drive) = asked.what.word_and_drive();
+            let entry = entry.with("what", what);
+            match drive {
+                Some(drive) => entry.with("drive", u64::from(drive)),
+                None => entry,
+            }
         };
         self.does(CellAct::ChangeMedia, noted, |_| {
             let site = in_library(site, asked.library.as_deref())?;
@@ -79,12 +92,12 @@ fn in_library(site: &Site, library: Option<&str>) -> Result<Site, DirectorError>
     }
 }
 
-/// Labels a volume that holds nothing.
+/// Labels a volume that was never written, or was erased. What has expired on one that was can still be taken back.
 fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), CellError> {
     let volser = barcode(volume)?;
-    let held = site.catalog().objects_on(&volser)?.len();
-    if held > 0 {
-        return Err(CellError::HoldsObjects { volume: volume.to_owned(), held });
+    let known = site.catalog().volume(&volser)?;
+    if known.is_some_and(|known| known.checkpoint_lbn > 0) {
+        return Err(CellError::WasWritten { volume: volume.to_owned() });
     }
     site.label(&volser, asked.pool.as_deref(), asked.size, Loss::Refuse, Promise::Keep)?;
     Ok(())

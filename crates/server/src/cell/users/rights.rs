@@ -71,7 +71,7 @@ role_table! {
         50 ListObjects    "list-objects"     [x  x  x  x] "list what was backed up";
         51 FindFiles      "find-files"       [x  -  x  -] "find and list the files in it";
         52 ListMedia      "list-media"       [x  x  -  x] "list volumes, pools and drives, and what is in libraries";
-        53 ChangeMedia    "change-media"     [x  x  -  -] "label volumes that hold nothing, and have cartridges moved";
+        53 ChangeMedia    "change-media"     [x  x  -  -] "label volumes that were never written, and have cartridges moved";
 
         60 Restore        "restore"          [x  -  x  -] "restore what was backed up to a client";
 

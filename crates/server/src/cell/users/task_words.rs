@@ -68,6 +68,18 @@ pub enum CartridgeMove {
 }
 
 impl CartridgeMove {
+    /// Its name, and the drive that it uses.
+    pub(super) fn word_and_drive(&self) -> (&'static str, Option<u32>) {
+        match self {
+            Self::Load { drive, .. } => ("load", Some(*drive)),
+            Self::Unload { drive } => ("unload", Some(*drive)),
+            Self::Exchange { drive, .. } => ("exchange", Some(*drive)),
+            Self::Import { .. } => ("import", None),
+            Self::Export { .. } => ("export", None),
+            Self::Initialize => ("initialize", None),
+        }
+    }
+
     /// The volumes that it names.
     #[must_use]
     pub fn volumes(&self) -> &[String] {
@@ -119,6 +131,14 @@ pub enum LibraryEvent {
 /// A task that has begun: the server works on it, whoever waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskBegun {
+    /// Its number.
+    pub task: u64,
+}
+
+/// `POST /v1/tasks/stop`: a task is to stop, as soon as it waits for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopTask {
     /// Its number.
     pub task: u64,
 }
