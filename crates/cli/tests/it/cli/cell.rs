@@ -47,7 +47,7 @@ fn every_line_of_a_cell_is_as_the_page_says() {
     assert_eq!(events(&bench, &["policies"], 0), [] as [Value; 0], "a dry run changes nothing");
     assert_described(&schemas, "PolicyChangeRow", &events(&bench, &["policies", "apply", &file], 0));
     assert_described(&schemas, "BackupPolicyRow", &events(&bench, &["policies"], 0));
-    assert_described(&schemas, "ComingRunRow", &events(&bench, &["schedule", "--days", "3"], 0));
+    assert_described(&schemas, "ComingRunRow", &events(&bench, &["schedule", "--days", "7"], 0));
     assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "add", "home"], 0));
     assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "add", "home"], 3));
     assert_described(&schemas, "QueueChangeRow", &events(&bench, &["queue", "hold", "1"], 0));
