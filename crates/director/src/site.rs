@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use capstan_catalog::{Catalog, Database, MAIN_LIBRARY, Pool, ScratchFeed};
@@ -197,6 +197,11 @@ impl Site {
     #[must_use]
     pub fn stopped_by(self, stop: &Arc<AtomicBool>) -> Self {
         Self { stop: Arc::clone(stop), ..self }
+    }
+
+    /// Whether its acts are to stop.
+    pub fn is_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// The same site with another library than its settings name: what uses it, and how, is the caller's affair.

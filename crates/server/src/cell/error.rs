@@ -69,6 +69,9 @@ pub enum CellError {
         /// The volume.
         volume: String,
     },
+    /// Operator: whoever asked for a task stopped it.
+    #[error("it was stopped")]
+    TaskStopped,
     /// Operator: several volumes were to be labelled.
     #[error("no volume was labelled: {reasons}")]
     NoneLabelled {
@@ -239,6 +242,7 @@ impl CellError {
                 "the run is not where it would have to be"
             }
             Self::RunIsRestore { .. } => "the run is no backup",
+            Self::TaskStopped => "it was stopped",
             Self::WasWritten { .. } => "the volume has been written",
             Self::NoMore { .. } => "the user may not do it any more",
             Self::PoliciesChanged => "somebody changed the policies meanwhile",

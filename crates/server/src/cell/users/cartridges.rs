@@ -94,13 +94,19 @@ fn in_library(site: &Site, library: Option<&str>) -> Result<Site, DirectorError>
 
 /// Labels a volume that was never written, or was erased. What has expired on one that was can still be taken back.
 fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), CellError> {
+    if site.is_to_stop() {
+        return Err(CellError::TaskStopped);
+    }
     let volser = barcode(volume)?;
     let known = site.catalog().volume(&volser)?;
     if known.is_some_and(|known| known.checkpoint_lbn > 0) {
         return Err(CellError::WasWritten { volume: volume.to_owned() });
     }
-    site.label(&volser, asked.pool.as_deref(), asked.size, Loss::Refuse, Promise::Keep)?;
-    Ok(())
+    match site.label(&volser, asked.pool.as_deref(), asked.size, Loss::Refuse, Promise::Keep) {
+        Ok(_) => Ok(()),
+        Err(DirectorError::Interrupted) => Err(CellError::TaskStopped),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Has the library of a site move cartridges.
