@@ -144,6 +144,11 @@ impl MergedState {
         Ok(search.end())
     }
 
+    /// The entry of a path, and no other.
+    pub fn path(&self, path: &[u8]) -> StateEntries<'static> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.path(path))))
+    }
+
     /// What stands directly in a directory; in the empty directory stands what has no slash in its path.
     pub fn children(&self, dir: &[u8]) -> StateEntries<'static> {
         StateEntries::new(self.chain.iter().map(|index| (index.object(), index.children(dir))))

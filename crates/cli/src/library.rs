@@ -76,11 +76,9 @@ pub(crate) enum LibraryAction {
 }
 
 pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure> {
-    if let LibraryAction::Inventory = &args.action {
-        return show(cli, &door(cli)?.inventory(&LibraryQuery { library: args.library.clone() })?);
-    }
+    let library = args.library.clone();
     let what = match &args.action {
-        LibraryAction::Inventory => return Ok(ExitCode::SUCCESS),
+        LibraryAction::Inventory => return show(cli, &door(cli)?.inventory(&LibraryQuery { library })?),
         LibraryAction::Load { volume, drive } => CartridgeMove::Load { volume: barcode(volume)?, drive: *drive },
         LibraryAction::Unload { drive } => CartridgeMove::Unload { drive: *drive },
         LibraryAction::Exchange { volume, drive } => {
@@ -95,7 +93,7 @@ pub(crate) fn library(cli: &Globals, args: &Library) -> Result<ExitCode, Failure
     };
     let done = match as_user_of(cli)? {
         Some(server) => {
-            let asked = MoveCartridges { library: args.library.clone(), what };
+            let asked = MoveCartridges { library, what };
             until_ended(cli, &server, server.move_cartridges(&asked)?)?.moved
         }
         None => {

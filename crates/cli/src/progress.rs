@@ -287,6 +287,33 @@ pub(crate) fn stop_all_on_interrupt(stop: &Arc<AtomicBool>) {
     }
 }
 
+/// How often it is looked whether what a server does is to stop.
+const SERVER_STOP_LOOKS: Duration = Duration::from_millis(100);
+
+/// Waits for what a server does, and tells the server once if it is to stop. The flag stays, so that a second Ctrl-C
+/// ends the command.
+pub(crate) fn waiting_for_server<T>(
+    stop: &AtomicBool,
+    tell_server: impl FnOnce() + Send,
+    wait: impl FnOnce() -> T,
+) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(SERVER_STOP_LOOKS);
+            }
+            if stop.load(Ordering::Relaxed) {
+                tell_server();
+            }
+        });
+        let ended = wait();
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    })
+}
+
 /// Turns Ctrl-C into a flag; a second Ctrl-C ends the process at once, and so does the first where a device is waited
 /// for, since no device gives a command back.
 pub(crate) fn stop_on_interrupt(stop: &Arc<AtomicBool>) {

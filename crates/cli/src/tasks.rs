@@ -1,7 +1,7 @@
 //! Tasks that a user of a cell has its server do: what they say, until they end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,11 @@ use capstan_server::cell::users::task_words::{TaskBegun, TaskEnd};
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::globals::Globals;
-use crate::progress::stop_on_interrupt;
+use crate::progress::{stop_all_on_interrupt, waiting_for_server};
 
 /// How long a server may be away of which a task is waited for, and how often it is asked meanwhile.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 const ASKS_AGAIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether the task is to stop.
-const LOOKS: Duration = Duration::from_millis(100);
 
 /// Waits for a task, and says what it says. Whoever stops the command stops the task, as soon as it waits for a drive
 /// or a person.
@@ -24,23 +22,14 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// # Errors
 /// It was not done, or the server stays away.
 pub(crate) fn until_ended(cli: &Globals, server: &Door, task: TaskBegun) -> Result<TaskEnd, Failure> {
-    let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-    stop_on_interrupt(&stop);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
-                sleep(LOOKS);
-            }
-            if stop.load(Ordering::Relaxed)
-                && let Err(failure) = server.stop_task(task)
-            {
-                eprintln!("capstan: the task goes on: {failure}");
-            }
-        });
-        let ended = heard_to_its_end(cli, server, task);
-        is_over.store(true, Ordering::Relaxed);
-        ended
-    })
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_all_on_interrupt(&stop);
+    let tell_server = || {
+        if let Err(failure) = server.stop_task(task) {
+            eprintln!("capstan: the task goes on: {failure}");
+        }
+    };
+    waiting_for_server(&stop, tell_server, || heard_to_its_end(cli, server, task))
 }
 
 fn heard_to_its_end(cli: &Globals, server: &Door, task: TaskBegun) -> Result<TaskEnd, Failure> {

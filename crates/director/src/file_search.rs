@@ -35,13 +35,13 @@ pub enum SearchedFor<'a> {
 /// Where a search stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchCursor {
-    /// In this object,
+    /// The object.
     pub object: ObjectId,
-    /// which is of this client
+    /// Its client.
     pub client: String,
-    /// and of this source,
+    /// Its source.
     pub source: Vec<u8>,
-    /// behind this path; at its beginning if there is none.
+    /// The last path in it that was given; none if it was not begun.
     pub path: Option<Vec<u8>>,
 }
 
@@ -145,8 +145,8 @@ impl Site {
         Ok(end)
     }
 
-    /// The objects that are searched, from where an earlier search stopped, in an order that does not depend on what
-    /// came and went meanwhile.
+    /// The objects that are searched, from where an earlier search stopped. What came or went meanwhile changes nothing
+    /// in the order of the others.
     fn searched_objects(&self, search: &FileSearch<'_>) -> Result<Vec<Object>, DirectorError> {
         if let Searched::Object(id) = search.searched {
             let object = self.catalog().object(id)?.filter(|object| (search.is_of)(&object.client));
@@ -160,16 +160,20 @@ impl Site {
         if search.searched == Searched::Latest {
             objects = latest(objects);
             objects.sort_by(|a, b| (&a.client, &a.source).cmp(&(&b.client, &b.source)));
-        } else {
-            objects.sort_by_key(|object| std::cmp::Reverse(object.id));
         }
-        if let Some(after) = &search.after {
-            let is_before = |object: &Object| match search.searched {
-                Searched::Latest => (&object.client, &object.source) < (&after.client, &after.source),
-                Searched::Versions | Searched::Object(_) => object.id > after.object,
-            };
-            objects.retain(|object| !is_before(object));
-        }
+        let Some(after) = &search.after else { return Ok(objects) };
+        let at = match search.searched {
+            Searched::Latest => {
+                let is_left = |object: &Object| (&object.client, &object.source) >= (&after.client, &after.source);
+                objects.iter().position(is_left)
+            }
+            Searched::Versions | Searched::Object(_) => {
+                let there = objects.iter().position(|object| object.id == after.object);
+                // It is gone: on with what was recorded before it.
+                there.or_else(|| objects.iter().position(|object| object.id < after.object))
+            }
+        };
+        objects.drain(..at.unwrap_or(objects.len()));
         Ok(objects)
     }
 
@@ -183,17 +187,10 @@ impl Site {
     ) -> Result<(), CatalogError> {
         if search.searched == Searched::Versions {
             let index = self.catalog().index(object.id)?;
-            let wanted = match search.wanted {
-                SearchedFor::Matching(wanted) => wanted,
-                SearchedFor::Path(path) => {
-                    if let (Some(entry), None) = (index.get(path)?, behind) {
-                        let is_lost = lost.holds(object.id, &entry);
-                        let _ = found(object, FoundFile { entry, is_lost });
-                    }
-                    return Ok(());
-                }
+            let entries = match search.wanted {
+                SearchedFor::Matching(wanted) => index.find(wanted),
+                SearchedFor::Path(path) => index.path(path),
             };
-            let entries = index.find(wanted);
             let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
             for entry in entries {
                 let entry = entry?;
@@ -205,16 +202,10 @@ impl Site {
             return Ok(());
         }
         let state = self.catalog().state(object.id)?;
-        let wanted = match search.wanted {
-            SearchedFor::Matching(wanted) => wanted,
-            SearchedFor::Path(path) => {
-                if let (Some(entry), None) = (state.get(path)?, behind) {
-                    let _ = found(object, FoundFile::of_state(lost, entry));
-                }
-                return Ok(());
-            }
+        let entries = match search.wanted {
+            SearchedFor::Matching(wanted) => state.find(wanted),
+            SearchedFor::Path(path) => state.path(path),
         };
-        let entries = state.find(wanted);
         let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
         for entry in entries {
             if found(object, FoundFile::of_state(lost, entry?)).is_break() {

@@ -97,7 +97,7 @@ pub use journal::{FailedJob, HistoryEntry, JobJournal, Tally, subject_of_job};
 pub use keep::{KeepRule, KeptBy};
 pub use keys::create_key_store;
 pub use known_policies::BackupPolicy;
-pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts};
+pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts, barcode};
 pub use limits::reserved_at_the_end;
 pub use mounter::generation_of;
 pub use mover_socket::{MOVER_SOCKET, MoverSocketHello};

@@ -59,6 +59,11 @@ pub enum Whereabouts {
     Unknown,
 }
 
+/// The barcode that a text is, if it is one.
+pub fn barcode(text: &str) -> Option<Volser> {
+    Volser::new(text).ok()
+}
+
 impl Whereabouts {
     /// Whether it is in a slot or a drive of a library. What lies in a mail slot is outside.
     pub fn is_inside(self) -> bool {

@@ -54,6 +54,7 @@ pub use enrolments::{
     CellPeer, CellPeerState, OpenedEnrolment, cell_members, enrol_member, enrolment_address, revoke_member,
 };
 pub use error::CellError;
+pub use files::{found_row, version_row};
 pub use hub::{ConnectedPeer, Hub, NotConnected, ORDERS_MAX};
 pub use mover_listener::MoverListener;
 pub use movers::MoverConnections;

@@ -65,7 +65,12 @@ impl Index {
     /// # Errors
     /// The file cannot be read, or is damaged.
     pub fn get(&self, path: &[u8]) -> Result<Option<FileEntry>, CatalogError> {
-        self.scan([KeyRange::path(path)], None).next().transpose()
+        self.path(path).next().transpose()
+    }
+
+    /// The entry of a path, and no other.
+    pub fn path(&self, path: &[u8]) -> Entries<'static> {
+        self.scan([KeyRange::path(path)], None)
     }
 
     /// What stands directly in a directory; in the empty directory stands what has no slash in its path.

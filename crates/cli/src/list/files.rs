@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use capstan_catalog::Object;
 use capstan_client::files::{FileRow, FileVersions, FilesAnswer, ListFiles};
-use capstan_director::{FileSearch, FoundFile, Searched, SearchedFor, Site, index_path};
+use capstan_director::{FileSearch, Searched, SearchedFor, Site, index_path};
 use capstan_mover::OwnerNames;
+use capstan_server::cell::version_row;
 
 use crate::args;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
@@ -87,31 +87,17 @@ fn cells(owners: &Owners, row: &FileRow) -> Vec<String> {
 
 const ENTRY_HEADS: [&str; 7] = ["mode", "owner", "group", ">size", "modified", "flags", "path"];
 
-/// A row of a file that was found in an object.
-pub(super) fn row_of(object: &Object, file: &FoundFile) -> FileRow {
-    let (object, client) = (Some(object.id.to_string()), Some(object.client.clone()));
-    FileRow { object, client, ..FileRow::new(&file.entry, file.is_lost) }
-}
-
 pub(crate) fn ls(cli: &Globals, args: &args::Ls) -> Result<ExitCode, Failure> {
     if let Some(server) = FilesOf::user(cli, args.of.as_deref())? {
         return ls_there(cli, &server, &args.what);
     }
     let (of, args) = (args.of.as_deref(), &args.what);
-    let at = args.at.as_deref();
-    let (site, object, typed) = match of {
-        None => {
-            let site = site(cli)?;
-            let (object, typed) = place_at(&site, &args.place, at)?;
-            (site, object, typed)
-        }
-        Some(client) => {
-            let site = site(cli)?.for_client(client);
-            let (object, typed) = place_at(&site, &args.place, at)?;
-            check_of(&object, client, &args.place)?;
-            (site, object, typed)
-        }
-    };
+    let site = site(cli)?;
+    let site = if let Some(client) = of { site.for_client(client) } else { site };
+    let (object, typed) = place_at(&site, &args.place, args.at.as_deref())?;
+    if let Some(client) = of {
+        check_of(&object, client, &args.place)?;
+    }
     let path = match typed {
         Some(typed) => site.path_in(&object, &typed)?,
         None => index_path(&object.source),
@@ -203,7 +189,8 @@ pub(super) fn without_lists(damaged: &[String], is_here: bool) -> ExitCode {
     let whose = if is_here { "" } else { "at the server, " };
     for object in damaged {
         eprintln!(
-            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: {whose}`capstan rebuild {object}` reads it from the object's volumes"
+            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: {whose}`capstan \
+             rebuild {object}` reads it from the object's volumes"
         );
     }
     if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }
@@ -240,8 +227,7 @@ fn versions_here(site: &Site, of: Option<&str>, path: &Path) -> Result<(Vec<File
     };
     let mut rows = Vec::new();
     let end = site.search_files(&search, &mut |object, file| {
-        let (backed_up_ns, level) = (Some(object.started_ns), Some(super::objects::level(object).into()));
-        rows.push(FileRow { backed_up_ns, level, ..row_of(object, &file) });
+        rows.push(version_row(object, &file));
         ControlFlow::Continue(())
     })?;
     Ok((rows, end.damaged.iter().map(ToString::to_string).collect()))

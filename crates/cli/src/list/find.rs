@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use capstan_client::files::{FileRow, FindFiles};
 use capstan_director::{FileSearch, Searched, SearchedFor, Site};
+use capstan_server::cell::found_row;
 
-use super::files::{in_parts, mode_text, row_of, short_id, without_lists};
+use super::files::{in_parts, mode_text, short_id, without_lists};
 use super::files_of::FilesOf;
 use crate::args;
 use crate::failure::{Failure, director};
@@ -70,7 +71,7 @@ fn find_here(cli: &Globals, site: &Site, of: Option<&str>, args: &args::FindWhat
     let (mut found, mut written) = (Found::new(cli, several), Ok(()));
     let end = site.search_files(&search, &mut |object, file| {
         if asked.takes(&file.entry) {
-            written = found.row(&row_of(object, &file));
+            written = found.row(&found_row(object, &file));
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;

@@ -16,7 +16,7 @@ use crate::door::Door;
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json::{self, ClientRestoreEvent};
-use crate::progress::stop_all_on_interrupt;
+use crate::progress::{stop_all_on_interrupt, waiting_for_server};
 use crate::secrets::now_ns;
 use crate::units;
 
@@ -26,8 +26,6 @@ const FILES_SHOWN: usize = 50;
 const AWAY_MAX: Duration = Duration::from_secs(600);
 /// How often it is asked meanwhile.
 const ASKS_AGAIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether the restore is to stop.
-const LOOKS: Duration = Duration::from_millis(100);
 
 /// `restore` as a user: a client writes what was backed up of it, or of another one.
 pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore) -> Result<ExitCode, Failure> {
@@ -53,7 +51,7 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
         _ => None,
     };
     // Whoever stops the command from here on cancels what it asked for.
-    let (stop, is_over) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let stop = Arc::new(AtomicBool::new(false));
     stop_all_on_interrupt(&stop);
     let planned = server.restore(&AskRestoreTo {
         of,
@@ -81,23 +79,14 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
     show_planned(cli, &planned.outlook)?;
     let (Some(directory), Some(run)) = (directory, planned.run) else { return Ok(ExitCode::SUCCESS) };
     show_queued(cli, run, planned.waits_for.as_deref())?;
-    let ended = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Told once; the flag stays, so that a second Ctrl-C ends the command.
-            while !is_over.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOKS);
-            }
-            if stop.load(Ordering::Relaxed)
-                && let Err(failure) = server.stop_restore(run)
-            {
-                eprintln!("capstan: the restore goes on: {failure}");
-            }
-        });
-        // The client writes it, whoever waits here.
-        let ended = until_ended(cli, (run, planned.waits_for), &|_| server.restore_seen(run), &|_| (), &stop);
-        is_over.store(true, Ordering::Relaxed);
-        ended
-    })?;
+    let tell_server = || {
+        if let Err(failure) = server.stop_restore(run) {
+            eprintln!("capstan: the restore goes on: {failure}");
+        }
+    };
+    // The client writes it, whoever waits here.
+    let wait = || until_ended(cli, (run, planned.waits_for), &|_| server.restore_seen(run), &|_| (), &stop);
+    let ended = waiting_for_server(&stop, tell_server, wait)?;
     let shown = show_restored(cli, &format!("{directory} of client {client}"), ended);
     match shown {
         Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Stopped(format!(

@@ -280,6 +280,16 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
     }
 }
 
+/// Why what was asked about objects and files is not answered.
+pub(super) fn refused(error: &DirectorError) -> Refusal {
+    let text = format!("{}.", in_words(error));
+    match error {
+        DirectorError::Catalog(_) => Refusal::unready(text),
+        DirectorError::UnknownPath { .. } | DirectorError::UnknownObject { .. } => Refusal::not_found(text),
+        _ => Refusal::malformed(text),
+    }
+}
+
 impl From<CatalogError> for CellError {
     fn from(error: CatalogError) -> Self {
         Self::Director(error.into())

@@ -20,11 +20,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::CellError;
 use super::blocking::blocking;
-use super::error::refusal_of;
-use super::places::{Whose, object_and_path, refused};
-use super::users::{CellAct, CellActs, ClientsOf};
+use super::error::{refusal_of, refused};
+use super::places::{Whose, object_and_path};
+use super::users::{CellAct, CellActs};
 
 /// How long one answer is searched for, and how many paths it looks at however long that takes.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
@@ -123,35 +122,22 @@ impl Asking {
 
     fn look(&self, site: &Site, asked: &impl FilesQuestion) -> Result<FilesAnswer, Refusal> {
         let site = site.with_own_catalog().map_err(|error| refused(&error))?;
-        let (client, clients, names_clients) = match self {
-            Self::Client(client) => (Some(client.as_str()), ClientsOf::Everybody, false),
-            Self::User { acts, of } => {
-                let clients = acts.finds_files(of.as_deref()).map_err(|error| refusal_of(&error))?;
-                (of.as_deref(), clients, true)
+        let (client, acts) = match self {
+            Self::Client(client) => (Some(client.as_str()), None),
+            Self::User { acts, of: None } => (None, Some(acts)),
+            Self::User { acts, of: Some(client) } => {
+                acts.permitted_of(CellAct::FindFiles, client).map_err(|error| refusal_of(&error))?;
+                (Some(client.as_str()), Some(acts))
             }
         };
-        let is_of = |name: &str| match (client, clients) {
+        let is_of = |name: &str| match (client, acts) {
             (Some(client), _) => name == client,
-            (None, ClientsOf::Everybody) => true,
-            (None, ClientsOf::Named(clients)) => clients.iter().any(|named| named == name),
-            (None, ClientsOf::Nobody) => false,
+            (None, Some(acts)) => acts.rights().may_of(CellAct::FindFiles, name),
+            (None, None) => false,
         };
+        let names_clients = acts.is_some();
         let whose = Whose { client, is_of: &is_of };
         asked.answer(&Files { site, whose, names_clients, deadline: Deadline::default() })
-    }
-}
-
-impl CellActs {
-    /// Of which clients they may look at files; they may at those of the one that is named.
-    ///
-    /// # Errors
-    /// [`CellError::Denied`] or [`CellError::NotNamedFor`].
-    fn finds_files(&self, of: Option<&str>) -> Result<ClientsOf<'_>, CellError> {
-        self.permitted(CellAct::FindFiles)?;
-        if let Some(client) = of {
-            self.permitted_of(CellAct::FindFiles, client)?;
-        }
-        Ok(self.rights().of_whom(CellAct::FindFiles))
     }
 }
 
@@ -228,10 +214,24 @@ pub(super) struct Files<'a> {
     deadline: Deadline,
 }
 
+/// A row of a file that was found in an object.
+#[must_use]
+pub fn found_row(object: &Object, file: &FoundFile) -> FileRow {
+    let (id, client) = (Some(object.id.to_string()), Some(object.client.clone()));
+    FileRow { object: id, client, ..FileRow::new(&file.entry, file.is_lost) }
+}
+
+/// The same as a version of its path.
+#[must_use]
+pub fn version_row(object: &Object, file: &FoundFile) -> FileRow {
+    let level = if object.base.is_some() { "incr" } else { "full" };
+    FileRow { backed_up_ns: Some(object.started_ns), level: Some(level.into()), ..found_row(object, file) }
+}
+
 impl Files<'_> {
-    fn row(&self, object: &Object, file: &FoundFile) -> FileRow {
-        let client = self.names_clients.then(|| object.client.clone());
-        FileRow { object: Some(object.id.to_string()), client, ..FileRow::new(&file.entry, file.is_lost) }
+    /// A row for whoever asks: a client is not told its own name.
+    fn told(&self, row: FileRow) -> FileRow {
+        FileRow { client: row.client.filter(|_| self.names_clients), ..row }
     }
 
     /// Files that are looked for, as many as are found in time.
@@ -256,7 +256,7 @@ impl Files<'_> {
         let wanted = |path: &[u8]| deadline.counts_one() || matches(path);
         let add = |part: &mut Part, object: &Object, file: &FoundFile| {
             if matches(&file.entry.path) && asked.takes(&file.entry) {
-                part.add(self.row(object, file));
+                part.add(self.told(found_row(object, file)));
             }
         };
         self.search(SearchedFor::Matching(&wanted), searched, after, add)
@@ -266,9 +266,7 @@ impl Files<'_> {
     fn versions(&self, asked: &FileVersions) -> Result<FilesAnswer, Refusal> {
         let (path, after) = (index_path(asked.path.as_bytes()), cursor_of(asked.after.as_deref())?);
         let add = |part: &mut Part, object: &Object, file: &FoundFile| {
-            let level = if object.base.is_some() { "incr" } else { "full" };
-            let (backed_up_ns, level) = (Some(object.started_ns), Some(level.into()));
-            part.add(FileRow { backed_up_ns, level, ..self.row(object, file) });
+            part.add(self.told(version_row(object, file)));
         };
         self.search(SearchedFor::Path(&path), Searched::Versions, after, add)
     }

@@ -9,7 +9,7 @@ use capstan_catalog::{Object, ObjectFilter};
 use capstan_director::{DirectorError, Site, index_path};
 use capstan_service::problem::Refusal;
 
-use super::error::in_words;
+use super::error::refused;
 
 /// Digits of an id that name an object.
 const ID_LEN_MIN: usize = 4;
@@ -23,15 +23,6 @@ pub(super) struct Whose<'a> {
     pub(super) client: Option<&'a str>,
     /// Whether those of a client may be named.
     pub(super) is_of: &'a dyn Fn(&str) -> bool,
-}
-
-pub(super) fn refused(error: &DirectorError) -> Refusal {
-    let text = format!("{}.", in_words(error));
-    match error {
-        DirectorError::Catalog(_) => Refusal::unready(text),
-        DirectorError::UnknownPath { .. } | DirectorError::UnknownObject { .. } => Refusal::not_found(text),
-        _ => Refusal::malformed(text),
-    }
 }
 
 fn unknown(whose: &Whose<'_>, text: &str) -> Refusal {

@@ -28,9 +28,9 @@ use tokio::sync::Notify;
 
 use super::CellError;
 use super::blocking::blocking;
-use super::error::{in_words, refusal_of};
+use super::error::{in_words, refusal_of, refused};
 use super::own_object::{OBJECTS_MAX, own_object};
-use super::places::{Whose, object_and_path, refused};
+use super::places::{Whose, object_and_path};
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
 use crate::serve::{WorkEnd, Worked};

@@ -5,7 +5,7 @@
 //! A task is gone with the server. What it had reserved is free then, and the audit log has its beginning alone.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant as Moment;
 
 use super::CellError;
-use super::error::in_words;
-use super::places::refused;
+use super::error::{in_words, refused};
 use super::users::task_words::{TaskBegun, TaskEnd, TaskQuery, TaskSeen};
 
 /// Tasks of one user that are worked on at the same time, and of all.
@@ -29,13 +28,14 @@ const ENDED_KEPT: Duration = Duration::from_secs(600);
 const MESSAGES_MAX: usize = 1000;
 
 /// The tasks of a server.
-#[derive(Clone, Default)]
-pub(super) struct Tasks(Arc<AllTasks>);
+#[derive(Default)]
+pub(super) struct Tasks(Mutex<KnownTasks>);
 
 #[derive(Default)]
-struct AllTasks {
-    all: Mutex<HashMap<u64, Arc<Task>>>,
-    last: AtomicU64,
+struct KnownTasks {
+    all: HashMap<u64, Arc<Task>>,
+    /// The last number that was given.
+    last: u64,
 }
 
 struct Task {
@@ -97,7 +97,8 @@ impl Tasks {
         });
         // Before the lock: who waits for a task must not wait for the catalog.
         let site = site.beside(events).map_err(|error| refused(&error))?.stopped_by(&task.stop);
-        let mut all = locked(&self.0.all);
+        let mut known = locked(&self.0);
+        let KnownTasks { all, last } = &mut *known;
         let is_kept = |task: &Task| locked(&task.ended).as_ref().is_none_or(|(at, _)| at.elapsed() < ENDED_KEPT);
         all.retain(|_, task| is_kept(task));
         let at_work = all.values().filter(|task| locked(&task.ended).is_none());
@@ -109,8 +110,8 @@ impl Tasks {
         }
         // A server that starts anew gives no number twice.
         let now = u64::try_from(site.now_ns() / 1_000_000).unwrap_or_default();
-        let number = self.0.last.fetch_max(now, Ordering::SeqCst).max(now) + 1;
-        self.0.last.store(number, Ordering::SeqCst);
+        *last = now.max(*last + 1);
+        let number = *last;
         let worked = Arc::clone(&task);
         let begun = thread::Builder::new().name("task".to_owned()).spawn(move || {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&site)));
@@ -129,7 +130,7 @@ impl Tasks {
     }
 
     fn own(&self, user: &str, number: u64) -> Result<Arc<Task>, Refusal> {
-        let task = locked(&self.0.all).get(&number).filter(|task| task.user == user).map(Arc::clone);
+        let task = locked(&self.0).all.get(&number).filter(|task| task.user == user).map(Arc::clone);
         task.ok_or_else(|| {
             Refusal::not_found(
                 "There is no such task of yours. The server may have started anew meanwhile: look what was done \

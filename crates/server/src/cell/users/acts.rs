@@ -126,16 +126,7 @@ impl CellActs {
         work: impl FnOnce(&Site) -> Result<T, CellError>,
     ) -> Result<T, CellError> {
         self.permitted(act)?;
-        let noted = noted(self.entry(act));
-        note(&self.site, noted.clone().came_to(AuditOutcome::Begun))?;
-        let done = work(&self.site);
-        let outcome = match &done {
-            Ok(_) => AuditOutcome::Done,
-            Err(error) => AuditOutcome::Failed { why: AuditFact::from(error.for_the_log()) },
-        };
-        // What was done is done, and whoever asked must hear of it: a beginning alone is on record then.
-        let _ = note(&self.site, noted.came_to(outcome));
-        done
+        log::noted(&self.site, noted(self.entry(act)), Err, CellError::for_the_log, || work(&self.site))
     }
 
     /// Who they are, and what they may do.

@@ -1,10 +1,8 @@
 //! What users do with cartridges: they label volumes that were never written, and have cartridges moved. What destroys
 //! data is done at the server's machine.
 
-use std::str::FromStr;
-
 use capstan_catalog::Promise;
-use capstan_director::{DirectorError, Loss, Site};
+use capstan_director::{DirectorError, Loss, Site, barcode};
 use capstan_service::audit::AuditEntry;
 
 use super::acts::CellActs;
@@ -17,17 +15,13 @@ use crate::cell::error::in_words;
 /// Volumes that one task labels or moves.
 pub(in crate::cell) const VOLUMES_MAX: usize = 100;
 
-fn barcode<T: FromStr>(text: &str) -> Result<T, CellError> {
-    text.parse().map_err(|_| CellError::NoBarcode { text: text.to_owned() })
-}
-
-/// Texts that somebody sent, if the catalog takes each for a barcode: only those stand in the audit log.
-fn barcodes<'a>(site: &Site, texts: &'a [String]) -> Result<Vec<&'a str>, CellError> {
-    let catalog = site.catalog();
-    for text in texts {
-        catalog.volume(&barcode(text)?)?;
+/// Texts that somebody sent, if each is a barcode: only those stand in the audit log.
+fn barcodes(texts: &[String]) -> Result<Vec<&str>, CellError> {
+    let no_barcode = texts.iter().find(|text| barcode(text).is_none());
+    match no_barcode {
+        Some(text) => Err(CellError::NoBarcode { text: text.clone() }),
+        None => Ok(texts.iter().map(String::as_str).collect()),
     }
-    Ok(texts.iter().map(String::as_str).collect())
 }
 
 impl CellActs {
@@ -37,7 +31,7 @@ impl CellActs {
     /// [`CellError::Denied`], or what was asked makes no sense. Volumes that could not be labelled are named in the
     /// end.
     pub(in crate::cell) fn label(&self, site: &Site, asked: &LabelVolumes) -> Result<TaskEnd, CellError> {
-        let names = barcodes(site, &asked.volumes)?;
+        let names = barcodes(&asked.volumes)?;
         let noted = |entry: AuditEntry| entry.of("volume", KnownNames(&names)).with("what", "label");
         self.does(CellAct::ChangeMedia, noted, |_| {
             let site = in_library(site, asked.library.as_deref())?;
@@ -68,7 +62,7 @@ impl CellActs {
     /// # Errors
     /// [`CellError::Denied`]; otherwise the library does not do it.
     pub(in crate::cell) fn move_cartridges(&self, site: &Site, asked: &MoveCartridges) -> Result<TaskEnd, CellError> {
-        let names = barcodes(site, asked.what.volumes())?;
+        let names = barcodes(asked.what.volumes())?;
         let noted = |entry: AuditEntry| {
             let entry = if names.is_empty() { entry } else { entry.of("volume", KnownNames(&names)) };
             let (what, drive) = asked.what.word_and_drive();
@@ -97,7 +91,8 @@ fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), Cell
     if site.is_to_stop() {
         return Err(CellError::TaskStopped);
     }
-    let volser = barcode(volume)?;
+    let no_barcode = || CellError::NoBarcode { text: volume.to_owned() };
+    let volser = barcode(volume).ok_or_else(no_barcode)?;
     let known = site.catalog().volume(&volser)?;
     if known.is_some_and(|known| known.checkpoint_lbn > 0) {
         return Err(CellError::WasWritten { volume: volume.to_owned() });
@@ -114,6 +109,7 @@ fn label_one(site: &Site, volume: &str, asked: &LabelVolumes) -> Result<(), Cell
 /// # Errors
 /// [`CellError::NoBarcode`]; otherwise the library does not do it.
 pub fn move_cartridges(site: &Site, what: &CartridgeMove) -> Result<LibraryEvent, CellError> {
+    let barcode = |text: &String| barcode(text).ok_or_else(|| CellError::NoBarcode { text: text.clone() });
     Ok(match what {
         CartridgeMove::Load { volume, drive } => {
             site.load_drive(&barcode(volume)?, *drive)?;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use capstan_director::{AUDIT_ANCHOR_FACT, Site};
 use capstan_keys::Name;
 use capstan_service::audit::{
-    Anchor, AuditEntry, AuditReport, KeptHead, LogHead, PublicText, last_records, log_files, note_once, verify,
+    Anchor, AuditEntry, AuditFact, AuditOutcome, AuditReport, KeptHead, LogHead, PublicText, last_records, log_files,
+    note_once, verify,
 };
 use serde_json::Value;
 
@@ -70,6 +71,26 @@ fn anchor(site: &Site) -> Result<Option<Anchor>, CellError> {
 /// The catalog must not be locked by this thread.
 pub(in crate::cell) fn note(site: &Site, entry: AuditEntry) -> Result<(), CellError> {
     note_once(&folder(site), &log_of()?, entry, site.now_ns(), &InCatalog(site)).map(drop)
+}
+
+/// Does something that is noted before it begins and when it has ended. Whoever finds a beginning alone has to look
+/// what became of it. `unnoted` says whether it is done though it cannot be noted, and `why` what a failure is called.
+pub(super) fn noted<T, E>(
+    site: &Site,
+    entry: AuditEntry,
+    unnoted: impl FnOnce(CellError) -> Result<(), E>,
+    why: impl FnOnce(&E) -> &'static str,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    note(site, entry.clone().came_to(AuditOutcome::Begun)).or_else(unnoted)?;
+    let done = work();
+    let outcome = match &done {
+        Ok(_) => AuditOutcome::Done,
+        Err(error) => AuditOutcome::Failed { why: AuditFact::from(why(error)) },
+    };
+    // What was done is done, and whoever asked must hear of it: a beginning alone is on record then.
+    let _ = note(site, entry.came_to(outcome));
+    done
 }
 
 /// Refusals that are noted: of each who asks so many a minute, so that nobody fills the disk by asking.

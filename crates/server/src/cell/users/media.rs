@@ -22,14 +22,14 @@ impl CellActs {
         volumes.retain(|volume| asked.pool.is_none() || volume.pool == asked.pool);
         let places = self.site.whereabouts(&volumes)?;
         let catalog = self.site.catalog();
-        let mut damaged: HashMap<String, u64> = HashMap::new();
+        let mut damaged: HashMap<_, u64> = HashMap::new();
         for damage in catalog.damage()? {
-            *damaged.entry(damage.volser.to_string()).or_default() += damage.blocks.blocks;
+            *damaged.entry(damage.volser).or_default() += damage.blocks.blocks;
         }
         let mut rows = Vec::new();
         for (volume, place) in volumes.iter().zip(places) {
             let verified = catalog.volume_verified(&volume.volser)?.map(|verified| verified.at_ns);
-            let damaged_blocks = damaged.get(&volume.volser.to_string()).copied().unwrap_or_default();
+            let damaged_blocks = damaged.get(&volume.volser).copied().unwrap_or_default();
             rows.push(VolumeRow::new(volume, place, damaged_blocks, verified));
         }
         Ok(VolumesAnswer { volumes: rows, libraries: self.site.library_names().len() })

@@ -2,10 +2,10 @@
 //! that of a cell.
 
 use capstan_director::Site;
-use capstan_service::audit::{AuditAction, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
+use capstan_service::audit::{AuditAction, AuditEntry, AuditOrigin};
 
 use super::acts::shell_actor;
-use super::log::{KnownNames, note};
+use super::log::{KnownNames, noted};
 use crate::cell::CellError;
 
 /// An act of a shell, by the command that does it.
@@ -73,24 +73,20 @@ pub fn noted_at_shell<T, E>(
     if !site.dir().join("cell/authority.pem").exists() {
         return work();
     }
-    let (action, kind) = act.words();
-    let entry = |outcome| {
-        let entry = AuditEntry::new(shell_actor(user_id)?, AuditOrigin::Here, AuditAction::named(action));
-        let entry = if names.is_empty() { entry } else { entry.of(kind, AuditFact::from(KnownNames(names))) };
-        let entry = if act == ShellAct::Restore { entry.reading() } else { entry };
-        note(site, entry.came_to(outcome))
-    };
-    match entry(AuditOutcome::Begun) {
-        Ok(()) => {}
-        Err(error) if act.may_go_unnoted() => tell(&error),
+    let who = match shell_actor(user_id) {
+        Ok(who) => who,
         Err(error) => return Err(refuse(error)),
-    }
-    let done = work();
-    let outcome = match &done {
-        Ok(_) => AuditOutcome::Done,
-        Err(_) => AuditOutcome::Failed { why: AuditFact::from("it failed") },
     };
-    // What was done is done: a beginning alone is on record then.
-    let _ = entry(outcome);
-    done
+    let (action, kind) = act.words();
+    let entry = AuditEntry::new(who, AuditOrigin::Here, AuditAction::named(action));
+    let entry = if names.is_empty() { entry } else { entry.of(kind, KnownNames(names)) };
+    let entry = if act == ShellAct::Restore { entry.reading() } else { entry };
+    let unnoted = |error| match act.may_go_unnoted() {
+        true => {
+            tell(&error);
+            Ok(())
+        }
+        false => Err(refuse(error)),
+    };
+    noted(site, entry, unnoted, |_| "it failed", work)
 }
