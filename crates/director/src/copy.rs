@@ -277,7 +277,7 @@ impl Site {
                 Some(reason) => return Err(host.why_not(reason)),
             }
         }
-        report.without_key = std::mem::take(&mut host.without_key);
+        report.without_key = host.take_without_key();
         Ok(report)
     }
 }

@@ -12,6 +12,7 @@ use capstan_format::Volser;
 use capstan_mover::devices::{Devices, DevicesError, LibraryConfig};
 use capstan_mover::{
     DrivesAt, MountedDrives, MoverAt, ReadPlan, ReadRoutes, VolumePlace, Wanted, plans_by_library, split_by_library,
+    without_torn,
 };
 use capstan_tape::{DriveDescription, DriveNeeds, Library};
 
@@ -160,6 +161,11 @@ impl VolumeRoutes {
     /// What can be read at the same time, a plan for each library.
     pub(crate) fn plans(&self, wanted: &Wanted, plan: &ReadPlan) -> Vec<ReadPlan> {
         if self.libraries.are_several() { plans_by_library(wanted, plan, self) } else { vec![plan.clone()] }
+    }
+
+    /// A plan without the streams that no one library can give from begin to end, and these.
+    pub(crate) fn without_torn(&self, wanted: &Wanted, plan: &ReadPlan) -> (ReadPlan, Vec<usize>) {
+        without_torn(self, wanted, plan)
     }
 
     /// Takes streams apart by the libraries that they can be read in.

@@ -13,14 +13,15 @@ use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
 use capstan_mover::{
-    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreWatch, StreamsReport, VolumeAccess,
-    restore_streams,
+    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, StreamsReport,
+    VolumeAccess, restore_streams,
 };
 
 use crate::DirectorError;
+use crate::libraries::VolumeRoutes;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
-use crate::read_at_once::read_at_once;
+use crate::read_at_once::{read_at_once, shares};
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
 
@@ -122,7 +123,8 @@ impl Site {
             let access = VolumeAccess { host, drives: routes.drives(), between: None };
             restore_streams(&plan.wanted, reads, access, &target, watch)
         };
-        let streams = read_at_once(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &mut host, &restore);
+        let shares = shares(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &host);
+        let streams = read_at_once(&shares, &mut host, &restore);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         drop(host);
@@ -130,7 +132,10 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         if self.libraries.are_several() && !report.failed.is_empty() {
-            self.restore_from_elsewhere(plan, &mut report, &target, watch)?;
+            self.restore_from_elsewhere(plan, &mut report, watch, &|again, host, routes| {
+                let access = VolumeAccess { host, drives: routes.drives(), between: None };
+                Ok(restore_streams(&again.wanted, &again.reads, access, &target, watch))
+            })?;
         }
         report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
         for stream in &plan.streams {
@@ -146,8 +151,8 @@ impl Site {
         &self,
         plan: &RestorePlan,
         report: &mut RestoreReport,
-        target: &Directory,
         watch: &RestoreWatch,
+        restore: &dyn Fn(&RestorePlan, &mut ReadMounter, &VolumeRoutes) -> Result<StreamsReport, DirectorError>,
     ) -> Result<(), DirectorError> {
         let failed: HashSet<&[u8]> = report.failed.iter().map(|file| &*file.path).collect();
         let entries = plan.entries.iter().filter(|entry| failed.contains(&*entry.entry.path)).cloned().collect();
@@ -162,8 +167,7 @@ impl Site {
             return Ok(());
         }
         let (mut host, routes) = (ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)), self.routes()?);
-        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
-        let streams = restore_streams(&again.wanted, &again.reads, access, target, watch);
+        let streams = restore(&again, &mut host, &routes)?;
         let second = self.report(&again, streams, &mut host, watch)?;
         host.note_bad(&second.bad, "restore");
         drop(host);
@@ -201,13 +205,22 @@ impl Site {
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue());
         let routes = self.routes()?;
-        let access = VolumeAccess { host: &mut host, drives: routes.drives(), between: None };
-        let (streams, extract) = client.restore(&plan.wanted, &plan.reads, access, watch)?;
+        // What fails may come from another library.
+        let more = self.libraries.are_several();
+        let (streams, mut extract) = read_to_client(plan, client, (&mut host, &routes), watch, more)?;
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
-        drop(host);
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
+        }
+        if more && !report.failed.is_empty() {
+            self.restore_from_elsewhere(plan, &mut report, watch, &|again, host, routes| {
+                Ok(read_to_client(again, client, (host, routes), watch, true)?.0)
+            })?;
+        }
+        if more {
+            let nothing = RestoreShare { plan: ReadPlan::default(), host: Box::new(host), drives: routes.drives() };
+            extract = client.restore(&plan.wanted, vec![nothing], watch, false)?.1;
         }
         report.extract = extract;
         for stream in &plan.streams {
@@ -288,12 +301,29 @@ impl Site {
             recovered: streams.read.recovered,
             absent: plan.absent.iter().chain(&plan.stood_in_for).cloned().collect(),
             bad: streams.read.bad,
-            without_key: std::mem::take(&mut host.without_key),
-            orders: std::mem::take(&mut host.orders),
+            without_key: host.take_without_key(),
+            orders: host.take_orders(),
             behind: 0,
             elapsed_ns: 0,
         })
     }
+}
+
+/// Has a client write what as many drives read as are free. With `more`, another part of the same restore follows.
+fn read_to_client(
+    plan: &RestorePlan,
+    client: &NetworkJob,
+    (host, routes): (&mut ReadMounter, &VolumeRoutes),
+    watch: &RestoreWatch,
+    more: bool,
+) -> Result<(StreamsReport, Option<ExtractReport>), DirectorError> {
+    let (reads, torn) = routes.without_torn(&plan.wanted, &plan.reads);
+    let share = |plan| RestoreShare { plan, host: Box::new(host.beside()), drives: routes.drives() };
+    let shares = shares(&plan.wanted, routes.plans(&plan.wanted, &reads), host).into_iter().map(share).collect();
+    let (mut streams, extract) = client.restore(&plan.wanted, shares, watch, more)?;
+    let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
+    streams.fail(&plan.wanted, torn, reason);
+    Ok((streams, extract))
 }
 
 /// A file that tells how much of it is written.

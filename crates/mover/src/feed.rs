@@ -3,6 +3,7 @@
 
 mod apart;
 mod several;
+mod to_the_end;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -25,9 +26,10 @@ use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
-pub use apart::plans_apart;
-pub(crate) use several::{InLibrary, ReadPart, parts_of, without_torn};
-pub use several::{ReadRoutes, plans_by_library, split_by_library};
+pub use apart::{plans_apart, shares_of};
+pub(crate) use several::{InLibrary, parts_of};
+pub use several::{ReadRoutes, plans_by_library, split_by_library, without_torn};
+pub(crate) use to_the_end::UpToTheEnd;
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;
@@ -35,7 +37,7 @@ const SPARE_BUFFERS: usize = 8;
 const DAMAGES_MAX: usize = 10_000;
 
 /// What a read asks of whoever decides, and what it reports. All of it is data, as in [`crate::CopyHost`].
-pub trait ReadHost {
+pub trait ReadHost: Send {
     /// Mounts a volume whose label says what `place` says, key loaded.
     ///
     /// # Errors
@@ -105,7 +107,7 @@ pub(crate) struct ToRead<'a> {
 pub(crate) type WithFeeds<'a> = dyn Fn(&mut dyn FnMut(&mut dyn Feeds)) + Sync + 'a;
 
 /// A read that was begun, to be gone on with until all is read. What it met; `None` where it went nowhere.
-pub(crate) type RunRead<'a> = Box<dyn FnOnce(&mut dyn ReadHost) -> Option<ReadReport> + 'a>;
+pub(crate) type RunRead<'a> = Box<dyn FnOnce(&mut dyn ReadHost) -> Option<ReadReport> + Send + 'a>;
 
 /// Counters of a verification.
 #[derive(Clone, Copy)]
@@ -310,6 +312,9 @@ pub(crate) fn read_into(
     // A volume stays in its drive while the next pass is over it, too.
     let mut mounted = None;
     for pass in &plan.passes {
+        if !reading.feeds.are_taken() {
+            break;
+        }
         let source = reading.mounted(pass.volume, &mut mounted);
         reading.pass(pass, source);
     }
@@ -344,6 +349,11 @@ pub(crate) trait Feeds {
 
     /// Nothing more comes of a stream.
     fn end(&mut self, stream: usize);
+
+    /// Whether anybody takes what is read.
+    fn are_taken(&self) -> bool {
+        true
+    }
 }
 
 /// Threads of this process take the streams.
@@ -448,7 +458,7 @@ impl Reading<'_, '_> {
             self.at_drive.waits(|| self.feeds.start(run.stream, open));
         }
         for index in 0..u64::from(run.blocks) {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) || !self.feeds.are_taken() {
                 break;
             }
             let offset = run.offset + index * u64::from(stream.chunk_len);

@@ -55,7 +55,7 @@ pub use elsewhere::{Connect, MoverAt, OwnersKeys, RemoteMover, ServedMover};
 pub use error::MoverError;
 pub use feed::{
     DrivesAt, ReadHost, ReadReport, ReadRoutes, VolumeAccess, plans_apart, plans_by_library, read_between,
-    read_streams, split_by_library,
+    read_streams, shares_of, split_by_library, without_torn,
 };
 pub use intake::Intake;
 pub use interleave::ExtentBounds;
@@ -64,8 +64,8 @@ pub use meters::{Bottleneck, Load, Meters, ReadMeters};
 pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
-    ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, StreamHere,
-    serve_job,
+    ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, RestoreShare,
+    StreamHere, serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;

@@ -47,7 +47,7 @@ mod sender;
 pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
 pub use here::DialHere;
-pub use job::{NetworkJob, NetworkJobs};
+pub use job::{NetworkJob, NetworkJobs, RestoreShare};
 pub use rules::ClientRules;
 
 pub(crate) use hello::{common, connect};

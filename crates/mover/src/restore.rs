@@ -101,6 +101,15 @@ pub struct StreamsReport {
 }
 
 impl StreamsReport {
+    /// All that is wanted of some streams has failed.
+    pub fn fail(&mut self, wanted: &Wanted, streams: impl IntoIterator<Item = usize>, reason: &str) {
+        for stream in streams {
+            let failed =
+                |member: &WantedMember| FailedMember { stream, offset: member.offset, reason: reason.to_owned() };
+            self.failed.extend(wanted.streams[stream].members.iter().map(failed));
+        }
+    }
+
     /// Takes in how another part of the same restore went.
     pub fn add(&mut self, part: Self) {
         self.read.add(part.read);
@@ -206,7 +215,7 @@ pub fn verify_streams(
         && let [part] = &parts_of(routes, wanted, plan).parts[..]
     {
         // Checksums are compared where the drives are.
-        let mut host = InLibrary { host, routes, library: part.library };
+        let mut host = InLibrary { host: Box::new(host), routes, library: part.library };
         let access = VolumeAccess { host: &mut host, drives: routes.drives(part.library), between };
         return verify_streams(wanted, plan, access, watch);
     }

@@ -5,7 +5,7 @@
 //! follows is likely to be on it, too. So an act that reads a volume ten times mounts it once.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use capstan_catalog::Verified;
@@ -24,10 +24,14 @@ const SECOND_DRIVE_WITHIN: Duration = Duration::from_secs(300);
 /// How often it looks whether one is free.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// What a reader met, beside what it read.
-pub(crate) struct ReadMet {
+/// What the readers of one act met, beside what they read.
+#[derive(Default)]
+struct ReadMet {
+    /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
     without_key: Vec<(Volser, DirectorError)>,
+    /// In which order volumes were read, where there was a choice.
     orders: Vec<ReadOrder>,
+    /// Volumes that could not be read at all, because of what is on them, and why.
     unreadable: Vec<(VolumePlace, String)>,
 }
 
@@ -42,12 +46,7 @@ pub(crate) struct ReadMounter {
     reserved: Option<(Vec<Volser>, Hold)>,
     /// A volume that was given back and is in its drive still.
     held: Option<(VolumePlace, MountId)>,
-    /// Volumes of which a key is not there, each key once, and why: what is read says so in words only.
-    pub(crate) without_key: Vec<(Volser, DirectorError)>,
-    /// In which order volumes were read, where there was a choice.
-    pub(crate) orders: Vec<ReadOrder>,
-    /// Volumes that could not be read at all, because of what is on them, and why.
-    pub(crate) unreadable: Vec<(VolumePlace, String)>,
+    met: Arc<Mutex<ReadMet>>,
 }
 
 impl ReadMounter {
@@ -58,9 +57,7 @@ impl ReadMounter {
             waited_beside: Cell::default(),
             reserved: None,
             held: None,
-            without_key: Vec::new(),
-            orders: Vec::new(),
-            unreadable: Vec::new(),
+            met: Arc::default(),
         }
     }
 
@@ -73,24 +70,19 @@ impl ReadMounter {
 
     /// Another one, for a part of the same act that is carried out at the same time.
     pub(crate) fn beside(&self) -> Self {
-        Self::new(self.mounter.beside())
+        let mut beside = Self::new(self.mounter.beside());
+        beside.met = Arc::clone(&self.met);
+        beside
     }
 
-    /// Takes in what another reader of the same act met.
-    pub(crate) fn take_in(&mut self, met: ReadMet) {
-        self.without_key.extend(met.without_key);
-        self.orders.extend(met.orders);
-        self.unreadable.extend(met.unreadable);
+    /// Gives away the volumes of which a key is not there, each key once, and why.
+    pub(crate) fn take_without_key(&self) -> Vec<(Volser, DirectorError)> {
+        std::mem::take(&mut locked(&self.met).without_key)
     }
 
-    /// Puts back what is in drives, and gives what it met.
-    pub(crate) fn end(mut self) -> ReadMet {
-        self.put_back();
-        ReadMet {
-            without_key: std::mem::take(&mut self.without_key),
-            orders: std::mem::take(&mut self.orders),
-            unreadable: std::mem::take(&mut self.unreadable),
-        }
+    /// Gives away in which order volumes were read, where there was a choice.
+    pub(crate) fn take_orders(&self) -> Vec<ReadOrder> {
+        std::mem::take(&mut locked(&self.met).orders)
     }
 
     /// Of the job whose drives it uses.
@@ -100,9 +92,10 @@ impl ReadMounter {
 
     /// Why something was not read: the key that is not there, if it is that.
     pub(crate) fn why_not(&mut self, reason: String) -> DirectorError {
-        match self.without_key.is_empty() {
+        let without_key = &mut locked(&self.met).without_key;
+        match without_key.is_empty() {
             true => DirectorError::Output { reason },
-            false => self.without_key.swap_remove(0).1,
+            false => without_key.swap_remove(0).1,
         }
     }
 
@@ -117,8 +110,9 @@ impl ReadMounter {
         }
         let hold = self.hold(&place.volser)?;
         let volume = self.mounter.mount_to_read(&place.volser, place.volume, hold).inspect_err(|error| {
-            if error.blames_medium() && self.unreadable.iter().all(|(known, _)| known != place) {
-                self.unreadable.push((place.clone(), with_causes(error)));
+            let unreadable = &mut locked(&self.met).unreadable;
+            if error.blames_medium() && unreadable.iter().all(|(known, _)| known != place) {
+                unreadable.push((place.clone(), with_causes(error)));
             }
         })?;
         let now_ns = self.mounter.now_ns();
@@ -237,7 +231,8 @@ impl ReadMounter {
 
     /// Notes in the catalog what reading found bad, and says so.
     pub(crate) fn note_bad(&mut self, bad: &[BadBlocks], found_by: &str) {
-        self.mounter.note_bad(bad, &std::mem::take(&mut self.unreadable), found_by);
+        let unreadable = std::mem::take(&mut locked(&self.met).unreadable);
+        self.mounter.note_bad(bad, &unreadable, found_by);
     }
 }
 
@@ -252,8 +247,9 @@ impl ReadHost for ReadMounter {
         match self.open(place) {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
                 let text = with_causes(&error);
-                if self.without_key.iter().all(|(volser, _)| *volser != place.volser) {
-                    self.without_key.push((place.volser.clone(), error));
+                let without_key = &mut locked(&self.met).without_key;
+                if without_key.iter().all(|(volser, _)| *volser != place.volser) {
+                    without_key.push((place.volser.clone(), error));
                 }
                 Err(text.into())
             }
@@ -272,17 +268,14 @@ impl ReadHost for ReadMounter {
             (self.mounter.events)(Event::Notice { message });
         }
         (self.mounter.events)(Event::Ordered { order: order.clone() });
-        self.orders.push(order.clone());
+        locked(&self.met).orders.push(order.clone());
     }
 
     fn release(&mut self, mount: MountId, place: &VolumePlace) {
         for (volser, error) in self.mounter.take_missed(&place.volser) {
-            if self
-                .without_key
-                .iter()
-                .all(|(other, known)| *other != volser || with_causes(known) != with_causes(&error))
-            {
-                self.without_key.push((volser, error));
+            let without_key = &mut locked(&self.met).without_key;
+            if without_key.iter().all(|(other, known)| *other != volser || with_causes(known) != with_causes(&error)) {
+                without_key.push((volser, error));
             }
         }
         self.put_back();

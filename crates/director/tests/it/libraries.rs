@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::Object;
 use capstan_director::{
-    BackupRequest, BackupWatch, Config, DirectorError, Level, Loss, Place, RestoreReport, Site, UnitConfig, Whereabouts,
+    BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Place, RestoreReport, Site, UnitConfig,
+    Whereabouts,
 };
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
@@ -225,6 +226,50 @@ fn a_copy_in_another_library_stands_in() {
         bytes[from..].iter_mut().take(300_000).for_each(|byte| *byte ^= 0x55);
         std::fs::write(&cartridge, bytes).unwrap();
         assert_restores(&bench.site(), &bench, "restored");
+    }
+}
+
+/// The same of a restore to a client: blocks of the first copy are damaged; its mover goes away behind the plan; or
+/// while it reads.
+#[test]
+fn a_client_gets_what_cannot_be_read_from_a_copy_in_another_library() {
+    for what in ["damaged", "away", "dies"] {
+        let bench = Bench::new(two_libraries("rook"));
+        bench.fill("a", 200, 50_000);
+        let mover = Mover::of_library(&bench, "west");
+        let first = site(&bench, Some(&mover));
+        back_up_in(&first, "west", &BackupRequest { connections: 1, ..bench.request(Level::Full) });
+        first.add_pool("vault", None, None).unwrap();
+        let main = first.clone().in_library("main").unwrap();
+        main.copy_objects(&[latest(&bench)], "vault", &RestoreWatch::default()).unwrap();
+        drop((first, main));
+        let (volser, library) = libraries_of(&bench.site()).remove(0);
+        assert_eq!(library, "west");
+        if what == "damaged" {
+            let cartridge = bench.path(&format!("state/west/slots/{volser}.tape"));
+            let mut bytes = std::fs::read(&cartridge).unwrap();
+            let from = bytes.len() / 3;
+            bytes[from..].iter_mut().take(300_000).for_each(|byte| *byte ^= 0x55);
+            std::fs::write(&cartridge, bytes).unwrap();
+        }
+        let (dying, way) = (Arc::clone(&mover), FromClient::new(Arc::clone(&mover)));
+        let dies = move |event: &Event| {
+            if matches!(event, Event::Mounted { .. }) {
+                dying.dies();
+            }
+        };
+        bench.set_hook((what == "dies").then_some(Box::new(dies)));
+        let again = site(&bench, Some(&mover));
+        let happens = || {
+            if what == "away" {
+                mover.dies();
+            }
+        };
+        let (report, written) = restore_to_client(&bench, &again, &way, "restored", &happens);
+        assert!(report.is_whole() && !report.recovered.is_empty(), "{what}: {report:?}");
+        assert_eq!(written.len(), 1, "{what}: it is finished once");
+        let restored = tree(&bench.path("restored").join(bench.source().strip_prefix("/").unwrap()));
+        assert_eq!(restored, tree(&bench.source()), "{what}");
     }
 }
 

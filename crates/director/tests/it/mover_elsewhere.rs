@@ -123,18 +123,55 @@ pub(crate) struct FromClient {
     pub(crate) mover: Arc<Mover>,
     /// Whether it is in the process of the mover.
     is_beside: bool,
+    /// Whether it speaks the words of version 2.
+    is_old: bool,
     /// Connections that it has opened to the mover.
     pub(crate) to_mover: AtomicU64,
+    /// Connections that it has opened to the server.
+    pub(crate) to_server: AtomicU64,
 }
 
 impl FromClient {
     pub(crate) fn new(mover: Arc<Mover>) -> Self {
-        Self { jobs: NetworkJobs::default(), mover, is_beside: false, to_mover: AtomicU64::new(0) }
+        let (jobs, to_mover, to_server) = Default::default();
+        Self { jobs, mover, is_beside: false, is_old: false, to_mover, to_server }
     }
 
     /// The same of a client in the mover's process, or in another one.
     fn beside(self, is_beside: bool) -> Self {
         Self { is_beside, ..self }
+    }
+
+    /// The same of a client of the version before.
+    pub(crate) fn old(self) -> Self {
+        Self { is_old: true, ..self }
+    }
+}
+
+/// A connection of a client that says that it is of version 2.
+struct Old(UnixStream);
+
+impl Read for Old {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+impl Write for Old {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let hello = bytes.strip_prefix(b"{\"version\":3");
+        let old = hello.map(|rest| [b"{\"version\":2", rest].concat());
+        self.0.write_all(old.as_deref().unwrap_or(bytes)).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl NetworkStream for Old {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.set_timeout(limit)
     }
 }
 
@@ -143,7 +180,8 @@ impl Dial for FromClient {
         let (near, far) = UnixStream::pair()?;
         let jobs = self.jobs.clone();
         spawn(move || jobs.accept("web1", Box::new(far)));
-        Ok(Box::new(near))
+        self.to_server.fetch_add(1, Ordering::Relaxed);
+        Ok(if self.is_old { Box::new(Old(near)) } else { Box::new(near) })
     }
 
     fn at(&self, address: &str, job: &JobToken) -> io::Result<Box<dyn Dial + '_>> {

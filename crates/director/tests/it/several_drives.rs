@@ -13,10 +13,10 @@ use capstan_director::{
     BackupRequest, BackupWatch, Config, DirectorError, Event, JobConfig, Level, Loss, Place, Shortfall, Site,
 };
 use capstan_format::{EntryKind, FileEntry, Volser};
-use capstan_mover::extract::ExtractOptions;
+use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    Connection, Intake, LocalSources, RestoreWatch, SourceError, SourceFound, SourceHost, SourceReading, SourceReport,
-    SourceRun, Stopped, StreamSink,
+    Connection, Intake, LocalSources, RestoreInto, RestoreWatch, SourceError, SourceFound, SourceHost, SourceReading,
+    SourceReport, SourceRun, Stopped, StreamSink,
 };
 
 use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
@@ -212,6 +212,40 @@ fn what_a_client_brings_goes_to_two_drives() {
     assert_whole(&bench.site(), &object);
     assert_eq!(volumes_of(&bench.site(), &object)[0].len(), 2);
     bench.assert_restores(&object, "out");
+}
+
+/// With drives at a mover, and with the server's own; and a client of the version before, which takes one volume after
+/// the other.
+#[test]
+fn a_client_gets_back_from_two_drives_at_once() {
+    for (is_elsewhere, is_old) in [(true, false), (false, false), (true, true), (false, true)] {
+        let bench = Bench::new(drives(2));
+        bench.fill("a", FILES_TO_SPREAD, 12_000);
+        let (_, full) = back_up_spread(&bench, bench.site());
+        let way = FromClient::new(Mover::of_library(&bench, "library"));
+        let way = if is_old { way.old() } else { way };
+        let both = Arc::new(BothMounted::default());
+        let heard = Arc::clone(&both);
+        let site = match is_old {
+            true => bench.site(),
+            false => bench.site_told(Arc::new(move |event| heard.hear(&event))),
+        };
+        let site = if is_elsewhere { at(&way.mover, site) } else { site };
+        let to = bench.path("at-the-client");
+        let files = Mutex::new(Vec::new());
+        let told = |report: &ExtractReport| files.lock().unwrap().push(report.files);
+        let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &told };
+        let report = with_client(&way, Some(into), |job| {
+            let plan = site.plan_restore(&[Place { object: full.id, paths: Vec::new() }]).unwrap();
+            site.restore_to_client(&plan, &job, &RestoreWatch::default()).unwrap()
+        });
+        assert!(report.is_whole() && report.members > u64::from(FILES_TO_SPREAD), "{report:?}");
+        assert_eq!(*files.lock().unwrap(), [u64::from(FILES_TO_SPREAD)], "it is finished once");
+        assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+        let came = [&way.to_mover, &way.to_server].map(|count| count.load(Ordering::Relaxed));
+        // One is for orders.
+        assert_eq!(came, if is_elsewhere { [2, 1] } else { [0, 3] });
+    }
 }
 
 #[test]

@@ -13,11 +13,12 @@ use super::words::{
     pack, unpack,
 };
 use crate::devices::remote::serve_read_host_until;
-use crate::feed::{Feeds, ReadsElsewhere, RunRead, ToRead, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for};
+use crate::feed::{
+    Feeds, ReadsElsewhere, RunRead, ToRead, UpToTheEnd, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for,
+};
 use crate::intake::ExpectedStreams;
 use crate::network::{NetworkStream, connect, receive_pieces};
 use crate::read::{ReadPlan, Wanted};
-use crate::stream::Piece;
 use crate::stretch::open_at_once;
 use crate::{BetweenBlocks, JobToken, MountId, MoverError, Purpose, ReadHost, ReadReport, VolumePlace};
 
@@ -51,7 +52,7 @@ impl RemoteMover {
     /// Takes what is read, and hands it on; a stream that does not come to its end is told why.
     fn take_pieces(&self, (token, restore): (&JobToken, u64), what: ToRead<'_>, feeds: &mut dyn Feeds) {
         let (streams, open) = (what.wanted.streams.len(), open_at_once(what.plan));
-        let mut feeds = UpToTheEnd { feeds, phases: vec![Phase::Waits; streams] };
+        let mut feeds = UpToTheEnd::of(feeds, 0..streams);
         let taken = JobToken::random().and_then(|process| {
             let purpose = Purpose::Pieces { restore };
             let mut link = connect(&DataDial(self), (token, &process), purpose)?;
@@ -78,8 +79,7 @@ impl ReadsElsewhere for RemoteMover {
             Err(error) => {
                 let reason = gone(&error).to_string();
                 with_feeds(&mut |feeds| {
-                    let phases = vec![Phase::Waits; what.wanted.streams.len()];
-                    UpToTheEnd { feeds, phases }.fail(&reason);
+                    UpToTheEnd::of(feeds, 0..what.wanted.streams.len()).fail(&reason);
                 });
                 return ReadReport::default();
             }
@@ -144,10 +144,8 @@ impl ReadsElsewhere for RemoteMover {
                 what.meters.follow(counts.load);
                 !what.stop.load(Ordering::Relaxed)
             };
-            // What did not come the client says. Nothing more comes.
-            let read = hear_and_serve(link, &progress, host, asks).ok().and_then(|done| done.read);
-            what.stop.fetch_or(read.is_none(), Ordering::Relaxed);
-            read
+            // What did not come the client says.
+            hear_and_serve(link, &progress, host, asks).ok().and_then(|done| done.read)
         };
         Ok((expected, Box::new(run)))
     }
@@ -208,64 +206,5 @@ fn hear(mut link: MoverLink, progress: &OnProgress<'_>) -> io::Result<ReadDone> 
                 return unpack(&packed);
             }
         }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Waits,
-    Open,
-    Ended,
-}
-
-/// Feeds, and how far each of their streams is.
-struct UpToTheEnd<'a> {
-    feeds: &'a mut dyn Feeds,
-    phases: Vec<Phase>,
-}
-
-impl UpToTheEnd<'_> {
-    /// Tells all streams that have not ended why nothing more comes.
-    fn fail(&mut self, reason: &str) {
-        for stream in 0..self.phases.len() {
-            if self.phases[stream] == Phase::Ended {
-                continue;
-            }
-            if self.phases[stream] == Phase::Waits {
-                self.start(stream, 0);
-            }
-            self.send(stream, Piece::Gap((0..u64::MAX, reason.into())));
-            self.end(stream);
-        }
-    }
-
-    fn note(&mut self, stream: usize, phase: Phase) {
-        if let Some(known) = self.phases.get_mut(stream) {
-            *known = phase;
-        }
-    }
-}
-
-impl Feeds for UpToTheEnd<'_> {
-    fn without_blocks(&self, runs: &std::collections::HashMap<usize, usize>) -> Vec<usize> {
-        self.feeds.without_blocks(runs)
-    }
-
-    fn start(&mut self, stream: usize, open: usize) {
-        self.note(stream, Phase::Open);
-        self.feeds.start(stream, open);
-    }
-
-    fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece> {
-        self.feeds.try_send(stream, piece)
-    }
-
-    fn send(&mut self, stream: usize, piece: Piece) {
-        self.feeds.send(stream, piece);
-    }
-
-    fn end(&mut self, stream: usize) {
-        self.note(stream, Phase::Ended);
-        self.feeds.end(stream);
     }
 }

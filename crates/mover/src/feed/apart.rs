@@ -42,6 +42,23 @@ pub fn plans_apart(wanted: &Wanted, plan: &ReadPlan) -> Vec<ReadPlan> {
     parts
 }
 
+/// Shares parts out among so many readers at most, each with about as much to read as the others.
+#[must_use]
+pub fn shares_of(parts: Vec<ReadPlan>, readers: usize) -> Vec<ReadPlan> {
+    let mut shares: Vec<ReadPlan> = Vec::new();
+    for part in parts {
+        let least = shares.iter().enumerate().min_by_key(|(_, share)| share.blocks()).map(|(at, _)| at);
+        match least.filter(|_| shares.len() >= readers) {
+            Some(least) => {
+                shares[least].passes.extend(part.passes);
+                shares[least].missing.extend(part.missing);
+            }
+            None => shares.push(part),
+        }
+    }
+    shares
+}
+
 /// Volumes that belong together: each points to another of its group, and one to itself.
 struct Groups(Vec<usize>);
 
@@ -92,10 +109,14 @@ mod tests {
         WantedStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 100, members, extents: extents.collect() }
     }
 
-    fn apart(streams: Vec<WantedStream>) -> Vec<Vec<usize>> {
+    fn wanted(streams: Vec<WantedStream>) -> Wanted {
         let volume =
             |number: usize| VolumePlace { volser: Volser::new(&format!("V{number}")).unwrap(), volume: VolumeId(1) };
-        let wanted = Wanted { volumes: (0..6).map(volume).collect(), streams };
+        Wanted { volumes: (0..6).map(volume).collect(), streams }
+    }
+
+    fn apart(streams: Vec<WantedStream>) -> Vec<Vec<usize>> {
+        let wanted = wanted(streams);
         let parts = plans_apart(&wanted, &plan_reads(&wanted));
         parts.iter().map(|part| part.passes.iter().map(|pass| pass.volume).collect()).collect()
     }
@@ -104,6 +125,15 @@ mod tests {
     fn streams_on_other_volumes_are_read_apart_the_largest_first() {
         assert_eq!(apart(vec![stream(&[&[0]], 1), stream(&[&[1]], 5), stream(&[&[1]], 1)]), [vec![1], vec![0]]);
         assert_eq!(apart(Vec::new()), [Vec::<usize>::new()]);
+    }
+
+    #[test]
+    fn readers_get_shares_of_about_the_same_size() {
+        let streams = [6, 3, 2, 2, 1].iter().enumerate().map(|(volume, blocks)| stream(&[&[volume]], *blocks));
+        let wanted = wanted(streams.collect());
+        let shares = |readers| shares_of(plans_apart(&wanted, &plan_reads(&wanted)), readers);
+        let blocks = |readers| shares(readers).iter().map(ReadPlan::blocks).collect::<Vec<_>>();
+        assert_eq!((blocks(1), blocks(2), blocks(9)), (vec![14], vec![7, 7], vec![6, 3, 2, 2, 1]));
     }
 
     #[test]
@@ -123,10 +153,7 @@ mod tests {
         let mut lacking = stream(&[&[1]], 1);
         lacking.members[0].len = 900;
         let nowhere = WantedStream { extents: Vec::new(), ..stream(&[&[0]], 1) };
-        let volume =
-            |number: usize| VolumePlace { volser: Volser::new(&format!("V{number}")).unwrap(), volume: VolumeId(1) };
-        let wanted =
-            Wanted { volumes: (0..2).map(volume).collect(), streams: vec![stream(&[&[0]], 3), lacking, nowhere] };
+        let wanted = wanted(vec![stream(&[&[0]], 3), lacking, nowhere]);
         let parts = plans_apart(&wanted, &plan_reads(&wanted));
         let missing: Vec<Vec<usize>> =
             parts.iter().map(|part| part.missing.iter().map(|(stream, _)| *stream).collect()).collect();

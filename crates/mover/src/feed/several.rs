@@ -69,7 +69,8 @@ pub(crate) fn parts_of(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan
 }
 
 /// A plan without the streams that go on in another library than they begin in; and these.
-pub(crate) fn without_torn(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan) -> (ReadPlan, Vec<usize>) {
+#[must_use]
+pub fn without_torn(routes: &dyn ReadRoutes, wanted: &Wanted, plan: &ReadPlan) -> (ReadPlan, Vec<usize>) {
     let (mut library_of, mut torn): (HashMap<usize, usize>, Vec<usize>) = Default::default();
     for pass in &plan.passes {
         let library = routes.library_of(&wanted.volumes[pass.volume]);
@@ -166,7 +167,7 @@ pub(super) fn read(
             // The threads that take the streams know what no copy holds.
             plan.missing.clear();
             across.lock().unwrap_or_else(PoisonError::into_inner).begin(number, &plan);
-            let mut host = InLibrary { host, routes, library };
+            let mut host = InLibrary { host: Box::new(&mut *host), routes, library };
             let what = ToRead { wanted, plan: &plan, stop, meters };
             report.add(match routes.drives(library).0 {
                 DrivesWay::Here(drives) => {
@@ -188,9 +189,27 @@ pub(super) fn read(
 
 /// Whoever mounts, for the part of a read that is in one library.
 pub(crate) struct InLibrary<'a> {
-    pub(crate) host: &'a mut dyn ReadHost,
+    pub(crate) host: Box<dyn ReadHost + 'a>,
     pub(crate) routes: &'a dyn ReadRoutes,
     pub(crate) library: usize,
+}
+
+impl<H: ReadHost + ?Sized> ReadHost for &mut H {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
+        (**self).mount(place)
+    }
+
+    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
+        (**self).filled(place)
+    }
+
+    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
+        (**self).ordered(order, notice);
+    }
+
+    fn release(&mut self, mount: MountId, place: &VolumePlace) {
+        (**self).release(mount, place);
+    }
 }
 
 impl ReadHost for InLibrary<'_> {

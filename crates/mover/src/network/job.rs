@@ -1,13 +1,14 @@
 //! The mover's side of a job: who may come for it, and what the client is asked for.
 
-use std::collections::{HashMap, HashSet};
+mod restore;
+
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use capstan_format::ObjectId;
@@ -15,27 +16,19 @@ use capstan_tape::with_causes;
 
 use super::hello::{Hello, OLDEST, StreamHere, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RestoreOrder, RestoredReport,
-    RowPacker, RunScript, crossing, pack_wanted,
+    JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RowPacker, RunScript,
+    crossing,
 };
-use super::pieces::{PieceSender, keep_awake};
 use super::receiver::BlockReceiver;
-use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
-use crate::damage::FailedMember;
-use crate::extract::{ExtractError, ExtractReport};
-use crate::feed::{
-    AccessHere, DrivesAt, DrivesWay, InLibrary, ReadPart, ReadReport, ToRead, VolumeAccess, gaps_of, parts_of,
-    read_into, without_torn,
-};
+use super::{JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::intake::{IntakeHere, IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
-use crate::read::{ReadPlan, Wanted, WantedMember};
-use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
-use crate::stretch::open_at_once;
-use crate::{Connection, Intake, Metadata, MountedDrives, MoverError, ReadHost, Stopped};
+use crate::{Connection, Intake, Metadata, Stopped};
+
+pub use restore::RestoreShare;
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
@@ -46,8 +39,6 @@ const WRITES_WITHIN: Duration = Duration::from_secs(180);
 const LINKS_MAX: usize = 64;
 /// How often whoever waits for a link looks whether there are any.
 const LINK_LOOKS: Duration = Duration::from_secs(1);
-/// How often it is looked whether a connection has come.
-const LOOKS: Duration = Duration::from_millis(10);
 
 /// Why a stream is not taken.
 const NOT_READ: &str = "nobody reads this stream any more";
@@ -73,8 +64,8 @@ struct Job {
     readings: Mutex<HashMap<(u64, u16), Arc<BlockReceiver>>>,
     /// Connections for restores: none until they come, and only for those that are expected.
     restores: Mutex<HashMap<u64, Option<Box<dyn NetworkStream>>>>,
-    /// The process of the client that came first.
-    process: OnceLock<JobToken>,
+    /// The process of the client that came first, and the version of the words that it speaks.
+    process: OnceLock<(JobToken, u32)>,
     /// Whether the client was shut out.
     is_shut_out: AtomicBool,
     next_reading: AtomicU64,
@@ -136,7 +127,7 @@ impl NetworkJobs {
     pub fn accept(&self, client: &str, mut stream: Box<dyn NetworkStream>) -> io::Result<()> {
         stream.set_timeout(Some(SILENT_MAX))?;
         let mut link = Link(stream);
-        let Hello { token, process, purpose, .. } = match link.open_short(OLDEST..=VERSION)? {
+        let Hello { version, token, process, purpose } = match link.open_short(OLDEST..=VERSION)? {
             Ok(hello) => hello,
             Err(version) => {
                 let reason =
@@ -155,7 +146,7 @@ impl NetworkJobs {
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         };
-        if let Err(reason) = job.serve_to(&process) {
+        if let Err(reason) = job.serve_to(&process, version) {
             link.send(&Welcome::Refused(reason.clone()), &[])?;
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
@@ -215,7 +206,7 @@ impl NetworkJobs {
         let job = locked(&self.0).get(here.job).filter(|job| job.client == client).map(Arc::clone);
         let Some(job) = job else { return Ok(None) };
         let refused = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
-        job.serve_to(here.process).map_err(refused)?;
+        job.serve_to(here.process, VERSION).map_err(refused)?;
         let receiver = locked(&job.readings).get(&here.stream).map(Arc::clone);
         let connection = receiver.and_then(|receiver| receiver.connection_here(here.stop));
         connection.map(Some).ok_or_else(|| refused(NOT_READ.to_owned()))
@@ -224,8 +215,8 @@ impl NetworkJobs {
 
 impl Job {
     /// Serves the process of the client that comes first, and no other; why, if it is another.
-    fn serve_to(&self, process: &JobToken) -> Result<(), String> {
-        if self.process.get_or_init(|| process.clone()) == process {
+    fn serve_to(&self, process: &JobToken, version: u32) -> Result<(), String> {
+        if self.process.get_or_init(|| (process.clone(), version)).0 == *process {
             return Ok(());
         }
         Err(format!(
@@ -454,200 +445,6 @@ impl NetworkJob {
 fn script(name: &str, told: &[(&str, String)], can_be_stopped: bool) -> RunScript {
     let told = told.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     RunScript { script: name.to_owned(), told, can_be_stopped, then: None }
-}
-
-impl NetworkJob {
-    /// Reads what is wanted, and has the client write it where its user said.
-    ///
-    /// # Errors
-    /// The client is gone, or does not keep to the protocol. What it could not write is in the report.
-    pub fn restore(
-        &self,
-        wanted: &Wanted,
-        plan: &ReadPlan,
-        access: VolumeAccess<'_>,
-        watch: &RestoreWatch,
-    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
-        let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
-        let VolumeAccess { host, drives, .. } = access;
-        let DrivesWay::Several(routes) = drives.0 else { return self.restore_part(what, (host, drives), watch, false) };
-        let (plan, torn) = without_torn(routes, wanted, plan);
-        let parts = parts_of(routes, wanted, &plan).parts;
-        if let ([only], true) = (&parts[..], torn.is_empty()) {
-            let (plan, library) = (&only.plan, only.library);
-            let mut host = InLibrary { host, routes, library };
-            return self.restore_part(ToRead { plan, ..what }, (&mut host, routes.drives(library)), watch, false);
-        }
-        let mut whole = StreamsReport { read: ReadReport::default(), failed: Vec::new(), fatal: None };
-        let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
-        fail_streams(&mut whole, wanted, torn, reason);
-        for ReadPart { library, plan } in parts {
-            let mut host = InLibrary { host: &mut *host, routes, library };
-            let access: (&mut dyn ReadHost, _) = (&mut host, routes.drives(library));
-            match self.restore_part(ToRead { plan: &plan, ..what }, access, watch, true) {
-                Ok((part, extract)) => {
-                    let is_over = part.fatal.is_some() || watch.stop.load(Ordering::Relaxed);
-                    whole.add(part);
-                    if is_over {
-                        return Ok((whole, extract));
-                    }
-                }
-                // What is in other libraries comes all the same.
-                Err(SourceError::Mover { reason }) => {
-                    let streams: HashSet<usize> =
-                        plan.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.stream).collect();
-                    fail_streams(&mut whole, wanted, streams, &reason);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        // With nothing more to come, the client finishes what it has written.
-        let (nothing, no_drives) = (ReadPlan::default(), MountedDrives::default());
-        let access = (host, DrivesAt::from(&no_drives));
-        let (last, extract) = self.restore_part(ToRead { plan: &nothing, ..what }, access, watch, false)?;
-        whole.add(last);
-        Ok((whole, extract))
-    }
-
-    /// Has the client write what is read in one library; `more` where another part follows.
-    fn restore_part(
-        &self,
-        what: ToRead<'_>,
-        (host, drives): (&mut dyn ReadHost, DrivesAt<'_>),
-        watch: &RestoreWatch,
-        more: bool,
-    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
-        match drives.0 {
-            DrivesWay::Here(drives) => {
-                let restore = self.expect_pieces();
-                let send = |is_answered: &dyn Fn() -> bool| {
-                    self.send_pieces(restore, what, AccessHere { host, drives, between: None }, is_answered)
-                };
-                self.restored_as_sent((restore, None, more), what, watch, send)
-            }
-            DrivesWay::Elsewhere(far) => {
-                let lost = |error: MoverError| SourceError::Mover { reason: with_causes(&error) };
-                let (expected, run) = far.send(what, &self.job.client).map_err(lost)?;
-                let from = OtherMover { address: expected.address, token: expected.token };
-                self.restored_as_sent((expected.reading, Some(from), more), what, watch, |_| run(host))
-            }
-            DrivesWay::Several(_) => Err(self.nonsense()),
-        }
-    }
-
-    /// Has the client write what `send` sends it meanwhile.
-    fn restored_as_sent(
-        &self,
-        (restore, from, more): (u64, Option<OtherMover>, bool),
-        what: ToRead<'_>,
-        watch: &RestoreWatch,
-        send: impl FnOnce(&dyn Fn() -> bool) -> Option<ReadReport>,
-    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
-        let (streams, members) = pack_wanted(what.wanted);
-        let (open, planned) = (open_at_once(what.plan) as u32, watch.planned.load(Ordering::Relaxed));
-        let order = RestoreOrder { restore, open, planned, streams, from, more };
-        self.on_link(|link| {
-            link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
-            thread::scope(|scope| {
-                // Only the reading is this thread's: what mounts volumes stays where it is.
-                let answers = scope.spawn(|| {
-                    let answer = self.restored(link, watch);
-                    // Whatever it says, nothing more is wanted.
-                    watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
-                    answer
-                });
-                let read = send(&|| answers.is_finished());
-                let answer = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                let RestoredReport { failed, fatal, extract, .. } = answer?;
-                let client = || self.job.client.clone();
-                let fatal = fatal.map(|reason| ExtractError::AtClient { client: client(), reason });
-                Ok((StreamsReport { read: read.unwrap_or_default(), failed, fatal }, extract))
-            })
-        })
-    }
-
-    /// Expects the connection of a restore; what it is called.
-    pub(crate) fn expect_pieces(&self) -> u64 {
-        let restore = self.job.next_reading.fetch_add(1, Ordering::Relaxed);
-        locked(&self.job.restores).insert(restore, None);
-        restore
-    }
-
-    /// Hears how the writing goes, to its end.
-    fn restored(&self, link: &mut OrdersLink, watch: &RestoreWatch) -> Result<RestoredReport, SourceError> {
-        let lost = |error: io::Error| self.lost(&error);
-        loop {
-            let report = link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0;
-            self.check_admitted()?;
-            match report {
-                JobReport::Progress(progress) => {
-                    let (members, bytes, taken) = progress.counted.restored();
-                    watch.members.store(members, Ordering::Relaxed);
-                    watch.bytes.store(bytes, Ordering::Relaxed);
-                    watch.taken.store(taken, Ordering::Relaxed);
-                    let stops = watch.stop.load(Ordering::Relaxed);
-                    let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
-                    link.send(&answer, &[]).map_err(lost)?;
-                }
-                JobReport::Restored(report) => {
-                    watch.members.store(report.members, Ordering::Relaxed);
-                    watch.bytes.store(report.bytes, Ordering::Relaxed);
-                    if report.fatal.is_some() {
-                        watch.stop.store(true, Ordering::Relaxed);
-                    }
-                    return Ok(*report);
-                }
-                _ => return Err(self.nonsense()),
-            }
-        }
-    }
-
-    /// Waits for the connection of a restore, and sends over it what is read; none where it did not come.
-    pub(crate) fn send_pieces(
-        &self,
-        restore: u64,
-        what: ToRead<'_>,
-        access: AccessHere<'_>,
-        is_answered: &dyn Fn() -> bool,
-    ) -> Option<ReadReport> {
-        let ToRead { wanted, plan, stop, meters } = what;
-        let until = Instant::now() + self.patience;
-        let link = loop {
-            let mut expected = locked(&self.job.restores);
-            if let Some(link) = expected.get_mut(&restore).and_then(Option::take) {
-                expected.remove(&restore);
-                break Mutex::new(link);
-            }
-            if is_answered() || stop.load(Ordering::Relaxed) || Instant::now() > until {
-                expected.remove(&restore);
-                // A client that does not come for what is read has nothing more to say.
-                stop.store(true, Ordering::Relaxed);
-                return None;
-            }
-            drop(expected);
-            thread::sleep(LOOKS);
-        };
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| keep_awake(&link, &is_over, SPEAKS_EVERY));
-            let mut pieces = PieceSender::new(&link, stop, gaps_of(wanted, plan));
-            let read = read_into(wanted, plan, access, (stop, meters), &mut pieces);
-            is_over.store(true, Ordering::Relaxed);
-            // A connection that broke is the client's to report.
-            if !stop.load(Ordering::Relaxed) {
-                let _ = pieces.finish();
-            }
-            Some(read)
-        })
-    }
-}
-
-/// All that is wanted of these streams has failed.
-fn fail_streams(report: &mut StreamsReport, wanted: &Wanted, streams: impl IntoIterator<Item = usize>, reason: &str) {
-    for stream in streams {
-        let failed = |member: &WantedMember| FailedMember { stream, offset: member.offset, reason: reason.to_owned() };
-        report.failed.extend(wanted.streams[stream].members.iter().map(failed));
-    }
 }
 
 /// What a client is told to read.

@@ -9,7 +9,8 @@ use capstan_format::{ObjectId, ObjectKind};
 use super::frame::{BlockHead, Grant, Head};
 use super::hello::{Hello, OLDEST, Purpose, VERSION, Welcome};
 use super::orders::{
-    JobOrder, JobReport, OtherMover, ReadSource, RestoreOrder, RestoreStream, RestoredReport, RunScript,
+    FailedMembers, JobOrder, JobReport, OtherMover, PiecesFrom, ReadSource, RestoreOrder, RestoreStream,
+    RestoredReport, RunScript,
 };
 use crate::JobToken;
 use crate::kept_words::{Word, bytes_of, check};
@@ -77,11 +78,17 @@ fn the_words_of_each_version_are_understood() {
         restore: 1,
         open: 2,
         planned: 3,
-        streams: vec![RestoreStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 4, members: 5 }],
+        streams: vec![RestoreStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 4, members: 5, over: 1 }],
         from: None,
         more: false,
+        beside: vec![PiecesFrom {
+            restore: 2,
+            open: 1,
+            from: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
+        }],
     };
-    let restored = RestoredReport { members: 1, bytes: 2, failed: Vec::new(), fatal: None, extract: None };
+    let failed = vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3 }];
+    let restored = RestoredReport { members: 1, bytes: 2, failed, fatal: None, extract: None };
     let found = SourceFound { kind: ObjectKind::Tree, real_path: Some(path()), is_image: false };
     let words = [
         Word::of("hello-orders", &hello(Purpose::Orders)),

@@ -3,6 +3,7 @@
 //! The mover orders and the client answers. While a source is read it is the other way round: the client reports at
 //! least every [`REPORTS_EVERY`], and the mover answers each report.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -146,6 +147,35 @@ pub(super) struct RestoreOrder {
     /// Whether another order of the same restore follows: what is written is finished behind the last one.
     #[serde(default)]
     pub(super) more: bool,
+    /// Further connections, over which other streams come at the same time. Version 2 knows none.
+    #[serde(default)]
+    pub(super) beside: Vec<PiecesFrom>,
+}
+
+/// A connection over which streams of a restore come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct PiecesFrom {
+    /// Its number in the job.
+    pub(super) restore: u64,
+    /// How many streams are open at once.
+    pub(super) open: u32,
+    /// Who has what is read, if not whoever orders.
+    #[serde(default)]
+    pub(super) from: Option<OtherMover>,
+}
+
+impl RestoreOrder {
+    /// All connections over which streams of it come.
+    pub(super) fn connections(&self) -> Vec<PiecesFrom> {
+        let first = PiecesFrom { restore: self.restore, open: self.open, from: self.from.clone() };
+        std::iter::once(first).chain(self.beside.iter().cloned()).collect()
+    }
+
+    /// The streams that come over one of them.
+    pub(super) fn streams_over(&self, connection: u32) -> Vec<usize> {
+        let numbered = self.streams.iter().enumerate();
+        numbered.filter(|(_, stream)| stream.over == connection && stream.members > 0).map(|(at, _)| at).collect()
+    }
 }
 
 /// A stream of which members are to be written.
@@ -156,6 +186,9 @@ pub(super) struct RestoreStream {
     pub(super) chunk_len: u32,
     /// How many of the members that are attached are of this stream.
     pub(super) members: u64,
+    /// Over which connection it comes: 0 for that of the order, 1 for the first beside it.
+    #[serde(default)]
+    pub(super) over: u32,
 }
 
 /// How the writing went.
@@ -163,21 +196,77 @@ pub(super) struct RestoreStream {
 pub(super) struct RestoredReport {
     pub(super) members: u64,
     pub(super) bytes: u64,
-    /// The first members that failed.
-    pub(super) failed: Vec<FailedMember>,
+    /// The members that failed.
+    pub(super) failed: Vec<FailedMembers>,
     /// What ended it before its end.
     pub(super) fatal: Option<String>,
     pub(super) extract: Option<ExtractReport>,
 }
 
+/// Members that follow each other in a stream and failed for the same reason.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FailedMembers {
+    /// Index of the stream.
+    pub(super) stream: usize,
+    /// Where the first begins.
+    pub(super) offset: u64,
+    pub(super) reason: String,
+    /// How many more follow. Version 2 says each by itself.
+    #[serde(default)]
+    pub(super) behind: u64,
+}
+
+/// Puts together members that failed in the order of their streams.
+pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<FailedMembers> {
+    let mut packed: Vec<FailedMembers> = Vec::new();
+    let at = |FailedMember { stream, offset, .. }: &FailedMember| {
+        wanted.streams.get(*stream).map_or(0, |stream| stream.members.partition_point(|member| member.offset < *offset))
+    };
+    // The last member that was packed, counted in its stream.
+    let mut last = 0;
+    for member in failed {
+        let place = at(&member);
+        let FailedMember { stream, offset, reason } = member;
+        let goes_on =
+            |packed: &&mut FailedMembers| packed.stream == stream && place == last + 1 && packed.reason == reason;
+        match packed.last_mut().filter(goes_on) {
+            Some(packed) => packed.behind += 1,
+            None => packed.push(FailedMembers { stream, offset, reason, behind: 0 }),
+        }
+        last = place;
+    }
+    packed
+}
+
+/// Names each of the members that a client says have failed. It may say anything: each is named once.
+pub(super) fn unpack_failed(wanted: &Wanted, packed: Vec<FailedMembers>) -> Vec<FailedMember> {
+    let mut named: BTreeSet<(usize, u64)> = BTreeSet::new();
+    let mut failed = Vec::new();
+    let mut left: u64 = wanted.streams.iter().map(|stream| stream.members.len() as u64).sum();
+    for FailedMembers { stream, offset, reason, behind } in packed {
+        let members = wanted.streams.get(stream).map_or(&[][..], |stream| &stream.members);
+        let first = members.partition_point(|member| member.offset < offset);
+        let count = behind.saturating_add(1).min(left);
+        left -= count;
+        for member in members.iter().skip(first).take(count as usize) {
+            if named.insert((stream, member.offset)) {
+                failed.push(FailedMember { stream, offset: member.offset, reason: reason.clone() });
+            }
+        }
+    }
+    failed
+}
+
 /// Bytes of a member as it is attached.
 const MEMBER_LEN: usize = 20;
 
-/// Streams and their members, as they cross.
-pub(super) fn pack_wanted(wanted: &Wanted) -> (Vec<RestoreStream>, Vec<u8>) {
+/// Streams and their members, as they cross. Of a stream that comes over no connection none cross.
+pub(super) fn pack_wanted(wanted: &Wanted, over: &HashMap<usize, u32>) -> (Vec<RestoreStream>, Vec<u8>) {
     let mut packed = Vec::new();
-    let mut pack = |stream: &WantedStream| {
-        for member in &stream.members {
+    let mut pack = |(number, stream): (usize, &WantedStream)| {
+        let over = over.get(&number).copied();
+        let members = if over.is_some() { &stream.members[..] } else { &[] };
+        for member in members {
             packed.extend_from_slice(&member.offset.to_le_bytes());
             packed.extend_from_slice(&member.len.to_le_bytes());
             packed.extend_from_slice(&member.crc.to_le_bytes());
@@ -186,10 +275,11 @@ pub(super) fn pack_wanted(wanted: &Wanted) -> (Vec<RestoreStream>, Vec<u8>) {
             object: stream.object,
             connection: stream.connection,
             chunk_len: stream.chunk_len,
-            members: stream.members.len() as u64,
+            members: members.len() as u64,
+            over: over.unwrap_or_default(),
         }
     };
-    (wanted.streams.iter().map(&mut pack).collect(), packed)
+    (wanted.streams.iter().enumerate().map(&mut pack).collect(), packed)
 }
 
 /// The same, as whoever writes wants them. Where they stand on volumes is not its business.
@@ -274,6 +364,30 @@ pub(super) fn crossing(path: &Path) -> OsString {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
+
+    #[test]
+    fn members_that_failed_for_one_reason_are_said_together_and_each_once() {
+        let stream = |members: u64| WantedStream {
+            object: ObjectId([1; 16]),
+            connection: 0,
+            chunk_len: 100,
+            members: (0..members).map(|at| WantedMember { offset: at * 10, len: 10, crc: 0 }).collect(),
+            extents: Vec::new(),
+        };
+        let wanted = Wanted { volumes: Vec::new(), streams: vec![stream(50_000), stream(3)] };
+        let failed =
+            |stream: usize, at: u64, reason: &str| FailedMember { stream, offset: at * 10, reason: reason.to_owned() };
+        let mut all: Vec<_> = (0..40_000).map(|at| failed(0, at, "gone")).collect();
+        all.extend([failed(0, 40_001, "gone"), failed(0, 40_002, "cut"), failed(1, 0, "cut"), failed(1, 2, "cut")]);
+        let packed = pack_failed(&wanted, all.clone());
+        assert_eq!(packed.iter().map(|packed| packed.behind).collect::<Vec<_>>(), [39_999, 0, 0, 0, 0]);
+        assert_eq!(unpack_failed(&wanted, packed), all);
+        // Whoever lies is not believed for ever.
+        let lies = |_| FailedMembers { stream: 0, offset: 0, reason: "lie".to_owned(), behind: u64::MAX };
+        assert_eq!(unpack_failed(&wanted, (0..10_000).map(lies).collect()).len(), 50_000);
+        let nowhere = FailedMembers { stream: 7, offset: 0, reason: "lie".to_owned(), behind: 5 };
+        assert!(unpack_failed(&wanted, vec![nowhere]).is_empty());
+    }
 
     #[test]
     fn rows_cross_in_pieces_in_their_order() {

@@ -84,21 +84,16 @@ impl Frame {
     }
 }
 
-/// Sends pieces. A connection that breaks stops the reading.
+/// Sends pieces. Nothing more is read for a connection that breaks.
 pub(super) struct PieceSender<'a> {
     link: &'a Mutex<Box<dyn NetworkStream>>,
-    stop: &'a AtomicBool,
     gaps: HashMap<usize, Vec<Gap>>,
-    pub(super) failed: Option<io::Error>,
+    failed: Option<io::Error>,
 }
 
 impl<'a> PieceSender<'a> {
-    pub(super) fn new(
-        link: &'a Mutex<Box<dyn NetworkStream>>,
-        stop: &'a AtomicBool,
-        gaps: HashMap<usize, Vec<Gap>>,
-    ) -> Self {
-        Self { link, stop, gaps, failed: None }
+    pub(super) fn new(link: &'a Mutex<Box<dyn NetworkStream>>, gaps: HashMap<usize, Vec<Gap>>) -> Self {
+        Self { link, gaps, failed: None }
     }
 
     fn put(&mut self, frame: Frame, bytes: &[u8]) {
@@ -107,10 +102,7 @@ impl<'a> PieceSender<'a> {
         }
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let written = frame.write(&mut *link).and_then(|()| link.write_all(bytes));
-        if let Err(error) = written {
-            self.failed = Some(error);
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        self.failed = written.err();
     }
 
     fn put_gap(&mut self, stream: usize, (range, reason): &Gap) {
@@ -158,6 +150,10 @@ impl Feeds for PieceSender<'_> {
 
     fn end(&mut self, stream: usize) {
         self.put(Frame::End { stream: stream as u32 }, &[]);
+    }
+
+    fn are_taken(&self) -> bool {
+        self.failed.is_none()
     }
 }
 

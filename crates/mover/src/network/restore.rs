@@ -1,7 +1,7 @@
 //! Restoring to a client: the mover reads, and the client writes.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
@@ -11,20 +11,24 @@ use super::client::ClientEnd;
 use super::frame::nonsense;
 use super::hello::connect;
 use super::orders::{
-    JobOrder, JobReport, OrdersLink, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport, unpack_wanted,
+    JobOrder, JobReport, OrdersLink, PiecesFrom, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport,
+    pack_failed, unpack_wanted,
 };
 use super::{JobToken, Purpose, pieces};
-use crate::crew::{Crew, queue_len};
+use crate::crew::{Consume, Crew, queue_len};
 use crate::extract::{ExtractReport, RestoreTarget};
-use crate::feed::{CrewFeeds, ReadReport, pool_for};
+use crate::feed::{CrewFeeds, ReadReport, UpToTheEnd, pool_for};
+use crate::read::Wanted;
 use crate::restore::{RestoreWatch, Verdicts, restore_stream};
 use crate::source::Counted;
 use crate::stream::StreamReader;
 
-/// Members that failed that are named to the mover.
+/// Rows of members that failed that are named to the mover.
 const FAILED_MAX: usize = 10_000;
 /// Problems that are named to the mover.
 const PROBLEMS_MAX: usize = 1_000;
+/// Connections of one order that are believed.
+const CONNECTIONS_MAX: usize = 256;
 /// Streams that are open at once, at most.
 const OPEN_MAX: usize = 4_096;
 
@@ -86,19 +90,19 @@ impl ClientEnd<'_> {
         process: &JobToken,
         (order, members): (&RestoreOrder, &[u8]),
     ) -> io::Result<(RestoredReport, Option<OpenRestore>)> {
-        let wanted = unpack_wanted(&order.streams, members)?;
+        let wanted = &unpack_wanted(&order.streams, members)?;
         whole.planned.store(order.planned, Ordering::Relaxed);
         let watch = &whole;
         let (report, target) = thread::scope(|scope| {
             let (done, is_done) = channel();
             scope.spawn(move || {
-                let outcome = self.write(target, &wanted, process, order, watch);
+                let outcome = self.write(target, wanted, process, order, watch);
                 // Nobody waits where the orders link broke.
                 let _ = done.send(outcome);
             });
             loop {
                 match is_done.recv_timeout(REPORTS_EVERY) {
-                    Ok((verdicts, written)) => return Ok(report(verdicts, written, watch)),
+                    Ok((verdicts, written)) => return Ok(report(verdicts, wanted, written, watch)),
                     Err(RecvTimeoutError::Timeout) => {
                         let goes_on = tell(link, watch);
                         if self.stop.load(Ordering::Relaxed) || !matches!(goes_on, Ok(true)) {
@@ -116,7 +120,7 @@ impl ClientEnd<'_> {
     fn write(
         &self,
         target: Box<RestoreTarget>,
-        wanted: &crate::read::Wanted,
+        wanted: &Wanted,
         process: &JobToken,
         order: &RestoreOrder,
         watch: &RestoreWatch,
@@ -125,29 +129,16 @@ impl ClientEnd<'_> {
         let consume = |stream: usize, reader: &mut StreamReader<'_>| {
             restore_stream((&target, watch, &verdicts), stream, reader);
         };
-        let open = (order.open as usize).clamp(1, OPEN_MAX);
-        let purpose = Purpose::Pieces { restore: order.restore };
-        let connected = match &order.from {
-            Some(mover) => {
-                let way = self.dial.at(&mover.address, &mover.token);
-                way.and_then(|way| connect(&*way, (&mover.token, process), purpose))
-            }
-            None => connect(self.dial, (&self.token, process), purpose),
-        };
-        let received = connected.and_then(|mut link| {
-            let pool = pool_for(wanted, open);
-            thread::scope(|scope| {
-                let crew = Crew::new(scope, wanted, &consume, queue_len(open), Default::default());
-                let mut feeds = CrewFeeds { crew, feeds: Default::default() };
-                pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, &watch.stop)
-            })
-        });
-        if let Err(error) = received {
-            let reason = format!(
-                "the connection broke ({error}): restore again with --overwrite changed to go on with what is missing"
-            );
-            return (verdicts, Err(reason));
+        let connections = order.connections();
+        if connections.len() > CONNECTIONS_MAX {
+            return (verdicts, Err("it is told to come over more connections than any restore has".to_owned()));
         }
+        thread::scope(|scope| {
+            for (number, from) in connections.iter().enumerate() {
+                let (consume, own) = (&consume, order.streams_over(number as u32));
+                scope.spawn(move || self.take(from, own, (wanted, consume), process, &watch.stop));
+            }
+        });
         if watch.stop.load(Ordering::Relaxed) {
             return (verdicts, Err("it was told to stop".to_owned()));
         }
@@ -159,6 +150,42 @@ impl ClientEnd<'_> {
             (into.told)(report);
         }
         (verdicts, finished.map(Written::Finished))
+    }
+}
+
+impl ClientEnd<'_> {
+    /// Takes what comes over one connection. If it breaks, the rest of its streams fails, and others go on.
+    fn take(
+        &self,
+        from: &PiecesFrom,
+        own: Vec<usize>,
+        (wanted, consume): (&Wanted, Consume<'_>),
+        process: &JobToken,
+        stop: &AtomicBool,
+    ) {
+        let open = (from.open as usize).clamp(1, OPEN_MAX);
+        let purpose = Purpose::Pieces { restore: from.restore };
+        let connected = match &from.from {
+            Some(mover) => {
+                let way = self.dial.at(&mover.address, &mover.token);
+                way.and_then(|way| connect(&*way, (&mover.token, process), purpose))
+            }
+            None => connect(self.dial, (&self.token, process), purpose),
+        };
+        let pool = pool_for(wanted, open);
+        thread::scope(|scope| {
+            let crew = Crew::new(scope, wanted, consume, queue_len(open), Default::default());
+            let mut feeds = CrewFeeds { crew, feeds: Default::default() };
+            let mut feeds = UpToTheEnd::of(&mut feeds, own);
+            let received = connected
+                .and_then(|mut link| pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, stop));
+            if let Err(error) = received.or_else(|error| if stop.load(Ordering::Relaxed) { Ok(()) } else { Err(error) })
+            {
+                feeds.fail(&format!(
+                    "the connection broke ({error}): restore again with --overwrite changed to go on with what is missing"
+                ));
+            }
+        });
     }
 }
 
@@ -180,11 +207,12 @@ fn tell(link: &mut OrdersLink, watch: &RestoreWatch) -> io::Result<bool> {
 
 fn report(
     verdicts: Verdicts,
+    wanted: &Wanted,
     written: Result<Written, String>,
     watch: &RestoreWatch,
 ) -> (RestoredReport, Option<Box<RestoreTarget>>) {
     let streams = verdicts.into_report(ReadReport::default());
-    let mut failed = streams.failed;
+    let mut failed = pack_failed(wanted, streams.failed);
     failed.truncate(FAILED_MAX);
     let fatal = streams.fatal.map(|error| with_causes(&error));
     let (mut extract, mut failure, mut open) = (None, None, None);

@@ -243,7 +243,7 @@ impl<S: Read + Write> RemoteReadHost<S> {
     }
 }
 
-impl<S: Read + Write> ReadHost for RemoteReadHost<S> {
+impl<S: Read + Write + Send> ReadHost for RemoteReadHost<S> {
     fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
         match call(&self.0, &ReadCall::Mount(place.clone()), &[])? {
             HostAnswer::Mount(mount) => Ok(mount),
