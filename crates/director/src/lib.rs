@@ -70,6 +70,7 @@ mod select;
 mod server_term;
 mod sessions;
 mod shared;
+mod shared_volumes;
 mod site;
 mod sources;
 mod unentered;

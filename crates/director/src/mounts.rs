@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use capstan_format::{KeyTag, Volser};
 
 use crate::shared::locked;
+use crate::shared_volumes::SharedVolumes;
 use crate::{Event, Events};
 
 /// What drives said of volumes.
@@ -23,6 +24,8 @@ pub(crate) struct Mounts {
     pub(crate) missed_keys: Mutex<Vec<(Volser, KeyTag)>>,
     /// Libraries that did not answer.
     pub(crate) silent: SilentLibraries,
+    /// Volumes that restores read together.
+    pub(crate) shared: SharedVolumes,
 }
 
 /// For so long a library that did not answer is not asked again: with its mover away, each question takes seconds.

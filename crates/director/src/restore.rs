@@ -117,7 +117,7 @@ impl Site {
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
-        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)).sharing_volumes();
         let routes = self.routes()?;
         let restore = |reads: &ReadPlan, host: &mut ReadMounter| {
             let access = VolumeAccess { host, drives: routes.drives(), between: None };
@@ -166,7 +166,8 @@ impl Site {
         if again.reads.passes.is_empty() {
             return Ok(());
         }
-        let (mut host, routes) = (ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)), self.routes()?);
+        let (mut host, routes) =
+            (ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)).sharing_volumes(), self.routes()?);
         let streams = restore(&again, &mut host, &routes)?;
         let second = self.report(&again, streams, &mut host, watch)?;
         host.note_bad(&second.bad, "restore");
@@ -203,7 +204,7 @@ impl Site {
         let began = Instant::now();
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
-        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue());
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue()).sharing_volumes();
         let routes = self.routes()?;
         // What fails may come from another library.
         let more = self.libraries.are_several();

@@ -21,6 +21,7 @@ use crate::order::{Chosen, choose};
 use crate::pool::{BlockPool, Buffer};
 use crate::queue::{Refused, Sender};
 use crate::read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedStream};
+use crate::shared_drive::DriveShare;
 use crate::stream::{Gap, Piece, StreamReader};
 use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
@@ -153,10 +154,36 @@ pub(crate) trait ReadsElsewhere: Send + Sync {
     ) -> Result<(), MoverError>;
 }
 
-/// A mounted volume, and its drive.
+/// A mounted volume, and this read's part of its drive.
 struct OpenVolume {
     mount: MountId,
-    drive: Box<dyn Drive>,
+    drive: DriveShare,
+}
+
+impl OpenVolume {
+    /// Reads a block when it has its turn; none where it was told to stop before. Behind it the read wants `next`.
+    fn read(
+        &self,
+        place: &VolumePlace,
+        (lbn, next): (u64, Option<u64>),
+        stop: &AtomicBool,
+        read: impl FnOnce(&mut VolumeReader<'_>) -> Result<Piece, MoverError>,
+    ) -> Option<Result<Piece, MoverError>> {
+        self.drive.turn((lbn, next), stop, |drive, at| with_reader(place, drive, at, read))
+    }
+}
+
+/// Reads with a drive that stands at a block.
+fn with_reader<T>(
+    place: &VolumePlace,
+    drive: &mut dyn Drive,
+    at: &mut Option<u64>,
+    read: impl FnOnce(&mut VolumeReader<'_>) -> T,
+) -> T {
+    let mut reader = VolumeReader::new(drive, place.volser.clone(), place.volume).standing_at(*at);
+    let done = read(&mut reader);
+    *at = reader.stands_at();
+    done
 }
 
 /// What a read of this process mounts its volumes with.
@@ -169,7 +196,7 @@ pub(crate) struct AccessHere<'a> {
 impl AccessHere<'_> {
     fn open(&mut self, place: &VolumePlace) -> Result<OpenVolume, String> {
         let mount = self.host.mount(place).map_err(|error| with_causes(error.as_ref()))?;
-        match self.drives.take(mount) {
+        match self.drives.share(mount) {
             Ok(drive) => Ok(OpenVolume { mount, drive }),
             Err(error) => {
                 self.host.release(mount, place);
@@ -179,18 +206,23 @@ impl AccessHere<'_> {
     }
 
     fn close(&mut self, volume: OpenVolume, place: &VolumePlace) {
-        self.drives.give_back(volume.mount, volume.drive);
+        self.drives.end_share(volume.mount, volume.drive);
         self.host.release(volume.mount, place);
     }
 
     /// In which order to read stretches of an open volume.
-    fn order(&mut self, volume: &mut OpenVolume, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
+    fn order(&mut self, volume: &OpenVolume, place: &VolumePlace, stretches: &[Stretch]) -> Vec<usize> {
         let in_position = (0..stretches.len()).collect();
-        if self.between.is_some() || stretches.len() < 2 {
+        // With others, what the drive passes is read for whoever wants it.
+        if self.between.is_some() || stretches.len() < 2 || volume.drive.has_others() {
             return in_position;
         }
         let Some(filled) = self.host.filled(place) else { return in_position };
-        let Chosen { order, told, notice } = choose(volume.drive.as_mut(), &place.volser, filled, stretches);
+        let chosen = volume.drive.between_turns(|drive, at| {
+            *at = None;
+            choose(drive, &place.volser, filled, stretches)
+        });
+        let Chosen { order, told, notice } = chosen;
         self.host.ordered(&told, notice);
         order_or_position(order, stretches.len())
     }
@@ -438,20 +470,19 @@ impl Reading<'_, '_> {
             Ok(open) => self.access.order(open, place, &stretches),
             Err(_) => (0..stretches.len()).collect(),
         };
-        let mut reader = match source {
-            Ok(open) => Ok(VolumeReader::new(open.drive.as_mut(), place.volser.clone(), place.volume)),
-            Err(reason) => Err(&*reason),
-        };
-        for run in order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]) {
-            if let (Ok(reader), Some(between)) = (&mut reader, &mut self.access.between) {
-                between.read_up_to(reader, run.lbn);
+        let mut runs = order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]).peekable();
+        while let Some(run) = runs.next() {
+            if let (Ok(open), Some(between)) = (&source, &mut self.access.between) {
+                open.drive.between_turns(|drive, at| {
+                    with_reader(place, drive, at, |reader| between.read_up_to(reader, run.lbn));
+                });
             }
-            self.run(run, pass.volume, &mut reader);
+            self.run(run, pass.volume, source, runs.peek().map(|next| next.lbn));
         }
     }
 
     /// Reads a run of blocks and hands them to the thread of their stream.
-    fn run(&mut self, run: &Run, volume: usize, reader: &mut Result<VolumeReader<'_>, &String>) {
+    fn run(&mut self, run: &Run, volume: usize, source: &Result<OpenVolume, String>, behind: Option<u64>) {
         let stream = &self.wanted.streams[run.stream];
         let open = self.open.len();
         if self.open.insert(run.stream) {
@@ -463,7 +494,9 @@ impl Reading<'_, '_> {
             }
             let offset = run.offset + index * u64::from(stream.chunk_len);
             let end = (offset + u64::from(stream.chunk_len)).min(run.offset + run.plain_len);
-            let piece = self.piece(stream, run, volume, run.lbn + index, offset..end, reader);
+            let lbn = run.lbn + index;
+            let next = if index + 1 < u64::from(run.blocks) { Some(lbn + 1) } else { behind };
+            let Some(piece) = self.piece(stream, run, volume, (lbn, next), offset..end, source) else { break };
             if let Piece::Block { plain_len, .. } = &piece {
                 self.report.plain_bytes += *plain_len as u64;
             }
@@ -480,25 +513,28 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// One block of a stream: from the volume that was planned, or from another copy.
+    /// One block of a stream: from the volume that was planned, or from another copy; none where it is told to stop.
     fn piece(
         &mut self,
         stream: &WantedStream,
         run: &Run,
         volume: usize,
-        lbn: u64,
+        (lbn, next): (u64, Option<u64>),
         range: Range<u64>,
-        reader: &mut Result<VolumeReader<'_>, &String>,
-    ) -> Piece {
+        source: &Result<OpenVolume, String>,
+    ) -> Option<Piece> {
         let buffer = self.pool.try_take().unwrap_or_else(|| self.at_drive.waits(|| self.pool.take()));
-        let read = match reader {
-            Ok(reader) => read_piece(reader, lbn, stream, (run.connection, run.base), range.start, buffer)
+        let place = &self.wanted.volumes[volume];
+        let read = match source {
+            Ok(open) => open
+                .read(place, (lbn, next), self.stop, |reader| {
+                    read_piece(reader, lbn, stream, (run.connection, run.base), range.start, buffer)
+                })?
                 .map_err(|error| (with_causes(&error), Some(lbn), error.blames_medium())),
-            Err(reason) => Err((reason.to_string(), None, false)),
+            Err(reason) => Err((reason.clone(), None, false)),
         };
         self.report.blocks += 1;
-        read.unwrap_or_else(|(reason, lbn, of_medium)| {
-            let place = &self.wanted.volumes[volume];
+        Some(read.unwrap_or_else(|(reason, lbn, of_medium)| {
             if let Some(lbn) = lbn.filter(|_| of_medium) {
                 add_bad_block(&mut self.report.bad, place, lbn, &reason);
             }
@@ -506,7 +542,7 @@ impl Reading<'_, '_> {
             let (connection, offset) = (run.connection, range.start);
             let damage = Damage { volser, lbn, object, connection, offset, reason, of_medium };
             self.recover(stream, range, volume, damage)
-        })
+        }))
     }
 
     /// A block that could not be read, from another copy.
@@ -527,12 +563,17 @@ impl Reading<'_, '_> {
                     }
                 }
             }
-            let Some((_, open)) = &mut self.other else { continue };
-            let mut reader = VolumeReader::new(open.drive.as_mut(), place.volser.clone(), place.volume);
+            let Some((_, open)) = &self.other else { continue };
             let index = (range.start - extent.offset) / u64::from(stream.chunk_len.max(1));
             let (lbn, offset) = (extent.first_lbn + index, extent.offset + index * u64::from(stream.chunk_len));
             let streams_part = (extent.connection, extent.base);
-            match read_piece(&mut reader, lbn, stream, streams_part, offset, self.pool.take()) {
+            let buffer = self.pool.take();
+            // Damage rarely comes alone, but where the next is nobody knows.
+            let read = open.read(place, (lbn, None), self.stop, |reader| {
+                read_piece(reader, lbn, stream, streams_part, offset, buffer)
+            });
+            let Some(read) = read else { break };
+            match read {
                 Ok(piece) => {
                     self.report.recovered_count += 1;
                     if self.report.recovered.len() < DAMAGES_MAX {

@@ -36,12 +36,14 @@ mod queue;
 mod read;
 mod restore;
 mod session;
+mod shared_drive;
 mod sink;
 mod source;
 mod source_host;
 mod stream;
 mod stretch;
 mod throttle;
+mod turns;
 mod volume;
 mod writer;
 

@@ -5,16 +5,27 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_tape::Drive;
 
+use crate::shared_drive::{DriveShare, SharedDrive};
 use crate::{MountId, MoverError};
 
-/// The drives of a mover that have a volume in them. Each is here, or with the one part of the data path that uses it.
+/// The drives of a mover that have a volume in them. Each is here, or with the one part of the data path that uses it,
+/// or with several that read its volume by turns.
 pub struct MountedDrives {
     last: AtomicU64,
-    drives: Mutex<HashMap<MountId, Option<Box<dyn Drive>>>>,
+    drives: Mutex<HashMap<MountId, Place>>,
+}
+
+/// Where a drive is.
+enum Place {
+    Here(Box<dyn Drive>),
+    /// With whoever took it.
+    InUse,
+    /// With readers of its volume.
+    Shared(Arc<SharedDrive>),
 }
 
 impl Default for MountedDrives {
@@ -39,7 +50,7 @@ impl MountedDrives {
     /// Keeps a drive under a new name.
     pub fn add(&self, drive: Box<dyn Drive>) -> MountId {
         let mount = MountId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
-        self.locked().insert(mount, Some(drive));
+        self.locked().insert(mount, Place::Here(drive));
         mount
     }
 
@@ -48,22 +59,62 @@ impl MountedDrives {
     /// # Errors
     /// [`MoverError::NotMounted`] if it was never mounted, was dismounted, or is in use.
     pub fn take(&self, mount: MountId) -> Result<Box<dyn Drive>, MoverError> {
-        self.locked().get_mut(&mount).and_then(Option::take).ok_or(MoverError::NotMounted { mount })
+        let mut drives = self.locked();
+        match drives.get_mut(&mount) {
+            Some(place @ Place::Here(_)) => match std::mem::replace(place, Place::InUse) {
+                Place::Here(drive) => Ok(drive),
+                Place::InUse | Place::Shared(_) => Err(MoverError::NotMounted { mount }),
+            },
+            _ => Err(MoverError::NotMounted { mount }),
+        }
+    }
+
+    /// Takes a part of a drive, beside others that read its volume.
+    pub(crate) fn share(&self, mount: MountId) -> Result<DriveShare, MoverError> {
+        let mut drives = self.locked();
+        let place = drives.get_mut(&mount).ok_or(MoverError::NotMounted { mount })?;
+        match std::mem::replace(place, Place::InUse) {
+            Place::InUse => Err(MoverError::NotMounted { mount }),
+            Place::Here(drive) => {
+                let shared = SharedDrive::new(drive);
+                let share = shared.join();
+                *place = Place::Shared(shared);
+                Ok(share)
+            }
+            Place::Shared(shared) => {
+                let share = shared.join();
+                *place = Place::Shared(shared);
+                Ok(share)
+            }
+        }
+    }
+
+    /// Gives a part back.
+    pub(crate) fn end_share(&self, mount: MountId, share: DriveShare) {
+        let mut drives = self.locked();
+        let place =
+            drives.get_mut(&mount).filter(|place| matches!(place, Place::Shared(shared) if share.is_of(shared)));
+        if let (Some(drive), Some(place)) = (share.leave(), place) {
+            *place = Place::Here(drive);
+        }
     }
 
     /// Brings a drive back that was taken.
     pub fn give_back(&self, mount: MountId, drive: Box<dyn Drive>) {
         if let Some(place) = self.locked().get_mut(&mount) {
-            *place = Some(drive);
+            *place = Place::Here(drive);
         }
     }
 
     /// Forgets a mount; its drive, unless somebody uses it.
     pub fn remove(&self, mount: MountId) -> Option<Box<dyn Drive>> {
-        self.locked().remove(&mount).flatten()
+        match self.locked().remove(&mount) {
+            Some(Place::Here(drive)) => Some(drive),
+            _ => None,
+        }
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<MountId, Option<Box<dyn Drive>>>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<MountId, Place>> {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ use capstan_format::{ObjectId, Volser, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// A volume as the catalog knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VolumePlace {
     /// Its barcode.
     pub volser: Volser,

@@ -106,6 +106,16 @@ impl<'a> VolumeReader<'a> {
         Self { drive, volser, volume: Some(volume), buffer: Vec::new(), at: None }
     }
 
+    /// The same, over a drive that stands at a block.
+    pub(crate) fn standing_at(self, at: Option<u64>) -> Self {
+        Self { at, ..self }
+    }
+
+    /// Where the drive stands, if that is known.
+    pub(crate) fn stands_at(&self) -> Option<u64> {
+        self.at
+    }
+
     /// The volume's barcode.
     pub fn volser(&self) -> &Volser {
         &self.volser

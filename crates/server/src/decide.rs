@@ -23,7 +23,7 @@ const RESTORES_PER_CLIENT: usize = 2;
 pub enum RunTerms {
     /// They write on these terms. Each needs as many drives as copies.
     Writes(SessionTerms),
-    /// They are restores that read this volume first: one after the other, while it is in a drive.
+    /// They are restores that read this volume first: together, with one drive.
     Reads(String),
 }
 
@@ -299,7 +299,7 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
 ///
 /// A run that begins gets drives of its own while some are free, in the library of its storage unit that has most of
 /// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room. A restore joins
-/// those that read the same volume first, whatever drives are free: it goes on where they end, without a mount.
+/// those that read the same volume first, whatever drives are free: one pass over the volume gives all of them theirs.
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free

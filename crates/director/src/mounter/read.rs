@@ -17,6 +17,7 @@ use capstan_tape::with_causes;
 
 use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
+use crate::shared_volumes::Wanted;
 use crate::{DirectorError, Event};
 
 /// How long a reader that has a volume in one drive waits in vain for a second drive, all in all.
@@ -39,7 +40,9 @@ struct ReadMet {
 pub(crate) struct ReadMounter {
     mounter: Mounter,
     /// Volumes that are being read.
-    volumes: Vec<InDrive>,
+    volumes: Vec<Arc<InDrive>>,
+    /// Whether it reads volumes together with other restores of this process.
+    shares_volumes: bool,
     /// How long a second drive was waited for in vain, all in all: damage after damage.
     waited_beside: Cell<Duration>,
     /// Volumes that were reserved together before the first was read, and seats.
@@ -54,11 +57,19 @@ impl ReadMounter {
         Self {
             mounter,
             volumes: Vec::new(),
+            shares_volumes: false,
             waited_beside: Cell::default(),
             reserved: None,
             held: None,
             met: Arc::default(),
         }
+    }
+
+    /// The same for a restore, which reads a volume together with others.
+    #[must_use]
+    pub(crate) fn sharing_volumes(mut self) -> Self {
+        self.shares_volumes = true;
+        self
     }
 
     /// What is written meanwhile goes to where volumes of a pool are.
@@ -71,7 +82,7 @@ impl ReadMounter {
     /// Another one, for a part of the same act that is carried out at the same time.
     pub(crate) fn beside(&self) -> Self {
         let mut beside = Self::new(self.mounter.beside());
-        beside.met = Arc::clone(&self.met);
+        (beside.met, beside.shares_volumes) = (Arc::clone(&self.met), self.shares_volumes);
         beside
     }
 
@@ -108,6 +119,31 @@ impl ReadMounter {
                 self.put_back();
             }
         }
+        let volume = if self.shares_volumes { self.shared_volume(place)? } else { Arc::new(self.mounted(place)?) };
+        let mount = volume.mount;
+        self.volumes.push(volume);
+        Ok(mount)
+    }
+
+    /// A volume in a drive, which other restores may read, too.
+    fn shared_volume(&self, place: &VolumePlace) -> Result<Arc<InDrive>, DirectorError> {
+        let mounts = Arc::clone(&self.mounter.mounts);
+        if !self.volumes.is_empty() {
+            // Whoever mounts it may wait for a drive of this reader.
+            return mounts.shared.in_drive(place).map_or_else(|| self.mounted(place).map(Arc::new), Ok);
+        }
+        let told = || {
+            let message = format!("volume {} is read together with another restore", place.volser);
+            (self.mounter.events)(Event::Notice { message });
+        };
+        match mounts.shared.wanted(place, || self.mounter.is_to_stop(), told)? {
+            Wanted::InDrive(volume) => Ok(volume),
+            Wanted::ToMount(mounting) => Ok(mounting.came_in(self.mounted(place)?)),
+        }
+    }
+
+    /// Reserves a volume and has it mounted.
+    fn mounted(&self, place: &VolumePlace) -> Result<InDrive, DirectorError> {
         let hold = self.hold(&place.volser)?;
         let volume = self.mounter.mount_to_read(&place.volser, place.volume, hold).inspect_err(|error| {
             let unreadable = &mut locked(&self.met).unreadable;
@@ -125,9 +161,7 @@ impl ReadMounter {
             let message = format!("that volume {} was read could not be noted: {error}", place.volser);
             (self.mounter.events)(Event::Notice { message });
         }
-        let mount = volume.mount;
-        self.volumes.push(volume);
-        Ok(mount)
+        Ok(volume)
     }
 
     /// Reserves volumes for a job that writes at the same time, and seats for both: it must not wait for a volume once
@@ -203,6 +237,8 @@ impl ReadMounter {
         let Some((place, mount)) = self.held.take() else { return };
         let Some(at) = self.volumes.iter().position(|volume| volume.mount == mount) else { return };
         let (volume, volser) = (self.volumes.swap_remove(at), place.volser);
+        // Others may read it still.
+        let Some(volume) = Arc::into_inner(volume) else { return };
         if let Err(error) = self.mounter.dismount(volume) {
             (self.mounter.events)(Event::Notice { message: format!("volume {volser} could not be put back: {error}") });
         }

@@ -265,6 +265,59 @@ fn twin_copies_have_two_drives_each() {
     assert!(verified.len() == 2 && verified.iter().all(|copy| copy.report.is_whole()), "{verified:?}");
 }
 
+/// Two restores that want the same volume, with one drive: the second joins the first, and the volume is mounted once.
+#[test]
+fn restores_of_one_volume_read_it_together() {
+    for is_elsewhere in [false, true] {
+        let bench = Bench::new(drives(1));
+        bench.fill("a", 200, 60_000);
+        let requests = [bench.request(Level::Full), bench.request(Level::Full)];
+        let objects = requests.map(|request| {
+            let report = bench.backup(&request).unwrap();
+            assert!(report.sources[0].report.is_ok(), "{report:?}");
+            latest(&bench)
+        });
+        let mover = Mover::of_library(&bench, "library");
+        let (mounted, together) = (Arc::new(AtomicU32::new(0)), Arc::new((Mutex::new(false), Condvar::new())));
+        let (counted, came) = (Arc::clone(&mounted), Arc::clone(&together));
+        let site = bench.site_told(Arc::new(move |event| match event {
+            // The first has it in the drive, and reads when the other one has come.
+            Event::Mounted { .. } => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let has_come = came.0.lock().unwrap();
+                let (has_come, waited) = came.1.wait_timeout_while(has_come, PATIENCE, |came| !*came).unwrap();
+                assert!(*has_come && !waited.timed_out(), "the other one does not come");
+            }
+            Event::Notice { message } if message.contains("together with another restore") => {
+                *came.0.lock().unwrap() = true;
+                came.1.notify_all();
+            }
+            _ => {}
+        }));
+        let site = if is_elsewhere { at(&mover, site) } else { site };
+        std::thread::scope(|scope| {
+            for (number, object) in objects.iter().enumerate() {
+                let (site, bench, mover) = (&site, &bench, Arc::clone(&mover));
+                scope.spawn(move || {
+                    let to = bench.path(&format!("at-client-{number}"));
+                    let way = FromClient::new(mover);
+                    let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &|_| () };
+                    let report = with_client(&way, Some(into), |job| {
+                        let plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
+                        site.restore_to_client(&plan, &job, &RestoreWatch::default()).unwrap()
+                    });
+                    assert!(report.is_whole(), "{report:?}");
+                    assert_eq!(tree(&to.join(bench.source().strip_prefix("/").unwrap())), tree(&bench.source()));
+                });
+            }
+        });
+        assert_eq!(mounted.load(Ordering::Relaxed), 1, "it was mounted once");
+        // Nobody has it any more.
+        let volser = site.catalog().volumes().unwrap().remove(0).volser;
+        assert!(site.verify_volume(&volser, &RestoreWatch::default()).is_ok());
+    }
+}
+
 /// A volume says that an object is complete: then all of it is on volumes, whenever the machine dies.
 #[test]
 fn no_volume_says_that_an_object_is_complete_before_the_other_has_its_part() {
