@@ -124,6 +124,12 @@ impl Mounter {
         Self { is_of_queue: true, ..self }
     }
 
+    /// The same mounter for drives that the queue does not count.
+    #[must_use]
+    pub(crate) fn outside_queue(&self) -> Self {
+        Self { is_of_queue: false, ..self.clone() }
+    }
+
     /// Whether whoever waits is to stop.
     pub(crate) fn is_to_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -8,7 +8,7 @@ use crate::mounter::ReadMounter;
 
 /// Shares out plans, one for each library. Of each, the parts that have no volume in common go to as many drives of the
 /// library as are free now.
-pub(crate) fn shares(wanted: &Wanted, plans: Vec<ReadPlan>, host: &ReadMounter) -> Vec<ReadPlan> {
+pub(crate) fn share_out(wanted: &Wanted, plans: Vec<ReadPlan>, host: &ReadMounter) -> Vec<ReadPlan> {
     plans.into_iter().flat_map(|plan| shares_in_library(wanted, &plan, host)).collect()
 }
 

@@ -16,14 +16,15 @@ use capstan_mover::{
     BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, StreamsReport,
     VolumeAccess, restore_streams,
 };
+use capstan_tape::with_causes;
 
-use crate::DirectorError;
 use crate::libraries::VolumeRoutes;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
-use crate::read_at_once::{read_at_once, shares};
+use crate::read_at_once::{read_at_once, share_out};
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
+use crate::{DirectorError, Event};
 
 /// A file that could not be given back, and why.
 #[derive(Debug, Clone)]
@@ -63,6 +64,10 @@ pub struct RestoreReport {
     pub behind: u64,
     /// How long it took.
     pub elapsed_ns: u64,
+    /// Volumes that could not be mounted, or whose mover was gone.
+    pub(crate) out_of_reach: Vec<Volser>,
+    /// Files that failed and were written all the same: their content is not what it was.
+    pub(crate) written: HashSet<Vec<u8>>,
 }
 
 impl RestoreReport {
@@ -123,7 +128,7 @@ impl Site {
             let access = VolumeAccess { host, drives: routes.drives(), between: None };
             restore_streams(&plan.wanted, reads, access, &target, watch)
         };
-        let shares = shares(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &host);
+        let shares = share_out(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &host);
         let streams = read_at_once(&shares, &mut host, &restore);
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
@@ -132,7 +137,8 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         if self.libraries.are_several() && !report.failed.is_empty() {
-            self.restore_from_elsewhere(plan, &mut report, watch, &|again, host, routes| {
+            let mounter = Mounter::new(self).stopped_by(&watch.stop);
+            self.restore_from_elsewhere(plan, &mut report, (mounter, watch), &|again, host, routes| {
                 let access = VolumeAccess { host, drives: routes.drives(), between: None };
                 Ok(restore_streams(&again.wanted, &again.reads, access, &target, watch))
             })?;
@@ -146,28 +152,47 @@ impl Site {
         Ok(report)
     }
 
-    /// Restores what failed from copies in other libraries: a read goes to the other copies of its own library alone.
+    /// Plans what failed once more, among the volumes that were not out of reach: a read goes to the other copies of
+    /// its own library alone. None where there is nothing to read.
+    fn planned_again(
+        &self,
+        plan: &RestorePlan,
+        report: &RestoreReport,
+    ) -> Result<Option<(RestorePlan, VolumeRoutes)>, DirectorError> {
+        // What was written is not written again, though its content is not what it was.
+        let failed = report.failed.iter().map(|file| &*file.path).filter(|path| !report.written.contains(*path));
+        let failed: HashSet<&[u8]> = failed.collect();
+        let entries = plan.entries.iter().filter(|entry| failed.contains(&*entry.entry.path)).cloned().collect();
+        // What was found damaged is on record. What could not be mounted, or has no key, is passed by.
+        let mut out_of_reach: HashSet<&Volser> = report.without_key.iter().map(|(volser, _)| volser).collect();
+        out_of_reach.extend(report.lost.iter().filter(|lost| !lost.of_medium).map(|lost| &lost.volser));
+        out_of_reach.extend(&report.out_of_reach);
+        let mut present = self.present()?;
+        present.retain(|volser| !out_of_reach.contains(volser));
+        let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
+        Ok(if again.reads.passes.is_empty() { None } else { Some((again, self.routes()?)) })
+    }
+
+    /// Restores what failed from copies in other libraries.
     fn restore_from_elsewhere(
         &self,
         plan: &RestorePlan,
         report: &mut RestoreReport,
-        watch: &RestoreWatch,
+        (mounter, watch): (Mounter, &RestoreWatch),
         restore: &dyn Fn(&RestorePlan, &mut ReadMounter, &VolumeRoutes) -> Result<StreamsReport, DirectorError>,
     ) -> Result<(), DirectorError> {
-        let failed: HashSet<&[u8]> = report.failed.iter().map(|file| &*file.path).collect();
-        let entries = plan.entries.iter().filter(|entry| failed.contains(&*entry.entry.path)).cloned().collect();
-        // What was found damaged is on record. What could not be mounted, or has no key, is passed by.
-        let mut out_of_reach: HashSet<&Volser> = report.without_key.iter().map(|(volser, _)| volser).collect();
-        out_of_reach
-            .extend(report.lost.iter().filter(|lost| lost.lbn.is_none() || !lost.of_medium).map(|lost| &lost.volser));
-        let mut present = self.present()?;
-        present.retain(|volser| !out_of_reach.contains(volser));
-        let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
-        if again.reads.passes.is_empty() {
-            return Ok(());
-        }
-        let (mut host, routes) =
-            (ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)).sharing_volumes(), self.routes()?);
+        let (again, routes) = match self.planned_again(plan, report) {
+            Ok(Some(again)) => again,
+            Ok(None) => return Ok(()),
+            // What was restored is finished all the same.
+            Err(error) => {
+                let message =
+                    format!("what failed could not be looked for in other libraries: {}", with_causes(&error));
+                (self.events)(Event::Notice { message });
+                return Ok(());
+            }
+        };
+        let mut host = ReadMounter::new(mounter).sharing_volumes();
         let streams = restore(&again, &mut host, &routes)?;
         let second = self.report(&again, streams, &mut host, watch)?;
         host.note_bad(&second.bad, "restore");
@@ -177,7 +202,18 @@ impl Site {
         }
         (report.members, report.bytes) = (second.members, second.bytes);
         report.blocks += second.blocks;
-        report.failed = second.failed;
+        let first = std::mem::take(&mut report.failed);
+        let (written, first): (Vec<_>, Vec<_>) =
+            first.into_iter().partition(|file| report.written.contains(&file.path));
+        let reasons: HashMap<&[u8], &str> = first.iter().map(|file| (&*file.path, &*file.reason)).collect();
+        report.failed = written;
+        report.failed.extend(second.failed.into_iter().map(|mut file| {
+            if let Some(first) = reasons.get(&*file.path).filter(|first| **first != file.reason) {
+                file.reason = format!("{first}; and when it was tried once more: {}", file.reason);
+            }
+            file
+        }));
+        report.written.extend(second.written);
         report.recovered.extend(second.recovered);
         report.bad.extend(second.bad);
         report.orders.extend(second.orders);
@@ -215,13 +251,14 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         if more && !report.failed.is_empty() {
-            self.restore_from_elsewhere(plan, &mut report, watch, &|again, host, routes| {
+            let mounter = Mounter::new(self).stopped_by(&watch.stop).of_queue();
+            self.restore_from_elsewhere(plan, &mut report, (mounter, watch), &|again, host, routes| {
                 Ok(read_to_client(again, client, (host, routes), watch, true)?.0)
             })?;
         }
+        drop(host);
         if more {
-            let nothing = RestoreShare { plan: ReadPlan::default(), host: Box::new(host), drives: routes.drives() };
-            extract = client.restore(&plan.wanted, vec![nothing], watch, false)?.1;
+            extract = client.restore(&plan.wanted, Vec::new(), watch, false)?.1;
         }
         report.extract = extract;
         for stream in &plan.streams {
@@ -292,6 +329,9 @@ impl Site {
             return Err(DirectorError::Extract(fatal));
         }
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let mut out_of_reach = host.take_not_mounted();
+        out_of_reach.extend(streams.read.out_of_reach);
+        let written = streams.failed.iter().filter(|member| member.is_written).cloned().collect::<Vec<_>>();
         Ok(RestoreReport {
             extract: None,
             members: load(&watch.members),
@@ -306,6 +346,8 @@ impl Site {
             orders: host.take_orders(),
             behind: 0,
             elapsed_ns: 0,
+            out_of_reach,
+            written: named(plan, &written).into_iter().map(|file| file.path).collect(),
         })
     }
 }
@@ -319,8 +361,13 @@ fn read_to_client(
     more: bool,
 ) -> Result<(StreamsReport, Option<ExtractReport>), DirectorError> {
     let (reads, torn) = routes.without_torn(&plan.wanted, &plan.reads);
-    let share = |plan| RestoreShare { plan, host: Box::new(host.beside()), drives: routes.drives() };
-    let shares = shares(&plan.wanted, routes.plans(&plan.wanted, &reads), host).into_iter().map(share).collect();
+    let share = |(number, plan)| {
+        // The queue counts one drive.
+        let host = if number == 0 { host.beside() } else { host.beside().outside_queue() };
+        RestoreShare { plan, host: Box::new(host), drives: routes.drives() }
+    };
+    let plans = share_out(&plan.wanted, routes.plans(&plan.wanted, &reads), host);
+    let shares = plans.into_iter().enumerate().map(share).collect();
     let (mut streams, extract) = client.restore(&plan.wanted, shares, watch, more)?;
     let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
     streams.fail(&plan.wanted, torn, reason);
@@ -361,4 +408,48 @@ fn named(plan: &RestorePlan, failed: &[FailedMember]) -> Vec<FailedFile> {
         (entry.entry.member_len > 0).then(|| FailedFile { path: entry.entry.path.clone(), reason: (*reason).clone() })
     });
     hit.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use capstan_catalog::ObjectFilter;
+    use capstan_keys::create_key_file;
+    use capstan_mover::devices::LibraryConfig;
+
+    use super::*;
+    use crate::{BackupRequest, BackupWatch, Config, InitOptions, Place};
+
+    /// A file whose checksum is not that of the catalog is written, and named: that another library has it, too, does
+    /// not make it right.
+    #[test]
+    fn a_file_with_another_checksum_stays_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let (state, source, mut config) = (dir.path().join("state"), dir.path().join("source"), Config::default());
+        config.library.drives = 1;
+        let west = LibraryConfig { path: PathBuf::from("west"), ..config.library.clone() };
+        config.libraries.insert("west".to_owned(), west);
+        std::fs::create_dir(&source).unwrap();
+        (0..9).for_each(|file| std::fs::write(source.join(file.to_string()), [file; 9_000]).unwrap());
+        let options = InitOptions { config, encryption: None, database: capstan_catalog::Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        let site = Site::open(&state, Some(&unlock), || 1_800_000_000_000_000_000, Arc::new(|_| {})).unwrap();
+        site.backup(&BackupRequest::of(vec![source.clone()]), &BackupWatch::default()).unwrap();
+        site.add_pool("vault", None, None).unwrap();
+        let objects = locked(&site.catalog).objects(&ObjectFilter::default()).unwrap();
+        let west = site.clone().in_library("west").unwrap();
+        west.copy_objects(&objects, "vault", &RestoreWatch::default()).unwrap();
+        let mut plan = site.plan_restore(&[Place { object: objects[0].id, paths: Vec::new() }]).unwrap();
+        let mut members = plan.wanted.streams.iter_mut().flat_map(|stream| &mut stream.members);
+        members.find(|member| member.len > 9_000).unwrap().crc ^= 1;
+        let to = dir.path().join("restored");
+        let report = site.restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
+        assert_eq!(report.failed.len(), 1, "{:?}", report.failed);
+        assert!(report.failed[0].reason.contains("checksum"), "{:?}", report.failed);
+        assert_eq!(std::fs::read_dir(to.join(source.strip_prefix("/").unwrap())).unwrap().count(), 9, "it is there");
+    }
 }

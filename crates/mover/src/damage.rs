@@ -54,6 +54,9 @@ pub struct FailedMember {
     pub offset: u64,
     /// What is wrong.
     pub reason: String,
+    /// Whether it was written all the same: its content is not what it was.
+    #[serde(default)]
+    pub is_written: bool,
 }
 
 /// Adds a block to ranges of bad blocks, in bounded room and leaving none out.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use capstan_format::BlockKind;
+use capstan_format::{BlockKind, Volser};
 use capstan_tape::{Drive, with_causes};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError
 pub use apart::{plans_apart, shares_of};
 pub(crate) use several::{InLibrary, parts_of};
 pub use several::{ReadRoutes, plans_by_library, split_by_library, without_torn};
-pub(crate) use to_the_end::UpToTheEnd;
+pub(crate) use to_the_end::{NOT_ALL, UpToTheEnd};
 
 /// Blocks in flight over all streams beyond their queues.
 const SPARE_BUFFERS: usize = 8;
@@ -59,6 +59,24 @@ pub trait ReadHost: Send {
 
     /// Ends a mount whose drive the read has given back.
     fn release(&mut self, mount: MountId, place: &VolumePlace);
+}
+
+impl<H: ReadHost + ?Sized> ReadHost for &mut H {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
+        (**self).mount(place)
+    }
+
+    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
+        (**self).filled(place)
+    }
+
+    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
+        (**self).ordered(order, notice);
+    }
+
+    fn release(&mut self, mount: MountId, place: &VolumePlace) {
+        (**self).release(mount, place);
+    }
 }
 
 /// What a read mounts its volumes with.
@@ -107,7 +125,7 @@ pub(crate) struct ToRead<'a> {
 /// Calls what it is given with where pieces go, in the thread that it is called in.
 pub(crate) type WithFeeds<'a> = dyn Fn(&mut dyn FnMut(&mut dyn Feeds)) + Sync + 'a;
 
-/// A read that was begun, to be gone on with until all is read. What it met; `None` where it went nowhere.
+/// A read that was begun, to be gone on with until all is read. What it met; `None` where whoever reads is gone.
 pub(crate) type RunRead<'a> = Box<dyn FnOnce(&mut dyn ReadHost) -> Option<ReadReport> + Send + 'a>;
 
 /// Counters of a verification.
@@ -245,6 +263,9 @@ pub struct ReadReport {
     pub lost_count: u64,
     /// All blocks that the medium was at fault for, whether or not another copy gave them.
     pub bad: Vec<BadBlocks>,
+    /// Volumes whose mover could not be asked for them.
+    #[serde(skip)]
+    pub out_of_reach: Vec<Volser>,
 }
 
 impl ReadReport {
@@ -258,6 +279,7 @@ impl ReadReport {
         self.recovered_count += part.recovered_count;
         self.lost_count += part.lost_count;
         self.bad.extend(part.bad);
+        self.out_of_reach.extend(part.out_of_reach);
     }
 }
 

@@ -10,7 +10,7 @@
 //! members that it holds fail, and every other member goes on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use capstan_format::{ObjectId, Volser, VolumeId};
@@ -133,7 +133,27 @@ impl Pass {
     }
 }
 
+impl Wanted {
+    /// What whoever reads a plan for others needs of it: where the streams of the plan are.
+    pub(crate) fn to_send(&self, plan: &ReadPlan) -> Self {
+        let own = plan.streams();
+        let stream = |(number, stream): (usize, &WantedStream)| {
+            let extents = if own.contains(&number) { stream.extents.clone() } else { Vec::new() };
+            let WantedStream { object, connection, chunk_len, .. } = *stream;
+            WantedStream { object, connection, chunk_len, members: Vec::new(), extents }
+        };
+        let streams = self.streams.iter().enumerate().map(stream).collect();
+        Self { volumes: self.volumes.clone(), streams }
+    }
+}
+
 impl ReadPlan {
+    /// The streams that it has something of.
+    pub(crate) fn streams(&self) -> BTreeSet<usize> {
+        let read = self.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.stream);
+        read.chain(self.missing.iter().map(|(stream, _)| *stream)).collect()
+    }
+
     /// Blocks that will be read.
     pub fn blocks(&self) -> u64 {
         self.passes.iter().flat_map(|pass| &pass.runs).map(|run| u64::from(run.blocks)).sum()

@@ -104,8 +104,10 @@ impl StreamsReport {
     /// All that is wanted of some streams has failed.
     pub fn fail(&mut self, wanted: &Wanted, streams: impl IntoIterator<Item = usize>, reason: &str) {
         for stream in streams {
-            let failed =
-                |member: &WantedMember| FailedMember { stream, offset: member.offset, reason: reason.to_owned() };
+            let failed = |member: &WantedMember| {
+                let (offset, reason) = (member.offset, reason.to_owned());
+                FailedMember { stream, offset, reason, is_written: false }
+            };
             self.failed.extend(wanted.streams[stream].members.iter().map(failed));
         }
     }
@@ -121,19 +123,29 @@ impl StreamsReport {
 /// Shared by the threads of one run.
 #[derive(Default)]
 pub(crate) struct Verdicts {
-    failed: Mutex<BTreeMap<(usize, u64), String>>,
+    /// By stream and offset: why, and whether it was written all the same.
+    failed: Mutex<BTreeMap<(usize, u64), (String, bool)>>,
     fatal: Mutex<Option<ExtractError>>,
 }
 
 impl Verdicts {
     fn fail(&self, stream: usize, offset: u64, reason: String) {
+        self.note(stream, offset, (reason, false));
+    }
+
+    fn note(&self, stream: usize, offset: u64, verdict: (String, bool)) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.entry((stream, offset)).or_insert(reason);
+        failed.entry((stream, offset)).or_insert(verdict);
     }
 
     pub(crate) fn into_report(self, read: ReadReport) -> StreamsReport {
         let failed = self.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let failed = failed.into_iter().map(|((stream, offset), reason)| FailedMember { stream, offset, reason });
+        let failed = failed.into_iter().map(|((stream, offset), (reason, is_written))| FailedMember {
+            stream,
+            offset,
+            reason,
+            is_written,
+        });
         let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
         StreamsReport { read, failed: failed.collect(), fatal }
     }
@@ -175,7 +187,7 @@ pub(crate) fn restore_stream(
             if let (true, Some(crc), Some(member)) = (written, done.crc, members.get(at))
                 && crc != member.crc
             {
-                verdicts.fail(stream, member.offset, checksum_words(member.crc, crc));
+                verdicts.note(stream, member.offset, (checksum_words(member.crc, crc), true));
             }
         };
         let mut choose = |path: &[u8]| match target.strip() {

@@ -34,6 +34,8 @@ struct ReadMet {
     orders: Vec<ReadOrder>,
     /// Volumes that could not be read at all, because of what is on them, and why.
     unreadable: Vec<(VolumePlace, String)>,
+    /// Volumes that could not be mounted, whatever the reason.
+    not_mounted: Vec<Volser>,
 }
 
 /// Mounts volumes for read plans.
@@ -65,6 +67,13 @@ impl ReadMounter {
         }
     }
 
+    /// The same, of whose drives the queue knows nothing.
+    #[must_use]
+    pub(crate) fn outside_queue(mut self) -> Self {
+        self.mounter = self.mounter.outside_queue();
+        self
+    }
+
     /// The same for a restore, which reads a volume together with others.
     #[must_use]
     pub(crate) fn sharing_volumes(mut self) -> Self {
@@ -89,6 +98,11 @@ impl ReadMounter {
     /// Gives away the volumes of which a key is not there, each key once, and why.
     pub(crate) fn take_without_key(&self) -> Vec<(Volser, DirectorError)> {
         std::mem::take(&mut locked(&self.met).without_key)
+    }
+
+    /// Gives away the volumes that could not be mounted.
+    pub(crate) fn take_not_mounted(&self) -> Vec<Volser> {
+        std::mem::take(&mut locked(&self.met).not_mounted)
     }
 
     /// Gives away in which order volumes were read, where there was a choice.
@@ -280,7 +294,14 @@ impl Drop for ReadMounter {
 
 impl ReadHost for ReadMounter {
     fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
-        match self.open(place) {
+        let opened = self.open(place);
+        if opened.is_err() {
+            let not_mounted = &mut locked(&self.met).not_mounted;
+            if !not_mounted.contains(&place.volser) {
+                not_mounted.push(place.volser.clone());
+            }
+        }
+        match opened {
             Err(error @ (DirectorError::Keys(_) | DirectorError::KeysLocked)) => {
                 let text = with_causes(&error);
                 let without_key = &mut locked(&self.met).without_key;

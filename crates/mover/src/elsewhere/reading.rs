@@ -14,7 +14,7 @@ use super::words::{
 };
 use crate::devices::remote::serve_read_host_until;
 use crate::feed::{
-    Feeds, ReadsElsewhere, RunRead, ToRead, UpToTheEnd, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for,
+    Feeds, NOT_ALL, ReadsElsewhere, RunRead, ToRead, UpToTheEnd, VerifiedElsewhere, VerifyCounters, WithFeeds, pool_for,
 };
 use crate::intake::ExpectedStreams;
 use crate::network::{NetworkStream, connect, receive_pieces};
@@ -41,7 +41,9 @@ impl RemoteMover {
     fn begin(&self, call: ReadCall, (wanted, plan): (&Wanted, &ReadPlan)) -> io::Result<Begun> {
         let asks = !matches!(call.kind, ReadKind::Between { .. });
         let mut link = self.call(MoverCall::Read(Box::new(call)), &pack(&(wanted, plan))?)?;
+        link.0.set_timeout(Some(SAYS_WITHIN))?;
         let (expects, _): (Expects, _) = link.receive_within(0)?;
+        link.0.set_timeout(None)?;
         let host = match asks {
             true => Some(self.call(MoverCall::Host { of: expects.hosts.clone(), number: 0 }, &[])?.0),
             false => None,
@@ -52,23 +54,22 @@ impl RemoteMover {
     /// Takes what is read, and hands it on; a stream that does not come to its end is told why.
     fn take_pieces(&self, (token, restore): (&JobToken, u64), what: ToRead<'_>, feeds: &mut dyn Feeds) {
         let (streams, open) = (what.wanted.streams.len(), open_at_once(what.plan));
-        let mut feeds = UpToTheEnd::of(feeds, 0..streams);
+        let mut feeds = UpToTheEnd::of(feeds, what.plan.streams());
         let taken = JobToken::random().and_then(|process| {
             let purpose = Purpose::Pieces { restore };
             let mut link = connect(&DataDial(self), (token, &process), purpose)?;
             receive_pieces(&mut *link, streams, &pool_for(what.wanted, open), &mut feeds, what.stop)
         });
         // Also where it was stopped: whoever takes a stream must not take nothing for the whole.
-        if let Err(error) = taken {
-            feeds.fail(&gone(&error).to_string());
-        }
+        let reason = taken.map_or_else(|error| gone(&error).to_string(), |()| NOT_ALL.to_owned());
+        feeds.fail(&reason);
     }
 }
 
 impl ReadsElsewhere for RemoteMover {
     fn read(&self, what: ToRead<'_>, host: &mut dyn ReadHost, with_feeds: &WithFeeds<'_>) -> ReadReport {
         let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: OWN.to_owned() }, between: None };
-        let begun = self.begin(call, (what.wanted, what.plan)).and_then(|begun| match begun {
+        let begun = self.begin(call, (&what.wanted.to_send(what.plan), what.plan)).and_then(|begun| match begun {
             Begun { link, host: Some(asks), expects: Expects { pieces: Some((token, restore)), .. } } => {
                 Ok((link, asks, token, restore))
             }
@@ -79,7 +80,7 @@ impl ReadsElsewhere for RemoteMover {
             Err(error) => {
                 let reason = gone(&error).to_string();
                 with_feeds(&mut |feeds| {
-                    UpToTheEnd::of(feeds, 0..what.wanted.streams.len()).fail(&reason);
+                    UpToTheEnd::of(feeds, what.plan.streams()).fail(&reason);
                 });
                 return ReadReport::default();
             }
@@ -136,7 +137,8 @@ impl ReadsElsewhere for RemoteMover {
         let lost = |error: io::Error| gone(&error);
         let address = self.data_address().map_err(lost)?;
         let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: client.to_owned() }, between: None };
-        let Begun { link, host, expects } = self.begin(call, (what.wanted, what.plan)).map_err(lost)?;
+        let Begun { link, host, expects } =
+            self.begin(call, (&what.wanted.to_send(what.plan), what.plan)).map_err(lost)?;
         let (Some(asks), Some((token, reading))) = (host, expects.pieces) else { return Err(lost(other_answer())) };
         let expected = ExpectedStreams { address, token, reading, number: reading };
         let run = move |host: &mut dyn ReadHost| {
@@ -144,8 +146,8 @@ impl ReadsElsewhere for RemoteMover {
                 what.meters.follow(counts.load);
                 !what.stop.load(Ordering::Relaxed)
             };
-            // What did not come the client says.
-            hear_and_serve(link, &progress, host, asks).ok().and_then(|done| done.read)
+            // What a client did not come for it says itself.
+            hear_and_serve(link, &progress, host, asks).ok().map(|done| done.read.unwrap_or_default())
         };
         Ok((expected, Box::new(run)))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use capstan_tape::with_causes;
 
-use super::served::{COMES_WITHIN, ServedMover};
+use super::served::ServedMover;
 use super::words::{Expects, MoverLink, ReadAnswer, ReadCall, ReadCounts, ReadDone, ReadKind, ReadTold, pack, unpack};
 use crate::devices::remote::RemoteReadHost;
 use crate::feed::{AccessHere, DrivesAt, ToRead, read_between};
@@ -16,6 +16,8 @@ use crate::network::{NetworkJob, NetworkStream};
 use crate::read::{ReadPlan, Wanted};
 use crate::{BetweenBlocks, RestoreWatch, StreamsReport, VolumeAccess, verify_streams};
 
+/// How long a client may take to come for what is read: other movers of the same restore may hang first.
+const FETCHES_WITHIN: Duration = Duration::from_secs(180);
 /// How often it is said how far a read is.
 const REPORTS_EVERY: Duration = Duration::from_millis(250);
 
@@ -36,7 +38,7 @@ impl ServedMover {
         let asks = !matches!(kind, ReadKind::Between { .. });
         let (token, hosts) = self.expect_hosts(u8::from(asks))?;
         let job = match &kind {
-            ReadKind::Send { client } => Some(self.jobs().open(client, COMES_WITHIN)?),
+            ReadKind::Send { client } => Some(self.jobs().open(client, FETCHES_WITHIN)?),
             ReadKind::Verify | ReadKind::Between { .. } => None,
         };
         let sends = job.map(|job| (job.expect_pieces(), job));

@@ -194,24 +194,6 @@ pub(crate) struct InLibrary<'a> {
     pub(crate) library: usize,
 }
 
-impl<H: ReadHost + ?Sized> ReadHost for &mut H {
-    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
-        (**self).mount(place)
-    }
-
-    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
-        (**self).filled(place)
-    }
-
-    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
-        (**self).ordered(order, notice);
-    }
-
-    fn release(&mut self, mount: MountId, place: &VolumePlace) {
-        (**self).release(mount, place);
-    }
-}
-
 impl ReadHost for InLibrary<'_> {
     fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
         if self.routes.library_of(place) != self.library {

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use super::Feeds;
 use crate::stream::Piece;
 
-/// Feeds, and which of their streams have begun, of those that have not ended.
+/// Why a stream ends that was not sent to its end, though the mover says that it sent all.
+pub(crate) const NOT_ALL: &str = "the mover did not send all of it";
+
+/// Feeds, and which of some of their streams have begun, of those that have not ended. What comes of others is dropped.
 pub(crate) struct UpToTheEnd<'a> {
     feeds: &'a mut dyn Feeds,
     have_begun: BTreeMap<usize, bool>,
@@ -19,7 +22,10 @@ impl<'a> UpToTheEnd<'a> {
 
     /// Tells all streams that have not ended why nothing more comes.
     pub(crate) fn fail(&mut self, reason: &str) {
-        for (stream, has_begun) in std::mem::take(&mut self.have_begun) {
+        let (begun, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.have_begun).into_iter().partition(|(_, has_begun)| *has_begun);
+        // Those that have begun keep the threads that the others need.
+        for (stream, has_begun) in begun.into_iter().chain(others) {
             if !has_begun {
                 self.feeds.start(stream, 0);
             }
@@ -35,22 +41,69 @@ impl Feeds for UpToTheEnd<'_> {
     }
 
     fn start(&mut self, stream: usize, open: usize) {
-        if let Some(has_begun) = self.have_begun.get_mut(&stream) {
+        if let Some(has_begun @ false) = self.have_begun.get_mut(&stream) {
             *has_begun = true;
+            self.feeds.start(stream, open);
         }
-        self.feeds.start(stream, open);
     }
 
     fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece> {
-        self.feeds.try_send(stream, piece)
+        if self.have_begun.contains_key(&stream) { self.feeds.try_send(stream, piece) } else { None }
     }
 
     fn send(&mut self, stream: usize, piece: Piece) {
-        self.feeds.send(stream, piece);
+        if self.have_begun.contains_key(&stream) {
+            self.feeds.send(stream, piece);
+        }
     }
 
     fn end(&mut self, stream: usize) {
-        self.have_begun.remove(&stream);
-        self.feeds.end(stream);
+        if self.have_begun.remove(&stream).is_some() {
+            self.feeds.end(stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::io::BufRead;
+    use std::sync::Mutex;
+
+    use capstan_format::ObjectId;
+
+    use super::*;
+    use crate::crew::Crew;
+    use crate::feed::CrewFeeds;
+    use crate::read::{Wanted, WantedStream};
+    use crate::stream::StreamReader;
+
+    /// Streams that have begun keep all threads, and have higher numbers than those that have not.
+    #[test]
+    fn streams_that_have_not_begun_fail_behind_those_that_have() {
+        let none = WantedStream {
+            object: ObjectId([1; 16]),
+            connection: 0,
+            chunk_len: 100,
+            members: vec![crate::read::WantedMember { offset: 0, len: 100, crc: 0 }],
+            extents: Vec::new(),
+        };
+        let wanted = Wanted { volumes: Vec::new(), streams: vec![none; 40] };
+        let failed = Mutex::new(Vec::new());
+        let consume = |stream: usize, reader: &mut StreamReader<'_>| {
+            if reader.range(0..100).fill_buf().is_err() {
+                failed.lock().unwrap().push(stream);
+            }
+        };
+        std::thread::scope(|scope| {
+            let crew = Crew::new(scope, &wanted, &consume, 4, HashMap::new());
+            let mut feeds = CrewFeeds { crew, feeds: HashMap::new() };
+            let mut feeds = UpToTheEnd::of(&mut feeds, 0..40);
+            (20..40).for_each(|stream| feeds.start(stream, stream - 20));
+            feeds.fail("gone");
+        });
+        let mut failed = failed.into_inner().unwrap();
+        failed.sort_unstable();
+        assert_eq!(failed, (0..40).collect::<Vec<_>>());
     }
 }

@@ -87,7 +87,8 @@ fn the_words_of_each_version_are_understood() {
             from: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
         }],
     };
-    let failed = vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3 }];
+    let failed =
+        vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3, are_written: false }];
     let restored = RestoredReport { members: 1, bytes: 2, failed, fatal: None, extract: None };
     let found = SourceFound { kind: ObjectKind::Tree, real_path: Some(path()), is_image: false };
     let words = [

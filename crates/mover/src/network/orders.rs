@@ -214,7 +214,15 @@ pub(super) struct FailedMembers {
     /// How many more follow. Version 2 says each by itself.
     #[serde(default)]
     pub(super) behind: u64,
+    /// Whether they were written all the same.
+    #[serde(default)]
+    pub(super) are_written: bool,
 }
+
+/// Rows after which reasons are not told apart any more. Version 2 named no more members.
+pub(super) const FAILED_MAX: usize = 10_000;
+/// The reason then.
+const MORE_FAILED: &str = "it failed, as others before it";
 
 /// Puts together members that failed in the order of their streams.
 pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<FailedMembers> {
@@ -226,12 +234,22 @@ pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<Fai
     let mut last = 0;
     for member in failed {
         let place = at(&member);
-        let FailedMember { stream, offset, reason } = member;
-        let goes_on =
-            |packed: &&mut FailedMembers| packed.stream == stream && place == last + 1 && packed.reason == reason;
+        let FailedMember { stream, offset, reason, is_written } = member;
+        let is_full = packed.len() >= FAILED_MAX;
+        let goes_on = |packed: &&mut FailedMembers| {
+            let is_like = packed.reason == reason && packed.are_written == is_written;
+            packed.stream == stream && (is_full || is_like && place == last + 1)
+        };
         match packed.last_mut().filter(goes_on) {
-            Some(packed) => packed.behind += 1,
-            None => packed.push(FailedMembers { stream, offset, reason, behind: 0 }),
+            // No name is left out: those between are named, too, if there are too many to tell them apart.
+            Some(packed) => {
+                packed.behind += (place - last) as u64;
+                packed.are_written |= is_written;
+            }
+            None => {
+                let reason = if is_full { MORE_FAILED.to_owned() } else { reason };
+                packed.push(FailedMembers { stream, offset, reason, behind: 0, are_written: is_written });
+            }
         }
         last = place;
     }
@@ -243,14 +261,14 @@ pub(super) fn unpack_failed(wanted: &Wanted, packed: Vec<FailedMembers>) -> Vec<
     let mut named: BTreeSet<(usize, u64)> = BTreeSet::new();
     let mut failed = Vec::new();
     let mut left: u64 = wanted.streams.iter().map(|stream| stream.members.len() as u64).sum();
-    for FailedMembers { stream, offset, reason, behind } in packed {
+    for FailedMembers { stream, offset, reason, behind, are_written: is_written } in packed {
         let members = wanted.streams.get(stream).map_or(&[][..], |stream| &stream.members);
         let first = members.partition_point(|member| member.offset < offset);
         let count = behind.saturating_add(1).min(left);
         left -= count;
         for member in members.iter().skip(first).take(count as usize) {
             if named.insert((stream, member.offset)) {
-                failed.push(FailedMember { stream, offset: member.offset, reason: reason.clone() });
+                failed.push(FailedMember { stream, offset: member.offset, reason: reason.clone(), is_written });
             }
         }
     }
@@ -375,18 +393,28 @@ mod tests {
             extents: Vec::new(),
         };
         let wanted = Wanted { volumes: Vec::new(), streams: vec![stream(50_000), stream(3)] };
-        let failed =
-            |stream: usize, at: u64, reason: &str| FailedMember { stream, offset: at * 10, reason: reason.to_owned() };
+        let failed = |stream: usize, at: u64, reason: &str| {
+            let (offset, reason) = (at * 10, reason.to_owned());
+            FailedMember { stream, offset, reason, is_written: false }
+        };
         let mut all: Vec<_> = (0..40_000).map(|at| failed(0, at, "gone")).collect();
         all.extend([failed(0, 40_001, "gone"), failed(0, 40_002, "cut"), failed(1, 0, "cut"), failed(1, 2, "cut")]);
         let packed = pack_failed(&wanted, all.clone());
         assert_eq!(packed.iter().map(|packed| packed.behind).collect::<Vec<_>>(), [39_999, 0, 0, 0, 0]);
         assert_eq!(unpack_failed(&wanted, packed), all);
         // Whoever lies is not believed for ever.
-        let lies = |_| FailedMembers { stream: 0, offset: 0, reason: "lie".to_owned(), behind: u64::MAX };
+        let lies =
+            |_| FailedMembers { stream: 0, offset: 0, reason: "lie".to_owned(), behind: u64::MAX, are_written: false };
         assert_eq!(unpack_failed(&wanted, (0..10_000).map(lies).collect()).len(), 50_000);
-        let nowhere = FailedMembers { stream: 7, offset: 0, reason: "lie".to_owned(), behind: 5 };
+        let nowhere = FailedMembers { stream: 7, offset: 0, reason: "lie".to_owned(), behind: 5, are_written: false };
         assert!(unpack_failed(&wanted, vec![nowhere]).is_empty());
+        // Where each has a reason of its own, all are named in the end.
+        let each: Vec<_> = (0..50_000).step_by(2).map(|at| failed(0, at, &format!("block {at}"))).collect();
+        let packed = pack_failed(&wanted, each.iter().cloned().chain([failed(1, 1, "block")]).collect());
+        assert_eq!(packed.len(), FAILED_MAX + 1);
+        let named = unpack_failed(&wanted, packed);
+        assert!(each.iter().all(|failed| named.iter().any(|named| named.offset == failed.offset)));
+        assert_eq!((named.len(), named.last().unwrap().reason.as_str()), (40_001, MORE_FAILED));
     }
 
     #[test]

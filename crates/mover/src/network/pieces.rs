@@ -28,6 +28,8 @@ use crate::pool::BlockPool;
 use crate::stream::{Gap, Piece};
 
 const FRAME_LEN: usize = 32;
+/// Streams that are open at once, at most.
+const OPEN_MAX: u64 = 4_096;
 /// Longest reason of a gap.
 const REASON_LEN_MAX: usize = 64 << 10;
 
@@ -186,7 +188,7 @@ pub(crate) fn receive(
             return Err(nonsense("a piece is of a stream that nobody wants"));
         }
         match frame {
-            Frame::Begin { open, .. } => feeds.start(stream, open as usize),
+            Frame::Begin { open, .. } => feeds.start(stream, open.min(OPEN_MAX) as usize),
             Frame::Block { compression, offset, end, len, .. } => {
                 let (plain_len, stored_len) = (end.wrapping_sub(offset) as usize, len as usize);
                 if end < offset || plain_len > pool.chunk_len() || stored_len > pool.chunk_len() {

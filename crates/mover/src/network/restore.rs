@@ -17,14 +17,12 @@ use super::orders::{
 use super::{JobToken, Purpose, pieces};
 use crate::crew::{Consume, Crew, queue_len};
 use crate::extract::{ExtractReport, RestoreTarget};
-use crate::feed::{CrewFeeds, ReadReport, UpToTheEnd, pool_for};
+use crate::feed::{CrewFeeds, NOT_ALL, ReadReport, UpToTheEnd, pool_for};
 use crate::read::Wanted;
 use crate::restore::{RestoreWatch, Verdicts, restore_stream};
 use crate::source::Counted;
 use crate::stream::StreamReader;
 
-/// Rows of members that failed that are named to the mover.
-const FAILED_MAX: usize = 10_000;
 /// Problems that are named to the mover.
 const PROBLEMS_MAX: usize = 1_000;
 /// Connections of one order that are believed.
@@ -179,11 +177,11 @@ impl ClientEnd<'_> {
             let mut feeds = UpToTheEnd::of(&mut feeds, own);
             let received = connected
                 .and_then(|mut link| pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, stop));
-            if let Err(error) = received.or_else(|error| if stop.load(Ordering::Relaxed) { Ok(()) } else { Err(error) })
-            {
-                feeds.fail(&format!(
-                    "the connection broke ({error}): restore again with --overwrite changed to go on with what is missing"
-                ));
+            // One that is stopped says so, and not of each file.
+            if !stop.load(Ordering::Relaxed) {
+                let reason =
+                    received.map_or_else(|error| format!("the connection broke ({error})"), |()| NOT_ALL.to_owned());
+                feeds.fail(&format!("{reason}: restore again with --overwrite changed to go on with what is missing"));
             }
         });
     }
@@ -212,8 +210,7 @@ fn report(
     watch: &RestoreWatch,
 ) -> (RestoredReport, Option<Box<RestoreTarget>>) {
     let streams = verdicts.into_report(ReadReport::default());
-    let mut failed = pack_failed(wanted, streams.failed);
-    failed.truncate(FAILED_MAX);
+    let failed = pack_failed(wanted, streams.failed);
     let fatal = streams.fatal.map(|error| with_causes(&error));
     let (mut extract, mut failure, mut open) = (None, None, None);
     match written {

@@ -1,6 +1,6 @@
 //! A restore, at the mover's end: what is read goes to the client, over a connection for each drive that reads.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::thread;
@@ -10,21 +10,24 @@ use capstan_tape::with_causes;
 
 use super::super::SPEAKS_EVERY;
 use super::super::orders::{
-    JobOrder, JobReport, OrdersLink, OtherMover, PiecesFrom, RestoreOrder, RestoredReport, pack_wanted, unpack_failed,
+    FAILED_MAX, JobOrder, JobReport, OrdersLink, OtherMover, PiecesFrom, RestoreOrder, RestoredReport, pack_wanted,
+    unpack_failed,
 };
 use super::super::pieces::{PieceSender, keep_awake};
 use super::{ATTACHED_LEN_MAX, NetworkJob, locked};
-use crate::MountedDrives;
 use crate::damage::Damage;
 use crate::extract::{ExtractError, ExtractReport};
 use crate::feed::{AccessHere, DrivesAt, DrivesWay, InLibrary, ReadHost, ReadReport, ToRead, gaps_of, read_into};
-use crate::read::{ReadPlan, Wanted};
+use crate::read::{ReadPlan, VolumePlace, Wanted};
 use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::SourceError;
 use crate::stretch::open_at_once;
+use crate::{HostError, MountId, MountedDrives};
 
 /// The first version in which a client takes several connections of a restore at once.
 const SEVERAL_AT_ONCE: u32 = 3;
+/// Shares that are read at the same time, at most.
+const AT_ONCE_MAX: usize = 64;
 /// How often it is looked whether a connection has come.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -44,8 +47,20 @@ pub struct RestoreShare<'a> {
     pub drives: DrivesAt<'a>,
 }
 
-/// Reads a share until all is sent. It is told whether the client still waits for it.
-type SendShare<'a> = Box<dyn FnOnce(&AtomicBool) -> ReadReport + Send + 'a>;
+/// Reads a share until all is sent. It is told whether the client has answered. What it met; `None` where its mover is
+/// gone.
+type SendShare<'a> = Box<dyn FnOnce(&AtomicBool) -> Option<ReadReport> + Send + 'a>;
+
+/// Who mounts what is read of no volume.
+struct NoVolumes;
+
+impl ReadHost for NoVolumes {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
+        Err(format!("volume {} is not part of it", place.volser).into())
+    }
+
+    fn release(&mut self, _: MountId, _: &VolumePlace) {}
+}
 
 impl NetworkJob {
     /// Reads what is wanted, all shares at the same time, and has the client write it where its user said. With `more`,
@@ -61,13 +76,13 @@ impl NetworkJob {
         watch: &RestoreWatch,
         more: bool,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
-        let at_once = if self.version()? >= SEVERAL_AT_ONCE { shares.len() } else { 1 };
+        let at_once = if self.version()? >= SEVERAL_AT_ONCE { AT_ONCE_MAX } else { 1 };
         let (mut whole, mut left) = (StreamsReport::default(), shares.into_iter());
+        let mut has_begun = left.len() == 0;
         loop {
             let now = left.by_ref().take(at_once).collect();
             let is_last = left.len() == 0;
-            let (part, extract) = self.restore_at_once(wanted, now, watch, more || !is_last)?;
-            whole.add(part);
+            let extract = self.restore_at_once(wanted, now, watch, (more || !is_last, &mut has_begun), &mut whole)?;
             if is_last || whole.fatal.is_some() || watch.stop.load(Ordering::Relaxed) {
                 return Ok((whole, extract));
             }
@@ -80,58 +95,88 @@ impl NetworkJob {
         Ok(self.job.process.get().map_or(0, |(_, version)| *version))
     }
 
+    /// Carries out one order. `has_begun` says whether there was one of the same restore, or whether this is one.
     fn restore_at_once(
         &self,
         wanted: &Wanted,
         shares: Vec<RestoreShare<'_>>,
         watch: &RestoreWatch,
-        more: bool,
-    ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
+        (more, has_begun): (bool, &mut bool),
+        whole: &mut StreamsReport,
+    ) -> Result<Option<ExtractReport>, SourceError> {
         let split = shares.into_iter().map(|RestoreShare { plan, host, drives }| (plan, (host, drives)));
         let (plans, hosts): (Vec<_>, Vec<_>) = split.unzip();
-        let mut whole = StreamsReport::default();
-        let (mut connections, mut sends, mut over) = (Vec::new(), Vec::new(), HashMap::new());
-        for (plan, (host, drives)) in plans.iter().zip(hosts) {
-            let what = ToRead { wanted, plan, stop: &watch.stop, meters: &watch.meters };
-            match self.begin(what, host, drives) {
+        let (nothing, enough) = (ReadPlan::default(), AtomicBool::new(false));
+        let what = |plan| ToRead { wanted, plan, stop: &enough, meters: &watch.meters };
+        // One whose mover hangs does not keep the others waiting.
+        let begun: Vec<_> = thread::scope(|scope| {
+            let begin = |(plan, (host, drives))| scope.spawn(move || self.begin(what(plan), host, drives));
+            let begun: Vec<_> = plans.iter().zip(hosts).map(begin).collect();
+            begun.into_iter().map(joined).collect()
+        });
+        let (mut connections, mut sends, mut over, mut last) = (Vec::new(), Vec::new(), HashMap::new(), None);
+        for (plan, begun) in plans.iter().zip(begun) {
+            match begun {
                 Ok((connection, send)) => {
-                    over.extend(streams_of(plan).into_iter().map(|stream| (stream, connections.len() as u32)));
+                    over.extend(plan.streams().into_iter().map(|stream| (stream, connections.len() as u32)));
                     connections.push(connection);
-                    sends.push(send);
+                    sends.push((plan, send));
                 }
                 // What others read comes all the same.
                 Err(reason) => {
-                    whole.fail(wanted, streams_of(plan), &reason);
-                    whole.read.add(out_of_reach(what, &reason));
+                    whole.fail(wanted, plan.streams(), &reason);
+                    whole.read.add(out_of_reach(what(plan), None, &reason));
+                    last = Some(reason);
                 }
             }
         }
-        let mut connections = connections.into_iter();
-        let Some(PiecesFrom { restore, open, from }) = connections.next() else {
-            let reason = || whole.read.lost.first().map_or_else(String::new, |lost| lost.reason.clone());
-            return if more { Ok((whole, None)) } else { Err(SourceError::Mover { reason: reason() }) };
-        };
+        if connections.is_empty() {
+            match last {
+                _ if more => return Ok(None),
+                Some(reason) if !*has_begun => return Err(SourceError::Mover { reason }),
+                // With nothing more to come, the client finishes what it has written.
+                _ => {
+                    let begun = self.begin(what(&nothing), Box::new(NoVolumes), DrivesAt::from(&*NO_DRIVES));
+                    let (connection, send) = begun.map_err(|reason| SourceError::Mover { reason })?;
+                    connections.push(connection);
+                    sends.push((&nothing, send));
+                }
+            }
+        }
+        *has_begun = true;
         let (streams, members) = pack_wanted(wanted, &over);
-        let (planned, beside) = (watch.planned.load(Ordering::Relaxed), connections.collect());
+        let beside = connections.split_off(1);
+        let Some(PiecesFrom { restore, open, from }) = connections.pop() else { return Ok(None) };
+        let planned = watch.planned.load(Ordering::Relaxed);
         let order = RestoreOrder { restore, open, planned, streams, from, more, beside };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             let is_answered = &AtomicBool::new(false);
             let (answer, reads) = thread::scope(|scope| {
-                let reads: Vec<_> = sends.into_iter().map(|send| scope.spawn(move || send(is_answered))).collect();
-                let answer = self.restored(link, watch);
+                let reads: Vec<_> =
+                    sends.into_iter().map(|(plan, send)| (plan, scope.spawn(move || send(is_answered)))).collect();
+                let answer = self.restored(link, watch, &enough);
                 // Whatever it says, nothing more is wanted.
                 is_answered.store(true, Ordering::Relaxed);
+                enough.store(true, Ordering::Relaxed);
                 watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
-                let joined =
-                    reads.into_iter().map(|read| read.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-                (answer, joined.collect::<Vec<ReadReport>>())
+                let read = |(plan, read)| (plan, joined(read));
+                (answer, reads.into_iter().map(read).collect::<Vec<_>>())
             });
             let RestoredReport { failed, fatal, extract, .. } = answer?;
-            reads.into_iter().for_each(|read| whole.read.add(read));
-            whole.failed.extend(unpack_failed(wanted, failed));
+            let names_few = self.job.process.get().is_none_or(|(_, version)| *version < SEVERAL_AT_ONCE);
+            if names_few && failed.len() >= FAILED_MAX {
+                whole.fail(wanted, over.keys().copied(), "more failed than a client of this version can name");
+            }
+            let failed = unpack_failed(wanted, failed);
+            let of_streams: HashSet<usize> = failed.iter().map(|member| member.stream).collect();
+            for (plan, read) in reads {
+                let lost = || out_of_reach(what(plan), Some(&of_streams), MOVER_GONE);
+                whole.read.add(read.unwrap_or_else(lost));
+            }
+            whole.failed.extend(failed);
             whole.fatal = fatal.map(|reason| ExtractError::AtClient { client: self.job.client.clone(), reason });
-            Ok((whole, extract))
+            Ok(extract)
         })
     }
 
@@ -147,16 +192,14 @@ impl NetworkJob {
             (DrivesWay::Several(routes), Some(place)) => {
                 let library = routes.library_of(place);
                 let host = Box::new(InLibrary { host, routes, library });
-                self.begin_in(what, host, routes.drives(library))
+                self.begin_with(what, host, routes.drives(library))
             }
-            (_, None) => self.begin_in(what, host, DrivesAt::from(&*NO_DRIVES)),
-            _ => self.begin_in(what, host, drives),
+            (_, None) => self.begin_with(what, host, DrivesAt::from(&*NO_DRIVES)),
+            _ => self.begin_with(what, host, drives),
         }
     }
-}
 
-impl NetworkJob {
-    fn begin_in<'a>(
+    fn begin_with<'a>(
         &'a self,
         what: ToRead<'a>,
         mut host: Box<dyn ReadHost + 'a>,
@@ -169,20 +212,14 @@ impl NetworkJob {
                 let send = move |is_answered: &AtomicBool| {
                     let access = AccessHere { host: &mut *host, drives, between: None };
                     // What a client does not come for it names as failed.
-                    self.send_pieces(restore, what, access, is_answered).unwrap_or_default()
+                    Some(self.send_pieces(restore, what, access, is_answered).unwrap_or_default())
                 };
                 Ok((PiecesFrom { restore, open, from: None }, Box::new(send)))
             }
             DrivesWay::Elsewhere(far) => {
                 let (expected, run) = far.send(what, &self.job.client).map_err(|error| with_causes(&error))?;
                 let from = Some(OtherMover { address: expected.address, token: expected.token });
-                let send = move |_: &AtomicBool| {
-                    let is_lost = || !what.stop.load(Ordering::Relaxed);
-                    let read = run(&mut *host);
-                    read.unwrap_or_else(
-                        || if is_lost() { out_of_reach(what, MOVER_GONE) } else { ReadReport::default() },
-                    )
-                };
+                let send = move |_: &AtomicBool| run(&mut *host);
                 Ok((PiecesFrom { restore: expected.reading, open, from }, Box::new(send)))
             }
             // A library has drives in one place.
@@ -198,7 +235,12 @@ impl NetworkJob {
     }
 
     /// Hears how the writing goes, to its end.
-    fn restored(&self, link: &mut OrdersLink, watch: &RestoreWatch) -> Result<RestoredReport, SourceError> {
+    fn restored(
+        &self,
+        link: &mut OrdersLink,
+        watch: &RestoreWatch,
+        enough: &AtomicBool,
+    ) -> Result<RestoredReport, SourceError> {
         let lost = |error: std::io::Error| self.lost(&error);
         loop {
             let report = link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0;
@@ -210,6 +252,7 @@ impl NetworkJob {
                     watch.bytes.store(bytes, Ordering::Relaxed);
                     watch.taken.store(taken, Ordering::Relaxed);
                     let stops = watch.stop.load(Ordering::Relaxed);
+                    enough.fetch_or(stops, Ordering::Relaxed);
                     let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
                     link.send(&answer, &[]).map_err(lost)?;
                 }
@@ -264,18 +307,20 @@ impl NetworkJob {
     }
 }
 
-/// The streams that a share has something of.
-fn streams_of(plan: &ReadPlan) -> BTreeSet<usize> {
-    let read = plan.passes.iter().flat_map(|pass| &pass.runs).map(|run| run.stream);
-    read.chain(plan.missing.iter().map(|(stream, _)| *stream)).collect()
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What is to be said of volumes whose mover cannot be asked for them.
-fn out_of_reach(what: ToRead<'_>, reason: &str) -> ReadReport {
+/// What is to be said of volumes whose mover cannot be asked for them: of those that some streams needed, or of all.
+fn out_of_reach(what: ToRead<'_>, of_streams: Option<&HashSet<usize>>, reason: &str) -> ReadReport {
     let mut report = ReadReport::default();
     for pass in &what.plan.passes {
-        let Some(first) = pass.runs.first() else { continue };
+        let mut runs = pass.runs.iter();
+        let Some(first) = runs.find(|run| of_streams.is_none_or(|streams| streams.contains(&run.stream))) else {
+            continue;
+        };
         let volser = what.wanted.volumes[pass.volume].volser.clone();
+        report.out_of_reach.push(volser.clone());
         let (object, connection, offset) = (what.wanted.streams[first.stream].object, first.connection, first.offset);
         let reason = reason.to_owned();
         report.lost.push(Damage { volser, lbn: None, object, connection, offset, reason, of_medium: false });
