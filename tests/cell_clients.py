@@ -248,14 +248,16 @@ class Sweep:
                 first = client.capstan.run(*restore)
                 was_changed, client.data.corrupts = client.data.corrupts is None, None
                 broken += was_changed
+                tree = "common" if row["policy"] == "common" else client.name
+                top = target / str(self.trees[tree].top).lstrip("/")
+                # What failed is tried once more over another connection. One that ends with 0 has everything.
                 if was_changed and first.returncode == 0:
-                    wrong.append(f"{client.name}: a restore whose connection broke ended with 0: {said(first)}")
+                    of = f"{client.name}, whose connection broke, ended with 0"
+                    wrong += [f"{of}: {line}" for line in differences(pictures[tree], picture(top))]
                 elif was_changed and "--overwrite changed" not in said(first):
                     wrong.append(f"{client.name}: it is not said how to go on: {said(first)}")
                 client.capstan.must(*restore, "--overwrite", "changed")
-                tree = "common" if row["policy"] == "common" else client.name
-                came = picture(target / str(self.trees[tree].top).lstrip("/"))
-                wrong += [f"{row['policy']} of {client.name}: {line}" for line in differences(pictures[tree], came)]
+                wrong += [f"{row['policy']} of {client.name}: {line}" for line in differences(pictures[tree], picture(top))]
                 shutil.rmtree(target)
         self.checks.check("each client lists what was backed up of it", not own, "\n".join(own))
         self.checks.check(f"and gets it back as it was, after {broken} broken connections", not wrong, "\n".join(wrong))

@@ -433,7 +433,7 @@ impl Mounter {
             medium: report.medium,
             worn: self.worn(volser),
             hold,
-            _of_job: self.drives.one_more(),
+            of_job: Some(self.drives.one_more()),
             is_over: false,
         };
         match self.note_kind(&volume) {

@@ -13,8 +13,8 @@ use capstan_catalog::StateEntry;
 use capstan_format::Volser;
 use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
 use capstan_mover::{
-    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, StreamsReport,
-    VolumeAccess, restore_streams,
+    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, SourceError,
+    StreamsReport, VolumeAccess, restore_streams,
 };
 use capstan_tape::with_causes;
 
@@ -173,7 +173,7 @@ impl Site {
         Ok(if again.reads.passes.is_empty() { None } else { Some((again, self.routes()?)) })
     }
 
-    /// Restores what failed from copies in other libraries.
+    /// Restores what failed once more: from a copy in another library, or over another connection.
     fn restore_from_elsewhere(
         &self,
         plan: &RestorePlan,
@@ -186,8 +186,7 @@ impl Site {
             Ok(None) => return Ok(()),
             // What was restored is finished all the same.
             Err(error) => {
-                let message =
-                    format!("what failed could not be looked for in other libraries: {}", with_causes(&error));
+                let message = format!("what failed could not be tried once more: {}", with_causes(&error));
                 (self.events)(Event::Notice { message });
                 return Ok(());
             }
@@ -242,25 +241,26 @@ impl Site {
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue()).sharing_volumes();
         let routes = self.routes()?;
-        // What fails may come from another library.
-        let more = self.libraries.are_several();
-        let (streams, mut extract) = read_to_client(plan, client, (&mut host, &routes), watch, more)?;
+        let streams = read_to_client(plan, client, (&mut host, &routes), watch)?;
+        let is_mover_gone = !streams.read.out_of_reach.is_empty();
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
-        if more && !report.failed.is_empty() {
+        // A connection may have broken, or another library may have it.
+        if !report.failed.is_empty() {
             let mounter = Mounter::new(self).stopped_by(&watch.stop).of_queue();
             self.restore_from_elsewhere(plan, &mut report, (mounter, watch), &|again, host, routes| {
-                Ok(read_to_client(again, client, (host, routes), watch, true)?.0)
+                read_to_client(again, client, (host, routes), watch)
             })?;
         }
         drop(host);
-        if more {
-            extract = client.restore(&plan.wanted, Vec::new(), watch, false)?.1;
+        if let (true, 0, Some(failed)) = (is_mover_gone, report.blocks, report.failed.first()) {
+            return Err(SourceError::Mover { reason: failed.reason.clone() }.into());
         }
-        report.extract = extract;
+        // With nothing more to come, the client finishes what it has written.
+        report.extract = client.restore(&plan.wanted, Vec::new(), watch, false)?.1;
         for stream in &plan.streams {
             let reason = "it is what a program printed, and such an object is restored at the server: `capstan cat`";
             report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
@@ -352,14 +352,13 @@ impl Site {
     }
 }
 
-/// Has a client write what as many drives read as are free. With `more`, another part of the same restore follows.
+/// Has a client write what as many drives read as are free; another part of the same restore follows.
 fn read_to_client(
     plan: &RestorePlan,
     client: &NetworkJob,
     (host, routes): (&mut ReadMounter, &VolumeRoutes),
     watch: &RestoreWatch,
-    more: bool,
-) -> Result<(StreamsReport, Option<ExtractReport>), DirectorError> {
+) -> Result<StreamsReport, DirectorError> {
     let (reads, torn) = routes.without_torn(&plan.wanted, &plan.reads);
     let share = |(number, plan)| {
         // The queue counts one drive.
@@ -368,10 +367,10 @@ fn read_to_client(
     };
     let plans = share_out(&plan.wanted, routes.plans(&plan.wanted, &reads), host);
     let shares = plans.into_iter().enumerate().map(share).collect();
-    let (mut streams, extract) = client.restore(&plan.wanted, shares, watch, more)?;
+    let (mut streams, _) = client.restore(&plan.wanted, shares, watch, true)?;
     let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
     streams.fail(&plan.wanted, torn, reason);
-    Ok((streams, extract))
+    Ok(streams)
 }
 
 /// A file that tells how much of it is written.

@@ -5,7 +5,7 @@ mod apart;
 mod several;
 mod to_the_end;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -492,14 +492,34 @@ impl Reading<'_, '_> {
             Ok(open) => self.access.order(open, place, &stretches),
             Err(_) => (0..stretches.len()).collect(),
         };
-        let mut runs = order.iter().flat_map(|&stretch| &pass.runs[runs_of[stretch].clone()]).peekable();
-        while let Some(run) = runs.next() {
+        let mut left = VecDeque::from(order);
+        let mut is_by_position = false;
+        while let Some(stretch) = left.pop_front() {
+            let runs = &pass.runs[runs_of[stretch].clone()];
+            // Since others have come, the drive goes forward.
+            if let (false, Ok(open), Some(last)) = (is_by_position, &source, runs.last())
+                && left.len() > 1
+                && open.drive.has_others()
+            {
+                let place = |stretch: &usize| pass.runs[runs_of[*stretch].start].lbn;
+                left.make_contiguous().sort_by_key(|stretch| (place(stretch) < last.lbn, place(stretch)));
+                is_by_position = true;
+            }
+            let behind = left.front().map(|stretch| pass.runs[runs_of[*stretch].start].lbn);
+            self.stretch(pass.volume, runs, source, behind);
+        }
+    }
+
+    /// Reads runs of a volume that follow each other; behind them the pass wants the block `behind`.
+    fn stretch(&mut self, volume: usize, runs: &[Run], source: &Result<OpenVolume, String>, behind: Option<u64>) {
+        let place = &self.wanted.volumes[volume];
+        for (run, next) in runs.iter().zip(runs.iter().skip(1).map(|next| Some(next.lbn)).chain([behind])) {
             if let (Ok(open), Some(between)) = (&source, &mut self.access.between) {
                 open.drive.between_turns(|drive, at| {
                     with_reader(place, drive, at, |reader| between.read_up_to(reader, run.lbn));
                 });
             }
-            self.run(run, pass.volume, source, runs.peek().map(|next| next.lbn));
+            self.run(run, volume, source, next);
         }
     }
 

@@ -294,8 +294,18 @@ fn settle(ended: Option<(&WantedMember, u32)>, fail: &mut dyn FnMut(u64, String)
     }
 }
 
+/// How the reason begins of a file whose content is not what it was.
+const OTHER_CONTENT: &str = "its content has checksum";
+
 fn checksum_words(expected: u32, found: u32) -> String {
-    format!("its content has checksum {found:08x}, the catalog says {expected:08x}")
+    format!("{OTHER_CONTENT} {found:08x}, the catalog says {expected:08x}")
+}
+
+impl FailedMember {
+    /// Whether its content is not what it was, as far as the reason says.
+    pub(crate) fn is_of_checksum(&self) -> bool {
+        self.reason.starts_with(OTHER_CONTENT)
+    }
 }
 
 enum Step {

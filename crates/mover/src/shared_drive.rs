@@ -38,7 +38,7 @@ struct State {
 
 impl SharedDrive {
     pub(crate) fn new(drive: Box<dyn Drive>) -> Arc<Self> {
-        let state = State { drive: Some(drive), at: None, turns: Turns::default(), readers: 0, last: 0 };
+        let state = State { drive: Some(drive), at: None, turns: Turns::new(Instant::now()), readers: 0, last: 0 };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -72,13 +72,13 @@ impl DriveShare {
         let drive = loop {
             let now = Instant::now();
             state.turns.waits(self.id, lbn, now);
-            let until = match state.turns.next(now) {
-                Next::Reader(id) if id == self.id => match state.drive.take() {
+            let until = match state.drive.is_some().then(|| state.turns.next(now)) {
+                Some(Next::Reader(id)) if id == self.id => match state.drive.take() {
                     Some(drive) => break drive,
                     None => LOOKS,
                 },
-                Next::Reader(_) => LOOKS,
-                Next::Nobody(until) => until.saturating_duration_since(now),
+                Some(Next::Nobody(until)) => until.saturating_duration_since(now),
+                Some(Next::Reader(_)) | None => LOOKS,
             };
             if stop.load(Ordering::Relaxed) {
                 state.turns.leaves(self.id);

@@ -4,22 +4,22 @@
 //! reads for each of them what lies on the way: what several want is read in one pass, and whoever comes later joins
 //! it.
 //!
-//! A reader is waited for only for moments: one whose client is slow falls behind, and is served when the pass is over.
-//! Nobody goes back before that, for on a tape each way back costs as much as hundreds of blocks; but whoever has
-//! waited for [`WAITS_MAX`] has the next turn.
+//! A reader that is next is waited for, as long as it is cheaper to wait than to go elsewhere and come back: each way
+//! on a tape costs seconds. So a slow client costs the others one such wait, falls behind, and has its turn when the
+//! pass is over, or when the drive would stand still. A new pass begins as well when somebody behind has waited for
+//! [`PASS_MIN`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a reader that is next is waited for, while others could read.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// What all such waits for one reader may cost: so much, and a part of the time that it takes part.
-const PATIENCE_AT_FIRST: Duration = Duration::from_millis(500);
-const PATIENCE_PART: u32 = 20;
-/// After so long without a word from those ahead the drive goes back for one that is behind.
-const STALLED_AFTER: Duration = Duration::from_secs(60);
-/// How long a reader that is ready waits at most before it has the next turn.
-const WAITS_MAX: Duration = Duration::from_secs(600);
+/// What it costs at least to go to another place of the tape, and for each block that lies between; and at most.
+const WAY_MIN: Duration = Duration::from_secs(2);
+const WAY_BLOCK: Duration = Duration::from_micros(150);
+const WAY_MAX: Duration = Duration::from_secs(60);
+/// For each second that the drive reads, so much of a second that it stood still is forgiven.
+const FORGIVEN: u32 = 10;
+/// How long a reader that is behind waits at most for a new pass, and how long a pass is not broken off for another.
+const PASS_MIN: Duration = Duration::from_secs(600);
 
 /// Names a reader at a drive.
 pub(crate) type ReaderId = u64;
@@ -38,55 +38,43 @@ pub(crate) enum Next {
 struct AtDrive {
     /// The block that it reads next.
     lbn: u64,
-    /// Whether it waits for its turn.
-    is_ready: bool,
-    /// Since when it waits, or since when it is busy with what it has read.
-    since: Instant,
-    joined: Instant,
-    /// For how long others have waited for it.
-    waited_for: Duration,
-}
-
-impl AtDrive {
-    /// Until when it is waited for.
-    fn patience(&self, now: Instant) -> Instant {
-        let allowed = PATIENCE_AT_FIRST + now.duration_since(self.joined) / PATIENCE_PART;
-        if self.waited_for > allowed { self.since } else { self.since + PATIENCE }
-    }
+    /// Since when it waits for its turn; none while it is busy with what it has read.
+    ready: Option<Instant>,
 }
 
 /// Who reads with one drive, and where it stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     head: u64,
     readers: BTreeMap<ReaderId, AtDrive>,
+    /// For how long the drive stood still though somebody could read, since it was last sent elsewhere.
+    stood: Duration,
+    /// Since when that is so now.
+    stands: Option<Instant>,
+    /// When the last turn began.
+    reads: Instant,
+    /// When the last pass began that did so because somebody had waited.
+    pass: Instant,
 }
 
 impl Turns {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { head: 0, readers: BTreeMap::new(), stood: Duration::ZERO, stands: None, reads: now, pass: now }
+    }
+
     /// A reader waits for its turn at a block.
     pub(crate) fn waits(&mut self, id: ReaderId, lbn: u64, now: Instant) {
-        let is_waited_for = self.readers.iter().any(|(other, reader)| *other != id && reader.is_ready);
-        let reader = self.readers.entry(id).or_insert_with(|| AtDrive {
-            lbn,
-            is_ready: false,
-            since: now,
-            joined: now,
-            waited_for: Duration::ZERO,
-        });
-        if reader.is_ready {
-            return;
-        }
-        if is_waited_for {
-            reader.waited_for += now.duration_since(reader.since).min(PATIENCE);
-        }
-        (reader.lbn, reader.is_ready, reader.since) = (lbn, true, now);
+        let reader = self.readers.entry(id).or_insert(AtDrive { lbn, ready: None });
+        reader.lbn = lbn;
+        reader.ready.get_or_insert(now);
     }
 
     /// It has read its block, and goes on with that one; with none, it needs no turn any more.
     pub(crate) fn has_read(&mut self, id: ReaderId, lbn: u64, next: Option<u64>, now: Instant) {
         self.head = lbn + 1;
+        self.stood = self.stood.saturating_sub(now.duration_since(self.reads) / FORGIVEN);
         match (next, self.readers.get_mut(&id)) {
-            (Some(next), Some(reader)) => (reader.lbn, reader.is_ready, reader.since) = (next, false, now),
+            (Some(next), Some(reader)) => (reader.lbn, reader.ready) = (next, None),
             _ => self.leaves(id),
         }
     }
@@ -99,48 +87,56 @@ impl Turns {
     /// How many wait for their turn.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.readers.values().filter(|reader| reader.is_ready).count()
+        self.readers.values().filter(|reader| reader.ready.is_some()).count()
     }
 
-    /// Who has the next turn.
-    pub(crate) fn next(&self, now: Instant) -> Next {
-        let waiting = self.readers.iter().filter(|(_, reader)| reader.is_ready);
-        let longest = waiting.min_by_key(|(_, reader)| reader.since);
-        if let Some((id, reader)) = longest
-            && now.duration_since(reader.since) >= WAITS_MAX
-        {
-            return Next::Reader(*id);
+    /// Who has the next turn, while nobody reads.
+    pub(crate) fn next(&mut self, now: Instant) -> Next {
+        if let Some(since) = self.stands.take() {
+            self.stood += now.duration_since(since);
         }
-        let mut ahead: Vec<_> = self.readers.iter().filter(|(_, reader)| reader.lbn >= self.head).collect();
-        let mut behind: Vec<_> = self.readers.iter().filter(|(_, reader)| reader.lbn < self.head).collect();
-        for readers in [&mut ahead, &mut behind] {
-            readers.sort_by_key(|(id, reader)| (reader.lbn, !reader.is_ready, **id));
+        if let Some(id) = self.late(now) {
+            self.pass = now;
+            return self.turn_of(id, now, true);
         }
-        let stalled = ahead.iter().map(|(_, reader)| reader.since + STALLED_AFTER).max();
-        let ahead = first_of(&ahead, now);
-        match (ahead, stalled) {
-            (Some(next @ Next::Reader(_)), _) => next,
-            (Some(next), Some(stalled)) if now < stalled => {
-                let Next::Nobody(until) = next else { return next };
-                Next::Nobody(if until > now { until } else { stalled })
-            }
-            _ => first_of(&behind, now).unwrap_or(Next::Nobody(now + STALLED_AFTER)),
+        // The place in the pass, and those that are ready first where they want the same.
+        let place =
+            |(id, reader): &(&ReaderId, &AtDrive)| (reader.lbn < self.head, reader.lbn, reader.ready.is_none(), **id);
+        let first = self.readers.iter().min_by_key(place);
+        let ready = self.readers.iter().filter(|(_, reader)| reader.ready.is_some()).min_by_key(place);
+        let (Some((first, _)), Some((ready, reader))) = (first, ready) else { return Next::Nobody(now + WAY_MAX) };
+        let (first, ready, is_back) = (*first, *ready, reader.lbn < self.head);
+        if first == ready {
+            return self.turn_of(ready, now, is_back);
         }
+        let blocks = u32::try_from(reader.lbn.abs_diff(self.head)).unwrap_or(u32::MAX);
+        let way = WAY_BLOCK.saturating_mul(blocks).saturating_add(WAY_MIN).min(WAY_MAX);
+        if self.stood >= way {
+            return self.turn_of(ready, now, true);
+        }
+        self.stands = Some(now);
+        Next::Nobody(now + (way - self.stood))
     }
-}
 
-/// The first of some readers that is ready, unless one before it is waited for; none of none.
-fn first_of(readers: &[(&ReaderId, &AtDrive)], now: Instant) -> Option<Next> {
-    for (id, reader) in readers {
-        if reader.is_ready {
-            return Some(Next::Reader(**id));
-        }
-        let until = reader.patience(now);
-        if now < until {
-            return Some(Next::Nobody(until));
-        }
+    /// The first that is ready behind, if somebody there has waited for long enough.
+    fn late(&self, now: Instant) -> Option<ReaderId> {
+        let has_waited = |since: Instant| now.duration_since(since) >= PASS_MIN;
+        let behind = self.readers.iter().filter(|(_, reader)| reader.lbn < self.head);
+        let mut ready = behind.filter_map(|(id, reader)| Some((reader.ready?, reader.lbn, *id)));
+        let (is_late, first) = ready.by_ref().fold((false, None), |(is_late, first), (since, lbn, id)| {
+            (is_late || has_waited(since), Some(first.map_or((lbn, id), |first: (u64, u64)| first.min((lbn, id)))))
+        });
+        first.filter(|_| is_late && has_waited(self.pass)).map(|(_, id)| id)
     }
-    readers.first().map(|_| Next::Nobody(now))
+
+    /// A turn; where the drive is sent elsewhere for it, what it stood still is paid.
+    fn turn_of(&mut self, id: ReaderId, now: Instant, is_sent: bool) -> Next {
+        if is_sent {
+            self.stood = Duration::ZERO;
+        }
+        self.reads = now;
+        Next::Reader(id)
+    }
 }
 
 #[cfg(test)]
@@ -153,33 +149,59 @@ mod tests {
         now: Instant,
     }
 
+    /// How long a drive needs for a block.
+    const BLOCK: Duration = Duration::from_millis(2);
+
     impl Bench {
         fn new() -> Self {
-            Self { turns: Turns::default(), now: Instant::now() }
+            let now = Instant::now();
+            Self { turns: Turns::new(now), now }
         }
 
         fn waits(&mut self, id: ReaderId, lbn: u64) {
             self.turns.waits(id, lbn, self.now);
         }
 
-        fn passes(&mut self, time: Duration) {
-            self.now += time;
-        }
-
-        fn next(&self) -> Option<ReaderId> {
+        fn next(&mut self) -> Option<ReaderId> {
             match self.turns.next(self.now) {
                 Next::Reader(id) => Some(id),
                 Next::Nobody(until) => {
-                    assert!(until >= self.now);
+                    assert!(until > self.now);
                     None
                 }
             }
         }
 
-        /// The next one reads its block, and wants the one behind that.
-        fn reads(&mut self, id: ReaderId, lbn: u64) {
+        /// The next one reads its block, and wants that one then.
+        fn reads(&mut self, id: ReaderId, lbn: u64, next: u64) {
             assert_eq!(self.next(), Some(id));
-            self.turns.has_read(id, lbn, Some(lbn + 1), self.now);
+            self.now += BLOCK;
+            self.turns.has_read(id, lbn, Some(next), self.now);
+        }
+
+        /// Reads for a client that takes a block of these whenever it is given one, until it has all of them; others
+        /// come as `others` says, which is asked every ten milliseconds. How long it takes.
+        fn reads_all(&mut self, id: ReaderId, blocks: &[u64], mut others: impl FnMut(&mut Self)) -> Duration {
+            let began = self.now;
+            let mut at = 0;
+            while let Some(lbn) = blocks.get(at) {
+                self.waits(id, *lbn);
+                others(self);
+                match self.next() {
+                    Some(next) if next == id => {
+                        self.now += BLOCK;
+                        at += 1;
+                        self.turns.has_read(id, *lbn, blocks.get(at).copied(), self.now);
+                    }
+                    Some(other) => {
+                        let lbn = self.turns.readers[&other].lbn;
+                        self.now += BLOCK;
+                        self.turns.has_read(other, lbn, Some(lbn + 1), self.now);
+                    }
+                    None => self.now += Duration::from_millis(10),
+                }
+            }
+            self.now - began
         }
     }
 
@@ -187,80 +209,93 @@ mod tests {
     fn the_drive_goes_forward_and_takes_in_whoever_comes() {
         let mut bench = Bench::new();
         bench.waits(1, 50);
-        bench.reads(1, 50);
+        bench.reads(1, 50, 51);
         // One behind and one ahead come: the one behind has its turn when the pass is over.
         bench.waits(2, 20);
         bench.waits(3, 52);
+        assert_eq!(bench.next(), None, "reader 1 comes in a moment");
         bench.waits(1, 51);
-        bench.reads(1, 51);
-        bench.reads(3, 52);
-        assert_eq!(bench.next(), None, "reader 3 comes in a moment");
+        bench.reads(1, 51, 52);
+        bench.reads(3, 52, 53);
         bench.waits(3, 53);
-        bench.reads(3, 53);
+        bench.reads(3, 53, 54);
         // What another one has read in front of its eyes is behind it, too.
         bench.waits(1, 52);
         bench.waits(3, 54);
-        bench.reads(3, 54);
+        bench.reads(3, 54, 55);
         bench.turns.leaves(3);
-        bench.reads(2, 20);
+        bench.reads(2, 20, 21);
         bench.turns.leaves(2);
-        bench.reads(1, 52);
+        bench.reads(1, 52, 53);
     }
 
+    /// A client that takes a block every two seconds, in front of a fast one, behind it, and with the same files.
     #[test]
-    fn a_slow_one_is_waited_for_a_little_and_then_falls_behind() {
+    fn a_slow_client_costs_others_one_wait() {
+        let blocks: Vec<u64> = (1_000..11_000).collect();
+        let alone = BLOCK * 10_000;
+        for slow_at in [200_000, 0, 5_000, 1_000] {
+            let mut bench = Bench::new();
+            bench.waits(1, slow_at);
+            bench.reads(1, slow_at, slow_at + 1);
+            let mut last = bench.now;
+            let took = bench.reads_all(2, &blocks, |bench| {
+                let wants = bench.turns.readers[&1].lbn;
+                if bench.turns.readers[&1].ready.is_none() && bench.now - last > Duration::from_secs(2) {
+                    bench.waits(1, wants);
+                    last = bench.now;
+                }
+            });
+            assert!(took < alone + WAY_MAX + Duration::from_secs(10), "slow at {slow_at}: {took:?}, alone {alone:?}");
+        }
+    }
+
+    /// Clients that are as fast as the drive lose little by each other: they are waited for, and not left.
+    #[test]
+    fn clients_that_need_a_moment_for_each_block_stay_in_the_pass() {
         let mut bench = Bench::new();
-        let (mut waited, mut at_once) = (Duration::ZERO, 0);
-        // The slow one wants the odd blocks, and has each 90 milliseconds later than it could.
-        let mut slow_at = 1;
-        bench.waits(1, slow_at);
-        for lbn in (2..10_002).step_by(2) {
-            bench.waits(2, lbn);
-            let mut tried = Duration::ZERO;
-            while bench.next() != Some(2) {
-                if bench.next() == Some(1) || tried == Duration::from_millis(90) {
-                    bench.waits(1, slow_at);
-                    assert_eq!(bench.next(), Some(1));
-                    bench.turns.has_read(1, slow_at, Some(slow_at + 2), bench.now);
-                    slow_at += 2;
-                } else {
-                    bench.passes(Duration::from_millis(10));
-                    tried += Duration::from_millis(10);
+        let (mut at, mut ready) = ([0_u64, 1], [bench.now; 2]);
+        let mut back = 0;
+        while at.iter().any(|at| *at < 40_000) {
+            for reader in 0..2 {
+                if bench.now >= ready[reader] && at[reader] < 40_000 {
+                    bench.waits(reader as u64, at[reader]);
                 }
             }
-            at_once += u32::from(tried.is_zero());
-            waited += tried;
-            assert_eq!(bench.next(), Some(2));
-            bench.turns.has_read(2, lbn, Some(lbn + 2), bench.now);
-            bench.passes(Duration::from_millis(1));
+            match bench.next() {
+                Some(reader) => {
+                    let lbn = at[reader as usize];
+                    back += u32::from(lbn < bench.turns.head);
+                    at[reader as usize] += 2;
+                    bench.now += BLOCK;
+                    bench.turns.has_read(reader, lbn, Some(lbn + 2).filter(|next| *next < 40_000), bench.now);
+                    ready[reader as usize] = bench.now + Duration::from_millis(3);
+                }
+                None => bench.now += Duration::from_millis(1),
+            }
         }
-        assert!(waited < Duration::from_secs(2), "others waited for {waited:?} in five seconds of reading");
-        assert!(at_once > 4_900, "{at_once}");
-        // When the other one is done, it goes on where it was.
-        bench.turns.leaves(2);
-        bench.waits(1, slow_at);
-        assert_eq!(bench.next(), Some(1));
+        assert!(back <= 40_000 * 2 / 2_000, "{back} ways back");
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn nobody_behind_waits_for_longer_than_a_part_of_a_pass() {
         let mut bench = Bench::new();
-        bench.waits(1, 900);
-        bench.reads(1, 900);
         bench.waits(2, 10);
-        // The one ahead hangs.
-        bench.passes(STALLED_AFTER - Duration::from_secs(1));
-        assert_eq!(bench.next(), None);
-        bench.passes(Duration::from_secs(1));
-        bench.reads(2, 10);
-        bench.waits(1, 901);
-        // From here on it is ahead of the other one, and waits for its place in the pass.
-        for lbn in 11..71 {
-            bench.waits(2, lbn);
-            bench.reads(2, lbn);
-            bench.passes(Duration::from_secs(10));
-        }
-        bench.waits(2, 71);
-        bench.reads(1, 901);
+        bench.reads(2, 10, 11);
+        bench.waits(1, 900);
+        bench.turns.leaves(2);
+        // A fast one is at work for hours, and one behind comes.
+        let blocks: Vec<u64> = (900..2_000_000).collect();
+        let began = bench.now;
+        let mut waited = None;
+        bench.reads_all(1, &blocks, |bench| match bench.turns.readers.get(&2) {
+            None if waited.is_none() && bench.turns.head > 1_000 => bench.waits(2, 500),
+            Some(reader) if reader.lbn > 500 => {
+                waited = Some(bench.now - began);
+                bench.turns.leaves(2);
+            }
+            _ => {}
+        });
+        assert!(waited.unwrap_or(Duration::MAX) < PASS_MIN + Duration::from_secs(5), "{waited:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Measures what a cell costs: a backup through a server, one by a client over TLS, and one by a client to a mover in a
 //! process of its own or in the client's, beside the command, in turns; runs that share a drive; a backup that has two
-//! drives; and a server that waits.
+//! drives; restores of one volume; and a server that waits.
 //!
 //! ```text
 //! round 1: capstan backup | by the server | by a client | to a mover | LAN-free -> round 2: backwards -> medians
@@ -11,6 +11,7 @@
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
 pub(crate) mod crowd;
+mod restores;
 mod several;
 mod together;
 
@@ -26,6 +27,7 @@ use serde_json::Value;
 use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
+use restores::restores;
 use several::{Several, several};
 pub(super) use together::took;
 use together::{Together, together};
@@ -55,6 +57,8 @@ const CLIENT_PROCESSOR_MAX: f64 = 1.4;
 const TOGETHER_MIN: f64 = 0.95;
 /// The rate of one backup to two drives, and of a restore from them, of one drive's.
 const TWO_DRIVES_MIN: f64 = 1.6;
+/// The rate of four restores of one volume at the same time, of one after the other.
+const RESTORES_MIN: f64 = 2.0;
 /// How often it is looked whether a run has ended: its times are its own, and who looks takes from it.
 const LOOKS: Duration = Duration::from_secs(2);
 /// Drives at their pace are steadier than the machine.
@@ -172,21 +176,22 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages = ["command", "served", "client", "mover", "lan-free", "together", "several"].map(|name| {
-        let mut stage = Stage::new(&work);
-        let folder = work.join("cell").join(name);
-        stage.set("CAPSTAN", &program);
-        stage.set("FOLDER", &folder);
-        stage.set("CAPSTAN_STATE", folder.join("state"));
-        stage.set("CAPSTAN_KEY_FILE", folder.join("key"));
-        stage
-    });
+    let mut stages =
+        ["command", "served", "client", "mover", "lan-free", "together", "several", "restores"].map(|name| {
+            let mut stage = Stage::new(&work);
+            let folder = work.join("cell").join(name);
+            stage.set("CAPSTAN", &program);
+            stage.set("FOLDER", &folder);
+            stage.set("CAPSTAN_STATE", folder.join("state"));
+            stage.set("CAPSTAN_KEY_FILE", folder.join("key"));
+            stage
+        });
     let mut sizes = None;
     for stage in &mut stages {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client, mover, lan_free, shared, apart] = &stages;
+    let [command, served, client, mover, lan_free, shared, apart, restoring] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
@@ -249,6 +254,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     }
     let together = together(shared, &program, arguments.rounds)?;
     let Several { backup, restore } = several(apart, arguments.rounds.min(PACED_ROUNDS_MAX))?;
+    let restores = restores(restoring, &program, arguments.rounds.min(PACED_ROUNDS_MAX))?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -313,6 +319,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         ),
         ratio_row("one backup to two drives at the pace of LTO-3: rate, of one drive's", backup, TWO_DRIVES_MIN),
         ratio_row("a restore of that from both: rate, of one drive's", restore, TWO_DRIVES_MIN),
+        ratio_row("four restores of one volume at the same time: rate, of one after the other", restores, RESTORES_MIN),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
             format!("{share:.3}"),

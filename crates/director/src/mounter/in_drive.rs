@@ -29,8 +29,8 @@ pub(crate) struct InDrive {
     pub(crate) worn: Option<String>,
     /// Its reservation, which ends behind the dismount. None where nothing could be recorded, and it is only read.
     pub(crate) hold: Option<Hold>,
-    /// It counts among those of its job.
-    pub(super) _of_job: DriveOfJob,
+    /// It counts among those of its job; none where readers count it.
+    pub(super) of_job: Option<DriveOfJob>,
     /// Whether it was dismounted.
     pub(super) is_over: bool,
 }

@@ -15,6 +15,7 @@ use capstan_mover::{
 };
 use capstan_tape::with_causes;
 
+use super::seats::DriveOfJob;
 use super::{Drives, InDrive, Mounter, locked};
 use crate::hold::Hold;
 use crate::shared_volumes::Wanted;
@@ -41,8 +42,8 @@ struct ReadMet {
 /// Mounts volumes for read plans.
 pub(crate) struct ReadMounter {
     mounter: Mounter,
-    /// Volumes that are being read.
-    volumes: Vec<Arc<InDrive>>,
+    /// Volumes that are being read, and that each counts among those of the act.
+    volumes: Vec<(Arc<InDrive>, DriveOfJob)>,
     /// Whether it reads volumes together with other restores of this process.
     shares_volumes: bool,
     /// How long a second drive was waited for in vain, all in all: damage after damage.
@@ -135,19 +136,23 @@ impl ReadMounter {
         }
         let volume = if self.shares_volumes { self.shared_volume(place)? } else { Arc::new(self.mounted(place)?) };
         let mount = volume.mount;
-        self.volumes.push(volume);
+        self.volumes.push((volume, self.mounter.drives.one_more()));
         Ok(mount)
     }
 
     /// A volume in a drive, which other restores may read, too.
     fn shared_volume(&self, place: &VolumePlace) -> Result<Arc<InDrive>, DirectorError> {
         let mounts = Arc::clone(&self.mounter.mounts);
+        let library = self.mounter.libraries.of_volume(&self.mounter.catalog, &place.volser, &self.mounter.library)?;
+        if !library.data_path.shares_drives() {
+            return self.mounted(place).map(Arc::new);
+        }
         if !self.volumes.is_empty() {
             // Whoever mounts it may wait for a drive of this reader.
             return mounts.shared.in_drive(place).map_or_else(|| self.mounted(place).map(Arc::new), Ok);
         }
         let told = || {
-            let message = format!("volume {} is read together with another restore", place.volser);
+            let message = format!("another restore wants volume {}, too: they read it together", place.volser);
             (self.mounter.events)(Event::Notice { message });
         };
         match mounts.shared.wanted(place, || self.mounter.is_to_stop(), told)? {
@@ -159,7 +164,7 @@ impl ReadMounter {
     /// Reserves a volume and has it mounted.
     fn mounted(&self, place: &VolumePlace) -> Result<InDrive, DirectorError> {
         let hold = self.hold(&place.volser)?;
-        let volume = self.mounter.mount_to_read(&place.volser, place.volume, hold).inspect_err(|error| {
+        let mut volume = self.mounter.mount_to_read(&place.volser, place.volume, hold).inspect_err(|error| {
             let unreadable = &mut locked(&self.met).unreadable;
             if error.blames_medium() && unreadable.iter().all(|(known, _)| known != place) {
                 unreadable.push((place.clone(), with_causes(error)));
@@ -175,6 +180,7 @@ impl ReadMounter {
             let message = format!("that volume {} was read could not be noted: {error}", place.volser);
             (self.mounter.events)(Event::Notice { message });
         }
+        volume.of_job = None;
         Ok(volume)
     }
 
@@ -217,7 +223,7 @@ impl ReadMounter {
     fn hold_beside(&self, volser: &Volser, within: Duration) -> Result<Option<Hold>, DirectorError> {
         let (began, mut said) = (Instant::now(), false);
         let library = self.mounter.libraries.of_volume(&self.mounter.catalog, volser, &self.mounter.library)?;
-        let own = self.volumes.iter().filter(|volume| volume.library.name == library.name).count();
+        let own = self.volumes.iter().filter(|(volume, _)| volume.library.name == library.name).count();
         // Nobody else has what this reader has itself.
         let there_is_one = library.devices.drives().map_or(true, |drives| drives as usize > own);
         loop {
@@ -249,8 +255,11 @@ impl ReadMounter {
     /// Brings back what is in a drive still.
     pub(crate) fn put_back(&mut self) {
         let Some((place, mount)) = self.held.take() else { return };
-        let Some(at) = self.volumes.iter().position(|volume| volume.mount == mount) else { return };
-        let (volume, volser) = (self.volumes.swap_remove(at), place.volser);
+        let Some(at) = self.volumes.iter().position(|(volume, _)| volume.mount == mount) else { return };
+        let ((volume, _of_job), volser) = (self.volumes.swap_remove(at), place.volser);
+        if let Some(hold) = &volume.hold {
+            self.mounter.mounts_no_more_under(hold);
+        }
         // Others may read it still.
         let Some(volume) = Arc::into_inner(volume) else { return };
         if let Err(error) = self.mounter.dismount(volume) {
@@ -266,8 +275,11 @@ impl ReadMounter {
         end_lbn: u64,
     ) -> Result<(), DirectorError> {
         let mount = self.open(place)?;
-        let library =
-            self.volumes.iter().find(|volume| volume.mount == mount).map(|volume| Arc::clone(&volume.library));
+        let library = self
+            .volumes
+            .iter()
+            .find(|(volume, _)| volume.mount == mount)
+            .map(|(volume, _)| Arc::clone(&volume.library));
         let library = library.unwrap_or_else(|| Arc::clone(&self.mounter.library));
         let read = read_between(library.data_path.drives(), mount, place, between, end_lbn);
         self.release(mount, place);
@@ -295,7 +307,8 @@ impl Drop for ReadMounter {
 impl ReadHost for ReadMounter {
     fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
         let opened = self.open(place);
-        if opened.is_err() {
+        // Beside another volume it may only have been busy.
+        if matches!(&opened, Err(error) if self.volumes.is_empty() && !matches!(error, DirectorError::Interrupted)) {
             let not_mounted = &mut locked(&self.met).not_mounted;
             if !not_mounted.contains(&place.volser) {
                 not_mounted.push(place.volser.clone());

@@ -144,6 +144,12 @@ impl Mounter {
                 self.note_wait_at(library);
                 return self.waits_for_seat(wish, library, held);
             }
+            if let Resource::Volume(volser) = &held.resource
+                && let Ok(library) = self.libraries.of_volume(&self.catalog, volser, &self.library)
+            {
+                // Restores that join others keep it for longer.
+                self.note_wait_at(&library.name);
+            }
             let (what, holder) = (what(&held.resource), holder(held));
             format!("{what} is in use by {holder}: this job goes on when it is free")
         })?;
@@ -206,6 +212,11 @@ impl Mounter {
     /// Notes that a volume is this job's, and not what it waits for.
     pub(super) fn mounts_under(&self, hold: &Hold) {
         locked(&self.drives.mounted).push(hold.generation());
+    }
+
+    /// A volume was put back, or left to another job that reads it.
+    pub(super) fn mounts_no_more_under(&self, hold: &Hold) {
+        locked(&self.drives.mounted).retain(|generation| *generation != hold.generation());
     }
 
     /// The last generation that this job has mounted under; 0 for none.

@@ -27,6 +27,14 @@ impl MoverAt {
         }
     }
 
+    /// Whether several reads may have a drive at the same time.
+    pub fn shares_drives(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::Elsewhere(mover) => mover.shares_drives(),
+        }
+    }
+
     /// Starts a session, as [`Session::start`] does.
     ///
     /// # Errors

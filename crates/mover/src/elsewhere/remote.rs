@@ -22,6 +22,8 @@ use crate::{FoundCheckpoint, JobToken, MountId, MoverError};
 /// Connections that are tried: those that a mover had kept open may be of one that is gone.
 const TRIES: u32 = 16;
 
+/// The first version of movers that let several reads have a drive at the same time.
+const SHARES_DRIVES: u32 = 5;
 /// How long the mover may take to take a connection into use.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
 /// How long it may say nothing of an order: six heartbeats.
@@ -80,6 +82,11 @@ impl RemoteMover {
         let (idle, silent, answers_keys) = Default::default();
         let version = AtomicU32::new(VERSION);
         Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys, version })))
+    }
+
+    /// Whether the mover lets several reads have a drive at the same time, as far as it has said what it speaks.
+    pub(super) fn shares_drives(&self) -> bool {
+        self.0.version.load(Ordering::Relaxed) >= SHARES_DRIVES
     }
 
     /// Opens a connection for something.

@@ -20,6 +20,10 @@ impl<'a> UpToTheEnd<'a> {
         Self { feeds, have_begun: streams.into_iter().map(|stream| (stream, false)).collect() }
     }
 
+    fn has_begun(&self, stream: usize) -> bool {
+        self.have_begun.get(&stream) == Some(&true)
+    }
+
     /// Tells all streams that have not ended why nothing more comes.
     pub(crate) fn fail(&mut self, reason: &str) {
         let (begun, others): (Vec<_>, Vec<_>) =
@@ -48,17 +52,19 @@ impl Feeds for UpToTheEnd<'_> {
     }
 
     fn try_send(&mut self, stream: usize, piece: Piece) -> Option<Piece> {
-        if self.have_begun.contains_key(&stream) { self.feeds.try_send(stream, piece) } else { None }
+        if self.has_begun(stream) { self.feeds.try_send(stream, piece) } else { None }
     }
 
     fn send(&mut self, stream: usize, piece: Piece) {
-        if self.have_begun.contains_key(&stream) {
+        if self.has_begun(stream) {
             self.feeds.send(stream, piece);
         }
     }
 
     fn end(&mut self, stream: usize) {
-        if self.have_begun.remove(&stream).is_some() {
+        // One that has not begun is not ended by a word.
+        if self.has_begun(stream) {
+            self.have_begun.remove(&stream);
             self.feeds.end(stream);
         }
     }

@@ -81,6 +81,7 @@ fn the_words_of_each_version_are_understood() {
         streams: vec![RestoreStream { object: ObjectId([1; 16]), connection: 0, chunk_len: 4, members: 5, over: 1 }],
         from: None,
         more: false,
+        names_own: true,
         beside: vec![PiecesFrom {
             restore: 2,
             open: 1,

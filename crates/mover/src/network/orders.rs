@@ -147,6 +147,9 @@ pub(super) struct RestoreOrder {
     /// Whether another order of the same restore follows: what is written is finished behind the last one.
     #[serde(default)]
     pub(super) more: bool,
+    /// Whether streams that have no members are no part of it. In version 2 all that are wanted have theirs.
+    #[serde(default)]
+    pub(super) names_own: bool,
     /// Further connections, over which other streams come at the same time. Version 2 knows none.
     #[serde(default)]
     pub(super) beside: Vec<PiecesFrom>,
@@ -221,6 +224,8 @@ pub(super) struct FailedMembers {
 
 /// Rows after which reasons are not told apart any more. Version 2 named no more members.
 pub(super) const FAILED_MAX: usize = 10_000;
+/// Rows that are said at all: then each stream may have one, and more would not fit into a message.
+pub(super) const ROWS_MAX: usize = 100_000;
 /// The reason then.
 const MORE_FAILED: &str = "it failed, as others before it";
 
@@ -236,23 +241,19 @@ pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<Fai
         let place = at(&member);
         let FailedMember { stream, offset, reason, is_written } = member;
         let is_full = packed.len() >= FAILED_MAX;
+        let reason = if is_full { MORE_FAILED.to_owned() } else { reason };
         let goes_on = |packed: &&mut FailedMembers| {
             let is_like = packed.reason == reason && packed.are_written == is_written;
-            packed.stream == stream && (is_full || is_like && place == last + 1)
+            packed.stream == stream && is_like && (is_full || place == last + 1)
         };
         match packed.last_mut().filter(goes_on) {
             // No name is left out: those between are named, too, if there are too many to tell them apart.
-            Some(packed) => {
-                packed.behind += (place - last) as u64;
-                packed.are_written |= is_written;
-            }
-            None => {
-                let reason = if is_full { MORE_FAILED.to_owned() } else { reason };
-                packed.push(FailedMembers { stream, offset, reason, behind: 0, are_written: is_written });
-            }
+            Some(packed) => packed.behind += (place - last) as u64,
+            None => packed.push(FailedMembers { stream, offset, reason, behind: 0, are_written: is_written }),
         }
         last = place;
     }
+    packed.truncate(ROWS_MAX);
     packed
 }
 
@@ -411,10 +412,10 @@ mod tests {
         // Where each has a reason of its own, all are named in the end.
         let each: Vec<_> = (0..50_000).step_by(2).map(|at| failed(0, at, &format!("block {at}"))).collect();
         let packed = pack_failed(&wanted, each.iter().cloned().chain([failed(1, 1, "block")]).collect());
-        assert_eq!(packed.len(), FAILED_MAX + 1);
+        assert_eq!(packed.len(), FAILED_MAX + 2);
         let named = unpack_failed(&wanted, packed);
         assert!(each.iter().all(|failed| named.iter().any(|named| named.offset == failed.offset)));
-        assert_eq!((named.len(), named.last().unwrap().reason.as_str()), (40_001, MORE_FAILED));
+        assert_eq!((named.len(), named.last().unwrap().reason.as_str()), (40_000, MORE_FAILED));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::stream::{Gap, Piece};
 
 const FRAME_LEN: usize = 32;
 /// Streams that are open at once, at most.
-const OPEN_MAX: u64 = 4_096;
+pub(super) const OPEN_MAX: u64 = 4_096;
 /// Longest reason of a gap.
 const REASON_LEN_MAX: usize = 64 << 10;
 

@@ -27,8 +27,6 @@ use crate::stream::StreamReader;
 const PROBLEMS_MAX: usize = 1_000;
 /// Connections of one order that are believed.
 const CONNECTIONS_MAX: usize = 256;
-/// Streams that are open at once, at most.
-const OPEN_MAX: usize = 4_096;
 
 /// A restore of which more orders come.
 pub(super) struct OpenRestore {
@@ -134,7 +132,7 @@ impl ClientEnd<'_> {
         thread::scope(|scope| {
             for (number, from) in connections.iter().enumerate() {
                 let (consume, own) = (&consume, order.streams_over(number as u32));
-                scope.spawn(move || self.take(from, own, (wanted, consume), process, &watch.stop));
+                scope.spawn(move || self.take(from, (own, order.names_own), (wanted, consume), process, &watch.stop));
             }
         });
         if watch.stop.load(Ordering::Relaxed) {
@@ -156,12 +154,12 @@ impl ClientEnd<'_> {
     fn take(
         &self,
         from: &PiecesFrom,
-        own: Vec<usize>,
+        (own, names_own): (Vec<usize>, bool),
         (wanted, consume): (&Wanted, Consume<'_>),
         process: &JobToken,
         stop: &AtomicBool,
     ) {
-        let open = (from.open as usize).clamp(1, OPEN_MAX);
+        let open = (from.open as usize).clamp(1, pieces::OPEN_MAX as usize);
         let purpose = Purpose::Pieces { restore: from.restore };
         let connected = match &from.from {
             Some(mover) => {
@@ -178,7 +176,7 @@ impl ClientEnd<'_> {
             let received = connected
                 .and_then(|mut link| pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, stop));
             // One that is stopped says so, and not of each file.
-            if !stop.load(Ordering::Relaxed) {
+            if !stop.load(Ordering::Relaxed) && (names_own || received.is_err()) {
                 let reason =
                     received.map_or_else(|error| format!("the connection broke ({error})"), |()| NOT_ALL.to_owned());
                 feeds.fail(&format!("{reason}: restore again with --overwrite changed to go on with what is missing"));

@@ -10,8 +10,8 @@ use capstan_tape::with_causes;
 
 use super::super::SPEAKS_EVERY;
 use super::super::orders::{
-    FAILED_MAX, JobOrder, JobReport, OrdersLink, OtherMover, PiecesFrom, RestoreOrder, RestoredReport, pack_wanted,
-    unpack_failed,
+    FAILED_MAX, JobOrder, JobReport, OrdersLink, OtherMover, PiecesFrom, ROWS_MAX, RestoreOrder, RestoredReport,
+    pack_wanted, unpack_failed,
 };
 use super::super::pieces::{PieceSender, keep_awake};
 use super::{ATTACHED_LEN_MAX, NetworkJob, locked};
@@ -148,7 +148,7 @@ impl NetworkJob {
         let beside = connections.split_off(1);
         let Some(PiecesFrom { restore, open, from }) = connections.pop() else { return Ok(None) };
         let planned = watch.planned.load(Ordering::Relaxed);
-        let order = RestoreOrder { restore, open, planned, streams, from, more, beside };
+        let order = RestoreOrder { restore, open, planned, streams, from, more, names_own: true, beside };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             let is_answered = &AtomicBool::new(false);
@@ -165,10 +165,13 @@ impl NetworkJob {
             });
             let RestoredReport { failed, fatal, extract, .. } = answer?;
             let names_few = self.job.process.get().is_none_or(|(_, version)| *version < SEVERAL_AT_ONCE);
-            if names_few && failed.len() >= FAILED_MAX {
-                whole.fail(wanted, over.keys().copied(), "more failed than a client of this version can name");
+            if failed.len() >= if names_few { FAILED_MAX } else { ROWS_MAX } {
+                whole.fail(wanted, over.keys().copied(), "more failed than the client can name");
             }
-            let failed = unpack_failed(wanted, failed);
+            let mut failed = unpack_failed(wanted, failed);
+            if names_few {
+                failed.iter_mut().for_each(|member| member.is_written = member.is_of_checksum());
+            }
             let of_streams: HashSet<usize> = failed.iter().map(|member| member.stream).collect();
             for (plan, read) in reads {
                 let lost = || out_of_reach(what(plan), Some(&of_streams), MOVER_GONE);
