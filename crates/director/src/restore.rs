@@ -260,7 +260,14 @@ impl Site {
             return Err(SourceError::Mover { reason: failed.reason.clone() }.into());
         }
         // With nothing more to come, the client finishes what it has written.
-        report.extract = client.restore(&plan.wanted, Vec::new(), watch, false)?.1;
+        let (last, extract) = client.restore(&plan.wanted, Vec::new(), watch, false)?;
+        if let Some(fatal) = last.fatal {
+            return Err(DirectorError::Extract(fatal));
+        }
+        if watch.stop.load(Relaxed) {
+            return Err(DirectorError::RestoreInterrupted);
+        }
+        report.extract = extract;
         for stream in &plan.streams {
             let reason = "it is what a program printed, and such an object is restored at the server: `capstan cat`";
             report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
