@@ -138,7 +138,7 @@ impl Site {
         }
         if self.libraries.are_several() && !report.failed.is_empty() {
             let mounter = Mounter::new(self).stopped_by(&watch.stop);
-            self.restore_from_elsewhere(plan, &mut report, (mounter, watch), &|again, host, routes| {
+            self.restore_once_more(plan, &mut report, (mounter, watch), &|again, host, routes| {
                 let access = VolumeAccess { host, drives: routes.drives(), between: None };
                 Ok(restore_streams(&again.wanted, &again.reads, access, &target, watch))
             })?;
@@ -174,7 +174,7 @@ impl Site {
     }
 
     /// Restores what failed once more: from a copy in another library, or over another connection.
-    fn restore_from_elsewhere(
+    fn restore_once_more(
         &self,
         plan: &RestorePlan,
         report: &mut RestoreReport,
@@ -251,7 +251,7 @@ impl Site {
         // A connection may have broken, or another library may have it.
         if !report.failed.is_empty() {
             let mounter = Mounter::new(self).stopped_by(&watch.stop).of_queue();
-            self.restore_from_elsewhere(plan, &mut report, (mounter, watch), &|again, host, routes| {
+            self.restore_once_more(plan, &mut report, (mounter, watch), &|again, host, routes| {
                 read_to_client(again, client, (host, routes), watch)
             })?;
         }

@@ -24,8 +24,8 @@ pub(crate) struct SharedVolumes {
 }
 
 enum Shared {
-    /// Somebody has it mounted.
-    IsMounted,
+    /// Somebody mounts it.
+    BeingMounted,
     /// It is in a drive, as long as somebody reads it.
     InDrive(Weak<AnyVolume>),
 }
@@ -78,7 +78,7 @@ impl SharedVolumes {
                         return Ok(Wanted::InDrive(volume));
                     }
                 }
-                Some(Shared::IsMounted) => {
+                Some(Shared::BeingMounted) => {
                     if let Some(told) = told.take() {
                         drop(all);
                         told();
@@ -93,7 +93,7 @@ impl SharedVolumes {
                 }
                 None => {}
             }
-            all.insert(place.clone(), Shared::IsMounted);
+            all.insert(place.clone(), Shared::BeingMounted);
             return Ok(Wanted::ToMount(Mounting { shared: self, place: place.clone() }));
         }
     }
@@ -113,7 +113,7 @@ impl Mounting<'_> {
 impl Drop for Mounting<'_> {
     fn drop(&mut self) {
         let mut all = locked(&self.shared.all);
-        if matches!(all.get(&self.place), Some(Shared::IsMounted)) {
+        if matches!(all.get(&self.place), Some(Shared::BeingMounted)) {
             all.remove(&self.place);
         }
         drop(all);

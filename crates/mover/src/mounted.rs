@@ -60,12 +60,13 @@ impl MountedDrives {
     /// [`MoverError::NotMounted`] if it was never mounted, was dismounted, or is in use.
     pub fn take(&self, mount: MountId) -> Result<Box<dyn Drive>, MoverError> {
         let mut drives = self.locked();
-        match drives.get_mut(&mount) {
-            Some(place @ Place::Here(_)) => match std::mem::replace(place, Place::InUse) {
-                Place::Here(drive) => Ok(drive),
-                Place::InUse | Place::Shared(_) => Err(MoverError::NotMounted { mount }),
-            },
-            _ => Err(MoverError::NotMounted { mount }),
+        let place = drives.get_mut(&mount).ok_or(MoverError::NotMounted { mount })?;
+        match std::mem::replace(place, Place::InUse) {
+            Place::Here(drive) => Ok(drive),
+            used => {
+                *place = used;
+                Err(MoverError::NotMounted { mount })
+            }
         }
     }
 
@@ -73,20 +74,14 @@ impl MountedDrives {
     pub(crate) fn share(&self, mount: MountId) -> Result<DriveShare, MoverError> {
         let mut drives = self.locked();
         let place = drives.get_mut(&mount).ok_or(MoverError::NotMounted { mount })?;
-        match std::mem::replace(place, Place::InUse) {
-            Place::InUse => Err(MoverError::NotMounted { mount }),
-            Place::Here(drive) => {
-                let shared = SharedDrive::new(drive);
-                let share = shared.join();
-                *place = Place::Shared(shared);
-                Ok(share)
-            }
-            Place::Shared(shared) => {
-                let share = shared.join();
-                *place = Place::Shared(shared);
-                Ok(share)
-            }
-        }
+        let shared = match std::mem::replace(place, Place::InUse) {
+            Place::InUse => return Err(MoverError::NotMounted { mount }),
+            Place::Here(drive) => SharedDrive::new(drive),
+            Place::Shared(shared) => shared,
+        };
+        let share = shared.join();
+        *place = Place::Shared(shared);
+        Ok(share)
     }
 
     /// Gives a part back.

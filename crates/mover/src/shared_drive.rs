@@ -74,7 +74,10 @@ impl DriveShare {
             state.turns.waits(self.id, lbn, now);
             let until = match state.drive.is_some().then(|| state.turns.next(now)) {
                 Some(Next::Reader(id)) if id == self.id => match state.drive.take() {
-                    Some(drive) => break drive,
+                    Some(drive) => {
+                        state.turns.takes(id, now);
+                        break drive;
+                    }
                     None => LOOKS,
                 },
                 Some(Next::Nobody(until)) => until.saturating_duration_since(now),

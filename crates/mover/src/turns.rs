@@ -96,46 +96,51 @@ impl Turns {
             self.stood += now.duration_since(since);
         }
         if let Some(id) = self.late(now) {
-            self.pass = now;
-            return self.turn_of(id, now, true);
+            return Next::Reader(id);
         }
-        // The place in the pass, and those that are ready first where they want the same.
-        let place =
-            |(id, reader): &(&ReaderId, &AtDrive)| (reader.lbn < self.head, reader.lbn, reader.ready.is_none(), **id);
-        let first = self.readers.iter().min_by_key(place);
-        let ready = self.readers.iter().filter(|(_, reader)| reader.ready.is_some()).min_by_key(place);
-        let (Some((first, _)), Some((ready, reader))) = (first, ready) else { return Next::Nobody(now + WAY_MAX) };
-        let (first, ready, is_back) = (*first, *ready, reader.lbn < self.head);
-        if first == ready {
-            return self.turn_of(ready, now, is_back);
-        }
-        let blocks = u32::try_from(reader.lbn.abs_diff(self.head)).unwrap_or(u32::MAX);
+        let ready = self.first(|reader| reader.ready.is_some());
+        let (Some((first, _)), Some((ready, lbn))) = (self.first(|_| true), ready) else {
+            return Next::Nobody(now + WAY_MAX);
+        };
+        let blocks = u32::try_from(lbn.abs_diff(self.head)).unwrap_or(u32::MAX);
         let way = WAY_BLOCK.saturating_mul(blocks).saturating_add(WAY_MIN).min(WAY_MAX);
-        if self.stood >= way {
-            return self.turn_of(ready, now, true);
+        if first == ready || self.stood >= way {
+            return Next::Reader(ready);
         }
         self.stands = Some(now);
         Next::Nobody(now + (way - self.stood))
     }
 
+    /// The reader that has the next turn takes it.
+    pub(crate) fn takes(&mut self, id: ReaderId, now: Instant) {
+        let is_late = self.late(now) == Some(id);
+        let goes_on = self.first(|_| true).is_some_and(|(first, lbn)| first == id && lbn >= self.head);
+        if is_late {
+            self.pass = now;
+        }
+        // Where the drive is sent elsewhere, what it stood still is paid.
+        if is_late || !goes_on {
+            self.stood = Duration::ZERO;
+        }
+        (self.reads, self.stands) = (now, None);
+    }
+
+    /// The first of some readers in the order of the pass, and the block that it wants; one that is ready before one
+    /// that is not, where they want the same.
+    fn first(&self, of: impl Fn(&AtDrive) -> bool) -> Option<(ReaderId, u64)> {
+        let place =
+            |(id, reader): &(&ReaderId, &AtDrive)| (reader.lbn < self.head, reader.lbn, reader.ready.is_none(), **id);
+        let first = self.readers.iter().filter(|(_, reader)| of(reader)).min_by_key(place);
+        first.map(|(id, reader)| (*id, reader.lbn))
+    }
+
     /// The first that is ready behind, if somebody there has waited for long enough.
     fn late(&self, now: Instant) -> Option<ReaderId> {
         let has_waited = |since: Instant| now.duration_since(since) >= PASS_MIN;
-        let behind = self.readers.iter().filter(|(_, reader)| reader.lbn < self.head);
-        let mut ready = behind.filter_map(|(id, reader)| Some((reader.ready?, reader.lbn, *id)));
-        let (is_late, first) = ready.by_ref().fold((false, None), |(is_late, first), (since, lbn, id)| {
-            (is_late || has_waited(since), Some(first.map_or((lbn, id), |first: (u64, u64)| first.min((lbn, id)))))
-        });
-        first.filter(|_| is_late && has_waited(self.pass)).map(|(_, id)| id)
-    }
-
-    /// A turn; where the drive is sent elsewhere for it, what it stood still is paid.
-    fn turn_of(&mut self, id: ReaderId, now: Instant, is_sent: bool) -> Next {
-        if is_sent {
-            self.stood = Duration::ZERO;
-        }
-        self.reads = now;
-        Next::Reader(id)
+        let is_behind = |reader: &AtDrive| reader.lbn < self.head && reader.ready.is_some();
+        let is_late = |reader: &AtDrive| is_behind(reader) && reader.ready.is_some_and(has_waited);
+        let is_due = has_waited(self.pass) && self.readers.values().any(is_late);
+        if is_due { self.first(is_behind).map(|(id, _)| id) } else { None }
     }
 }
 
@@ -163,8 +168,14 @@ mod tests {
         }
 
         fn next(&mut self) -> Option<ReaderId> {
-            match self.turns.next(self.now) {
-                Next::Reader(id) => Some(id),
+            let next = self.turns.next(self.now);
+            // Each of those who wait asks: that alone changes nothing.
+            assert_eq!(self.turns.next(self.now), next);
+            match next {
+                Next::Reader(id) => {
+                    self.turns.takes(id, self.now);
+                    Some(id)
+                }
                 Next::Nobody(until) => {
                     assert!(until > self.now);
                     None

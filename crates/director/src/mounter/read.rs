@@ -35,7 +35,7 @@ struct ReadMet {
     orders: Vec<ReadOrder>,
     /// Volumes that could not be read at all, because of what is on them, and why.
     unreadable: Vec<(VolumePlace, String)>,
-    /// Volumes that could not be mounted, whatever the reason.
+    /// Volumes that could not be mounted while no other volume was read.
     not_mounted: Vec<Volser>,
 }
 

@@ -86,8 +86,7 @@ impl Reading<'_> {
             (ReadKind::Send { .. }, Some(host), Some((restore, job)), between) => {
                 let (stop, meters): (&AtomicBool, _) = (&self.watch.stop, &self.watch.meters);
                 let what = ToRead { wanted: self.wanted, plan: self.plan, stop, meters };
-                let read =
-                    job.send_pieces(restore, what, AccessHere { host, drives, between }, &AtomicBool::new(false));
+                let read = job.send_pieces(restore, what, AccessHere { host, drives, between });
                 ReadDone { read, ..ReadDone::default() }
             }
             (ReadKind::Verify, Some(host), _, between) => {

@@ -93,18 +93,16 @@ pub(in crate::bench) fn took(stage: &Stage, policies: &[&str]) -> Result<Duratio
 fn beside_slow(stage: &Stage) -> Result<Duration> {
     stage.run("rm -f $FOLDER/enough")?;
     let slow = enter(stage, &["slow"])?[0];
-    let running = |run: u64| -> Result<Option<u64>> {
+    let running = || -> Result<Option<()>> {
         let queue = rows(stage, "queue")?;
-        let row = queue.iter().find(|row| row["run"] == run && row["state"] == "running");
-        Ok(row.and_then(|row| row["session"].as_u64()))
+        Ok(queue.iter().any(|row| row["run"] == slow && row["state"] == "running").then_some(()))
     };
-    let session = until("the slow client is backed up", || running(slow))?;
+    until("the slow client is backed up", running)?;
     thread::sleep(SLOW_ALONE);
     let fast = enter(stage, &["fast"])?[0];
-    let shared = until("the fast client is backed up", || running(fast))?;
-    ensure!(session == shared, "they do not share a drive: sessions {session} and {shared}");
+    // It may end before anybody sees it running. There is one drive: ended beside the slow one, it has shared it.
     let done = ended(stage, fast)?;
-    ensure!(running(slow)?.is_some(), "the slow client has ended before the fast one");
+    ensure!(running()?.is_some(), "the slow client has ended before the fast one");
     stage.run("touch $FOLDER/enough")?;
     ended(stage, slow)?;
     let (Some(began), Some(ended)) = (done["started_ns"].as_u64(), done["ended_ns"].as_u64()) else {

@@ -47,9 +47,8 @@ pub struct RestoreShare<'a> {
     pub drives: DrivesAt<'a>,
 }
 
-/// Reads a share until all is sent. It is told whether the client has answered. What it met; `None` where its mover is
-/// gone.
-type SendShare<'a> = Box<dyn FnOnce(&AtomicBool) -> Option<ReadReport> + Send + 'a>;
+/// Reads a share until all is sent. What it met; `None` where its mover is gone.
+type SendShare<'a> = Box<dyn FnOnce() -> Option<ReadReport> + Send + 'a>;
 
 /// Who mounts what is read of no volume.
 struct NoVolumes;
@@ -151,13 +150,10 @@ impl NetworkJob {
         let order = RestoreOrder { restore, open, planned, streams, from, more, names_own: true, beside };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
-            let is_answered = &AtomicBool::new(false);
             let (answer, reads) = thread::scope(|scope| {
-                let reads: Vec<_> =
-                    sends.into_iter().map(|(plan, send)| (plan, scope.spawn(move || send(is_answered)))).collect();
+                let reads: Vec<_> = sends.into_iter().map(|(plan, send)| (plan, scope.spawn(send))).collect();
                 let answer = self.restored(link, watch, &enough);
                 // Whatever it says, nothing more is wanted.
-                is_answered.store(true, Ordering::Relaxed);
                 enough.store(true, Ordering::Relaxed);
                 watch.stop.fetch_or(answer.is_err(), Ordering::Relaxed);
                 let read = |(plan, read)| (plan, joined(read));
@@ -212,17 +208,17 @@ impl NetworkJob {
         match drives.0 {
             DrivesWay::Here(drives) => {
                 let restore = self.expect_pieces();
-                let send = move |is_answered: &AtomicBool| {
+                let send = move || {
                     let access = AccessHere { host: &mut *host, drives, between: None };
                     // What a client does not come for it names as failed.
-                    Some(self.send_pieces(restore, what, access, is_answered).unwrap_or_default())
+                    Some(self.send_pieces(restore, what, access).unwrap_or_default())
                 };
                 Ok((PiecesFrom { restore, open, from: None }, Box::new(send)))
             }
             DrivesWay::Elsewhere(far) => {
                 let (expected, run) = far.send(what, &self.job.client).map_err(|error| with_causes(&error))?;
                 let from = Some(OtherMover { address: expected.address, token: expected.token });
-                let send = move |_: &AtomicBool| run(&mut *host);
+                let send = move || run(&mut *host);
                 Ok((PiecesFrom { restore: expected.reading, open, from }, Box::new(send)))
             }
             // A library has drives in one place.
@@ -273,13 +269,7 @@ impl NetworkJob {
     }
 
     /// Waits for the connection of a restore, and sends over it what is read; none where it did not come.
-    pub(crate) fn send_pieces(
-        &self,
-        restore: u64,
-        what: ToRead<'_>,
-        access: AccessHere<'_>,
-        is_answered: &AtomicBool,
-    ) -> Option<ReadReport> {
+    pub(crate) fn send_pieces(&self, restore: u64, what: ToRead<'_>, access: AccessHere<'_>) -> Option<ReadReport> {
         let ToRead { wanted, plan, stop, meters } = what;
         let until = Instant::now() + self.patience;
         let link = loop {
@@ -288,7 +278,7 @@ impl NetworkJob {
                 expected.remove(&restore);
                 break Mutex::new(link);
             }
-            if is_answered.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) || Instant::now() > until {
+            if stop.load(Ordering::Relaxed) || Instant::now() > until {
                 expected.remove(&restore);
                 return None;
             }
