@@ -12,7 +12,7 @@ use crate::bench::measure::Stage;
 
 const CLIENTS: usize = 4;
 
-/// How long all restores take one after the other, of how long they take at the same time; of each round.
+/// How long all restores take one after the other, as a multiple of how long they take at the same time; of each round.
 pub(super) fn restores(stage: &Stage, program: &Path, rounds: usize) -> Result<Vec<f64>> {
     stage.run(&format!(
         "rm -rf $FOLDER; mkdir -p $FOLDER; cd $FOLDER
@@ -26,7 +26,7 @@ pub(super) fn restores(stage: &Stage, program: &Path, rounds: usize) -> Result<V
          $CAPSTAN policies apply cell.toml -q",
         last = CLIENTS - 1
     ))?;
-    let _server = Peer::server(stage, program, "restores", true)?;
+    let server = Peer::server(stage, program, "restores", true)?;
     let names: Vec<_> = (0..CLIENTS).map(|number| format!("c{number}")).collect();
     let clients: Vec<_> =
         names.iter().map(|name| Peer::client_named(stage, program, "restores", name)).collect::<Result<_>>()?;
@@ -51,6 +51,7 @@ pub(super) fn restores(stage: &Stage, program: &Path, rounds: usize) -> Result<V
             apart.as_secs_f64()
         );
     }
+    drop(server);
     stage.run("rm -rf $FOLDER")?;
     Ok(ratios)
 }
