@@ -20,6 +20,8 @@ from proxy import Proxy
 
 # How long something may take that has to come: a busy machine is no failure.
 SECONDS_MAX = 180
+# How often a test looks: each look is a process.
+EVERY_S = 0.2
 
 
 def free_ports(hosts, movers):
@@ -182,7 +184,7 @@ class Cell:
                 queue, done = self.capstan.rows("queue"), self.done()[:8]
                 raise Failed(f"not so after {SECONDS_MAX} s: {what}; the queue: {queue}; ended: {done}")
             self.look_after()
-            time.sleep(0.1)
+            time.sleep(EVERY_S)
 
     def members(self):
         return [*self.clients.values(), *self.movers]

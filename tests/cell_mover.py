@@ -25,7 +25,7 @@ from machine import YEAR_S, can_mount, in_own_mounts
 from program import FULL, Checks, Failed, Scratch, said
 
 ROUNDS = 6
-# Each of these once before any comes again; those of clients and server alone are drawn from cell_clients.py.
+# Each of these, and of the events of cell_clients.py, once before any comes again.
 OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
 OF_MACHINES = ("clock server", "clock mover", "clock client", "fill server", "fill mover", "fill client")
 # Whose data would cross the server.
@@ -35,7 +35,7 @@ SERVER_BYTES_MAX = 3_000_000
 class MoverSweep(Sweep):
     """A cell whose drives are at a mover."""
 
-    events = (*OF_MOVER, *OF_MACHINES) if not FULL else (*OF_MOVER, *OF_MACHINES, *EVENTS)
+    events = (*OF_MOVER, *OF_MACHINES, *EVENTS)
     names = (*NAMES, "tape1")
     # It is killed, stopped and frozen with mover rook.
     beside = "tape1"
@@ -104,7 +104,7 @@ class MoverSweep(Sweep):
         if starts:
             self.cell.start_server() if host is self.cell else host.start()
         # Long enough for a server to look after its certificate, both times.
-        time.sleep(4 + pause)
+        time.sleep((4 if host is self.cell else 1) + pause)
         host.machine.set_clock(0)
         time.sleep(4 if host is self.cell else 1)
         self.cell.look_after()

@@ -114,6 +114,22 @@ impl Catalog {
         transaction.commit()
     }
 
+    /// Notes which objects an attempt of a run is about to write, so that the next attempt finds them. The attempt is
+    /// the run's last job; of a run that has none, nothing is noted.
+    ///
+    /// # Errors
+    /// The database cannot be written; nothing is noted then.
+    pub fn run_writes(&mut self, run: i64, objects: &[ObjectId]) -> Result<(), CatalogError> {
+        let transaction = self.write_for_now()?;
+        let last = "SELECT job FROM jobs WHERE run = ?1 ORDER BY job DESC LIMIT 1";
+        if let Some(job) = transaction.query_first::<i64>(last, params![run], |row| row.get(0))? {
+            for object in objects {
+                transaction.execute(PUT_OBJECT, params![job, object.0])?;
+            }
+        }
+        transaction.commit()
+    }
+
     /// Keeps what a job said so far.
     ///
     /// # Errors

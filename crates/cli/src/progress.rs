@@ -13,6 +13,7 @@ use capstan_mover::{OrderedBy, Positioning, ReadOrder};
 use capstan_tape::linux::waits::overdue;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json::{self, words};
 use crate::table::path_text;
@@ -62,6 +63,13 @@ impl Display {
     pub(crate) fn enter(&self, site: &Site, kind: &str, subject: &str) -> Option<Arc<JobJournal>> {
         let journal = Arc::new(site.begin_run(kind, subject)?);
         self.journal.set(Arc::clone(&journal)).ok().map(|()| journal)
+    }
+
+    /// The same for what may not begin unless it is entered.
+    pub(crate) fn must_enter(&self, site: &Site, kind: &str, subject: &str) -> Result<Arc<JobJournal>, Failure> {
+        let journal = Arc::new(site.must_begin_run(kind, subject)?);
+        let _ = self.journal.set(Arc::clone(&journal));
+        Ok(journal)
     }
 
     /// The number of what is entered.

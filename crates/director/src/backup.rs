@@ -302,14 +302,19 @@ impl Site {
         }
     }
 
-    /// Notes which copies are wanted, before the first block: a copy that fails before its first checkpoint is made
-    /// later.
+    /// Notes whose attempt makes the objects, and which copies are wanted, before the first block: a copy that fails
+    /// before its first checkpoint is made later.
     fn promise(&self, jobs: &[Job], pools: &[Pool], request: &BackupRequest) -> Result<(), DirectorError> {
         let each = jobs.iter().flat_map(|job| (1u8..).zip(pools).map(|(copy, pool)| (job.record.object, copy, pool)));
         let wanted: Vec<_> = each.map(|(object, copy, pool)| (object, copy, pool.name.as_str())).collect();
         let trees = jobs.iter().filter(|job| job.record.kind == ObjectKind::Tree);
         let trees: Vec<_> = trees.map(|job| job.record.object).collect();
         let mut catalog = locked(&self.catalog);
+        if let Some(run) = request.run {
+            // An attempt that could not find these would make them once more.
+            let objects: Vec<_> = jobs.iter().map(|job| job.record.object).collect();
+            catalog.run_writes(run, &objects)?;
+        }
         catalog.promise_copies(&wanted)?;
         Ok(catalog.put_left_out(&trees, &request.tree.rules())?)
     }

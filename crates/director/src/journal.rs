@@ -1,8 +1,9 @@
 //! The history: which commands run, which ran, how they ended, and what they said.
 //!
 //! A run is one command's work, a row of the catalog's table `jobs`. It is entered when it begins, with its process, so
-//! that work of a process that lives is told from work that was interrupted. Nothing fails for want of history: what
-//! cannot be entered is left out.
+//! that work of a process that lives is told from work that was interrupted. Nothing fails for want of history, and
+//! what cannot be entered is left out; but for the backups of a server's queue, whose next attempts learn from it what
+//! there is already.
 
 use std::sync::{Arc, Mutex};
 
@@ -101,10 +102,18 @@ impl Site {
         if self.is_read_only() {
             return None;
         }
+        self.must_begin_run(kind, subject).ok()
+    }
+
+    /// Enters a run that begins, and that may not begin otherwise: a next attempt has to find what it writes.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn must_begin_run(&self, kind: &str, subject: &str) -> Result<JobJournal, DirectorError> {
         let process = process::this();
         let start = JobStart { kind, subject, process: &process, started_ns: self.now_ns() };
-        let job = locked(&self.catalog).begin_job(&start).ok()?;
-        Some(JobJournal {
+        let job = locked(&self.catalog).begin_job(&start)?;
+        Ok(JobJournal {
             catalog: Arc::clone(&self.catalog),
             unentered: Arc::clone(&self.unentered),
             clock: self.clock,
@@ -189,7 +198,8 @@ impl JobJournal {
 
     /// Notes an object that is begun.
     pub fn writes(&self, object: ObjectId) {
-        // Without it the object is told as interrupted while it is written.
+        // Without it the object is told as interrupted while it is written. What the next attempt of a run has to know
+        // is noted before, or the attempt fails.
         let _ = locked(&self.catalog).job_writes(self.job, object);
     }
 

@@ -30,4 +30,4 @@ pub mod tell;
 pub use decide::{LimitOf, PeerAway, RunDecision, RunTerms, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use look::{Look, MoverAway, look, network_of_client};
-pub use serve::{Notice, WorkEnd, Worked, Worker, serve};
+pub use serve::{Notice, TakesEntry, WorkEnd, Worked, Worker, serve};

@@ -114,11 +114,14 @@ pub struct Worked {
     pub message: String,
 }
 
+/// Takes the number of a run's entry in the history, or says why it cannot.
+pub type TakesEntry<'a> = dyn Fn(i64) -> Result<(), DirectorError> + 'a;
+
 /// Who does the work of runs.
 pub trait Worker: Sync {
     /// Does the work of a run, in this thread, until it is done or told to stop. `entered` takes the number of the
-    /// run's entry in the history, once it has one.
-    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked;
+    /// run's entry in the history, once it has one; a backup may not begin without.
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked;
 
     /// Whether a client waits for orders; `None` where that is not known here.
     fn is_connected(&self, client: &str) -> Option<bool>;
@@ -480,11 +483,7 @@ impl Server<'_> {
 
     /// Works on a run, and records what came of it.
     fn work(&self, active: &ActiveRun, stop: &Arc<AtomicBool>) {
-        let entered = |job: i64| {
-            // Without it, who looks at the queue misses a pointer to the history, and a next attempt backs up anew what
-            // this one has.
-            let _ = self.site.catalog().run_has_job(active.claim, job);
-        };
+        let entered = |job| Ok(self.site.catalog().run_has_job(active.claim, job)?);
         let worked = catch_unwind(AssertUnwindSafe(|| self.worker.work(active, stop, &entered)));
         let worked = worked.unwrap_or_else(|_| {
             let message = "Capstan failed because of a bug. Please report it, with the server's output".to_owned();

@@ -222,9 +222,12 @@ fn what_the_history_has_as_done_is_not_done_again() {
         let (message, exit_code) = ("a file vanished".to_owned(), 3);
         let end = crate::JobEnd { ended_ns: 9, outcome, exit_code, files: 1, bytes: 1, stored: 1, message };
         catalog.end_job(job, &end, "").unwrap();
-        catalog.job_writes(job, ObjectId([id as u8; 16])).unwrap();
+        let (first, second) = (ObjectId([id as u8; 16]), ObjectId([id as u8 + 100; 16]));
+        catalog.run_writes(id, &[second, first]).unwrap();
+        catalog.job_writes(job, first).unwrap();
+        catalog.run_writes(77, &[first]).unwrap();
         assert_eq!(catalog.job(job).unwrap().unwrap().run, Some(id));
-        assert_eq!(catalog.objects_of_run(id).unwrap(), [ObjectId([id as u8; 16])]);
+        assert_eq!(catalog.objects_of_run(id).unwrap(), [first, second]);
         jobs.push(job);
     }
     assert_eq!(catalog.objects_of_run(77).unwrap(), []);

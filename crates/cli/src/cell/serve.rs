@@ -14,7 +14,7 @@ use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Notice, WorkEnd, Worked, Worker, network_of_client, serve};
+use capstan_server::{Notice, TakesEntry, WorkEnd, Worked, Worker, network_of_client, serve};
 
 use super::tell::tell_people;
 use crate::args::Server;
@@ -231,7 +231,7 @@ impl InProcess<'_> {
 }
 
 impl Worker for InProcess<'_> {
-    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
         if run.run.restore.is_some() {
             return match self.cell {
                 Some(cell) => cell.restore(run, stop, entered),

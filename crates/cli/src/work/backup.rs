@@ -25,7 +25,7 @@ use crate::progress::{Display, Standing, rate};
 use crate::secrets::{Need, new_unlock, state_dir};
 use crate::table::{Table, path_text};
 use crate::units;
-use crate::work::recorded::{Ending, Record, recorded};
+use crate::work::recorded::{Ending, Record, recorded_in};
 
 /// Most connections that are taken without being asked for.
 const CONNECTIONS_MAX: usize = 8;
@@ -180,7 +180,7 @@ pub(super) struct Frame<'a> {
     /// Opens the site.
     pub(super) open: &'a OpenSite<'a>,
     /// Called once the history has it.
-    pub(super) begun: &'a dyn Fn(),
+    pub(super) begun: &'a dyn Fn() -> Result<(), Failure>,
     /// Told how it ended; gives what went wrong then.
     pub(super) after: &'a dyn Fn(&Result<Ended, Failure>) -> Option<String>,
     /// The session that it shares with other runs of a server.
@@ -227,7 +227,7 @@ pub(super) fn run(
         _ => site,
     };
     let work = |record: &mut Record| {
-        (frame.begun)();
+        (frame.begun)()?;
         let mut ended = work(cli, &site, &request, display, watch, record);
         if let Some(reason) = (frame.after)(&ended) {
             record.message.clone_from(&reason);
@@ -247,7 +247,12 @@ pub(super) fn run(
         true => subject(&request),
         false => format!("{} of {}", subject(&request), site.client()),
     };
-    recorded(display, &site, ("backup", &subject), work)
+    let journal = match frame.run {
+        // Its next attempt has to find what this one writes.
+        Some(_) => Some(display.must_enter(&site, "backup", &subject)?),
+        None => display.enter(&site, "backup", &subject),
+    };
+    recorded_in(journal.as_deref(), work)
 }
 
 fn work(

@@ -48,14 +48,14 @@ pub(crate) fn backup(cli: &Globals, args: &args::Backup) -> Result<ExitCode, Fai
     if let Some((name, job)) = named(cli, args, &display)? {
         stop_on_interrupt(&watch.stop);
         let open = |need, events| open(cli, need, events);
-        let around = Around { open: &open, begun: &|| {}, client: None, session: None, run: None, network: None };
+        let around = Around { open: &open, begun: &|| Ok(()), client: None, session: None, run: None, network: None };
         let ended = run(cli, args, (&name, &job), &display, &watch, &around)?;
         return Ok(ExitCode::from(ended.code));
     }
     stop_on_interrupt(&watch.stop);
     let open = |need, events| open(cli, need, events);
     let (session, run, bandwidth, network) = Default::default();
-    let frame = Frame { open: &open, begun: &|| {}, after: &|_| None, session, run, bandwidth, network };
+    let frame = Frame { open: &open, begun: &|| Ok(()), after: &|_| None, session, run, bandwidth, network };
     let ended = backup::run(cli, args, Retention::OfPool, &display, &watch, &frame);
     if let Some(failure) = ended.as_ref().err().filter(|_| args.device != Device::Null) {
         let sources = args.sources.iter().filter_map(|source| backup::normalised(source).ok());
@@ -164,7 +164,7 @@ pub(crate) struct Served<'a> {
     /// The site, with its keys.
     pub(crate) site: &'a Site,
     /// Takes the number.
-    pub(crate) entered: &'a dyn Fn(i64),
+    pub(crate) entered: &'a dyn Fn(i64) -> Result<(), DirectorError>,
     /// The client that reads the sources and runs the scripts; none where that is this process.
     pub(crate) client: Option<Arc<NetworkJob>>,
     /// The session that it writes into.
@@ -173,6 +173,13 @@ pub(crate) struct Served<'a> {
     pub(crate) drives: u32,
     /// Its share of what its client's network takes.
     pub(crate) network: Option<Arc<NetworkShare>>,
+}
+
+impl Served<'_> {
+    /// Notes the run's entry in the history, if it has one.
+    fn note_entry(&self, display: &Display) -> Result<(), Failure> {
+        Ok(display.entry().map_or(Ok(()), self.entered)?)
+    }
 }
 
 /// Runs a policy for a server; gives the exit code that the command would have had, and how it went in a line.
@@ -205,7 +212,7 @@ pub(crate) fn run_served(
                     Err(error) => {
                         let failure = DirectorError::from(error).into();
                         note_failed(&open, &subject_of_job(name), display, &failure);
-                        display.entry().into_iter().for_each(served.entered);
+                        let _ = served.note_entry(display);
                         return Err(failure);
                     }
                 }
@@ -216,14 +223,14 @@ pub(crate) fn run_served(
         None if job.is_of_clients() => job = site.policy_here(name, &job)?,
         None => {}
     }
-    let begun = || display.entry().into_iter().for_each(served.entered);
+    let begun = || served.note_entry(display);
     let (session, run_number) = (Some(served.session), Some(run_of.run));
     let (client, network) = (served.client.as_deref(), served.network.as_ref());
     let around = Around { open: &open, begun: &begun, client, session, run: run_number, network };
     let args = args::Backup { drives: u8::try_from(served.drives).ok(), ..args::Backup::default() };
     let ended = run(cli, &args, (name, &job), display, watch, &around);
-    // One that failed before it began is in the history all the same.
-    begun();
+    // One that failed before it began is in the history all the same, where that can be written.
+    let _ = begun();
     ended.map(|ended| (ended.code, ended.message))
 }
 
@@ -231,7 +238,7 @@ pub(crate) fn run_served(
 struct Around<'a> {
     open: &'a OpenSite<'a>,
     /// Called once the history has it.
-    begun: &'a dyn Fn(),
+    begun: &'a dyn Fn() -> Result<(), Failure>,
     /// The client that runs its scripts; none where that is this process.
     client: Option<&'a NetworkJob>,
     /// The session that it shares with other runs of a server.

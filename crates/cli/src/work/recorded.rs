@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use capstan_catalog::JobOutcome;
-use capstan_director::{Site, Tally};
+use capstan_director::{JobJournal, Site, Tally};
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::progress::Display;
@@ -39,7 +39,14 @@ pub(crate) fn recorded<T: Ending>(
     (kind, subject): (&str, &str),
     work: impl FnOnce(&mut Record) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let journal = display.enter(site, kind, subject);
+    recorded_in(display.enter(site, kind, subject).as_deref(), work)
+}
+
+/// The same, for a job that is entered already, or cannot be.
+pub(crate) fn recorded_in<T: Ending>(
+    journal: Option<&JobJournal>,
+    work: impl FnOnce(&mut Record) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut record = Record::default();
     let ended = work(&mut record);
     if let Some(journal) = journal {

@@ -33,7 +33,7 @@ use super::own_object::{OBJECTS_MAX, own_object};
 use super::places::{Whose, object_and_path};
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
-use crate::serve::{WorkEnd, Worked};
+use crate::serve::{TakesEntry, WorkEnd, Worked};
 
 /// The priority of restores, beside the 50 that policies have if they name none: somebody waits for them.
 const PRIORITY: i64 = 80;
@@ -359,7 +359,7 @@ impl Restores {
         active: &ActiveRun,
         stop: &Arc<AtomicBool>,
         jobs: &dyn RestoreJobs,
-        entered: &dyn Fn(i64),
+        entered: &TakesEntry<'_>,
     ) -> Worked {
         let worked = |end, message: String| Worked { end, message };
         let (client, text) = (active.run.client.as_str(), active.run.restore.as_deref().unwrap_or_default());
@@ -431,7 +431,8 @@ impl Restores {
         }
         let Planned { site, plan, notices, .. } = planned;
         let journal = site.begin_run("restore", &run.in_words(client));
-        journal.iter().for_each(|journal| entered(journal.number()));
+        // On a full disk a restore goes on all the same: nothing that comes after it needs the entry.
+        let _ = journal.as_ref().map(|journal| entered(journal.number()));
         let report = stopped_by(stop, |watch| site.restore_to_client(&plan, &job, watch));
         // The client hears of the end of its job, and asks how it went.
         drop(job);

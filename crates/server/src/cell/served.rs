@@ -34,7 +34,7 @@ use super::tasks::Tasks;
 use super::{CellAddresses, CellError, CellNotice, Hub, authority};
 use crate::look::note_peers_away;
 use crate::restore_run::{Asker, RestoreRun};
-use crate::serve::Worked;
+use crate::serve::{TakesEntry, Worked};
 
 /// How often it is looked who is let in: a peer that is revoked by another process is refused within this time.
 const LOOKS: Duration = Duration::from_secs(3);
@@ -222,7 +222,7 @@ impl ServedCell {
 
     /// Carries out a restore whose turn has come, in this thread. `entered` takes the number of its entry in the
     /// history.
-    pub fn restore(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+    pub fn restore(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
         self.restores.carry_out(&self.shared.site, run, stop, self, entered)
     }
 

@@ -20,7 +20,7 @@ use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
     ServedCell, cell_members, enrol_member, revoke_member,
 };
-use capstan_server::{Notice, Worked, Worker, serve};
+use capstan_server::{Notice, TakesEntry, Worked, Worker, serve};
 use capstan_service::enrolment::{ENROLMENT_TRIES, Enrolment};
 use tempfile::TempDir;
 
@@ -146,7 +146,7 @@ struct RestoresOf<'a> {
 }
 
 impl Worker for RestoresOf<'_> {
-    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
         self.cell.restore(run, stop, entered)
     }
 

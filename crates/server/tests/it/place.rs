@@ -12,7 +12,7 @@ use capstan_director::{
 };
 use capstan_keys::{Unlock, create_key_file};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Notice, WorkEnd, Worked, Worker, serve};
+use capstan_server::{Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -167,7 +167,7 @@ struct Clerk<'a> {
 }
 
 impl Worker for Clerk<'_> {
-    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &dyn Fn(i64)) -> Worked {
+    fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
         self.hand.begun.lock().unwrap().push(run.run.run);
         let stopped = || Worked { end: WorkEnd::Stopped, message: "stopped".into() };
         assert!(!self.hand.panics.swap(false, Ordering::SeqCst), "as it was told to");
@@ -182,7 +182,7 @@ impl Worker for Clerk<'_> {
         }
         let site = self.site.beside(Arc::new(|_| {})).unwrap();
         let journal = site.begin_run("backup", &run.run.policy).unwrap();
-        entered(journal.number());
+        entered(journal.number()).unwrap();
         let sources = site.config().jobs[&run.run.policy].sources.clone();
         let policy = run.run.policy.clone();
         let (session, of_run) = (Some(run.place.session), Some(run.run.run));
@@ -190,7 +190,6 @@ impl Worker for Clerk<'_> {
         let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
         match site.backup(&request, &watch) {
             Ok(report) => {
-                report.sources.iter().for_each(|source| journal.writes(source.object));
                 if self.hand.fails_at_the_end.fetch_sub(1, Ordering::SeqCst) > 0 {
                     return Worked { end: WorkEnd::Failed, message: "the last word was lost".into() };
                 }

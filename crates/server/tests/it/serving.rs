@@ -240,9 +240,8 @@ fn what_was_all_written_is_not_done_again() {
         bench.apply(&format!("{NIGHTLY}{after}"));
         let site = bench.site();
         let (term, run, journal) = at_work(&bench, &site);
-        let request = BackupRequest { policy: "one".into(), ..BackupRequest::of(vec![bench.path("one")]) };
-        let report = site.backup(&request, &BackupWatch::default()).unwrap();
-        report.sources.iter().for_each(|source| journal.writes(source.object));
+        let of_run = BackupRequest { run: Some(run), ..BackupRequest::of(vec![bench.path("one")]) };
+        site.backup(&BackupRequest { policy: "one".into(), ..of_run }, &BackupWatch::default()).unwrap();
         drop((term, journal));
         let hand = Hand::default();
         bench.serve(&hand, || bench.until("it is done", |site| is_done(site, run as usize)));
@@ -286,12 +285,11 @@ fn what_an_attempt_has_made_the_next_one_takes_as_it_is() {
 fn an_earlier_object_is_taken_only_as_it_is_asked_for() {
     let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
     let site = bench.site();
-    let (_term, run, journal) = at_work(&bench, &site);
+    let (_term, run, _journal) = at_work(&bench, &site);
     let back_up = |change: &dyn Fn(&mut BackupRequest)| {
         let mut request = BackupRequest { run: Some(run), ..BackupRequest::of(vec![bench.path("one")]) };
         change(&mut request);
         let report = site.backup(&request, &BackupWatch::default()).unwrap();
-        report.sources.iter().for_each(|source| journal.writes(source.object));
         (report.sources.len(), report.earlier.len())
     };
     let as_before: &dyn Fn(&mut BackupRequest) = &|_| {};
