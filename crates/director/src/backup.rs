@@ -16,7 +16,7 @@ use capstan_tape::DriveNeeds;
 use joined::Joined;
 use reading::Reading;
 
-use crate::catch_up::{Known, Looking, catch_up_pool, looking};
+use crate::catch_up::{Known, Looked, Looking, catch_up_pool, looking};
 use crate::claims::ClaimedJobs;
 use crate::earlier_attempts::{EarlierObject, EarlierObjects};
 use crate::events::BaseUnavailable;
@@ -33,6 +33,11 @@ use crate::{DirectorError, Event};
 
 /// How often it is looked whether a drive is free.
 const LOOKS: Duration = Duration::from_millis(100);
+/// How long an attempt waits for a volume that may have what an earlier attempt of its run has written: longer than a
+/// mover that was killed takes to come back. Then it writes that once more.
+const WAITS_FOR_ATTEMPT: Duration = Duration::from_secs(120);
+/// How often it looks for that: each time it asks all libraries what they have.
+const LOOKS_FOR_ATTEMPT: Duration = Duration::from_secs(1);
 
 /// What a display may look at while a backup runs, and the switch that stops it.
 #[derive(Default)]
@@ -245,7 +250,7 @@ impl Site {
         // What was waited for is no part of how long it takes.
         let began = Instant::now();
         if interrupted && !shares {
-            known = self.catch_up_alone(&mounter, request, watch)?;
+            known = self.catch_up_alone(&mounter, request, watch)?.known();
         }
         let ClaimedJobs { jobs, missing, earlier, hold: objects } =
             self.claimed_jobs(&mounter, request, &pools[0], known, &watch.stop)?;
@@ -264,7 +269,7 @@ impl Site {
         mounter: &Mounter,
         request: &BackupRequest,
         watch: &BackupWatch,
-    ) -> Result<Known, DirectorError> {
+    ) -> Result<Looked, DirectorError> {
         let wish = Wish::alone(Resource::CatchUp(request.pool.clone()));
         let _catch_up = self.holds.wait_for(&wish, (&watch.stop, &self.events), |held| {
             let holder = holder(held);
@@ -287,8 +292,11 @@ impl Site {
             if looking == Looking::Needless {
                 return Ok(Known::All);
             }
-            if let (Looking::Possible, Some(_seat)) = (looking, mounter.seat_if_free()?) {
-                return self.catch_up_alone(mounter, request, watch);
+            if let (Looking::Possible, Some(seat)) = (looking, mounter.seat_if_free()?) {
+                let mut looked = self.catch_up_alone(mounter, request, watch)?;
+                drop(seat);
+                self.wait_for_attempt(mounter, request, &mut looked, watch)?;
+                return Ok(looked.known());
             }
             if watch.stop.load(Ordering::Relaxed) {
                 return Err(DirectorError::Interrupted);
@@ -300,6 +308,38 @@ impl Site {
             }
             std::thread::sleep(LOOKS);
         }
+    }
+
+    /// Waits for volumes that are out of reach, and may have what an earlier attempt of the same run has written, in
+    /// another library perhaps: what is there need not be written once more. It waits without a drive.
+    fn wait_for_attempt(
+        &self,
+        mounter: &Mounter,
+        request: &BackupRequest,
+        looked: &mut Looked,
+        watch: &BackupWatch,
+    ) -> Result<(), DirectorError> {
+        let began = Instant::now();
+        let mut said = false;
+        while !looked.later.is_empty() && began.elapsed() < WAITS_FOR_ATTEMPT && self.has_unfinished_attempt(request)? {
+            if !std::mem::replace(&mut said, true) {
+                let volumes = looked.later.iter().map(Volser::as_str).collect::<Vec<_>>().join(", ");
+                let message = format!(
+                    "an earlier attempt may have written all of it, on {volumes}: this one waits up to {} s for a drive \
+                     that can read that, and then goes on without",
+                    WAITS_FOR_ATTEMPT.as_secs()
+                );
+                (self.events)(Event::Waiting { message });
+            }
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DirectorError::Interrupted);
+            }
+            std::thread::sleep(LOOKS_FOR_ATTEMPT);
+            if let Some(_seat) = mounter.seat_if_free()? {
+                looked.once_more(mounter)?;
+            }
+        }
+        Ok(())
     }
 
     /// Notes whose attempt makes the objects, and which copies are wanted, before the first block: a copy that fails

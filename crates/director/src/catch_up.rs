@@ -212,56 +212,94 @@ pub(crate) fn looking(mounter: &Mounter, pool: &str) -> Result<Looking, Director
     Ok(looking)
 }
 
+/// What can be learned now of a volume that may hold more than the catalog knows.
+enum Learned {
+    /// All of it; so many checkpoints were recorded.
+    Recorded(usize),
+    /// Nothing, and that will not change soon.
+    Nothing,
+    /// Nothing yet: its library or its mover is away, or has no drive free.
+    NotYet,
+}
+
+/// What is known once the volumes of a pool were looked at.
+#[derive(Default)]
+pub(crate) struct Looked {
+    /// Whether a volume cannot be read.
+    has_unread: bool,
+    /// Volumes that were out of reach.
+    pub(crate) later: Vec<Volser>,
+}
+
+impl Looked {
+    pub(crate) fn known(&self) -> Known {
+        if self.has_unread || !self.later.is_empty() { Known::NotAll } else { Known::All }
+    }
+
+    /// Looks at a volume; gives how many checkpoints were recorded.
+    fn at(&mut self, mounter: &Mounter, volume: &Volume, present: &[Volser]) -> Result<usize, DirectorError> {
+        match catch_up_with(mounter, volume, present)? {
+            Learned::Recorded(recorded) => return Ok(recorded),
+            Learned::Nothing => self.has_unread = true,
+            Learned::NotYet => self.later.push(volume.volser.clone()),
+        }
+        Ok(0)
+    }
+
+    /// Looks once more at the volumes that were out of reach.
+    pub(crate) fn once_more(&mut self, mounter: &Mounter) -> Result<(), DirectorError> {
+        let present = mounter.present()?;
+        for volser in std::mem::take(&mut self.later) {
+            let volume = mounter.volume(&volser)?;
+            self.at(mounter, &volume, &present)?;
+        }
+        Ok(())
+    }
+}
+
 /// Records what the volumes of a pool and of its further copies hold and the catalog lacks. A volume that is not as it
 /// should be is set aside.
-pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Known, DirectorError> {
+pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Looked, DirectorError> {
     let present = mounter.present()?;
     let (volumes, noted, held) = {
         let catalog = locked(&mounter.catalog);
         (catalog.volumes()?, catalog.opened_volumes()?, catalog.volumes_of_open_objects()?)
     };
     let (likely, others) = likely_volumes(&volumes, pool, &noted, &held);
-    let (mut all, mut catalog_is_older) = (Known::All, false);
+    let (mut looked, mut catalog_is_older) = (Looked::default(), false);
     for known in likely {
-        match catch_up_with(mounter, known, &present)? {
-            None => all = Known::NotAll,
-            Some(recorded) => {
-                let is_noted = known.id.is_some_and(|life| noted.contains(&life));
-                catalog_is_older |= recorded > usize::from(is_noted);
-            }
-        }
+        let is_noted = known.id.is_some_and(|life| noted.contains(&life));
+        catalog_is_older |= looked.at(mounter, known, &present)? > usize::from(is_noted);
     }
     if catalog_is_older {
         for known in others.into_iter().filter(|volume| may_grow(volume)) {
-            if catch_up_with(mounter, known, &present)?.is_none() {
-                all = Known::NotAll;
-            }
+            looked.at(mounter, known, &present)?;
         }
     }
-    Ok(all)
+    Ok(looked)
 }
 
-/// Catches up with one volume. How many checkpoints were recorded; none if it may hold more than can be learned now.
-fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Result<Option<usize>, DirectorError> {
-    let Some(life) = known.id else { return Ok(Some(0)) };
+/// Catches up with one volume.
+fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Result<Learned, DirectorError> {
+    let Some(life) = known.id else { return Ok(Learned::Recorded(0)) };
     if !present.contains(&known.volser) {
-        return Ok(None);
+        return Ok(Learned::NotYet);
     }
     // One in another library than the job's needs a drive there, and is left alone where none is free.
     let wish = mounter.wish_beside(&known.volser)?;
     let hold = match mounter.holds.reserve(&wish)? {
         Ok(hold) => hold,
-        Err(Reservation { resource: Resource::Seat { .. }, .. }) => return Ok(None),
+        Err(Reservation { resource: Resource::Seat { .. }, .. }) => return Ok(Learned::NotYet),
         Err(held) => {
             // A job that writes on it has caught up with it before, and records what it writes.
             let is_written = locked(&mounter.catalog).opened_under(life)? == Some(held.generation);
-            return Ok(is_written.then_some(0));
+            return Ok(if is_written { Learned::Recorded(0) } else { Learned::NotYet });
         }
     };
     // Another job may have had it since it was looked at.
     let known = &mounter.volume(&known.volser)?;
     if known.id != Some(life) {
-        return Ok(Some(0));
+        return Ok(Learned::Recorded(0));
     }
     let caught_up = match mounter.mount_known(&known.volser, life, hold) {
         Ok(volume) => {
@@ -270,25 +308,25 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
             caught_up
         }
         // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
-        Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Some(0)),
+        Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Learned::Recorded(0)),
         // Without its key nothing of it can be learned, and other volumes can be written all the same.
         Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
             (mounter.events)(Event::Notice { message: with_causes(&error) });
-            return Ok(None);
+            return Ok(Learned::Nothing);
         }
         // No drive here reads it: what it holds stays unknown, and other volumes can be written all the same.
         Err(error)
             if error.is_of_unfit_drive() || matches!(error, DirectorError::Changer(ChangerError::Foreign { .. })) =>
         {
             (mounter.events)(Event::Notice { message: with_causes(&error) });
-            return Ok(None);
+            return Ok(Learned::Nothing);
         }
         Err(error) => Err(error),
     };
     match caught_up {
         Ok(CaughtUp { recorded, .. }) => {
             locked(&mounter.catalog).volume_closed(life)?;
-            return Ok(Some(recorded));
+            return Ok(Learned::Recorded(recorded));
         }
         // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
         Err(error) if !error.blames_volume() => return Err(error),
@@ -296,7 +334,7 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         Err(DirectorError::VolumeDiffers { volser, reason }) => set_aside(mounter, volser, reason)?,
         Err(error) => set_aside(mounter, known.volser.clone(), error.to_string())?,
     }
-    Ok(None)
+    Ok(Learned::Nothing)
 }
 
 /// Whether a pool is another or one that holds further copies for it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::Object;
+use capstan_catalog::{Grant, Object, SeatsWanted, Wish};
 use capstan_director::{
     BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Place, RestoreReport, Site, UnitConfig,
     Whereabouts,
@@ -14,6 +14,7 @@ use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{RestoreInto, RestoreWatch};
 
 use crate::mover_elsewhere::{FromClient, Mover, at, latest, with_client};
+use crate::place::database::refuse_checkpoints;
 use crate::place::{Bench, small, tree};
 
 /// Settings with a second library in a folder of this host, or at mover rook; and a unit of both.
@@ -381,4 +382,39 @@ fn libraries_and_units_that_make_no_sense_are_named() {
     let error = bench.site().in_unit(Some("east")).map(drop).unwrap_err();
     assert!(matches!(&error, DirectorError::UnknownUnit { .. }), "{error:?}");
     assert!(error.to_string().contains("there are both, main, west"), "{error}");
+}
+
+/// An attempt of a run wrote all of it in one library, and could not record that; the next one writes in the other.
+#[test]
+fn an_attempt_takes_what_an_earlier_one_has_written_in_another_library() {
+    let bench = Bench::new(two_libraries(""));
+    bench.fill("a", 20, 5_000);
+    let site = bench.site();
+    let _journal = site.begin_run("backup", "").unwrap();
+    bench.sql("UPDATE jobs SET run = 5");
+    let request = BackupRequest { run: Some(5), session: Some(1), ..bench.request(Level::Full) };
+    let back_up = |library: &str, session: i64| {
+        let request = BackupRequest { session: Some(session), ..request.clone() };
+        bench.site().in_library(library).unwrap().backup(&request, &BackupWatch::default())
+    };
+    refuse_checkpoints(&bench.path("state/catalog"), true);
+    let ended = back_up("west", 1);
+    assert!(ended.is_err() && bench.objects().is_empty(), "{ended:?}");
+    refuse_checkpoints(&bench.path("state/catalog"), false);
+
+    let of = site.config().libraries["west"].drives;
+    let seats = vec![SeatsWanted { library: "west".into(), wanted: of, of }];
+    let in_use = Wish { seats, ..Wish::default() };
+    let held = site.catalog().reserve(&in_use, "elsewhere 1 1", i64::MAX, &|_| false).unwrap();
+    let Grant::Held(generation) = held else { panic!("{held:?}") };
+    let catalog = site.clone();
+    bench.set_hook(Some(Box::new(move |event| {
+        if matches!(event, Event::Waiting { message } if message.contains("an earlier attempt")) {
+            catalog.catalog().release(&[generation]).unwrap();
+        }
+    })));
+    let report = back_up("main", 2).unwrap();
+    bench.set_hook(None);
+    assert_eq!((report.sources.len(), report.earlier.len(), bench.objects().len()), (0, 1, 1), "{report:?}");
+    assert_restores(&site, &bench, "out");
 }
