@@ -19,7 +19,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from cell import Cell, Tree, differences, picture
 from program import FULL, HERE, ON_POSTGRES, Checks, Failed, Scratch, Service, compare, said
@@ -33,6 +36,8 @@ DRIVES = 2
 FILE_BYTES_MAX = 1_500_000
 # One of two copies met a full disk, or a mover that was cut off.
 COPY_FAILED = re.compile(r"copy \d failed: .*(No space left on device|the mover cannot be reached)")
+# Restores at the server at the same time, which share drives and passes over volumes.
+RESTORES_AT_ONCE = 4
 # What the proxies let through in rounds, so that runs take a moment.
 BYTES_PER_SECOND = 4_000_000
 EVENTS = (
@@ -201,28 +206,34 @@ class Sweep:
         objects = [row for row in self.cell.capstan.rows("objects") if row["status"] == "complete"]
         policies = self.policies().items()
         wanted = sorted((policy, client) for policy, settings in policies for client in settings["clients"])
-        twice, wrong, count = [], [], 0
-        for number, (came, pictures, what) in enumerate(self.rounds):
+        twice, together = [], []
+        for number, (came, _, what) in enumerate(self.rounds):
             own = [row for row in objects if row["object"] in came]
             named = sorted((row["policy"], row["client"]) for row in own)
             if named != wanted:
                 twice.append(f"round {number}, {what}: {named}")
-            for of_pass in passes(own):
-                target = self.scratch / "restored"
-                self.cell.capstan.must("--quiet", "restore", *(row["object"] for row in of_pass), "--to", target)
-                for row in of_pass:
-                    tree = "common" if row["policy"] == "common" else row["client"]
-                    holds = picture(target / str(self.trees[tree].top).lstrip("/"))
-                    of = f"round {number}, {row['policy']} of {row['client']}"
-                    wrong += [f"{of}: {line}" for line in differences(pictures[tree], holds)]
-                    count += 1
-                shutil.rmtree(target)
+            together += [(number, of_pass) for of_pass in passes(own)]
+        with ThreadPoolExecutor(RESTORES_AT_ONCE) as pool:
+            wrong = sum(pool.map(lambda each: self.wrong_in(*each), together), [])
         name = f"each policy has one object of each client in each of {len(self.rounds)} rounds"
         self.checks.check(name, not twice, "\n".join(twice))
+        count = sum(len(of_pass) for _, of_pass in together)
         self.checks.check(f"{count} complete objects restore to what the trees were", not wrong, "\n".join(wrong))
         volumes = [row["volume"] for row in self.cell.capstan.rows("volumes") if row["state"] in ("filling", "full")]
         verified = self.cell.capstan.run("--quiet", "verify", *volumes)
         self.checks.check("all volumes verify", verified.returncode == 0, said(verified))
+
+    def wrong_in(self, number, objects):
+        """Restores objects of a round; gives how they differ from what the trees were then."""
+        wrong, pictures = [], self.rounds[number][1]
+        with tempfile.TemporaryDirectory(dir=self.scratch) as target:
+            self.cell.capstan.must("--quiet", "restore", *(row["object"] for row in objects), "--to", target)
+            for row in objects:
+                tree = "common" if row["policy"] == "common" else row["client"]
+                holds = picture(Path(target) / str(self.trees[tree].top).lstrip("/"))
+                of = f"round {number}, {row['policy']} of {row['client']}"
+                wrong += [f"{of}: {line}" for line in differences(pictures[tree], holds)]
+        return wrong
 
     def restore_at_clients(self):
         """Each client gets its own back, over connections that are cut and changed, and nothing of another's."""

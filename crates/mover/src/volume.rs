@@ -122,8 +122,11 @@ impl<'a> VolumeReader<'a> {
     }
 
     fn size_buffer(&self, buffer: &mut Vec<u8>) {
-        let limit = self.drive.block_limits().max as usize;
-        buffer.resize(limit.min(BLOCK_LEN_MAX), 0);
+        let len = (self.drive.block_limits().max as usize).min(BLOCK_LEN_MAX);
+        if buffer.len() != len {
+            // New memory is zero already, and most blocks use little of it: no page is touched for nothing.
+            *buffer = vec![0; len];
+        }
     }
 
     fn read_raw(&mut self, lbn: u64) -> Result<Raw, MoverError> {
