@@ -64,6 +64,8 @@ class Sweep:
         self.trees = {name: Tree(scratch / "trees" / name, self.random, FILE_BYTES_MAX) for name in trees}
         # Runs that were entered in rounds, and for each round what came of it, what the trees were, and what happened.
         self.entered, self.rounds, self.bag = [], [], []
+        # Policy and client of each run that was cancelled in a round.
+        self.cancelled = []
 
     def prepare(self):
         self.cell.capstan.must("--quiet", "init", "--volume-size", "64M", "--drives", DRIVES, "--volumes-max", 400)
@@ -139,16 +141,19 @@ class Sweep:
         raise Failed(f"nobody knows how {what} happens")
 
     def cancel(self):
-        """A run is cancelled, and run again if that came in time."""
-        at_work = [row["run"] for row in self.cell.capstan.rows("queue") if row["state"] == "running"]
+        """A run is cancelled, and run again if that came in time. It may have been written to its end all the same:
+        who cancels it and asks for another then has both."""
+        at_work = [row for row in self.cell.capstan.rows("queue") if row["state"] == "running"]
         if not at_work:
             return
-        run = self.random.choice(at_work)
+        row = self.random.choice(at_work)
+        run = row["run"]
         cancelled = self.cell.capstan.run("--quiet", "queue", "cancel", run)
         if cancelled.returncode not in (0, 1):
             raise Failed(f"queue cancel {run} gave {cancelled.returncode}: {said(cancelled)}")
         if self.cell.outcome(run)["state"] == "cancelled":
             self.entered.remove(run)
+            self.cancelled.append((row["policy"], row["client"]))
             self.entered += [row["run"] for row in self.cell.capstan.rows("queue", "rerun", run)]
 
     def round(self, number):
@@ -161,13 +166,14 @@ class Sweep:
         queue = lambda: self.cell.capstan.rows("queue")
         self.cell.until("a run is at work", lambda: any(row["state"] == "running" for row in queue()))
         time.sleep(self.random.uniform(0, 1.2))
+        self.cancelled = []
         what = self.happen()
         began = time.monotonic()
         self.cell.until_empty()
         print(f"# round {number}: {what}; then {time.monotonic() - began:.1f} s", flush=True)
         for client in self.clients:
             client.data.corrupts = None
-        self.rounds.append((self.complete() - before, pictures, what))
+        self.rounds.append((self.complete() - before, pictures, what, self.cancelled))
 
     def complete(self):
         """The complete objects."""
@@ -207,10 +213,10 @@ class Sweep:
         policies = self.policies().items()
         wanted = sorted((policy, client) for policy, settings in policies for client in settings["clients"])
         twice, together = [], []
-        for number, (came, _, what) in enumerate(self.rounds):
+        for number, (came, _, what, cancelled) in enumerate(self.rounds):
             own = [row for row in objects if row["object"] in came]
             named = sorted((row["policy"], row["client"]) for row in own)
-            if named != wanted:
+            if named not in (wanted, sorted([*wanted, *cancelled])):
                 twice.append(f"round {number}, {what}: {named}")
             together += [(number, of_pass) for of_pass in passes(own)]
         with ThreadPoolExecutor(RESTORES_AT_ONCE) as pool:

@@ -24,7 +24,8 @@ from cell_clients import DRIVES, EVENTS, NAMES, ROUNDS_FULL, Sweep, all_rounds
 from machine import YEAR_S, can_mount, in_own_mounts
 from program import FULL, Checks, Failed, Scratch, said
 
-ROUNDS = 6
+# Each kind of event comes once.
+ROUNDS = 24
 # Each of these, and of the events of cell_clients.py, once before any comes again.
 OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
 OF_MACHINES = ("clock server", "clock mover", "clock client", "fill server", "fill mover", "fill client")

@@ -1,4 +1,5 @@
-//! Runs units side by side: two lanes take them from one queue, the longest first.
+//! Runs units side by side: two lanes take them from one queue, the longest first. A third one has the units that
+//! mostly wait.
 //!
 //! Two, because continuous integration has two processors. A unit's output is kept until it has ended, and then shown
 //! whole, so that no two are mixed.
@@ -36,11 +37,13 @@ pub(super) fn run(steps: &mut Steps<'_>, units: Vec<Unit>) -> Result<()> {
     for mut unit in alone {
         steps.run_unit(&mut unit)?;
     }
-    let queue = Mutex::new(Queue::new(beside));
+    let (waits, beside) = beside.into_iter().partition(|unit| unit.place == Place::Waits);
+    let [waits, beside] = [waits, beside].map(|units| Mutex::new(Queue::new(units)));
     let steps = Mutex::new(steps);
     let lane = |preferred| -> Result<()> {
+        let queue = if preferred == Place::Waits { &waits } else { &beside };
         loop {
-            let Some(mut unit) = locked(&queue).take(preferred) else { return Ok(()) };
+            let Some(mut unit) = locked(queue).take(preferred) else { return Ok(()) };
             let mut said = Vec::new();
             let mut own = Steps::new(&mut said);
             own.run_unit(&mut unit)?;
@@ -49,7 +52,8 @@ pub(super) fn run(steps: &mut Steps<'_>, units: Vec<Unit>) -> Result<()> {
         }
     };
     thread::scope(|scope| {
-        let lanes = [Place::Guests, Place::Anywhere].map(|preferred| scope.spawn(move || lane(preferred)));
+        let lanes = [Place::Guests, Place::Anywhere, Place::Waits];
+        let lanes = lanes.map(|preferred| scope.spawn(move || lane(preferred)));
         let ended = lanes.map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.into_iter().collect()
     })
@@ -89,10 +93,11 @@ mod tests {
         let script = "echo ok 1 - a; sleep 0.05; echo ok 2 - b";
         let mut units: Vec<_> = (0..6).map(|n| unit(&format!("unit {n}"), Place::Anywhere, script)).collect();
         units.push(unit("measured", Place::Alone, "echo ok 1 - c"));
+        units.push(unit("waits", Place::Waits, "echo ok 1 - d"));
         let mut said = Vec::new();
         let mut steps = Steps::new(&mut said);
         run(&mut steps, units).unwrap();
-        assert_eq!(steps.outcome.count, Count { passed: 13, ..Count::default() });
+        assert_eq!(steps.outcome.count, Count { passed: 14, ..Count::default() });
         let said = String::from_utf8(said).unwrap();
         assert!(said.starts_with("\n==> measured\n"), "{said}");
         for n in 0..6 {

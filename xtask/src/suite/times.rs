@@ -17,7 +17,7 @@ const BUDGET: u64 = 20;
 const OTHERS: u64 = 540;
 const OTHERS_NAME: &str = "the others together";
 
-/// Seconds that parts may take, with another part beside them in the other lane, and why they need more than 20.
+/// Seconds that parts may take, with others beside them in the other lanes, and why they need more than 20.
 const BUDGETS: &[(&str, u64, &str)] = &[
     ("build", 430, "a fresh clone: every dependency"),
     ("advice of lab", 105, "measures for seconds, and tries anew what a busy machine spoils"),
@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, u64, &str)] = &[
     ("capstan_lab of lab", 35, "measures drives and networks"),
     ("cell_clients.py", 62, "6 rounds of processes that are killed and connections that break"),
     ("cell_clients.py on PostgreSQL", 35, "4 rounds of processes that are killed and connections that break"),
-    ("cell_mover.py", 114, "6 rounds of movers that are killed, wrong clocks and full disks; and two libraries"),
+    ("cell_mover.py", 320, "24 rounds of processes that are killed, wrong clocks and full disks; and two libraries"),
     ("damage_sweep.py", 25, "375 damages, two commands each"),
     ("faults of keyd", 110, "60 rounds of failing processes"),
     ("it of cli: cli", 60, "a thousand commands"),
@@ -100,12 +100,17 @@ mod tests {
 
     /// What has both processors: the build, and what measures the machine.
     const ALONE: &[&str] = &["build", "clippy", "tidy", "advice of lab", "advice.sh"];
+    /// What waits in a lane of its own, and takes what the two others leave of the processors.
+    const WAITS: &[&str] = &["cell_mover.py"];
 
     #[test]
     fn the_budgets_fit_into_half_an_hour_on_two_processors() {
-        let (alone, beside): (Vec<_>, Vec<_>) = BUDGETS.iter().partition(|(name, ..)| ALONE.contains(name));
-        let sum = |budgets: Vec<&(&str, u64, &str)>| budgets.iter().map(|(_, seconds, _)| seconds).sum::<u64>();
-        let all = sum(alone) + (sum(beside) + OTHERS) / 2;
+        let sum = |is_one: &dyn Fn(&str) -> bool| -> u64 {
+            BUDGETS.iter().filter(|(name, ..)| is_one(name)).map(|(_, seconds, _)| seconds).sum()
+        };
+        let (alone, waits) = (|name: &str| ALONE.contains(&name), |name: &str| WAITS.contains(&name));
+        let beside = (sum(&|name| !alone(name) && !waits(name)) + OTHERS) / 2;
+        let all = sum(&alone) + beside.max(sum(&waits));
         assert!(all <= ALL.as_secs(), "{all} s");
     }
 

@@ -55,6 +55,9 @@ pub(super) enum Place {
     Alone,
     /// One behind the other: a guest takes one processor, and waits for much.
     Guests,
+    /// In a lane of their own beside the other two: they wait for clocks and connections most of the time, and take
+    /// what the others leave of the processors.
+    Waits,
     /// Beside anything.
     Anywhere,
 }
@@ -125,13 +128,14 @@ pub(super) fn end_to_end(root: &Path, programs: &Path, postgres: Option<&str>) -
         let place = match name.as_str() {
             "advice.sh" => Place::Alone,
             name if name.starts_with("tape_") => Place::Guests,
+            "cell_mover.py" => Place::Waits,
             _ => Place::Anywhere,
         };
         let unit = || {
             let mut command = Command::new(&script);
             command.current_dir(root);
             command.env("CAPSTAN_BIN", programs.join("capstan")).env("KEYD_BIN", programs.join("keyd"));
-            let in_memory = place == Place::Anywhere && !ON_DISK.contains(&name.as_str());
+            let in_memory = matches!(place, Place::Anywhere | Place::Waits) && !ON_DISK.contains(&name.as_str());
             Unit { name: name.clone(), command, place, tests: None, in_memory }
         };
         units.push(unit());

@@ -432,7 +432,9 @@ impl Restores {
         let Planned { site, plan, notices, .. } = planned;
         let journal = site.begin_run("restore", &run.in_words(client));
         // On a full disk a restore goes on all the same: nothing that comes after it needs the entry.
-        let _ = journal.as_ref().map(|journal| entered(journal.number()));
+        if let Some(journal) = &journal {
+            let _ = entered(journal.number());
+        }
         let report = stopped_by(stop, |watch| site.restore_to_client(&plan, &job, watch));
         // The client hears of the end of its job, and asks how it went.
         drop(job);
