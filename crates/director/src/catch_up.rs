@@ -227,7 +227,7 @@ enum Learned {
 pub(crate) struct Looked {
     /// Whether a volume cannot be read.
     has_unread: bool,
-    /// Volumes that were out of reach.
+    /// Volumes that were out of reach, and that a session wrote on which did not close them.
     pub(crate) later: Vec<Volser>,
 }
 
@@ -236,12 +236,18 @@ impl Looked {
         if self.has_unread || !self.later.is_empty() { Known::NotAll } else { Known::All }
     }
 
-    /// Looks at a volume; gives how many checkpoints were recorded.
-    fn at(&mut self, mounter: &Mounter, volume: &Volume, present: &[Volser]) -> Result<usize, DirectorError> {
+    /// Looks at a volume, which is noted if a session wrote on it and did not close it; gives how many checkpoints were
+    /// recorded.
+    fn at(
+        &mut self,
+        mounter: &Mounter,
+        (volume, is_noted): (&Volume, bool),
+        present: &[Volser],
+    ) -> Result<usize, DirectorError> {
         match catch_up_with(mounter, volume, present)? {
             Learned::Recorded(recorded) => return Ok(recorded),
-            Learned::Nothing => self.has_unread = true,
-            Learned::NotYet => self.later.push(volume.volser.clone()),
+            Learned::NotYet if is_noted => self.later.push(volume.volser.clone()),
+            Learned::NotYet | Learned::Nothing => self.has_unread = true,
         }
         Ok(0)
     }
@@ -251,7 +257,7 @@ impl Looked {
         let present = mounter.present()?;
         for volser in std::mem::take(&mut self.later) {
             let volume = mounter.volume(&volser)?;
-            self.at(mounter, &volume, &present)?;
+            self.at(mounter, (&volume, true), &present)?;
         }
         Ok(())
     }
@@ -269,11 +275,11 @@ pub(crate) fn catch_up_pool(mounter: &Mounter, pool: &str) -> Result<Looked, Dir
     let (mut looked, mut catalog_is_older) = (Looked::default(), false);
     for known in likely {
         let is_noted = known.id.is_some_and(|life| noted.contains(&life));
-        catalog_is_older |= looked.at(mounter, known, &present)? > usize::from(is_noted);
+        catalog_is_older |= looked.at(mounter, (known, is_noted), &present)? > usize::from(is_noted);
     }
     if catalog_is_older {
         for known in others.into_iter().filter(|volume| may_grow(volume)) {
-            looked.at(mounter, known, &present)?;
+            looked.at(mounter, (known, false), &present)?;
         }
     }
     Ok(looked)
