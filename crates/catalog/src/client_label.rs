@@ -108,8 +108,8 @@ mod tests {
         let (open, address) = (EnrolmentRow { peer: "client/tern".to_owned(), record: vec![1] }, String::new());
         catalog.put_enrolment(&open).unwrap();
         let (kind, name) = ("client".to_owned(), "tern".to_owned());
-        let (serial, revoked_ns, seen_ns) = ([1; 16], None, None);
-        let row = PeerRow { serial, kind, name, enrolled_ns: 5, expires_ns: 9, revoked_ns, seen_ns, address };
+        let (serial, revoked_ns, seen_ns, version) = ([1; 16], None, None, String::new());
+        let row = PeerRow { serial, kind, name, enrolled_ns: 5, expires_ns: 9, revoked_ns, seen_ns, address, version };
         assert!(catalog.change_enrolment(&open, &[2], Some(&row)).unwrap());
         assert_eq!(catalog.labels_of_members().unwrap(), labels(&[("tern", "prod", 7), ("tern", "web", 5)]));
         catalog.revoke_peer("client", "tern", 5).unwrap();

@@ -27,6 +27,8 @@ pub struct PeerRow {
     pub seen_ns: Option<i64>,
     /// The address that the peer came from last.
     pub address: String,
+    /// The version of its program, as it said last; empty if it has not.
+    pub version: String,
 }
 
 /// An enrolment: whoever proves to know its passphrase becomes the peer. Its record holds a secret.
@@ -47,12 +49,15 @@ pub struct PeerSeen {
     pub seen_ns: i64,
     /// The address that it came from.
     pub address: String,
+    /// The version of its program, if it has said it since it was written last.
+    pub version: Option<String>,
 }
 
-const PEER: &str = "serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address";
+const PEER: &str = "serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address, version";
 
-const PUT_PEER: &str = "INSERT INTO peers (serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+const PUT_PEER: &str =
+    "INSERT INTO peers (serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address, version)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 const PUT_ENROLMENT: &str = "INSERT INTO enrolments (peer, record) VALUES (?1, ?2)";
 
@@ -95,9 +100,12 @@ impl Catalog {
     /// The database cannot be written.
     pub fn peers_were_seen(&mut self, seen: &[PeerSeen]) -> Result<(), CatalogError> {
         let transaction = self.write_for_now()?;
-        for PeerSeen { serial, seen_ns, address } in seen {
+        for PeerSeen { serial, seen_ns, address, version } in seen {
             let note = "UPDATE peers SET seen_ns = ?2, address = ?3 WHERE serial = ?1";
             transaction.execute(note, params![serial, seen_ns, address])?;
+            if let Some(version) = version {
+                transaction.execute("UPDATE peers SET version = ?2 WHERE serial = ?1", params![serial, version])?;
+            }
         }
         transaction.commit()
     }
@@ -209,8 +217,8 @@ impl Catalog {
 }
 
 fn put_peer(transaction: &Transaction<'_>, peer: &PeerRow) -> Result<(), CatalogError> {
-    let PeerRow { serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address } = peer;
-    let values = params![serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address];
+    let PeerRow { serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address, version } = peer;
+    let values = params![serial, kind, name, enrolled_ns, expires_ns, revoked_ns, seen_ns, address, version];
     transaction.execute(PUT_PEER, values).map(drop)
 }
 
@@ -224,6 +232,7 @@ fn peer(row: &Row<'_>) -> Result<PeerRow, CatalogError> {
         revoked_ns: row.get(5)?,
         seen_ns: row.get(6)?,
         address: row.get(7)?,
+        version: row.get(8)?,
     })
 }
 

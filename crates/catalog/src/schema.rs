@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 24] = [
+pub(crate) const STEPS: [&str; 25] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -248,6 +248,10 @@ pub(crate) const STEPS: [&str; 24] = [
     // A cell may have thousands of peers, and most questions are about one.
     "
     CREATE INDEX peers_named ON peers (kind, name);
+    ",
+    // Who must be upgraded.
+    "
+    ALTER TABLE peers ADD COLUMN version TEXT NOT NULL DEFAULT '';
     ",
 ];
 

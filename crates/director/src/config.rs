@@ -19,6 +19,7 @@ use std::time::Duration;
 use capstan_format::BLOCK_HEADER_LEN;
 use capstan_keys::cluster::ClusterPlace;
 use capstan_mover::devices::LibraryConfig;
+use capstan_schedule::CalendarEvent;
 use serde::{Deserialize, Serialize};
 
 use crate::DirectorError;
@@ -83,11 +84,13 @@ pub struct AttentionConfig {
     pub backup_hours: u32,
     /// A volume that was labelled this many days ago, and whose key is in no export; 0 for none.
     pub export_days: u32,
+    /// A library of a cell with fewer volumes than this that a pool could take next; 0 for none.
+    pub scratch_volumes: u32,
 }
 
 impl Default for AttentionConfig {
     fn default() -> Self {
-        Self { verify_days: 0, backup_hours: 0, export_days: 7 }
+        Self { verify_days: 0, backup_hours: 0, export_days: 7, scratch_volumes: 2 }
     }
 }
 
@@ -154,17 +157,35 @@ pub struct ServerConfig {
     pub enrolment: String,
     /// For the blocks of clients; the port after that if it is empty.
     pub data: String,
+    /// When backups expire whose retention has ended, as a calendar event; never by themselves if it is empty.
+    pub expire: String,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
         let nowhere = String::new;
-        Self { runs_per_drive: 8, runs_per_client: 0, listen: nowhere(), enrolment: nowhere(), data: nowhere() }
+        Self {
+            runs_per_drive: 8,
+            runs_per_client: 0,
+            listen: nowhere(),
+            enrolment: nowhere(),
+            data: nowhere(),
+            // When few backups run, and people are there.
+            expire: "12:00".to_owned(),
+        }
     }
 }
 
 impl ServerConfig {
+    /// When backups expire by themselves, if they do.
+    pub fn expires(&self) -> Option<CalendarEvent> {
+        self.expire.parse().ok()
+    }
+
     fn check(&self) -> Result<(), String> {
+        if let (false, Err(error)) = (self.expire.is_empty(), self.expire.parse::<CalendarEvent>()) {
+            return Err(format!("server.expire: {error}; or leave it empty: then nothing expires by itself"));
+        }
         if !(1..=RUNS_PER_DRIVE_MAX).contains(&self.runs_per_drive) {
             return Err(format!("server.runs_per_drive must be between 1 and {RUNS_PER_DRIVE_MAX}"));
         }

@@ -77,6 +77,7 @@ fn enrolled(state: &Path, clients: u32) -> Result<Vec<Identity>, Failure> {
             revoked_ns: None,
             seen_ns: None,
             address: String::new(),
+            version: String::new(),
         };
         let enrolment = EnrolmentRow { peer: peer.to_string(), record: Vec::new() };
         catalog.put_enrolment(&enrolment)?;

@@ -31,7 +31,7 @@ mod authority;
 mod blocking;
 mod data;
 mod enrolments;
-mod error;
+pub(crate) mod error;
 mod files;
 mod hub;
 mod known;

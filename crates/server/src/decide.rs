@@ -88,6 +88,16 @@ pub struct WaitingRun {
     pub client_away: Option<PeerAway>,
 }
 
+impl WaitingRun {
+    /// Whether its window has been open since it could have begun, and is closed now.
+    #[must_use]
+    pub fn has_missed_window(&self, now: Timestamp) -> bool {
+        let Some((window, zone)) = &self.window else { return false };
+        let opened = || window.next_open(since(self), zone).is_some_and(|opened| opened <= now);
+        !window.is_open(now, zone) && opened()
+    }
+}
+
 /// Why a client, or a mover, cannot be told to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAway {

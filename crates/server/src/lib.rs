@@ -22,6 +22,7 @@
 pub mod cell;
 mod decide;
 mod due;
+mod expiry;
 mod look;
 mod restore_run;
 mod serve;
@@ -29,5 +30,6 @@ pub mod tell;
 
 pub use decide::{LimitOf, PeerAway, RunDecision, RunTerms, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
+pub use expiry::expire;
 pub use look::{Look, MoverAway, look, network_of_client};
-pub use serve::{Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
+pub use serve::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, serve};

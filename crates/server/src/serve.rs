@@ -1,5 +1,9 @@
 //! The loop: enters what is due, begins what can begin, and records what came of it.
 
+mod expiry;
+
+pub(crate) use expiry::{KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY};
+
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,11 +87,22 @@ pub enum Notice {
         /// When it begins at the earliest, nanoseconds since 1970.
         not_before_ns: i64,
     },
+    /// Backups whose retention has ended were forgotten.
+    Expired(Expired),
     /// Something keeps the server from its work, or from a part of it.
     Trouble {
         /// Why.
         reason: String,
     },
+}
+
+/// What expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expired {
+    /// How many objects.
+    pub objects: usize,
+    /// Volumes that are scratch by it.
+    pub volumes: Vec<String>,
 }
 
 /// How the work of a run ended.
@@ -135,6 +150,14 @@ pub trait Worker: Sync {
     /// Says what the server does.
     fn say(&self, notice: Notice);
 
+    /// Has backups expire whose retention has ended; gives what did.
+    ///
+    /// # Errors
+    /// Why none does, in words.
+    fn expire(&self) -> Result<Option<Expired>, String> {
+        Ok(None)
+    }
+
     /// What a person should look at now, as `capstan status` finds it; asked once a minute.
     ///
     /// # Errors
@@ -177,6 +200,10 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         let asks = thread::Builder::new().name("drives".to_owned()).spawn_scoped(scope, || server.find_drives());
         if let Err(error) = asks {
             worker.say(Notice::Trouble { reason: format!("nobody asks the library for its drives: {error}") });
+        }
+        let expires = || server.mind_expiry();
+        if let Err(error) = thread::Builder::new().name("expiry".to_owned()).spawn_scoped(scope, expires) {
+            worker.say(Notice::Trouble { reason: format!("no backup expires by itself: {error}") });
         }
         let tells = || {
             let findings = || worker.findings();

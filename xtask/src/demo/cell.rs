@@ -1,14 +1,17 @@
-//! A cell on loopback, shown in a minute: two machines join a server, are backed up when a policy is due, and one of
-//! them is killed in the middle of it. A person has what it had restored to the other one. Each step is the command
-//! that somebody would type, and where.
+//! A cell, shown in a minute: two machines and a mover join a server, the machines are backed up when a policy is due,
+//! and one of them is killed in the middle of it. A person has what it had restored to the other one. Then a slow
+//! machine and a fast one share the drive of the mover. Each step is the command that somebody would type, and where.
 //!
 //! ```text
-//! server: init, server run       tern, plover: client join, client run
+//! server: init, server run       tern, plover: client join, client run       heron: mover join, mover run
 //!    policy home, due every five seconds ----> both are backed up
 //!    policy archive: plover is killed -------> the queue says what the run waits for; plover goes on from its checkpoint
 //!    restore of what plover had, compared with it
 //!    ada, a user of the cell: what plover had comes to tern
+//!    policies slow (plover) and fast (tern), to the one drive of heron: tern is done while plover goes on
 //! ```
+
+mod network;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,6 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use self::network::Network;
 use crate::amount::shown_time;
 
 /// How long anything may take that has to come.
@@ -34,6 +38,10 @@ const ARCHIVE_FILE_BYTES: usize = 1 << 20;
 /// So much of it is on a volume, under several checkpoints, when its client is killed.
 const KILLED_AT_BYTES: u64 = 4 << 20;
 const CLIENTS: [&str; 2] = ["tern", "plover"];
+/// The machine with a drive of its own.
+const MOVER: &str = "heron";
+/// All that have an address.
+const MACHINES: [&str; 5] = ["server", "tern", "plover", MOVER, "ada"];
 /// Where a user restores something to.
 const RESTORED_AT: &str = "tern";
 
@@ -57,9 +65,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             folder.join(format!("capstan-demo-cell-{}", std::process::id()))
         }
     };
+    let network = Network::of_this_process(&MACHINES)?;
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    println!("{}", network.in_words(&MACHINES));
     let began = Instant::now();
-    let mut cell = Cell { program, work: work.canonicalize()?, services: BTreeMap::new() };
+    let mut cell = Cell { program, work: work.canonicalize()?, network, services: BTreeMap::new() };
     let outcome = cell.show();
     drop(cell);
     if !arguments.keep {
@@ -74,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 struct Cell {
     program: PathBuf,
     work: PathBuf,
+    network: Network,
     /// What runs at the moment, by its machine.
     services: BTreeMap<String, Child>,
 }
@@ -95,8 +106,9 @@ impl Cell {
         let object = self.kill_and_go_on()?;
         self.restore(&object)?;
         self.restore_elsewhere()?;
+        self.slow_beside_fast()?;
         title("Everything stops when it is told to");
-        for machine in ["plover", "tern", "server"] {
+        for machine in ["plover", "tern", MOVER, "server"] {
             self.stop(machine)?;
         }
         Ok(())
@@ -110,8 +122,13 @@ impl Cell {
         let init = ["--quiet", "init", "--volume-size", "256M", "--drives", "2"];
         let made = self.command("server", &init).output().context("cannot start capstan")?;
         ensure!(made.status.success(), "capstan init: {}", String::from_utf8_lossy(&made.stderr));
-        self.configure("checkpoint_mib", "1")?;
-        self.start("server", &["server", "run", "--listen", "127.0.0.1:0"], "are listened for at")?;
+        self.configure("server/capstan.toml", "checkpoint_mib", "1")?;
+        let west = format!("\n[libraries.west]\nmover = {MOVER:?}\n");
+        let settings = self.work.join("server/capstan.toml");
+        fs::write(&settings, fs::read_to_string(&settings)? + &west)?;
+        println!("server$ tail -n 2 capstan.toml\n  {}", west.trim().replace('\n', "\n  "));
+        let listen = self.network.listens(&MACHINES, "server", 5701)?;
+        self.start("server", &["server", "run", "--listen", &listen], "are listened for at")?;
         for client in CLIENTS {
             title(&format!("Machine {client} joins, by a passphrase that can be used once"));
             self.join(client, &["client", "enrol", client])?;
@@ -121,6 +138,13 @@ impl Cell {
             self.start(client, &["client", "run"], "connected to the server")?;
         }
         self.step("server", &["client", "list"])?;
+        title("Machine heron, which has a drive, joins as a mover");
+        self.join(MOVER, &["mover", "enrol", MOVER])?;
+        let listen = self.network.listens(&MACHINES, MOVER, 5703)?;
+        self.configure("heron/mover.toml", "listen", &format!("{listen:?}"))?;
+        self.configure("heron/mover.toml", "drives", "1")?;
+        self.start(MOVER, &["mover", "run"], "connected to the server")?;
+        self.step("server", &["mover", "list"])?;
         Ok(())
     }
 
@@ -239,6 +263,42 @@ impl Cell {
         self.step("server", &["audit", "--last", "4"]).map(drop)
     }
 
+    /// A slow machine that has begun first holds up nobody at the one drive there is.
+    fn slow_beside_fast(&self) -> Result<()> {
+        title("plover, at 1 MB/s, and tern, as fast as it can, write to the one drive of heron");
+        let archive = self.work.join("archive").display().to_string();
+        let policy = |name: &str, client: &str, bandwidth: &str| {
+            format!("[policies.{name}]\nclients = [{client:?}]\nunit = \"west\"\n{bandwidth}sources = [{archive:?}]\n")
+        };
+        let slow = policy("slow", "plover", "bandwidth = [\"1M\"]\n");
+        self.apply(&format!("{}{slow}{}", self.home_policy(), policy("fast", "tern", "")))?;
+        self.step("server", &["queue", "add", "slow"])?;
+        let is_at_work = |policy: &str| {
+            Ok(self.rows(&["queue"])?.iter().any(|row| row["policy"] == policy && row["state"] == "running"))
+        };
+        self.until("plover is backed up", &|| is_at_work("slow"))?;
+        let began = Instant::now();
+        self.step("server", &["queue", "add", "fast"])?;
+        self.until("tern is done", &|| {
+            Ok(self.rows(&["queue", "done", "--last", "1"])?.iter().any(|row| row["policy"] == "fast"))
+        })?;
+        ensure!(is_at_work("slow")?, "plover was done before tern");
+        println!("tern is done {} after it was asked for:", shown_time(began.elapsed()));
+        self.step("server", &["queue"])?;
+        self.until("the queue is empty", &|| Ok(self.rows(&["queue"])?.is_empty()))?;
+        self.step("server", &["queue", "done", "--last", "2"])?;
+        let rows = self.rows(&["queue", "done", "--last", "2"])?;
+        ensure!(rows.iter().all(|row| row["state"] == "done"), "one of them failed: {rows:?}");
+        self.step("server", &["volumes"])?;
+        let file = self.work.join("archive/volume-03.txt").display().to_string();
+        let to = self.work.join("from-heron").display().to_string();
+        self.step("tern", &["client", "restore", &file, "--to", &to])?;
+        let came = fs::read(format!("{to}{file}")).with_context(|| format!("{file} did not come back"))?;
+        ensure!(came == fs::read(&file)?, "{file} came back as something else");
+        println!("tern$ cmp {file} {to}{file}");
+        Ok(())
+    }
+
     fn written_bytes(&self) -> Result<u64> {
         Ok(self.rows(&["volumes"])?.iter().filter_map(|volume| volume["written_bytes"].as_u64()).sum())
     }
@@ -268,18 +328,18 @@ impl Cell {
         Ok(Object(id.with_context(|| format!("no object of the archive is {status}: {objects:?}"))?.to_owned()))
     }
 
-    fn configure(&self, setting: &str, value: &str) -> Result<()> {
-        let path = self.work.join("server/capstan.toml");
+    fn configure(&self, file: &str, setting: &str, value: &str) -> Result<()> {
+        let path = self.work.join(file);
         let before = fs::read_to_string(&path)?;
         let is_it = |line: &str| line.starts_with(&format!("{setting} = "));
-        ensure!(before.lines().any(is_it), "capstan.toml has no setting {setting}");
+        ensure!(before.lines().any(is_it), "{file} has no setting {setting}");
         let set = format!("{setting} = {value}");
         let lines: Vec<&str> = before.lines().map(|line| if is_it(line) { set.as_str() } else { line }).collect();
-        Ok(fs::write(path, lines.join("\n"))?)
+        Ok(fs::write(path, lines.join("\n") + "\n")?)
     }
 
     fn command(&self, machine: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.network.command(machine, &self.program);
         command.args(arguments).env("CAPSTAN_STATE", self.work.join(machine)).stdin(Stdio::null());
         // The demonstration's key file lies beside its state; a person keeps it elsewhere.
         command.env("CAPSTAN_KEY_FILE", self.work.join("key")).env_remove("CAPSTAN_DATABASE");

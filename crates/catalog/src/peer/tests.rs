@@ -15,6 +15,7 @@ fn certificate(serial: u8, name: &str) -> PeerRow {
         revoked_ns: None,
         seen_ns: None,
         address: "192.0.2.7:4711".to_owned(),
+        version: String::new(),
     }
 }
 
@@ -78,7 +79,7 @@ fn the_last_certificate_of_a_peer_is_never_forgotten() {
         [of("plover", 2), of("tern", 1), of("tern", 3)],
         "it may not have got the new one"
     );
-    let seen = PeerSeen { serial: [3; 16], seen_ns: 77, address: String::new() };
+    let seen = PeerSeen { serial: [3; 16], seen_ns: 77, address: String::new(), version: None };
     catalog.peers_were_seen(&[seen]).unwrap();
     assert_eq!(forget(&mut catalog), [of("plover", 2), of("tern", 3)]);
     // One that was revoked is in nobody's place.
@@ -95,7 +96,8 @@ fn a_catalog_that_replaces_another_one_knows_its_peers() {
     catalog.put_enrolment(&enrolled).unwrap();
     catalog.put_enrolment(&open("plover", b"open too")).unwrap();
     assert!(catalog.change_enrolment(&enrolled, b"used", Some(&certificate(1, "tern"))).unwrap());
-    let seen = PeerSeen { serial: [1; 16], seen_ns: 77, address: "192.0.2.8:1".to_owned() };
+    let seen =
+        PeerSeen { serial: [1; 16], seen_ns: 77, address: "192.0.2.8:1".to_owned(), version: Some("1.2.3".to_owned()) };
     catalog.peers_were_seen(&[seen]).unwrap();
     let other = tempfile::tempdir().unwrap();
     let mut anew = catalog_in(other.path());
@@ -103,5 +105,6 @@ fn a_catalog_that_replaces_another_one_knows_its_peers() {
     let peers = anew.peers().unwrap();
     assert_eq!(peers, catalog.peers().unwrap());
     assert_eq!((peers[0].seen_ns, peers[0].address.as_str()), (Some(77), "192.0.2.8:1"));
+    assert_eq!(peers[0].version, "1.2.3");
     assert!(anew.enrolments().unwrap() == catalog.enrolments().unwrap());
 }

@@ -14,7 +14,7 @@ use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Notice, TakesEntry, WorkEnd, Worked, Worker, network_of_client, serve};
+use capstan_server::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve};
 
 use super::tell::tell_people;
 use crate::args::Server;
@@ -171,7 +171,18 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
         ServerEvent::RunEnded { run, policy, outcome, message } => {
             tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
         }
+        ServerEvent::Expired { objects, volumes } => {
+            let (objects, volumes) = (units::counted(objects as u64, "object"), scratch_again(&volumes));
+            tell(&format!("retention has ended: {objects} forgotten{volumes}"));
+        }
         ServerEvent::Stopped => tell("the server has stopped"),
+    }
+}
+
+fn scratch_again(volumes: &[String]) -> String {
+    match volumes {
+        [] => String::new(),
+        several => format!("; scratch again: {}", several.join(", ")),
     }
 }
 
@@ -283,6 +294,10 @@ impl Worker for InProcess<'_> {
         self.cell.is_none_or(|cell| cell.may_begin(run))
     }
 
+    fn expire(&self) -> Result<Option<Expired>, String> {
+        expire(self.site)
+    }
+
     fn findings(&self) -> Result<Vec<TellFinding>, String> {
         findings(self.site).map_err(|failure| failure.to_string())
     }
@@ -303,6 +318,7 @@ impl Worker for InProcess<'_> {
             Notice::Retried { run, policy, message, not_before_ns } => {
                 ServerEvent::RunRetried { run, policy, message, not_before_ns }
             }
+            Notice::Expired(Expired { objects, volumes }) => ServerEvent::Expired { objects, volumes },
             Notice::Trouble { reason } => ServerEvent::Trouble { reason },
         });
     }

@@ -52,6 +52,13 @@ pub(crate) enum ServerEvent {
         /// Its policy.
         policy: String,
     },
+    /// Backups whose retention has ended were forgotten.
+    Expired {
+        /// How many objects.
+        objects: usize,
+        /// Volumes that are scratch by it.
+        volumes: Vec<String>,
+    },
     /// Runs never begin.
     Missed {
         /// Their policy.

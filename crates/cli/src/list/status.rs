@@ -5,6 +5,7 @@ mod failed;
 mod findings;
 mod metrics;
 mod queue;
+mod scratch;
 
 pub(crate) use findings::findings;
 
@@ -58,6 +59,7 @@ struct Facts {
     jobs: Vec<(String, Vec<HistoryEntry>)>,
     not_backed_up: Vec<failed::NotBackedUp>,
     queued: queue::Queued,
+    running_out: scratch::RunningOut,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -86,12 +88,14 @@ impl Facts {
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
         let by_settings = (hours > 0).then(|| hours.saturating_mul(3_600_000_000_000));
+        let expiry = site.plan_expiry(&ExpiryRequest::default())?;
         Ok(Self {
             state: site.dir().display().to_string(),
             read_only: site.is_read_only(),
             unverified: verified_too_long_ago(site, &volumes, reading.now_ns)?,
             lost: site.lost_parts()?,
-            expiry: site.plan_expiry(&ExpiryRequest::default())?,
+            running_out: scratch::RunningOut::of(site, &volumes, &expiry),
+            expiry,
             library_problem: site.library_problem(),
             queued: queue::Queued::of(site)?,
             indexes_missing,

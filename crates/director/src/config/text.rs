@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 34] = [
+const COMMENTS: [(&str, &str); 36] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -69,6 +69,10 @@ const COMMENTS: [(&str, &str); 34] = [
     ("listen", "For clients that have a certificate, such as \"0.0.0.0:5701\"."),
     ("enrolment", "For machines that join the cell; empty for the next port."),
     ("data", "For the data of clients; empty for the port after that."),
+    (
+        "expire",
+        "When backups expire whose retention has ended, in the grammar of schedules; empty: only by `capstan expire`.",
+    ),
     ("[attention]", "What `capstan status` calls to attention."),
     ("backup_hours", "A source whose last backup is older than so many hours; 0 for none."),
     (
@@ -76,6 +80,7 @@ const COMMENTS: [(&str, &str); 34] = [
         "A volume that was labelled so many days ago and whose key is in no export (`capstan keys export`); 0 for none.",
     ),
     ("verify_days", "A volume that was not verified for so many days; 0 for none."),
+    ("scratch_volumes", "A library of a cell with fewer volumes than this that a pool could take next; 0 for none."),
 ];
 
 /// What the parser says of a type, in the words that the comments have.

@@ -37,6 +37,8 @@ pub struct CellPeer {
     pub seen_ns: Option<i64>,
     /// The address that it came from last.
     pub address: Option<String>,
+    /// The version of its program, as it said last; empty if it has not.
+    pub version: String,
     /// Until when its certificate holds, nanoseconds since 1970; of one that waits, until when it can enrol.
     pub until_ns: Option<i64>,
 }
@@ -130,8 +132,9 @@ pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellEr
             (None, Some((before, address))) => (Some(before), address),
             (at, _) => (at, Some(row.address)),
         };
-        let name = row.name.clone();
-        members.insert(row.name, CellPeer { name, state, seen_ns, address, until_ns: Some(row.expires_ns) });
+        let known = known.map(|known| known.version.clone()).filter(|_| row.version.is_empty());
+        let (name, version) = (row.name.clone(), known.unwrap_or(row.version));
+        members.insert(row.name, CellPeer { name, state, seen_ns, address, version, until_ns: Some(row.expires_ns) });
     }
     for row in enrolments {
         let Ok(enrolment) = Enrolment::decode(&row.record) else { continue };
@@ -141,8 +144,8 @@ pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellEr
         let is_open = now_ns < enrolment.expires_ns;
         let state = if is_open { CellPeerState::Waiting } else { CellPeerState::Expired };
         let name = enrolment.peer.name.to_string();
-        let waiting =
-            CellPeer { name: name.clone(), state, seen_ns: None, address: None, until_ns: Some(enrolment.expires_ns) };
+        let (until_ns, version) = (Some(enrolment.expires_ns), String::new());
+        let waiting = CellPeer { name: name.clone(), state, seen_ns: None, address: None, version, until_ns };
         let member = members.entry(name).or_insert(waiting);
         if is_open && member.state != CellPeerState::Enrolled {
             (member.state, member.until_ns) = (CellPeerState::Waiting, Some(enrolment.expires_ns));

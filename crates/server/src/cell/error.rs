@@ -297,7 +297,7 @@ impl From<CatalogError> for CellError {
 }
 
 /// An error with what caused it, in words.
-pub(super) fn in_words(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();

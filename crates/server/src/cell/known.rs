@@ -12,6 +12,9 @@ use capstan_service::identity::Revocations;
 /// How often it is written of one certificate that its peer was seen.
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 
+/// How much is kept of what a peer says is its version.
+const VERSION_LEN_MAX: usize = 32;
+
 /// The certificates that let somebody in. A certificate that is not here is taken for a revoked one.
 #[derive(Default)]
 pub(super) struct KnownPeers {
@@ -30,6 +33,8 @@ pub(super) struct LostPeer {
 struct Sight {
     seen_ns: i64,
     from: SocketAddr,
+    /// The version of its program, until that is written.
+    version: Option<String>,
     is_written: bool,
     written: Option<Instant>,
 }
@@ -64,8 +69,16 @@ impl KnownPeers {
     /// A peer was seen.
     pub(super) fn saw(&self, serial: Serial, seen_ns: i64, from: SocketAddr) {
         let mut seen = locked(&self.seen);
-        let written = seen.get(&serial).and_then(|sight| sight.written);
-        seen.insert(serial, Sight { seen_ns, from, is_written: false, written });
+        let (version, written) = seen.remove(&serial).map_or((None, None), |before| (before.version, before.written));
+        seen.insert(serial, Sight { seen_ns, from, version, is_written: false, written });
+    }
+
+    /// A peer that was seen says the version of its program.
+    pub(super) fn has_version(&self, serial: Serial, version: &str) {
+        if let Some(sight) = locked(&self.seen).get_mut(&serial) {
+            let plain = version.chars().filter(char::is_ascii_graphic).take(VERSION_LEN_MAX);
+            sight.version = Some(plain.collect());
+        }
     }
 
     /// What is to be written of peers that were seen: each at most once a minute, or all at the end.
@@ -77,7 +90,8 @@ impl KnownPeers {
                 continue;
             }
             (sight.is_written, sight.written) = (true, Some(now));
-            due.push(PeerSeen { serial: serial.0, seen_ns: sight.seen_ns, address: sight.from.to_string() });
+            let (address, version) = (sight.from.to_string(), sight.version.take());
+            due.push(PeerSeen { serial: serial.0, seen_ns: sight.seen_ns, address, version });
         }
         due
     }

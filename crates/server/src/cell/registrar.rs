@@ -276,5 +276,6 @@ fn as_row(issued: &Issued, enrolled_ns: i64, from: AuditOrigin) -> PeerRow {
         revoked_ns: None,
         seen_ns: None,
         address: from.to_string(),
+        version: String::new(),
     }
 }

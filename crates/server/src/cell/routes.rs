@@ -116,6 +116,7 @@ async fn hello(
         return Err(Refusal::malformed("What this machine says of itself is too long: name fewer paths and scripts."));
     }
     service.known.saw(peer.serial, service.site.now_ns(), from);
+    service.known.has_version(peer.serial, &hello.version);
     service.hub.hear(&peer.id, from, hello);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let (epoch, data_port) = (service.hub.epoch(), service.data_port);

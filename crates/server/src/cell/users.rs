@@ -32,6 +32,8 @@ pub use queue::{peer_away_in_words, run_outcome_word};
 pub use rights::{CellAct, CellRole, CellRoles, ClientsOf, Rights};
 pub use shell::{ShellAct, noted_at_shell};
 
+pub(crate) use shell::noted_of_itself;
+
 pub(super) use cartridges::VOLUMES_MAX;
 pub(super) use log::{KnownNames, Refusals, note};
 pub(super) use queue::run_waits_for;

@@ -510,3 +510,20 @@ fn nothing_starves_under_a_stream_of_better_runs() {
         assert!(now < 16 * 3600, "it waits for {now} s");
     }
 }
+
+#[test]
+fn a_window_is_missed_once_it_was_open_and_closed_again() {
+    // 2027-01-15 08:00 UTC.
+    let with_window = |entered: i64, window: &str| WaitingRun {
+        window: Some((window.parse().unwrap(), TimeZone::UTC)),
+        ..waiting(1, 50, entered)
+    };
+    let (hour, now) = (3600, at(0));
+    // It waited from 04:00 on.
+    assert!(with_window(-4 * hour, "22:00-06:00").has_missed_window(now));
+    assert!(!with_window(-4 * hour, "22:00-09:00").has_missed_window(now), "it is open");
+    assert!(!with_window(-hour, "22:00-06:00").has_missed_window(now), "it came when that was closed");
+    assert!(!waiting(1, 50, -4 * hour).has_missed_window(now), "it has none");
+    let retried = WaitingRun { not_before: at(-hour), ..with_window(-4 * hour, "22:00-06:00") };
+    assert!(!retried.has_missed_window(now), "its last attempt was in it");
+}

@@ -80,6 +80,11 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
         lines.push(trouble("copies", "copies are missing", text));
     }
     facts.queued.lines(&mut lines);
+    // On a host without a server, whoever runs `expire` and labels volumes looks at that.
+    if facts.queued.is_served {
+        lines.extend(not_expiring(facts));
+        facts.running_out.lines(&mut lines);
+    }
     interrupted(facts, &mut lines);
     failed(facts, &mut lines);
     not_backed_up(facts, &mut lines);
@@ -96,6 +101,19 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
         lines.push(Attention::told(TellEvent::Volume, format!("verify {volser}"), subject, text));
     }
     lines
+}
+
+/// The server asks a person before so much goes.
+fn not_expiring(facts: &Facts) -> Option<Attention> {
+    let (count, living) = (facts.expiry.forget.len() as u64, facts.expiry.living as u64);
+    let subject = "more than half of all objects would expire, and the server expires none";
+    let text = format!(
+        "the retention of {} has ended, which is more than half of all {}: the server expires none of them. \
+         `capstan expire --dry-run` shows them, and `capstan expire` does it",
+        units::counted(count, "object"),
+        units::count(living)
+    );
+    facts.expiry.takes_most().then(|| Attention::told(TellEvent::Trouble, "expiry", subject, text))
 }
 
 fn without_key(volumes: &[Volser], lines: &mut Vec<Attention>) {

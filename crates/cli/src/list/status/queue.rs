@@ -14,6 +14,17 @@ const RUNS_LOOKED_AT: u32 = 1_000;
 /// How long a missed run is worth a word.
 const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
 
+/// A run that did not begin in its window.
+struct TooLate {
+    run: i64,
+    policy: String,
+    client: String,
+    /// When its window opens next, nanoseconds since 1970, if it does within a year.
+    opens_ns: Option<i64>,
+    /// Why its last attempt did not do it, if there was one.
+    last_message: Option<String>,
+}
+
 /// Policies, the server and the queue.
 #[derive(Default)]
 pub(super) struct Queued {
@@ -27,6 +38,8 @@ pub(super) struct Queued {
     of_nobody: Vec<(String, String)>,
     /// Runs that wait though their policy does not name their client any more: number, policy, client, and why.
     unnamed: Vec<(i64, String, String, String)>,
+    /// Runs whose window closed before they began.
+    too_late: Vec<TooLate>,
     /// Clients that runs wait for: their names, and why they cannot begin there.
     away: Vec<(String, PeerAway)>,
     /// The mover that has the drives, and why it cannot be told anything.
@@ -63,6 +76,19 @@ impl Queued {
         let mut clients_away: Vec<_> = decisions.iter().filter_map(away).collect();
         clients_away.sort_by(|one, other| one.0.cmp(&other.0));
         clients_away.dedup();
+        let too_late = |(run, decision): &(i64, RunDecision)| {
+            let RunDecision::Waits(WaitsFor::Window(opens)) = decision else { return None };
+            let waiting = look.situation.waiting.iter().find(|waiting| waiting.run == *run)?;
+            let pending = look.pending.iter().find(|pending| pending.run.run == *run)?;
+            waiting.has_missed_window(look.situation.now).then(|| TooLate {
+                run: *run,
+                policy: waiting.policy.clone(),
+                client: waiting.client.clone(),
+                opens_ns: opens.and_then(|opens| i64::try_from(opens.as_nanosecond()).ok()),
+                last_message: pending.last_message.clone(),
+            })
+        };
+        let too_late = decisions.iter().filter_map(too_late).collect();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
         let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
@@ -79,6 +105,7 @@ impl Queued {
             of_clients,
             of_nobody,
             unnamed,
+            too_late,
             away: clients_away,
             movers_away: look.movers_away.clone(),
             libraries: site.library_names().len(),
@@ -160,6 +187,18 @@ impl Queued {
             let text = format!("{subject}: {fault} (`capstan queue cancel {run}`)");
             lines.push(Attention::told(TellEvent::Trouble, format!("run {run}"), subject, text).about(policy, client));
         }
+        for TooLate { run, policy, client, opens_ns, last_message } in &self.too_late {
+            let subject = format!("run {run} of policy {policy} for client {client} missed its window");
+            let next =
+                opens_ns.map_or("within a year".to_owned(), |opens_ns| format!("before {}", units::time(opens_ns)));
+            let why = last_message.as_ref().map(|why| format!(" Its last attempt: {why}.")).unwrap_or_default();
+            let text = format!(
+                "{subject}: it did not begin before that closed, and does not {next}.{why} A longer `window` of the \
+                 policy, more drives or fewer runs at that time help"
+            );
+            lines
+                .push(Attention::told(TellEvent::Missed, format!("window {run}"), subject, text).about(policy, client));
+        }
         for (client, away) in &self.away {
             let text = format!("runs wait for {}", peer_away(*away, "client", client));
             let (key, subject) = (format!("client {client}"), format!("client {client} is away, and runs wait for it"));
@@ -187,5 +226,32 @@ impl Queued {
             // The server tells of each of these runs.
             lines.push(Attention::shown(text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_missed_its_window_says_so_once_for_as_long_as_it_waits() {
+        let too_late = TooLate {
+            run: 12,
+            policy: "web".to_owned(),
+            client: "tern".to_owned(),
+            opens_ns: Some(1_800_000_000_000_000_000),
+            last_message: Some("the source is on fire".to_owned()),
+        };
+        let queued = Queued { too_late: vec![too_late], ..Queued::default() };
+        let mut lines = Vec::new();
+        queued.lines(&mut lines);
+        let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
+        let found = line.finding.as_ref().expect("it is told");
+        assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Missed, "window 12", true));
+        assert_eq!((found.policy.as_str(), found.client.as_str()), ("web", "tern"));
+        let begins = "run 12 of policy web for client tern missed its window: it did not begin before that closed, and does \
+                      not before 2027-01-";
+        assert!(line.text.starts_with(begins), "{}", line.text);
+        assert!(line.text.contains("Its last attempt: the source is on fire. A longer `window`"), "{}", line.text);
     }
 }

@@ -22,6 +22,7 @@ mod paths;
 mod policies;
 mod progress;
 mod unread;
+mod upkeep;
 mod user;
 mod watching;
 mod ways_out;

@@ -1,6 +1,7 @@
 //! Hosts with drives that join a cell, as people and programs see it.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -31,6 +32,12 @@ fn a_mover_joins_is_connected_and_is_revoked() {
     let rows = events(&bench, &["mover", "list"], 0);
     assert_described(&schemas(), "MemberRow", &rows);
     assert_eq!((&rows[0]["mover"], &rows[0]["state"]), (&"heron".into(), &"enrolled".into()));
+    // What it said is written with when it was seen.
+    let until = Instant::now() + Duration::from_secs(60);
+    while events(&bench, &["mover", "list"], 0)[0]["version"] != env!("CARGO_PKG_VERSION") {
+        assert!(Instant::now() < until, "its version is not there within a minute");
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let changed = events(&bench, &["mover", "revoke", "heron"], 0);
     assert_described(&schemas(), "MemberChangeRow", &changed);
     let error = mover.event("error");

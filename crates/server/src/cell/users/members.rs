@@ -37,6 +37,7 @@ impl CellActs {
             state: state_word(member.state).into(),
             seen_ns: member.seen_ns,
             address: member.address,
+            version: Some(member.version).filter(|version| !version.is_empty()),
             until_ns: member.until_ns,
         };
         Ok(MembersAnswer { members: members.into_iter().map(row).collect() })
@@ -114,6 +115,7 @@ impl CellActs {
             state: CellPeerState::Expired,
             seen_ns: None,
             address: None,
+            version: String::new(),
             until_ns: None,
         };
         let gone: Vec<_> = gone.map(as_ended).collect();

@@ -2,7 +2,7 @@
 //! that of a cell.
 
 use capstan_director::Site;
-use capstan_service::audit::{AuditAction, AuditEntry, AuditOrigin};
+use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditOrigin};
 
 use super::acts::shell_actor;
 use super::log::{KnownNames, noted};
@@ -70,13 +70,42 @@ pub fn noted_at_shell<T, E>(
     (refuse, tell): (impl FnOnce(CellError) -> E, impl FnOnce(&CellError)),
     work: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    if !site.dir().join("cell/authority.pem").exists() {
+    if !is_of_cell(site) {
         return work();
     }
-    let who = match shell_actor(user_id) {
-        Ok(who) => who,
-        Err(error) => return Err(refuse(error)),
-    };
+    match shell_actor(user_id) {
+        Ok(who) => noted_act(site, who, (act, names), (refuse, tell), work),
+        Err(error) => Err(refuse(error)),
+    }
+}
+
+/// The same, for what the server does by itself.
+///
+/// # Errors
+/// Those of the work; or by `refuse` that the log cannot be written.
+pub(crate) fn noted_of_itself<T, E>(
+    site: &Site,
+    (act, names): (ShellAct, &[&str]),
+    refuse: impl FnOnce(CellError) -> E,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    match is_of_cell(site) {
+        true => noted_act(site, AuditActor::Itself, (act, names), (refuse, |_: &CellError| {}), work),
+        false => work(),
+    }
+}
+
+fn is_of_cell(site: &Site) -> bool {
+    site.dir().join("cell/authority.pem").exists()
+}
+
+fn noted_act<T, E>(
+    site: &Site,
+    who: AuditActor,
+    (act, names): (ShellAct, &[&str]),
+    (refuse, tell): (impl FnOnce(CellError) -> E, impl FnOnce(&CellError)),
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let (action, kind) = act.words();
     let entry = AuditEntry::new(who, AuditOrigin::Here, AuditAction::named(action));
     let entry = if names.is_empty() { entry } else { entry.of(kind, KnownNames(names)) };

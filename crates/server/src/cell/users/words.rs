@@ -213,6 +213,9 @@ pub struct MemberRow {
     pub seen_ns: Option<i64>,
     /// The address that it came from last.
     pub address: Option<String>,
+    /// The version of its program, as it said when it connected last; null if it never did.
+    #[serde(default)]
+    pub version: Option<String>,
     /// Until when its certificate holds, or its passphrase if it waits, nanoseconds since 1970.
     pub until_ns: Option<i64>,
     /// Labels, by which policies name clients.

@@ -1,0 +1,75 @@
+//! Libraries of a cell that run out of volumes which a pool could take next.
+
+use capstan_catalog::{Volume, VolumeState};
+use capstan_director::{ExpiryPlan, Site, TellEvent};
+use capstan_mover::devices::LibraryConfig;
+
+use super::attention::Attention;
+use crate::units;
+
+/// The libraries that have too few such volumes.
+pub(super) struct RunningOut(Vec<ScratchLeft>);
+
+/// How many such volumes a library has left.
+struct ScratchLeft {
+    library: String,
+    is_virtual: bool,
+    left: usize,
+    /// Empty ones that no drive there writes.
+    unfit: usize,
+}
+
+impl RunningOut {
+    /// The libraries with fewer than the settings name. Volumes that the server's next expiry frees count as free.
+    pub(super) fn of(site: &Site, volumes: &[Volume], expiry: &ExpiryPlan) -> Self {
+        let wanted = site.config().attention.scratch_volumes as usize;
+        // What is not known of drives speaks against no volume.
+        let unfit = site.volumes_that_no_drive_writes(volumes).unwrap_or_default();
+        let expires = site.config().server.expires().is_some() && !expiry.takes_most();
+        let is_free = |volume: &Volume| expires && expiry.frees.contains(&volume.volser);
+        let left_of = |(name, library): (&str, &LibraryConfig)| {
+            let own: Vec<_> = volumes.iter().filter(|volume| volume.library == name).collect();
+            let empty = own.iter().copied().filter(|volume| is_empty(volume) || is_free(volume));
+            let (unfit, fit): (Vec<&Volume>, Vec<&Volume>) = empty.partition(|volume| unfit.contains(&volume.volser));
+            let made = if library.is_virtual() { (library.volumes_max as usize).saturating_sub(own.len()) } else { 0 };
+            let left = ScratchLeft {
+                library: name.to_owned(),
+                is_virtual: library.is_virtual(),
+                left: fit.len() + made,
+                unfit: unfit.len(),
+            };
+            // Of a library without volumes nothing is known yet.
+            (left.left < wanted && !own.is_empty()).then_some(left)
+        };
+        Self(site.config().all_libraries().filter_map(left_of).collect())
+    }
+
+    pub(super) fn lines(&self, lines: &mut Vec<Attention>) {
+        for ScratchLeft { library, is_virtual, left, unfit } in &self.0 {
+            let subject = match left {
+                0 => format!("no volume is left in library {library} for a pool that needs one"),
+                1 => format!("1 volume is left in library {library} for pools that need one"),
+                _ => format!("{left} volumes are left in library {library} for pools that need one"),
+            };
+            let others = match unfit {
+                0 => String::new(),
+                _ => format!(" (of generations that no drive there writes: {})", units::count(*unfit as u64)),
+            };
+            let then = if *left == 0 { ": a backup that fills its volume cannot go on" } else { "" };
+            let more = match is_virtual {
+                true => "Raise its volumes_max in capstan.toml and restart the server",
+                false => "Put new cartridges into it and run `capstan label`",
+            };
+            let text = format!("{subject}{others}{then}. {more}, or let backups go (`capstan expire --dry-run`)");
+            lines.push(Attention::told(TellEvent::Scratch, format!("scratch {library}"), subject, text));
+        }
+    }
+}
+
+fn is_empty(volume: &Volume) -> bool {
+    match volume.state {
+        VolumeState::Blank | VolumeState::Scratch => true,
+        VolumeState::Filling => volume.checkpoint_lbn == 0,
+        VolumeState::Full | VolumeState::Suspect | VolumeState::Retired => false,
+    }
+}

@@ -1,0 +1,48 @@
+//! Objects expire as `capstan expire` has them expire, on the server's own account: in its history and its audit log.
+
+use std::sync::Arc;
+
+use capstan_catalog::JobOutcome;
+use capstan_director::{ExpiryPlan, ExpiryRequest, Site, Tally};
+
+use crate::cell::error::in_words;
+use crate::cell::users::{ShellAct, noted_of_itself};
+use crate::serve::{Expired, KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY};
+
+/// Forgets the objects whose retention has ended; none if they are more than half of all, which a person has to say.
+///
+/// # Errors
+/// Why nothing expires, in words: the clock is in doubt, or the catalog or the audit log cannot be written.
+pub fn expire(site: &Site) -> Result<Option<Expired>, String> {
+    // A server runs for long: its site knows the jobs and policies of when it was opened.
+    let site = site.beside(Arc::new(|_| {})).map_err(|error| in_words(&error))?;
+    let request = ExpiryRequest::default();
+    let plan = site.plan_expiry(&request).map_err(|error| in_words(&error))?;
+    plan.check().map_err(|error| in_words(&error))?;
+    if plan.forget.is_empty() || plan.takes_most() {
+        return Ok(None);
+    }
+    let journal = site.must_begin_run(KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY).map_err(|error| in_words(&error))?;
+    let forgotten = forget(&site, &plan, &request);
+    let (outcome, code, message) = match &forgotten {
+        Ok(done) => (JobOutcome::Succeeded, 0, told(done)),
+        Err(error) => (JobOutcome::Failed, 1, error.clone()),
+    };
+    journal.end(outcome, code, Tally::default(), &message);
+    let done = forgotten?;
+    Ok(Some(Expired { objects: done.forget.len(), volumes: done.frees.iter().map(ToString::to_string).collect() }))
+}
+
+fn forget(site: &Site, plan: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, String> {
+    let objects: Vec<_> = plan.forget.iter().map(|object| object.id.to_string()).collect();
+    let names: Vec<_> = objects.iter().map(String::as_str).collect();
+    let forgets = || site.expire(plan, request).map_err(|error| in_words(&error));
+    noted_of_itself(site, (ShellAct::Expire, &names), |error| in_words(&error), forgets)
+}
+
+fn told(done: &ExpiryPlan) -> String {
+    match done.forget.len() {
+        1 => "1 object forgotten".to_owned(),
+        count => format!("{count} objects forgotten"),
+    }
+}
