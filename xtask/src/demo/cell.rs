@@ -265,12 +265,12 @@ impl Cell {
 
     /// A slow machine that has begun first holds up nobody at the one drive there is.
     fn slow_beside_fast(&self) -> Result<()> {
-        title("plover, at 1 MB/s, and tern, as fast as it can, write to the one drive of heron");
+        title("plover, at 2 MB/s, and tern, as fast as it can, write to the one drive of heron");
         let archive = self.work.join("archive").display().to_string();
         let policy = |name: &str, client: &str, bandwidth: &str| {
             format!("[policies.{name}]\nclients = [{client:?}]\nunit = \"west\"\n{bandwidth}sources = [{archive:?}]\n")
         };
-        let slow = policy("slow", "plover", "bandwidth = [\"1M\"]\n");
+        let slow = policy("slow", "plover", "bandwidth = [\"2M\"]\n");
         self.apply(&format!("{}{slow}{}", self.home_policy(), policy("fast", "tern", "")))?;
         self.step("server", &["queue", "add", "slow"])?;
         let is_at_work = |policy: &str| {
