@@ -20,4 +20,4 @@ pub(crate) use jobs::jobs;
 pub(crate) use media::{pools, volumes};
 pub(crate) use objects::objects;
 pub(crate) use show::show;
-pub(crate) use status::{findings, status, status_of};
+pub(crate) use status::{findings, metrics_of, status, status_of};

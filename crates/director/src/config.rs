@@ -157,6 +157,8 @@ pub struct ServerConfig {
     pub enrolment: String,
     /// For the blocks of clients; the port after that if it is empty.
     pub data: String,
+    /// For whoever scrapes metrics, in plain HTTP; nobody if it is empty.
+    pub metrics_listen: String,
     /// When backups expire whose retention has ended, as a calendar event; never by themselves if it is empty.
     pub expire: String,
 }
@@ -170,6 +172,7 @@ impl Default for ServerConfig {
             listen: nowhere(),
             enrolment: nowhere(),
             data: nowhere(),
+            metrics_listen: nowhere(),
             // When few backups run, and people are there.
             expire: "12:00".to_owned(),
         }
@@ -189,7 +192,12 @@ impl ServerConfig {
         if !(1..=RUNS_PER_DRIVE_MAX).contains(&self.runs_per_drive) {
             return Err(format!("server.runs_per_drive must be between 1 and {RUNS_PER_DRIVE_MAX}"));
         }
-        for (name, address) in [("listen", &self.listen), ("enrolment", &self.enrolment), ("data", &self.data)] {
+        for (name, address) in [
+            ("listen", &self.listen),
+            ("enrolment", &self.enrolment),
+            ("data", &self.data),
+            ("metrics_listen", &self.metrics_listen),
+        ] {
             if !address.is_empty() && address.parse::<SocketAddr>().is_err() {
                 return Err(format!("server.{name}: {address:?} is no address and port, as in \"0.0.0.0:5701\""));
             }

@@ -324,6 +324,15 @@ pub(crate) fn note_peers_away(site: &Site, names: &[String]) -> Result<(), Direc
     Ok(())
 }
 
+/// Peers that do not wait for orders (`client/tern`), as the server that runs last knew it.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn peers_away(site: &Site) -> Result<HashSet<String>, DirectorError> {
+    let away = site.catalog().fact(AWAY_FACT)?.unwrap_or_default();
+    Ok(away.lines().map(str::to_owned).collect())
+}
+
 /// A volume that another job has, and who, in words.
 fn volume_in_use(held: &VolumeInUse, active: &[ActiveRun]) -> String {
     let mut sessions: Vec<i64> = active.iter().map(|active| active.place.session).collect();

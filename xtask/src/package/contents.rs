@@ -38,6 +38,8 @@ pub(super) const PACKAGES: &[Package] = &[
             ("packaging/capstan-mover.service", UNITS),
             ("packaging/capstan-backup@.service", UNITS),
             ("packaging/capstan-backup@.timer", UNITS),
+            ("crates/server/alerts.yml", "usr/share/doc/capstan/examples/"),
+            ("crates/server/dashboard.json", "usr/share/doc/capstan/examples/"),
         ],
         private: &["etc/capstan", "var/lib/capstan"],
     },

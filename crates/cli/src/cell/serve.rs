@@ -14,14 +14,17 @@ use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve};
+use capstan_server::{
+    Expired, Notice, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
+    serve_metrics,
+};
 
 use super::tell::tell_people;
 use crate::args::Server;
 use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED, of_cell};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
-use crate::list::{findings, status_of};
+use crate::list::{findings, metrics_of, status_of};
 use crate::progress::{Display, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
@@ -68,6 +71,7 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let movers = MoverConnections::default();
     let site = site.with_movers(&|mover| movers.way_to(mover))?;
     let cell = serve_cell(cli, &site, &settings, movers)?;
+    let watched = watched(&site, &settings)?;
     let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref(), networks: Mutex::default() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
     if let Some(cell) = &cell {
@@ -77,8 +81,11 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
             data: cell.data_address().to_string(),
         });
     }
+    if let Some(watched) = &watched {
+        worker.show(ServerEvent::Watched { metrics: watched.address().to_string() });
+    }
     serve(&site, &term, &worker, &stop)?;
-    drop(cell);
+    drop((cell, watched));
     show(cli, site.dir(), ServerEvent::Stopped);
     Ok(ExitCode::SUCCESS)
 }
@@ -93,6 +100,15 @@ fn serve_cell(
     let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
     let host = ServerHost { cli: cli.clone(), site: site.clone() };
     ServedCell::start(site, &addresses, movers, Arc::new(host)).map(Some).map_err(of_cell)
+}
+
+/// Opens the listener for metrics, if one is named.
+fn watched(site: &Site, settings: &ServerConfig) -> Result<Option<ServedMetrics>, Failure> {
+    // What is none is refused when the settings are read.
+    let Ok(address) = settings.metrics_listen.parse() else { return Ok(None) };
+    let site = site.clone();
+    let metrics = move || metrics_of(&site).map_err(|failure| failure.to_string());
+    serve_metrics(address, Box::new(metrics)).map(Some).map_err(of_cell)
 }
 
 /// This process, as the control plane of its cell knows it.
@@ -159,6 +175,7 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
                 "clients and movers are listened for at {members}, machines that join the cell at {enrolment}"
             ));
         }
+        ServerEvent::Watched { metrics } => tell(&format!("metrics are at http://{metrics}/metrics")),
         ServerEvent::Joined { member, from } => tell(&format!("{member} has joined, from {from}")),
         ServerEvent::Returned { runs } => {
             tell(&format!("{} of an earlier server went back into the queue", units::counted(runs as u64, "run")));

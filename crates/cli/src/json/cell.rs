@@ -52,6 +52,11 @@ pub(crate) enum ServerEvent {
         /// Its policy.
         policy: String,
     },
+    /// Metrics are served.
+    Watched {
+        /// Where, as address and port.
+        metrics: String,
+    },
     /// Backups whose retention has ended were forgotten.
     Expired {
         /// How many objects.

@@ -3,6 +3,7 @@
 mod attention;
 mod failed;
 mod findings;
+mod members;
 mod metrics;
 mod queue;
 mod scratch;
@@ -60,6 +61,7 @@ struct Facts {
     not_backed_up: Vec<failed::NotBackedUp>,
     queued: queue::Queued,
     running_out: scratch::RunningOut,
+    members: Vec<members::Member>,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -96,6 +98,7 @@ impl Facts {
             lost: site.lost_parts()?,
             running_out: scratch::RunningOut::of(site, &volumes, &expiry),
             expiry,
+            members: members::members(site)?,
             library_problem: site.library_problem(),
             queued: queue::Queued::of(site)?,
             indexes_missing,
@@ -194,6 +197,15 @@ impl Facts {
         let problems = last.counts.unwrap_or_default().problems;
         (problems > 0).then(|| format!("`capstan ls -R {}` flags what was not read", short(last)))
     }
+}
+
+/// What a server tells those who watch it.
+pub(crate) fn metrics_of(site: &Site) -> Result<String, Failure> {
+    // A server runs for long: its site knows the jobs and policies of when it was opened.
+    let site = site.beside(Arc::new(|_| {}))?;
+    let facts = Facts::of(&site, None)?;
+    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
+    Ok(metrics::text(&facts, &lines))
 }
 
 /// What a server says of its cell.

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// What each section is, and what each setting does.
-const COMMENTS: [(&str, &str); 36] = [
+const COMMENTS: [(&str, &str); 37] = [
     (
         "client",
         "The machine that sources are of, as objects name it: for a host that was renamed. Empty for the host's name.",
@@ -69,6 +69,7 @@ const COMMENTS: [(&str, &str); 36] = [
     ("listen", "For clients that have a certificate, such as \"0.0.0.0:5701\"."),
     ("enrolment", "For machines that join the cell; empty for the next port."),
     ("data", "For the data of clients; empty for the port after that."),
+    ("metrics_listen", "For a collector of metrics, in plain HTTP, such as \"127.0.0.1:9445\"; empty for none."),
     (
         "expire",
         "When backups expire whose retention has ended, in the grammar of schedules; empty: only by `capstan expire`.",

@@ -37,6 +37,7 @@ pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
     of_sources(facts, &mut registry);
     of_jobs(facts, &mut registry);
     of_volumes(facts, &mut registry);
+    of_cell(facts, &mut registry);
     let protection = &facts.protection;
     for (name, words, value) in [
         ("attention", "Lines of `capstan status` that a person should read", lines.len()),
@@ -123,6 +124,51 @@ fn of_jobs(facts: &Facts, registry: &mut Registry) {
             let took_ns = end.ended_ns.saturating_sub(last.job.started_ns).max(0);
             took.get_or_create(&labels).set(took_ns / NS_A_SECOND);
         }
+    }
+}
+
+/// Of a cell: its machines, its queue, its libraries.
+fn of_cell(facts: &Facts, registry: &mut Registry) {
+    let (connected, about) = (Gauges::default(), Gauges::default());
+    registry.register("member_connected", "1 while the client or mover waits for orders", connected.clone());
+    registry.register("member_version", "1 for the version of its program that it said last", about.clone());
+    let (seen, end) = (Gauges::default(), Gauges::default());
+    let words = "When it was last seen; 0 for never";
+    registry.register_with_unit("member_last_seen_timestamp", words, Unit::Seconds, seen.clone());
+    let words = "Until when its certificate holds";
+    registry.register_with_unit("member_certificate_end_timestamp", words, Unit::Seconds, end.clone());
+    for member in &facts.members {
+        let labels = vec![("kind", member.kind.to_owned()), ("name", member.name.clone())];
+        connected.get_or_create(&labels).set(i64::from(member.is_connected));
+        seen.get_or_create(&labels).set(member.seen_ns.unwrap_or_default() / NS_A_SECOND);
+        end.get_or_create(&labels).set(member.until_ns.unwrap_or_default() / NS_A_SECOND);
+        if !member.version.is_empty() {
+            let labels = [&labels[..], &[("version", member.version.clone())]].concat();
+            about.get_or_create(&labels).set(1);
+        }
+    }
+    let ended = Gauges::default();
+    registry.register(
+        "runs_of_a_day",
+        "Runs of policies that ended in the last 24 hours, of the last 1000",
+        ended.clone(),
+    );
+    for (outcome, count) in &facts.queued.ended_of_day {
+        ended.get_or_create(&vec![("outcome", (*outcome).to_owned())]).set(*count);
+    }
+    let longest = Gauge::<i64>::default();
+    longest.set(facts.queued.longest_wait_ns / NS_A_SECOND);
+    let words = "How long a run has waited since it could have begun, of the one that has waited longest";
+    registry.register_with_unit("queue_longest_wait", words, Unit::Seconds, longest);
+    let drives = Gauges::default();
+    registry.register("drives", "Drives of a library, once a server has asked it", drives.clone());
+    for (library, count) in &facts.queued.drives {
+        drives.get_or_create(&vec![("library", library.clone())]).set(i64::from(*count));
+    }
+    let left = Gauges::default();
+    registry.register("volumes_left", "Volumes of a library that a pool could take next", left.clone());
+    for (library, count) in facts.running_out.counts() {
+        left.get_or_create(&vec![("library", library.to_owned())]).set(count as i64);
     }
 }
 

@@ -1,7 +1,10 @@
 //! What runs by itself, and what keeps it from that.
 
+use std::collections::BTreeMap;
+
 use capstan_catalog::RunOutcome;
 use capstan_director::{Site, TellEvent};
+use capstan_server::cell::users::run_outcome_word;
 use capstan_server::{MoverAway, PeerAway, RunDecision, WaitsFor, decide, look};
 
 use super::attention::Attention;
@@ -11,6 +14,9 @@ use crate::wording::peer_away;
 
 /// Ended runs among which those that were missed are looked for.
 const RUNS_LOOKED_AT: u32 = 1_000;
+/// How a run can end.
+const OUTCOMES: [RunOutcome; 5] =
+    [RunOutcome::Succeeded, RunOutcome::Warned, RunOutcome::Failed, RunOutcome::Cancelled, RunOutcome::Missed];
 /// How long a missed run is worth a word.
 const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
 
@@ -54,6 +60,12 @@ pub(super) struct Queued {
     held: Vec<i64>,
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
+    /// How many runs ended in the last day, by how they ended.
+    pub(super) ended_of_day: BTreeMap<&'static str, i64>,
+    /// For how long the run has waited that has waited longest, of those that may begin at any time.
+    pub(super) longest_wait_ns: i64,
+    /// The drives of each library, as far as they are known.
+    pub(super) drives: Vec<(String, u32)>,
 }
 
 impl Queued {
@@ -61,7 +73,12 @@ impl Queued {
         let look = look(site)?;
         let done = site.catalog().done_runs(RUNS_LOOKED_AT).map_err(director)?;
         let since_ns = site.now_ns().saturating_sub(MISSED_FOR_NS);
-        let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
+        let of_day: Vec<_> = done.into_iter().filter(|done| done.ended_ns > since_ns).collect();
+        let mut ended_of_day: BTreeMap<_, _> = OUTCOMES.map(|outcome| (run_outcome_word(outcome), 0)).into();
+        for done in &of_day {
+            *ended_of_day.entry(run_outcome_word(done.outcome)).or_default() += 1;
+        }
+        let missed = of_day.into_iter().filter(|done| done.outcome == RunOutcome::Missed);
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
         missed.dedup();
@@ -89,6 +106,12 @@ impl Queued {
             })
         };
         let too_late = decisions.iter().filter_map(too_late).collect();
+        let waiting = look.situation.waiting.iter().filter(|waiting| !waiting.is_held);
+        let begins_from = waiting.map(|waiting| waiting.entered.max(waiting.not_before)).min();
+        let longest = begins_from.map(|from| look.situation.now.duration_since(from).as_nanos());
+        let longest_wait_ns = longest.and_then(|ns| i64::try_from(ns).ok()).unwrap_or(0).max(0);
+        let drives = look.situation.libraries.iter().filter_map(|use_| Some((use_.library.clone(), use_.all?)));
+        let drives = drives.collect();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
         let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
@@ -121,6 +144,9 @@ impl Queued {
             working: look.active.len(),
             held: decisions.into_iter().filter_map(is_held).collect(),
             missed,
+            ended_of_day,
+            longest_wait_ns,
+            drives,
         })
     }
 

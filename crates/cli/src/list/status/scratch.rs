@@ -7,8 +7,13 @@ use capstan_mover::devices::LibraryConfig;
 use super::attention::Attention;
 use crate::units;
 
-/// The libraries that have too few such volumes.
-pub(super) struct RunningOut(Vec<ScratchLeft>);
+/// How many such volumes each library has.
+pub(super) struct RunningOut {
+    /// Libraries of which volumes are known.
+    libraries: Vec<ScratchLeft>,
+    /// How many each should have.
+    wanted: usize,
+}
 
 /// How many such volumes a library has left.
 struct ScratchLeft {
@@ -20,7 +25,7 @@ struct ScratchLeft {
 }
 
 impl RunningOut {
-    /// The libraries with fewer than the settings name. Volumes that the server's next expiry frees count as free.
+    /// What is known of each. Volumes that the server's next expiry frees count as free.
     pub(super) fn of(site: &Site, volumes: &[Volume], expiry: &ExpiryPlan) -> Self {
         let wanted = site.config().attention.scratch_volumes as usize;
         // What is not known of drives speaks against no volume.
@@ -39,13 +44,20 @@ impl RunningOut {
                 unfit: unfit.len(),
             };
             // Of a library without volumes nothing is known yet.
-            (left.left < wanted && !own.is_empty()).then_some(left)
+            (!own.is_empty()).then_some(left)
         };
-        Self(site.config().all_libraries().filter_map(left_of).collect())
+        Self { libraries: site.config().all_libraries().filter_map(left_of).collect(), wanted }
+    }
+
+    /// How many each library has.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.libraries.iter().map(|library| (library.library.as_str(), library.left))
     }
 
     pub(super) fn lines(&self, lines: &mut Vec<Attention>) {
-        for ScratchLeft { library, is_virtual, left, unfit } in &self.0 {
+        for ScratchLeft { library, is_virtual, left, unfit } in
+            self.libraries.iter().filter(|library| library.left < self.wanted)
+        {
             let subject = match left {
                 0 => format!("no volume is left in library {library} for a pool that needs one"),
                 1 => format!("1 volume is left in library {library} for pools that need one"),

@@ -1,43 +1,23 @@
 //! What a server does beside runs: backups expire, and people hear of what runs out.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::Bench;
+use super::client::{Machine, Printing, enrol, serve};
 use super::json::events;
 
-/// A server, and its events up to one of a kind.
-struct Serving {
-    server: Child,
-    lines: BufReader<std::process::ChildStdout>,
-}
-
-impl Serving {
-    fn start(bench: &Bench) -> Self {
-        let mut server = bench.command(&["server", "run", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(server.stdout.take().unwrap());
-        Self { server, lines }
-    }
-
-    /// The next event of a kind; nothing if the server ends before.
-    fn next(&mut self, kind: &str) -> Option<Value> {
-        let mut events = self.lines.by_ref().lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-        events.find(|event| event["event"] == kind)
-    }
-
-    fn stop(mut self) {
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.server),
-            rustix::process::Signal::TERM,
-        );
-        assert!(self.next("stopped").is_some());
-        assert!(self.server.wait().unwrap().success());
-    }
+/// A server that serves nobody else.
+fn serve_alone(bench: &Bench) -> Printing {
+    let mut server = Printing::start(bench.command(&["server", "run", "--json"]));
+    server.event("serving");
+    server
 }
 
 fn change_setting(bench: &Bench, from: &str, to: &str) {
@@ -48,7 +28,11 @@ fn change_setting(bench: &Bench, from: &str, to: &str) {
 }
 
 fn back_up(bench: &Bench) {
-    bench.done(&["backup", &bench.source_text(), "--full", "--pool", "short", "-q"], 0);
+    back_up_into(bench, "short");
+}
+
+fn back_up_into(bench: &Bench, pool: &str) {
+    bench.done(&["backup", &bench.source_text(), "--full", "--pool", pool, "-q"], 0);
 }
 
 #[test]
@@ -61,8 +45,7 @@ fn backups_expire_by_themselves_but_not_most_of_them() {
     }
     thread::sleep(Duration::from_millis(1_100));
     // Two of three may go: that, a person has to say.
-    let mut serving = Serving::start(&bench);
-    serving.next("serving").unwrap();
+    let serving = serve_alone(&bench);
     let until = Instant::now() + Duration::from_secs(60);
     let asks = "the retention of 2 objects has ended, which is more than half of all 3";
     while !bench.done(&["status"], 3).contains(asks) {
@@ -78,8 +61,8 @@ fn backups_expire_by_themselves_but_not_most_of_them() {
     // One of two goes by itself.
     back_up(&bench);
     thread::sleep(Duration::from_millis(1_100));
-    let mut serving = Serving::start(&bench);
-    let expired = serving.next("expired").expect("it expires");
+    let mut serving = serve_alone(&bench);
+    let expired = serving.event("expired");
     assert_eq!((&expired["objects"], &expired["volumes"]), (&1.into(), &Value::Array(Vec::new())), "{expired}");
     serving.stop();
     assert_eq!(bench.rows(&["objects"]).len(), 1);
@@ -108,17 +91,79 @@ fn a_cell_says_which_library_runs_out_of_volumes() {
     bench.done(&["pools", "add", "short", "--plain"], 0);
     back_up(&bench);
     bench.done(&["status"], 0);
-    let mut serving = Serving::start(&bench);
-    serving.next("serving").unwrap();
+    let serving = serve_alone(&bench);
     let status = bench.done(&["status"], 3);
     assert!(status.contains("1 volume is left in library main for pools that need one"), "{status}");
     assert!(status.contains("Raise its volumes_max in capstan.toml"), "{status}");
     serving.stop();
     change_setting(&bench, "scratch_volumes = 2", "scratch_volumes = 1");
-    let mut serving = Serving::start(&bench);
-    serving.next("serving").unwrap();
+    let serving = serve_alone(&bench);
     let status = bench.done(&["status"], 0);
     assert!(!status.contains("library main"), "{status}");
     serving.stop();
     assert_eq!(events(&bench, &["volumes"], 0).len(), 1);
+}
+
+/// The names of our metrics in a text, as rules and dashboards write them.
+fn metrics_in(text: &str) -> BTreeSet<&str> {
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let words = text.split(|c: char| !is_of_name(c)).filter(|word| word.starts_with("capstan_"));
+    words.collect()
+}
+
+/// What a scraper gets.
+fn scrape(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_server_has_metrics_and_its_rules_and_dashboard_name_no_others() {
+    let bench = Bench::new(&[]);
+    change_setting(&bench, "metrics_listen = \"\"", "metrics_listen = \"127.0.0.1:0\"");
+    back_up_into(&bench, "default");
+    let (mut server, address) = serve(&bench);
+    let metrics_at = server.event("watched")["metrics"].as_str().unwrap().to_owned();
+    let heron = Machine::new();
+    heron.run(&["mover", "join", &address, "--name", "heron"], &enrol(&bench, "mover", "heron", &address), 0);
+    let mut mover = Printing::start(heron.command(&["mover", "run", "--json"], ""));
+    mover.event("connected");
+    let is_connected = "capstan_member_connected{kind=\"mover\",name=\"heron\"} 1\n";
+    let version = format!(
+        "capstan_member_version{{kind=\"mover\",name=\"heron\",version=\"{}\"}} 1\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let until = Instant::now() + Duration::from_secs(60);
+    let text = loop {
+        let text = scrape(&metrics_at, "/metrics");
+        assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("application/openmetrics-text"), "{text}");
+        if text.contains(is_connected) && text.contains(&version) {
+            break text;
+        }
+        assert!(Instant::now() < until, "{text}");
+        // What was told is told again for some seconds.
+        thread::sleep(Duration::from_secs(1));
+    };
+    for line in [
+        "capstan_server_running 1\n",
+        "capstan_runs_of_a_day{outcome=\"failed\"} 0\n",
+        "capstan_drives{library=\"main\"} 4\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(scrape(&metrics_at, "/readyz").contains("ready"));
+    let there = metrics_in(&text);
+    for (file, named) in [
+        ("alerts.yml", include_str!("../../../../server/alerts.yml")),
+        ("dashboard.json", include_str!("../../../../server/dashboard.json")),
+    ] {
+        let named = metrics_in(named);
+        let absent: Vec<_> = named.difference(&there).collect();
+        assert!(named.len() > 10 && absent.is_empty(), "{file} names {absent:?}");
+    }
+    serde_json::from_str::<Value>(include_str!("../../../../server/dashboard.json")).unwrap();
+    server.stop();
 }
