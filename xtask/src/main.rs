@@ -64,6 +64,8 @@ enum Task {
     BenchCell(bench::cell::Arguments),
     /// Measures what a server needs with 10,000 clients that wait and 1,000 runs at work
     BenchCrowd(bench::cell::crowd::Arguments),
+    /// Measures the catalog of a large cell: checkpoints taken in, sealing, searches; on SQLite and PostgreSQL
+    BenchFiles(bench::files::Arguments),
     /// Measures clients that are backed up at the same time beside Bacula, both with PostgreSQL
     BenchClients(bench::clients::Arguments),
     /// Reads a tree and drops it: the floor that bench measures against
@@ -94,6 +96,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::BenchBeside(arguments) => bench::beside::run(&root()?, &arguments),
         Task::BenchCell(arguments) => bench::cell::run(&root()?, &arguments),
         Task::BenchCrowd(arguments) => bench::cell::crowd::run(&root()?, &arguments),
+        Task::BenchFiles(arguments) => bench::files::run(&root()?, &arguments),
         Task::BenchClients(arguments) => bench::clients::run(&root()?, &arguments),
         Task::BenchKeys(arguments) => bench::keys::run(&root()?, &arguments),
         Task::BareRead(arguments) => bench::reader::run(&arguments),

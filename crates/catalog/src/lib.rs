@@ -124,7 +124,7 @@ pub use drive_report::{DriveReport, Moment};
 pub use error::CatalogError;
 pub use expire::GoneSource;
 pub use history::PathVersion;
-pub use index::{Entries, Index, PathPredicate};
+pub use index::{Entries, Index, PathParts, PathPredicate};
 pub use index_anew::PartPlaces;
 pub use job::{Job, JobEnd, JobOutcome, JobStart};
 pub use object::{Extent, Object, ObjectCopy, ObjectFilter, ObjectStatus};

@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use capstan_catalog::{CatalogError, Object, ObjectFilter, ObjectStatus, PathPredicate, StateEntry};
+use capstan_catalog::{CatalogError, Object, ObjectFilter, ObjectStatus, PathParts, PathPredicate, StateEntry};
 use capstan_format::{EntryFlags, FileEntry, ObjectId};
 
 use crate::DirectorError;
 use crate::damage::LostParts;
 use crate::elsewhere::Elsewhere;
+use crate::in_order::{InOrder, in_order};
 use crate::path_choice::unknown;
 use crate::site::Site;
 
@@ -25,9 +26,10 @@ pub enum Searched {
 }
 
 /// What is searched for.
+#[derive(Clone, Copy)]
 pub enum SearchedFor<'a> {
-    /// Paths that are wanted.
-    Matching(&'a PathPredicate<'a>),
+    /// Paths that are wanted, each of which has these parts.
+    Matching(&'a PathPredicate<'a>, &'a PathParts),
     /// One path, as indexes keep it.
     Path(&'a [u8]),
 }
@@ -98,6 +100,9 @@ impl FoundFile {
 /// What is called for each file, and says whether the search goes on.
 type Found<'f> = dyn FnMut(&Object, FoundFile) -> ControlFlow<()> + 'f;
 
+/// The same within one object.
+type Tell<'f> = dyn FnMut(FoundFile) -> ControlFlow<()> + 'f;
+
 impl Site {
     /// Calls `found` with each file that is wanted, until it says to break.
     ///
@@ -106,43 +111,16 @@ impl Site {
     /// be read.
     pub fn search_files(&self, search: &FileSearch<'_>, found: &mut Found<'_>) -> Result<SearchEnd, DirectorError> {
         let lost = self.lost_parts()?;
-        let mut end = SearchEnd::default();
-        for (number, object) in self.searched_objects(search)?.into_iter().enumerate() {
-            let behind = search.after.as_ref().filter(|after| is_of_cursor(search.searched, after, &object));
+        let objects = self.searched_objects(search)?;
+        let (wanted, searched, after) = (search.wanted, search.searched, search.after.as_ref());
+        // What one thread finds in an object, the caller gets in the order of objects.
+        let look = |number: usize, tell: &mut Tell<'_>| {
+            let object: &Object = &objects[number];
+            let behind = after.filter(|after| is_of_cursor(searched, after, object));
             let behind = behind.and_then(|after| after.path.as_deref());
-            let cursor = |path| SearchCursor {
-                object: object.id,
-                client: object.client.clone(),
-                source: object.source.clone(),
-                path,
-            };
-            // One object is searched at least, or it never ends.
-            if number > 0 && (search.is_over)() {
-                end.next = Some(cursor(None));
-                break;
-            }
-            let mut last = None;
-            let mut stops = |object: &Object, file: FoundFile| {
-                let path = file.entry.path.clone();
-                let flow = found(object, file);
-                if flow.is_break() {
-                    last = Some(path);
-                }
-                flow
-            };
-            match self.search_one(search, &object, behind, &lost, &mut stops) {
-                Ok(()) => {}
-                // It was forgotten meanwhile.
-                Err(CatalogError::Expired(_) | CatalogError::UnknownObject(_)) => {}
-                Err(CatalogError::ChainBroken { object, .. }) => end.damaged.push(object),
-                Err(error) => end.damaged.push(error.damaged_index().ok_or(error)?),
-            }
-            if last.is_some() {
-                end.next = Some(cursor(last));
-                break;
-            }
-        }
-        Ok(end)
+            self.search_one((wanted, searched), object, behind, &lost, tell)
+        };
+        in_order(objects.len(), &look, |several| take_found(search, &objects, several, found))
     }
 
     /// The objects that are searched, from where an earlier search stopped. What came or went meanwhile changes nothing
@@ -179,36 +157,36 @@ impl Site {
 
     fn search_one(
         &self,
-        search: &FileSearch<'_>,
+        (wanted, searched): (SearchedFor<'_>, Searched),
         object: &Object,
         behind: Option<&[u8]>,
         lost: &LostParts,
-        found: &mut Found<'_>,
+        tell: &mut Tell<'_>,
     ) -> Result<(), CatalogError> {
-        if search.searched == Searched::Versions {
+        if searched == Searched::Versions {
             let index = self.catalog().index(object.id)?;
-            let entries = match search.wanted {
-                SearchedFor::Matching(wanted) => index.find(wanted),
+            let entries = match wanted {
+                SearchedFor::Matching(wanted, parts) => index.find_with(wanted, parts),
                 SearchedFor::Path(path) => index.path(path),
             };
             let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
             for entry in entries {
                 let entry = entry?;
                 let is_lost = lost.holds(object.id, &entry);
-                if found(object, FoundFile { entry, is_lost }).is_break() {
+                if tell(FoundFile { entry, is_lost }).is_break() {
                     break;
                 }
             }
             return Ok(());
         }
         let state = self.catalog().state(object.id)?;
-        let entries = match search.wanted {
-            SearchedFor::Matching(wanted) => state.find(wanted),
+        let entries = match wanted {
+            SearchedFor::Matching(wanted, parts) => state.find_with(wanted, parts),
             SearchedFor::Path(path) => state.path(path),
         };
         let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
         for entry in entries {
-            if found(object, FoundFile::of_state(lost, entry?)).is_break() {
+            if tell(FoundFile::of_state(lost, entry?)).is_break() {
                 break;
             }
         }
@@ -238,6 +216,50 @@ impl Site {
         let lost = self.lost_parts()?;
         Ok(entries.chain(itself).map(move |entry| Ok(FoundFile::of_state(&lost, entry?))))
     }
+}
+
+/// Gives the caller what was found in each object, until it says to break.
+fn take_found(
+    search: &FileSearch<'_>,
+    objects: &[Object],
+    several: &mut InOrder<'_, FoundFile, Result<(), CatalogError>>,
+    found: &mut Found<'_>,
+) -> Result<SearchEnd, DirectorError> {
+    let mut end = SearchEnd::default();
+    for (number, object) in objects.iter().enumerate() {
+        let cursor = |path| SearchCursor {
+            object: object.id,
+            client: object.client.clone(),
+            source: object.source.clone(),
+            path,
+        };
+        // One object is searched at least, or it never ends.
+        if number > 0 && (search.is_over)() {
+            end.next = Some(cursor(None));
+            break;
+        }
+        let mut last = None;
+        let searched = several.each(number, &mut |file: FoundFile| {
+            let path = file.entry.path.clone();
+            let flow = found(object, file);
+            if flow.is_break() {
+                last = Some(path);
+            }
+            flow
+        });
+        match searched {
+            None | Some(Ok(())) => {}
+            // It was forgotten meanwhile.
+            Some(Err(CatalogError::Expired(_) | CatalogError::UnknownObject(_))) => {}
+            Some(Err(CatalogError::ChainBroken { object, .. })) => end.damaged.push(object),
+            Some(Err(error)) => end.damaged.push(error.damaged_index().ok_or(error)?),
+        }
+        if last.is_some() {
+            end.next = Some(cursor(last));
+            break;
+        }
+    }
+    Ok(end)
 }
 
 /// Whether a search that stopped there goes on within an object. The latest state of a source may be that of a later

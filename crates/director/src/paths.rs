@@ -2,6 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 
+use capstan_catalog::{PathParts, PathPredicate};
+
 use crate::DirectorError;
 
 /// A path as indexes keep it: no leading or trailing slash, no `.` components.
@@ -10,20 +12,62 @@ pub fn index_path(path: &[u8]) -> Vec<u8> {
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Whether a path matches a pattern: on the whole path if the pattern has a slash, else on the last component.
+/// A pattern for paths: on the whole path if it has a slash, else on the last component.
+pub struct PathPattern {
+    /// Whether a path matches it.
+    pub matches: Box<PathPredicate<'static>>,
+    /// What each path that matches has in it.
+    pub parts: PathParts,
+}
+
+/// A pattern by its text.
 ///
 /// # Errors
-/// [`DirectorError::Glob`] if the pattern is not one.
-pub fn path_pattern(glob: &str) -> Result<Box<capstan_catalog::PathPredicate<'static>>, DirectorError> {
+/// [`DirectorError::Glob`] if the text is no pattern.
+pub fn path_pattern(glob: &str) -> Result<PathPattern, DirectorError> {
     let whole = glob.contains('/');
     let pattern = glob.trim_start_matches('/');
     let built = globset::GlobBuilder::new(pattern).literal_separator(whole).build();
     let matcher = built.map_err(|error| DirectorError::Glob { glob: glob.to_owned(), reason: error.to_string() })?;
     let matcher = matcher.compile_matcher();
-    Ok(Box::new(move |path: &[u8]| {
+    let matches = move |path: &[u8]| {
         let name = if whole { path } else { path.rsplit(|&byte| byte == b'/').next().unwrap_or(path) };
         matcher.is_match(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
-    }))
+    };
+    Ok(PathPattern { matches: Box::new(matches), parts: parts_of(pattern, whole) })
+}
+
+/// What each path that matches a pattern has in it: its texts between the stars. Behind a set or an alternative nothing
+/// is concluded.
+fn parts_of(pattern: &str, whole: bool) -> PathParts {
+    let plain = pattern.find(['[', ']', '{', '}', '\\']).unwrap_or(pattern.len());
+    let is_all = plain == pattern.len();
+    let stars: &[char] = &['*', '?'];
+    if !whole && is_all && !pattern.contains(stars) {
+        return PathParts::default().with_name(pattern.as_bytes());
+    }
+    let (mut parts, mut from) = (PathParts::default(), 0);
+    for text in pattern[..plain].split_inclusive(stars).chain([""]) {
+        let begins_at = from;
+        from += text.len();
+        let mut text = text.trim_end_matches(stars);
+        let ends_at = begins_at + text.len();
+        // `**/` stands for no directory, too, and `/**` for what its slash belongs to.
+        if pattern[..begins_at].ends_with("**") {
+            text = text.strip_prefix('/').unwrap_or(text);
+        }
+        if pattern[ends_at..].starts_with("**") {
+            text = text.strip_suffix('/').unwrap_or(text);
+        }
+        let is_end = is_all && ends_at == pattern.len() && !text.is_empty();
+        parts = match (begins_at == 0 && !whole, is_end) {
+            _ if text.is_empty() => parts,
+            (true, false) => parts.with_beginning(text.as_bytes()),
+            (_, true) if !text.ends_with('/') => parts.with_end(text.as_bytes()),
+            _ => parts.with_text(text.as_bytes()),
+        };
+    }
+    parts
 }
 
 /// Where the directories above a path end.
@@ -33,6 +77,8 @@ pub(crate) fn ends_above(path: &[u8]) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
     use super::*;
 
     #[test]
@@ -40,5 +86,25 @@ mod tests {
         assert_eq!(index_path(b"/usr//share/./doc/"), b"usr/share/doc");
         assert_eq!(index_path(b"/"), b"");
         assert_eq!(index_path(b"a"), b"a");
+    }
+
+    #[test]
+    fn a_pattern_says_what_its_paths_have_in_them() {
+        let none = PathParts::default;
+        for (glob, parts) in [
+            ("passwd", none().with_name(b"passwd")),
+            ("*.conf", none().with_end(b".conf")),
+            ("IMG_*.jp?g", none().with_beginning(b"IMG_").with_text(b".jp").with_end(b"g")),
+            ("IMG_[0-9]*", none().with_beginning(b"IMG_")),
+            ("{a,b}c", none()),
+            ("*", none()),
+            ("srv/web/*.html", none().with_text(b"srv/web/").with_end(b".html")),
+            ("/srv/web", none().with_end(b"srv/web")),
+            ("**/web/index", none().with_end(b"web/index")),
+            ("srv/**/index", none().with_text(b"srv").with_end(b"index")),
+            ("srv/**", none().with_text(b"srv")),
+        ] {
+            assert_eq!(path_pattern(glob).unwrap().parts, parts, "{glob}");
+        }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod cell;
 pub(crate) mod clients;
 mod contest;
 mod contestants;
+pub(crate) mod files;
 mod floors;
 pub(crate) mod keys;
 mod machine;

@@ -24,6 +24,9 @@ pub(crate) const GROUP_TEXT_MAX: usize = 64 << 20;
 
 /// Key in the footer of the version of the columns, and the version.
 pub(crate) const LAYOUT: (&str, &str) = ("capstan.index", "1");
+/// Key in the footer of where the bitmap of each row group lies ([`super::parts`]): offset, length and CRC32C of each,
+/// with spaces between them, a row group a line. Files of versions before have none.
+pub(crate) const PARTS_KEY: &str = "capstan.parts";
 /// Key in the footer of the object's id.
 pub(crate) const OBJECT_KEY: &str = "capstan.object";
 

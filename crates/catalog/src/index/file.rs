@@ -16,8 +16,9 @@ use capstan_format::crc32c;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::statistics::Statistics;
 
-use super::columns::{Column, LAYOUT, schema};
+use super::columns::{Column, LAYOUT, PARTS_KEY, schema};
 use super::group::{Group, GroupSource};
+use super::parts::{PathParts, is_bitmap};
 use crate::CatalogError;
 use crate::order::{Key, KeyRange};
 
@@ -28,6 +29,8 @@ const GROUPS_KEPT: usize = 4;
 const TAIL_LEN: u64 = 8;
 /// Longest footer that is believed.
 const FOOTER_LEN_MAX: u64 = 1 << 30;
+/// Longest bitmap of a row group that is believed.
+const PARTS_LEN_MAX: u64 = 1 << 20;
 /// Longest row group that is believed.
 const GROUP_LEN_MAX: u64 = 1 << 32;
 
@@ -46,6 +49,8 @@ pub(crate) struct IndexFile {
     file: File,
     metadata: Arc<ParquetMetaData>,
     groups: Vec<Extent>,
+    /// Where the bitmap of each row group lies; none in files of versions before.
+    parts: Vec<PartsPlace>,
     kept: Mutex<VecDeque<(usize, Arc<Group>)>>,
 }
 
@@ -56,6 +61,12 @@ struct Extent {
     rows: u64,
     first: Key,
     last: Key,
+}
+
+/// Where the bitmap of a row group lies.
+struct PartsPlace {
+    bytes: Range<u64>,
+    crc: u32,
 }
 
 impl IndexFile {
@@ -103,8 +114,9 @@ impl IndexFile {
             let last = if one_dir { (last_dir, last_name) } else { ([&last_dir[..], &[0]].concat(), Vec::new()) };
             groups.push(Extent { bytes, crc, rows, first, last });
         }
+        let parts = parts_of(what, &metadata, footer_start)?;
         let kept = Mutex::new(VecDeque::new());
-        Ok(Self { what: what.into(), file, metadata: Arc::new(metadata), groups, kept })
+        Ok(Self { what: what.into(), file, metadata: Arc::new(metadata), groups, parts, kept })
     }
 
     /// Rows in all.
@@ -125,6 +137,17 @@ impl IndexFile {
             None => self.groups.len(),
         };
         from..to.max(from)
+    }
+
+    /// Whether a row group can have a path with these parts.
+    pub(crate) fn may_have(&self, number: usize, wanted: &PathParts) -> Result<bool, CatalogError> {
+        let Some(place) = self.parts.get(number) else { return Ok(true) };
+        let bitmap = read(&self.file, &self.what, place.bytes.clone())?;
+        if crc32c(&bitmap) != place.crc || !is_bitmap(&bitmap) {
+            let reason = format!("the checksum of the bitmap of row group {number} is wrong");
+            return Err(CatalogError::corrupt(&self.what, reason));
+        }
+        Ok(wanted.may_be_in(&bitmap))
     }
 
     /// A row group, from memory if it was used lately.
@@ -191,6 +214,24 @@ fn parse_footer(what: &str, footer_and_tail: &[u8]) -> Result<ParquetMetaData, C
         return Err(CatalogError::corrupt(what, "it has other columns than an index"));
     }
     Ok(metadata)
+}
+
+/// Where the bitmaps of row groups lie, checked to be inside the file; either of all or of none.
+fn parts_of(what: &str, metadata: &ParquetMetaData, footer_start: u64) -> Result<Vec<PartsPlace>, CatalogError> {
+    let values = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
+    let Some(text) = values.iter().find(|value| value.key == PARTS_KEY).and_then(|value| value.value.as_deref()) else {
+        return Ok(Vec::new());
+    };
+    let place = |line: &str| {
+        let mut numbers = line.split(' ').map(str::parse::<u64>);
+        let mut next = || numbers.next()?.ok();
+        let (offset, len, crc) = (next()?, next()?, u32::try_from(next()?).ok()?);
+        let end = offset.checked_add(len).filter(|end| *end <= footer_start && len <= PARTS_LEN_MAX)?;
+        Some(PartsPlace { bytes: offset..end, crc })
+    };
+    let places: Option<Vec<_>> = text.lines().map(place).collect();
+    let places = places.filter(|places| places.len() == metadata.num_row_groups());
+    places.ok_or_else(|| CatalogError::corrupt(what, "it does not say where the bitmaps of its row groups are"))
 }
 
 /// Where each row group lies, checked to be inside the file.

@@ -28,6 +28,15 @@ pub(crate) struct Group {
     source: GroupSource,
 }
 
+/// The path of the row that was looked at last, for the next one.
+#[derive(Default)]
+pub(crate) struct LastPath {
+    path: Vec<u8>,
+    /// How much of it is the directory, with its slash; and its run of rows, if there was a row.
+    dir_len: usize,
+    run: Option<usize>,
+}
+
 /// Where a row group is decoded from.
 pub(crate) struct GroupSource {
     /// The file's name, for errors.
@@ -87,6 +96,27 @@ impl Group {
         join_into(path, dir, name);
     }
 
+    /// The same for whoever goes through rows in their order: of a run of rows in one directory, only the name is
+    /// written anew.
+    pub(crate) fn path_behind<'p>(&self, row: usize, last: &'p mut LastPath) -> &'p [u8] {
+        let names = &self.names;
+        let is_in_run = |run: usize| {
+            let next = names.runs.get(run + 1).map_or(usize::MAX, |&(first, _)| first as usize);
+            names.runs.get(run).is_some_and(|&(first, _)| first as usize <= row) && row < next
+        };
+        if !last.run.is_some_and(is_in_run) {
+            let run = match last.run.map(|run| run + 1).filter(|run| is_in_run(*run)) {
+                Some(next) => next,
+                None => self.run_of(row),
+            };
+            join_into(&mut last.path, self.dir(run), b"");
+            (last.run, last.dir_len) = (Some(run), last.path.len());
+        }
+        last.path.truncate(last.dir_len);
+        last.path.extend_from_slice(self.name(row));
+        &last.path
+    }
+
     /// The first row whose key is not before `key`.
     pub(crate) fn lower_bound(&self, key: &Key) -> usize {
         let key = (key.0.as_slice(), key.1.as_slice());
@@ -138,11 +168,24 @@ impl Group {
     }
 
     fn key(&self, row: usize) -> (&[u8], &[u8]) {
+        (self.dir(self.run_of(row)), self.name(row))
+    }
+
+    /// The run of rows in one directory that a row is of.
+    fn run_of(&self, row: usize) -> usize {
+        self.names.runs.partition_point(|&(first, _)| first as usize <= row) - 1
+    }
+
+    fn dir(&self, run: usize) -> &[u8] {
+        let runs = &self.names.runs;
+        let from = if run == 0 { 0 } else { runs[run - 1].1 as usize };
+        &self.names.dirs[from..runs[run].1 as usize]
+    }
+
+    fn name(&self, row: usize) -> &[u8] {
         let names = &self.names;
-        let run = names.runs.partition_point(|&(first, _)| first as usize <= row) - 1;
-        let dir_from = if run == 0 { 0 } else { names.runs[run - 1].1 as usize };
-        let name_from = if row == 0 { 0 } else { names.name_ends[row - 1] as usize };
-        (&names.dirs[dir_from..names.runs[run].1 as usize], &names.names[name_from..names.name_ends[row] as usize])
+        let from = if row == 0 { 0 } else { names.name_ends[row - 1] as usize };
+        &names.names[from..names.name_ends[row] as usize]
     }
 }
 

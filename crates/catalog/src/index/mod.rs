@@ -3,6 +3,7 @@
 mod columns;
 mod file;
 mod group;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -16,7 +17,8 @@ use capstan_format::{FileEntry, ObjectId};
 
 pub(crate) use columns::Effort;
 pub(crate) use file::{Fingerprint, IndexFile};
-use group::Group;
+use group::{Group, LastPath};
+pub use parts::PathParts;
 pub(crate) use write::IndexWriter;
 
 use crate::CatalogError;
@@ -93,6 +95,11 @@ impl Index {
         self.scan([KeyRange::all()], Some(wanted))
     }
 
+    /// The same, where each path that is wanted is known to have these parts: rows that cannot be such are not read.
+    pub fn find_with<'f>(&self, wanted: &'f PathPredicate<'f>, parts: &'f PathParts) -> Entries<'f> {
+        Entries { parts: Some(parts), ..self.find(wanted) }
+    }
+
     fn scan<'f>(
         &self,
         ranges: impl IntoIterator<Item = KeyRange>,
@@ -105,7 +112,8 @@ impl Index {
             rows: 0..0,
             group: None,
             wanted,
-            path: Vec::new(),
+            parts: None,
+            path: LastPath::default(),
         }
     }
 }
@@ -119,7 +127,8 @@ pub struct Entries<'f> {
     rows: Range<usize>,
     group: Option<Arc<Group>>,
     wanted: Option<&'f PathPredicate<'f>>,
-    path: Vec<u8>,
+    parts: Option<&'f PathParts>,
+    path: LastPath,
 }
 
 impl Entries<'_> {
@@ -135,11 +144,10 @@ impl Entries<'_> {
         loop {
             if let Some(group) = &self.group {
                 for row in self.rows.by_ref() {
-                    if let Some(wanted) = self.wanted {
-                        group.path_into(row, &mut self.path);
-                        if !wanted(&self.path) {
-                            continue;
-                        }
+                    if let Some(wanted) = self.wanted
+                        && !wanted(group.path_behind(row, &mut self.path))
+                    {
+                        continue;
                     }
                     return group.entry(row).map(Some);
                 }
@@ -152,22 +160,32 @@ impl Entries<'_> {
 
     /// Goes on to the next row group of the range, or of the next range that has one.
     fn next_group(&mut self) -> Result<bool, CatalogError> {
-        while self.groups.is_empty() {
-            if self.group.take().is_some() {
-                self.ranges.pop_front();
+        loop {
+            while self.groups.is_empty() {
+                if self.group.take().is_some() {
+                    self.ranges.pop_front();
+                }
+                let Some(range) = self.ranges.front() else { return Ok(false) };
+                self.groups = self.file.groups_of(range);
+                if self.groups.is_empty() {
+                    self.ranges.pop_front();
+                }
             }
-            let Some(range) = self.ranges.front() else { return Ok(false) };
-            self.groups = self.file.groups_of(range);
-            if self.groups.is_empty() {
-                self.ranges.pop_front();
+            let (Some(number), Some(range)) = (self.groups.next(), self.ranges.front()) else { return Ok(false) };
+            if let Some(parts) = self.parts
+                && !self.file.may_have(number, parts)?
+            {
+                if self.groups.is_empty() && self.group.is_none() {
+                    self.ranges.pop_front();
+                }
+                continue;
             }
+            let group = self.file.group(number)?;
+            let to = range.to.as_ref().map_or(group.rows(), |to| group.lower_bound(to));
+            self.rows = group.lower_bound(&range.from)..to;
+            (self.group, self.path) = (Some(group), LastPath::default());
+            return Ok(true);
         }
-        let (Some(number), Some(range)) = (self.groups.next(), self.ranges.front()) else { return Ok(false) };
-        let group = self.file.group(number)?;
-        let to = range.to.as_ref().map_or(group.rows(), |to| group.lower_bound(to));
-        self.rows = group.lower_bound(&range.from)..to;
-        self.group = Some(group);
-        Ok(true)
     }
 }
 

@@ -10,7 +10,7 @@ use capstan_format::{FileEntry, ObjectId};
 use super::{Effort, Fingerprint, Index, IndexFile, IndexWriter};
 use crate::order::{join_into, split};
 use crate::random::Random;
-use crate::{CatalogError, Entries};
+use crate::{CatalogError, Entries, PathParts, PathPredicate};
 
 /// What an index should be: entries by directory and name.
 type Model = BTreeMap<(Vec<u8>, Vec<u8>), FileEntry>;
@@ -60,7 +60,8 @@ fn an_index_answers_as_a_sorted_map_does() {
         let size = random.below(80);
         let model = model(&mut random, size);
         let group_rows = 1 + random.below(9) as usize;
-        let (file, fingerprint) = write(&model, group_rows, Effort::Passing);
+        let effort = if random.below(2) == 0 { Effort::Kept } else { Effort::Passing };
+        let (file, fingerprint) = write(&model, group_rows, effort);
         let index = open(&file, &fingerprint).unwrap();
         assert_eq!(index.len(), model.len() as u64);
         assert_eq!(all(index.iter()), model.values().cloned().collect::<Vec<_>>());
@@ -91,6 +92,16 @@ fn an_index_answers_as_a_sorted_map_does() {
             assert_eq!(all(index.subtree(&path).behind(&stop)), expected);
             let ending = &path[path.len() - 1..];
             assert_eq!(all(index.find(&|path| path.ends_with(ending))), select(&|entry| entry.path.ends_with(ending)));
+            let none = PathParts::default;
+            let found = |wanted: &PathPredicate<'_>, parts: PathParts| all(index.find_with(wanted, &parts));
+            let (named, stem) = (|path: &[u8]| split(path).1 == name, &name[..name.len().min(5)]);
+            assert_eq!(found(&named, none().with_name(name)), select(&|entry| named(&entry.path)));
+            let begins = |path: &[u8]| split(path).1.starts_with(stem);
+            assert_eq!(found(&begins, none().with_beginning(stem)), select(&|entry| begins(&entry.path)));
+            let ends = |path: &[u8]| path.ends_with(ending);
+            assert_eq!(found(&ends, none().with_end(ending)), select(&|entry| ends(&entry.path)));
+            let has = |entry: &[u8]| entry.windows(path.len()).any(|window| window == path);
+            assert_eq!(found(&has, none().with_text(&path)), select(&|entry| has(&entry.path)));
         }
         assert_eq!(all(index.children(b"")), all(index.find(&|path| !path.contains(&b'/'))));
         assert_eq!(all(index.subtree(b".")).len(), model.len());
@@ -112,7 +123,10 @@ fn any_flipped_or_missing_byte_is_an_error_that_names_rebuild() {
     let good = bytes(&file);
     let expected: Vec<FileEntry> = model.values().cloned().collect();
     let read = |what: &str| {
-        let read = open(&file, &fingerprint).and_then(|index| index.iter().collect::<Result<Vec<_>, _>>());
+        // Bitmaps are read by a search, and by nobody else.
+        let parts = PathParts::default();
+        let all = |index: Index| index.find_with(&|_| true, &parts).collect::<Result<Vec<_>, _>>();
+        let read = open(&file, &fingerprint).and_then(all);
         match read {
             Err(CatalogError::Corrupt { .. }) => {
                 assert!(read.unwrap_err().to_string().contains("capstan rebuild"));

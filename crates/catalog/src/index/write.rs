@@ -1,20 +1,23 @@
 //! Writing an index file: rows in order in, row groups out.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, crc32c};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::columns::{
-    Column, Effort, GROUP_ROWS, GROUP_TEXT_MAX, LAYOUT, MemberEnds, OBJECT_KEY, padded_content, properties, schema,
+    Column, Effort, GROUP_ROWS, GROUP_TEXT_MAX, LAYOUT, MemberEnds, OBJECT_KEY, PARTS_KEY, padded_content, properties,
+    schema,
 };
+use super::parts::PartsOfGroup;
 use crate::order::split;
 use crate::{CatalogError, Counts};
 
@@ -40,14 +43,18 @@ impl IndexWriter {
         object: ObjectId,
         effort: Effort,
     ) -> std::result::Result<Self, CatalogError> {
-        let (groups, incoming) = sync_channel(0);
+        let (groups, incoming) = sync_channel::<Rows>(0);
         let thread = std::thread::Builder::new().name("index".to_owned()).spawn(move || {
             let mut writer = SerializedFileWriter::new(BufWriter::new(file), schema()?, Arc::new(properties(effort)?))?;
             writer.append_key_value_metadata(KeyValue::new(LAYOUT.0.to_owned(), LAYOUT.1.to_owned()));
             writer.append_key_value_metadata(KeyValue::new(OBJECT_KEY.to_owned(), object.to_string()));
+            let mut bitmaps = Vec::new();
             for rows in incoming {
+                // What lives as long as its reader is read once.
+                bitmaps.extend((effort == Effort::Kept).then(|| rows.parts()));
                 Rows::write(rows, &mut writer)?;
             }
+            put_parts(&mut writer, &bitmaps)?;
             writer.close()?;
             Ok(())
         });
@@ -108,6 +115,19 @@ impl Drop for IndexWriter {
     }
 }
 
+/// Writes the bitmaps behind the row groups, and says in the footer where they are.
+fn put_parts(writer: &mut SerializedFileWriter<BufWriter<File>>, bitmaps: &[Vec<u8>]) -> Result<()> {
+    let mut places = String::new();
+    for bitmap in bitmaps {
+        let _ = writeln!(places, "{} {} {}", writer.bytes_written(), bitmap.len(), crc32c(bitmap));
+        writer.write_all(bitmap)?;
+    }
+    if !places.is_empty() {
+        writer.append_key_value_metadata(KeyValue::new(PARTS_KEY.to_owned(), places));
+    }
+    Ok(())
+}
+
 fn write_error(what: &str, error: ParquetError) -> CatalogError {
     let source = match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
@@ -153,6 +173,20 @@ impl Rows {
 
     fn text_len(&self) -> usize {
         self.dirs.len() + self.names.len() + self.links.len()
+    }
+
+    /// The bitmap of what the paths have in them.
+    fn parts(&self) -> Vec<u8> {
+        let (mut parts, mut from, mut last) = (PartsOfGroup::new(), 0, None);
+        for (&span, &end) in self.dir_spans.iter().zip(&self.name_ends) {
+            let dir = &self.dirs[span.0..span.1];
+            if last.replace(span) != Some(span) {
+                parts.add_dir(dir);
+            }
+            parts.add_name(dir, &self.names[from..end]);
+            from = end;
+        }
+        parts.finish()
     }
 
     fn push(&mut self, entry: &FileEntry) {

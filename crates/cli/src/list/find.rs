@@ -59,7 +59,7 @@ fn find_here(cli: &Globals, site: &Site, of: Option<&str>, args: &args::FindWhat
     }
     let is_of = |client: &str| of.is_none_or(|of| of == client);
     let search = FileSearch {
-        wanted: SearchedFor::Matching(&*wanted),
+        wanted: SearchedFor::Matching(&*wanted.matches, &wanted.parts),
         searched,
         client: of,
         is_of: &is_of,

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use capstan_catalog::Object;
 use capstan_client::files::{ASKED_BYTES_MAX, FileRow, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX};
 use capstan_director::{
-    DirectorError, FileSearch, FoundFile, SearchCursor, Searched, SearchedFor, Site, index_path, path_pattern,
+    DirectorError, FileSearch, FoundFile, PathPattern, SearchCursor, Searched, SearchedFor, Site, index_path,
+    path_pattern,
 };
 use capstan_service::problem::Refusal;
 use serde::{Deserialize, Serialize};
@@ -236,7 +237,7 @@ impl Files<'_> {
 
     /// Files that are looked for, as many as are found in time.
     fn find(&self, asked: &FindFiles) -> Result<FilesAnswer, Refusal> {
-        let matches = path_pattern(&asked.glob).map_err(|error| refused(&error))?;
+        let PathPattern { matches, parts } = path_pattern(&asked.glob).map_err(|error| refused(&error))?;
         let after = cursor_of(asked.after.as_deref())?;
         let searched = match (&asked.object, &after) {
             // The object of the first part, whatever the latest is meanwhile.
@@ -259,7 +260,7 @@ impl Files<'_> {
                 part.add(self.told(found_row(object, file)));
             }
         };
-        self.search(SearchedFor::Matching(&wanted), searched, after, add)
+        self.search(SearchedFor::Matching(&wanted, &parts), searched, after, add)
     }
 
     /// The objects that have a path, the latest first.

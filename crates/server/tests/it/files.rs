@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use capstan_catalog::Object;
+use capstan_catalog::{Object, PathParts};
 use capstan_client::files::{FileRow, FileType, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX, SizeRange};
 use capstan_client::{ClientError, ServerQuestions};
 use capstan_director::{FileSearch, FoundFile, SearchCursor, Searched, SearchedFor};
@@ -157,8 +157,9 @@ fn a_search_goes_on_where_it_stopped() {
     std::fs::write(source.join("sub/new"), "new").unwrap();
     back_up(&bench, &cell, &tern, "tern", &source);
     let site = bench.keyed_site();
+    let none = PathParts::default();
     let search = |searched, after| FileSearch {
-        wanted: SearchedFor::Matching(&|_: &[u8]| true),
+        wanted: SearchedFor::Matching(&|_: &[u8]| true, &none),
         searched,
         client: None,
         is_of: &|_| true,
