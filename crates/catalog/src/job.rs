@@ -172,15 +172,6 @@ impl Catalog {
         self.db.query(&format!("{JOB} ORDER BY job DESC LIMIT ?1"), params![limit], job)
     }
 
-    /// The last job of a kind that was about this.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub fn last_job(&self, kind: &str, subject: &str) -> Result<Option<Job>, CatalogError> {
-        let sql = format!("{JOB} WHERE kind = ?1 AND subject = ?2 ORDER BY job DESC LIMIT 1");
-        self.db.query_first(&sql, params![kind, subject], job)
-    }
-
     /// Jobs of which no end is known: they run, or were killed. The latest first.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use crate::reservation::Resource;
 
 mod rows;
 
-use rows::{PENDING, RUN, active, done, pending, put_active, put_done, put_pending, queued, take_active};
+use rows::{PENDING, RUN, active, done, outcome_of, pending, put_active, put_done, put_pending, queued, take_active};
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
@@ -403,6 +403,15 @@ impl Catalog {
             "SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs ORDER BY ended_ns DESC, run DESC LIMIT ?1"
         );
         self.db.query(&query, params![limit], done)
+    }
+
+    /// How many runs have ended since, by how they ended.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn runs_ended_since(&self, since_ns: i64) -> Result<Vec<(RunOutcome, i64)>, CatalogError> {
+        let query = "SELECT outcome, COUNT(*) FROM done_runs WHERE ended_ns > ?1 GROUP BY outcome";
+        self.db.query(query, params![since_ns], |row| Ok((outcome_of(row.get(0)?)?, row.get(1)?)))
     }
 
     /// A run that has ended, by its number.

@@ -299,6 +299,7 @@ fn search(site: &Site, glob: &str) -> Result<(usize, f64), Box<dyn Error>> {
         with_open: false,
         after: None,
         is_over: &|| false,
+        threads: 8,
     };
     let (mut found, begun) = (0, Instant::now());
     let end = site.search_files(&search, &mut |_, _| {

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_catalog::{CatalogError, Object, ObjectFilter, ObjectStatus, PathParts, PathPredicate, StateEntry};
 use capstan_format::{EntryFlags, FileEntry, ObjectId};
@@ -64,6 +65,8 @@ pub struct FileSearch<'a> {
     pub after: Option<SearchCursor>,
     /// Whether it is to stop before the next object.
     pub is_over: &'a dyn Fn() -> bool,
+    /// Most threads that search at the same time.
+    pub threads: usize,
 }
 
 /// How a search ended.
@@ -113,6 +116,16 @@ impl Site {
         let lost = self.lost_parts()?;
         let objects = self.searched_objects(search)?;
         let (wanted, searched, after) = (search.wanted, search.searched, search.after.as_ref());
+        // Once the caller takes no more, threads end with the next path, whatever it is.
+        let is_left = AtomicBool::new(false);
+        let until_left = |path: &[u8]| match wanted {
+            SearchedFor::Matching(wanted, _) => is_left.load(Ordering::Relaxed) || wanted(path),
+            SearchedFor::Path(_) => true,
+        };
+        let wanted = match wanted {
+            SearchedFor::Matching(_, parts) => SearchedFor::Matching(&until_left, parts),
+            SearchedFor::Path(path) => SearchedFor::Path(path),
+        };
         // What one thread finds in an object, the caller gets in the order of objects.
         let look = |number: usize, tell: &mut Tell<'_>| {
             let object: &Object = &objects[number];
@@ -120,7 +133,11 @@ impl Site {
             let behind = behind.and_then(|after| after.path.as_deref());
             self.search_one((wanted, searched), object, behind, &lost, tell)
         };
-        in_order(objects.len(), &look, |several| take_found(search, &objects, several, found))
+        in_order((objects.len(), search.threads), &look, |several| {
+            let end = take_found(search, &objects, several, found);
+            is_left.store(true, Ordering::Relaxed);
+            end
+        })
     }
 
     /// The objects that are searched, from where an earlier search stopped. What came or went meanwhile changes nothing

@@ -1,36 +1,47 @@
 //! Objects expire as `capstan expire` has them expire, on the server's own account: in its history and its audit log.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_catalog::JobOutcome;
-use capstan_director::{ExpiryPlan, ExpiryRequest, Site, Tally};
+use capstan_director::{Event, ExpiryPlan, ExpiryRequest, Site, Tally};
 
 use crate::cell::error::in_words;
 use crate::cell::users::{ShellAct, noted_of_itself};
-use crate::serve::{Expired, KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY};
+use crate::serve::Expired;
 
 /// Forgets the objects whose retention has ended; none if they are more than half of all, which a person has to say.
 ///
 /// # Errors
 /// Why nothing expires, in words: the clock is in doubt, or the catalog or the audit log cannot be written.
 pub fn expire(site: &Site) -> Result<Option<Expired>, String> {
-    // A server runs for long: its site knows the jobs and policies of when it was opened.
-    let site = site.beside(Arc::new(|_| {})).map_err(|error| in_words(&error))?;
+    let notices: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&notices);
+    let events = Arc::new(move |event| {
+        if let Event::Notice { message } = event {
+            told.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        }
+    });
+    // A server runs for long: its site knows the jobs and policies of when it was opened. And nobody waits for the
+    // catalog meanwhile.
+    let site = site.with_own_catalog().and_then(|site| site.beside(events)).map_err(|error| in_words(&error))?;
     let request = ExpiryRequest::default();
     let plan = site.plan_expiry(&request).map_err(|error| in_words(&error))?;
     plan.check().map_err(|error| in_words(&error))?;
     if plan.forget.is_empty() || plan.takes_most() {
         return Ok(None);
     }
-    let journal = site.must_begin_run(KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY).map_err(|error| in_words(&error))?;
+    let journal = site.must_begin_run("expire", "").map_err(|error| in_words(&error))?;
     let forgotten = forget(&site, &plan, &request);
     let (outcome, code, message) = match &forgotten {
-        Ok(done) => (JobOutcome::Succeeded, 0, told(done)),
+        Ok(done) => (JobOutcome::Succeeded, 0, in_a_line(done)),
         Err(error) => (JobOutcome::Failed, 1, error.clone()),
     };
+    let notices = std::mem::take(&mut *notices.lock().unwrap_or_else(PoisonError::into_inner));
+    notices.iter().for_each(|notice| journal.said(notice));
     journal.end(outcome, code, Tally::default(), &message);
     let done = forgotten?;
-    Ok(Some(Expired { objects: done.forget.len(), volumes: done.frees.iter().map(ToString::to_string).collect() }))
+    let volumes = done.frees.iter().map(ToString::to_string).collect();
+    Ok(Some(Expired { objects: done.forget.len(), volumes, notices }))
 }
 
 fn forget(site: &Site, plan: &ExpiryPlan, request: &ExpiryRequest) -> Result<ExpiryPlan, String> {
@@ -40,7 +51,7 @@ fn forget(site: &Site, plan: &ExpiryPlan, request: &ExpiryRequest) -> Result<Exp
     noted_of_itself(site, (ShellAct::Expire, &names), |error| in_words(&error), forgets)
 }
 
-fn told(done: &ExpiryPlan) -> String {
+fn in_a_line(done: &ExpiryPlan) -> String {
     match done.forget.len() {
         1 => "1 object forgotten".to_owned(),
         count => format!("{count} objects forgotten"),

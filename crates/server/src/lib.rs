@@ -32,6 +32,6 @@ pub mod tell;
 pub use decide::{LimitOf, PeerAway, RunDecision, RunTerms, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use expiry::expire;
-pub use look::{Look, MoverAway, look, network_of_client, peers_away};
+pub use look::{Look, MoverAway, SEEN_WITHIN, look, network_of_client, peers_away};
 pub use metrics::{ServedMetrics, serve_metrics};
 pub use serve::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, serve};

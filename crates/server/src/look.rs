@@ -27,7 +27,7 @@ const MOVER: &str = "mover";
 /// last knew it.
 const AWAY_FACT: &str = "peers away";
 /// A peer that waits for orders is seen more often than this.
-const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
+pub const SEEN_WITHIN: SignedDuration = SignedDuration::from_secs(150);
 /// Restores that read a volume together, at most.
 const RESTORES_TOGETHER: u8 = 8;
 /// How long a restore waits that could not begin, at most.

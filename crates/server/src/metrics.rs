@@ -16,8 +16,12 @@ use crate::cell::CellError;
 
 /// The setting that names the address.
 const SETTING: &str = "metrics_listen";
-/// What was found out so lately is told again: whoever asks often costs nothing.
+/// What was found out so lately is told again: whoever asks often costs nothing. Of what took long to find out, it is
+/// this many times as long.
 const FRESH: Duration = Duration::from_secs(10);
+const FRESH_TIMES: u32 = 10;
+/// One of them answers who asks for health while the other finds metrics out.
+const THREADS: usize = 2;
 
 /// Gives all metrics as text; or says why it cannot.
 pub(crate) type Metrics = dyn Fn() -> Result<String, String> + Send + Sync;
@@ -31,6 +35,7 @@ pub struct ServedMetrics {
 
 struct Source {
     text: Box<Metrics>,
+    /// Until when what was found out last is told, and that.
     last: Mutex<Option<(Instant, String)>>,
 }
 
@@ -40,7 +45,8 @@ struct Source {
 /// [`CellError::Listen`] if the port is taken; [`CellError::Host`] if no thread can be had.
 pub fn serve_metrics(address: SocketAddr, text: Box<Metrics>) -> Result<ServedMetrics, CellError> {
     let host = |source| CellError::Host { what: "start a thread for metrics", source };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(host)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().map_err(host)?;
     let refused = |source| CellError::Listen { setting: SETTING, address, source };
     let listener = {
         let _on_runtime = runtime.enter();
@@ -81,12 +87,14 @@ impl Readiness for Source {
 impl MetricsSource for Source {
     fn metrics_text(&self) -> Result<String, fmt::Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        if let Some((_, text)) = last.as_ref().filter(|(until, _)| Instant::now() < *until) {
             return Ok(text.clone());
         }
-        // Why, a scraper is not told: the server says the same of its findings.
+        let began = Instant::now();
+        // Why not, whoever made the text says at the server.
         let text = (self.text)().map_err(|_| fmt::Error)?;
-        *last = Some((Instant::now(), text.clone()));
+        let took = began.elapsed();
+        *last = Some((Instant::now() + FRESH.max(took * FRESH_TIMES), text.clone()));
         Ok(text)
     }
 }

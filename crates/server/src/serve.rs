@@ -2,8 +2,6 @@
 
 mod expiry;
 
-pub(crate) use expiry::{KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY};
-
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +101,8 @@ pub struct Expired {
     pub objects: usize,
     /// Volumes that are scratch by it.
     pub volumes: Vec<String>,
+    /// What a person should know of it.
+    pub notices: Vec<String>,
 }
 
 /// How the work of a run ended.
@@ -201,7 +201,12 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         if let Err(error) = asks {
             worker.say(Notice::Trouble { reason: format!("nobody asks the library for its drives: {error}") });
         }
-        let expires = || server.mind_expiry();
+        let expires = || {
+            if catch_unwind(AssertUnwindSafe(|| server.mind_expiry())).is_err() {
+                let reason = "no backup expires by itself any more, because of a bug: please report it".to_owned();
+                server.say(Notice::Trouble { reason });
+            }
+        };
         if let Err(error) = thread::Builder::new().name("expiry".to_owned()).spawn_scoped(scope, expires) {
             worker.say(Notice::Trouble { reason: format!("no backup expires by itself: {error}") });
         }

@@ -97,7 +97,7 @@ impl Index {
 
     /// The same, where each path that is wanted is known to have these parts: rows that cannot be such are not read.
     pub fn find_with<'f>(&self, wanted: &'f PathPredicate<'f>, parts: &'f PathParts) -> Entries<'f> {
-        Entries { parts: Some(parts), ..self.find(wanted) }
+        Entries { parts: Some(parts).filter(|parts| parts.can_be_missed()), ..self.find(wanted) }
     }
 
     fn scan<'f>(

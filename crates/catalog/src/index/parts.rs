@@ -59,6 +59,11 @@ impl PathParts {
         Self { name: Some(name.to_vec()), ..whole }
     }
 
+    /// Whether a bitmap can say anything of them.
+    pub(crate) fn can_be_missed(&self) -> bool {
+        self.name.is_some() || self.texts.iter().any(|text| text.len() >= GRAM_LEN)
+    }
+
     /// Whether a row group can have such a path.
     pub(crate) fn may_be_in(&self, bitmap: &[u8]) -> bool {
         let mask = bitmap.len() * 8 - 1;

@@ -119,9 +119,13 @@ pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
     Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
 }
 
+/// How a run ended, by its number in the database.
+pub(super) fn outcome_of(code: u8) -> Result<RunOutcome, CatalogError> {
+    RunOutcome::ALL.get(usize::from(code)).copied().ok_or_else(|| impossible("the end of a run", code))
+}
+
 pub(super) fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
-    let code: u8 = row.get(11)?;
-    let outcome = *RunOutcome::ALL.get(usize::from(code)).ok_or_else(|| impossible("the end of a run", code))?;
+    let outcome = outcome_of(row.get(11)?)?;
     let (started_ns, ended_ns, message, job) = (row.get(9)?, row.get(10)?, row.get(12)?, row.get(13)?);
     Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
 }

@@ -71,7 +71,7 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let movers = MoverConnections::default();
     let site = site.with_movers(&|mover| movers.way_to(mover))?;
     let cell = serve_cell(cli, &site, &settings, movers)?;
-    let watched = watched(&site, &settings)?;
+    let watched = watched(cli, &site, &settings)?;
     let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref(), networks: Mutex::default() };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
     if let Some(cell) = &cell {
@@ -103,11 +103,19 @@ fn serve_cell(
 }
 
 /// Opens the listener for metrics, if one is named.
-fn watched(site: &Site, settings: &ServerConfig) -> Result<Option<ServedMetrics>, Failure> {
+fn watched(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Option<ServedMetrics>, Failure> {
     // What is none is refused when the settings are read.
     let Ok(address) = settings.metrics_listen.parse() else { return Ok(None) };
-    let site = site.clone();
-    let metrics = move || metrics_of(&site).map_err(|failure| failure.to_string());
+    let (cli, site, said) = (cli.clone(), site.clone(), Mutex::new(String::new()));
+    let metrics = move || {
+        let made = metrics_of(&site).map_err(|failure| format!("there are no metrics now: {failure}"));
+        let reason = made.as_ref().err().cloned().unwrap_or_default();
+        let before = std::mem::replace(&mut *said.lock().unwrap_or_else(PoisonError::into_inner), reason.clone());
+        if !reason.is_empty() && reason != before {
+            show(&cli, site.dir(), ServerEvent::Trouble { reason });
+        }
+        made
+    };
     serve_metrics(address, Box::new(metrics)).map(Some).map_err(of_cell)
 }
 
@@ -188,9 +196,10 @@ fn show(cli: &Globals, dir: &Path, event: ServerEvent) {
         ServerEvent::RunEnded { run, policy, outcome, message } => {
             tell(&format!("{policy}: run {run} ended ({outcome}): {message}"));
         }
-        ServerEvent::Expired { objects, volumes } => {
+        ServerEvent::Expired { objects, volumes, notices } => {
             let (objects, volumes) = (units::counted(objects as u64, "object"), scratch_again(&volumes));
             tell(&format!("retention has ended: {objects} forgotten{volumes}"));
+            notices.iter().for_each(|notice| tell(notice));
         }
         ServerEvent::Stopped => tell("the server has stopped"),
     }
@@ -335,7 +344,9 @@ impl Worker for InProcess<'_> {
             Notice::Retried { run, policy, message, not_before_ns } => {
                 ServerEvent::RunRetried { run, policy, message, not_before_ns }
             }
-            Notice::Expired(Expired { objects, volumes }) => ServerEvent::Expired { objects, volumes },
+            Notice::Expired(Expired { objects, volumes, notices }) => {
+                ServerEvent::Expired { objects, volumes, notices }
+            }
             Notice::Trouble { reason } => ServerEvent::Trouble { reason },
         });
     }

@@ -63,6 +63,8 @@ pub(crate) enum ServerEvent {
         objects: usize,
         /// Volumes that are scratch by it.
         volumes: Vec<String>,
+        /// What a person should know of it.
+        notices: Vec<String>,
     },
     /// Runs never begin.
     Missed {

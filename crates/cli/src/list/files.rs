@@ -22,6 +22,9 @@ use crate::secrets::{now_ns, site};
 use crate::table::{RunningTable, Table, path_text};
 use crate::units;
 
+/// Threads that search at the same time, at most.
+pub(super) const SEARCH_THREADS_MAX: usize = 8;
+
 fn kind_letter(kind: &str) -> char {
     match kind {
         "directory" => 'd',
@@ -224,6 +227,7 @@ fn versions_here(site: &Site, of: Option<&str>, path: &Path) -> Result<(Vec<File
         with_open: true,
         after: None,
         is_over: &|| false,
+        threads: SEARCH_THREADS_MAX,
     };
     let mut rows = Vec::new();
     let end = site.search_files(&search, &mut |object, file| {

@@ -7,7 +7,7 @@ use capstan_client::files::{FileRow, FindFiles};
 use capstan_director::{FileSearch, Searched, SearchedFor, Site};
 use capstan_server::cell::found_row;
 
-use super::files::{in_parts, mode_text, short_id, without_lists};
+use super::files::{SEARCH_THREADS_MAX, in_parts, mode_text, short_id, without_lists};
 use super::files_of::FilesOf;
 use crate::args;
 use crate::failure::{Failure, director};
@@ -66,6 +66,7 @@ fn find_here(cli: &Globals, site: &Site, of: Option<&str>, args: &args::FindWhat
         with_open: true,
         after: None,
         is_over: &|| false,
+        threads: SEARCH_THREADS_MAX,
     };
     let several = of.is_none() && args.object.is_none() && has_several_clients(site)?;
     let (mut found, mut written) = (Found::new(cli, several), Ok(()));

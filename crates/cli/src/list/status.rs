@@ -62,6 +62,8 @@ struct Facts {
     queued: queue::Queued,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
+    /// Whether a server has backups expire by itself.
+    expires: bool,
     indexes_missing: Vec<ObjectId>,
     keys_missing: Option<String>,
     volumes_without_key: Vec<Volser>,
@@ -99,6 +101,7 @@ impl Facts {
             running_out: scratch::RunningOut::of(site, &volumes, &expiry),
             expiry,
             members: members::members(site)?,
+            expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
             queued: queue::Queued::of(site)?,
             indexes_missing,
@@ -201,8 +204,9 @@ impl Facts {
 
 /// What a server tells those who watch it.
 pub(crate) fn metrics_of(site: &Site) -> Result<String, Failure> {
-    // A server runs for long: its site knows the jobs and policies of when it was opened.
-    let site = site.beside(Arc::new(|_| {}))?;
+    // A server runs for long: its site knows the jobs and policies of when it was opened. And nobody waits for the
+    // catalog meanwhile.
+    let site = site.with_own_catalog()?.beside(Arc::new(|_| {}))?;
     let facts = Facts::of(&site, None)?;
     let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
     Ok(metrics::text(&facts, &lines))

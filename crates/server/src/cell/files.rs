@@ -281,7 +281,10 @@ impl Files<'_> {
     ) -> Result<FilesAnswer, Refusal> {
         let Whose { client, is_of } = self.whose;
         let is_over = || self.deadline.is_past();
-        let search = FileSearch { wanted, searched, client, is_of, with_open: false, after, is_over: &is_over };
+        // Backups have the other processors; and what is searched ahead would use up the time of what is answered.
+        let threads = 1;
+        let search =
+            FileSearch { wanted, searched, client, is_of, with_open: false, after, is_over: &is_over, threads };
         let mut part = Part::default();
         let end = self.site.search_files(&search, &mut |object, file| {
             add(&mut part, object, &file);

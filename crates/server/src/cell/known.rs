@@ -95,6 +95,17 @@ impl KnownPeers {
         }
         due
     }
+
+    /// What was to be written could not be: it is the next time.
+    pub(super) fn was_not_written(&self, seen: Vec<PeerSeen>) {
+        let mut all = locked(&self.seen);
+        for PeerSeen { serial, version, .. } in seen {
+            if let Some(sight) = all.get_mut(&Serial(serial)) {
+                sight.is_written = false;
+                sight.version = sight.version.take().or(version);
+            }
+        }
+    }
 }
 
 impl Revocations for KnownPeers {

@@ -304,10 +304,14 @@ impl Shared {
 
     fn write_seen(&self, is_end: bool) -> Result<(), CellError> {
         let seen = self.known.to_write(Instant::now(), is_end);
-        if !seen.is_empty() {
-            self.site.catalog().peers_were_seen(&seen)?;
+        if seen.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let written = self.site.catalog().peers_were_seen(&seen);
+        if written.is_err() {
+            self.known.was_not_written(seen);
+        }
+        Ok(written?)
     }
 
     /// Notes which peers do not wait for orders, for whoever shows the queue and the status.

@@ -1,6 +1,6 @@
 //! Backups expire by themselves: at the times that the settings name, those are forgotten whose retention has ended, as
-//! `capstan expire` forgets them. When that was last is what the history says, so a time that passed while no server
-//! ran is made up for.
+//! `capstan expire` forgets them. When that was last is on record, so a time that passed while no server ran is made up
+//! for.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use jiff::tz::TimeZone;
 use super::{Notice, Server, Trouble};
 use crate::look::moment;
 
-/// What an expiry is in the history; it is about all objects.
-pub(crate) const KIND_OF_EXPIRY: &str = "expire";
-pub(crate) const SUBJECT_OF_EXPIRY: &str = "";
+/// The catalog's fact that says when the server last had objects expire, or looked whether any do, nanoseconds since
+/// 1970.
+const LAST_FACT: &str = "expired last";
 /// How often it is looked whether it is time, and how long after a failure.
-const LOOKS: Duration = Duration::from_secs(10);
+const LOOKS: Duration = Duration::from_secs(2);
 const LOOKS_AFTER_FAILURE: Duration = Duration::from_secs(600);
 
 impl Server<'_> {
     /// Has backups expire at their times, until the server ends.
     pub(super) fn mind_expiry(&self) {
         let Some(times) = self.site.config().server.expires() else { return };
-        let (mut trouble, mut last) = (Trouble::default(), None);
-        while !self.is_over() {
-            let looked = self.expire_in_time(&times, &mut last);
+        let mut trouble = Trouble::default();
+        // Each server looks once, however short its term.
+        loop {
+            let looked = self.expire_in_time(&times);
             let pause = if looked.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
             let reason =
                 |error| format!("backups whose retention has ended do not expire: {error}; the server tries again");
             trouble.tell(self, looked.err().map(reason));
             self.pause(pause);
+            if self.is_over() {
+                return;
+            }
         }
     }
 
-    /// Forgets what has expired if it is time; `last` is when that was before, once it is known.
-    fn expire_in_time(&self, times: &CalendarEvent, last: &mut Option<Timestamp>) -> Result<(), String> {
+    /// Has objects expire if it is time, and notes that it was.
+    fn expire_in_time(&self, times: &CalendarEvent) -> Result<(), String> {
         let now = moment(self.site.now_ns());
-        let before = match *last {
-            Some(before) => before,
-            None => {
-                let job = self
-                    .site
-                    .catalog()
-                    .last_job(KIND_OF_EXPIRY, SUBJECT_OF_EXPIRY)
-                    .map_err(|error| error.to_string())?;
-                job.map_or(Timestamp::MIN, |job| moment(job.started_ns))
-            }
+        let note = || {
+            let now = self.site.now_ns().to_string();
+            self.site.catalog().put_fact(LAST_FACT, &now).map_err(|error| error.to_string())
         };
-        if is_time(times, before, now, &TimeZone::system()) {
-            if let Some(expired) = self.worker.expire()? {
-                self.say(Notice::Expired(expired));
-            }
-            *last = Some(now);
-        } else {
-            // A clock that was ahead for a while is not waited for.
-            *last = Some(before.min(now));
+        let last = self.site.catalog().fact(LAST_FACT).map_err(|error| error.to_string())?;
+        // A server that is new here begins with the next time; and a clock that was ahead for a while is not waited
+        // for.
+        let Some(last) = last.and_then(|last| last.parse().ok()).map(moment).filter(|last| *last <= now) else {
+            return note();
+        };
+        if !is_time(times, last, now, &TimeZone::system()) {
+            return Ok(());
         }
-        Ok(())
+        if let Some(expired) = self.worker.expire()? {
+            self.say(Notice::Expired(expired));
+        }
+        note()
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert!(!is_time("2026-03-01T12:00:01Z", "2026-03-02T11:59:59Z"));
         assert!(is_time("2026-03-01T12:00:01Z", "2026-03-02T12:00:00Z"));
         assert!(!is_time("2026-03-02T12:00:00Z", "2026-03-02T12:00:09Z"));
-        // Nobody ran for days, or it never expired before.
+        // No server ran for days.
         assert!(is_time("2026-02-01T12:00:00Z", "2026-03-02T09:00:00Z"));
         assert!(super::is_time(&times, Timestamp::MIN, "2026-03-02T09:00:00Z".parse().unwrap(), &TimeZone::UTC));
         let never: CalendarEvent = "2003-03-05 12:00".parse().unwrap();

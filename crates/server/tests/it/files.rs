@@ -166,6 +166,7 @@ fn a_search_goes_on_where_it_stopped() {
         with_open: false,
         after,
         is_over: &|| false,
+        threads: 4,
     };
     let of = |object: &Object, file: &FoundFile| (object.id, file.entry.path.clone());
     for searched in [Searched::Versions, Searched::Latest] {

@@ -10,4 +10,5 @@ mod restore_queue;
 mod serving;
 mod tasks;
 mod telling;
+mod upkeep;
 mod users;

@@ -12,7 +12,7 @@ use capstan_director::{
 };
 use capstan_keys::{Unlock, create_key_file};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
+use capstan_server::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -145,6 +145,9 @@ pub(crate) struct Hand {
     pub(crate) panics: AtomicBool,
     /// What a person should look at.
     pub(crate) findings: Mutex<Vec<TellFinding>>,
+    /// How often the server had backups expire, and whether that fails.
+    pub(crate) expired: AtomicI64,
+    pub(crate) expiry_fails: AtomicBool,
     /// The runs that were begun.
     pub(crate) begun: Mutex<Vec<i64>>,
 }
@@ -204,6 +207,14 @@ impl Worker for Clerk<'_> {
 
     fn is_connected(&self, _: &str) -> Option<bool> {
         None
+    }
+
+    fn expire(&self) -> Result<Option<Expired>, String> {
+        self.hand.expired.fetch_add(1, Ordering::SeqCst);
+        match self.hand.expiry_fails.load(Ordering::SeqCst) {
+            true => Err("the catalog is on fire".to_owned()),
+            false => Ok(None),
+        }
     }
 
     fn findings(&self) -> Result<Vec<TellFinding>, String> {

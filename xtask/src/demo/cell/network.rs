@@ -34,7 +34,10 @@ impl Network {
             command.arg(format!("{} && {then}", commands(machines)));
             command
         };
-        let is_allowed = unshared("true").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success());
+        let is_allowed = unshared(&format!("ip netns exec {} true", machines[0]))
+            .stdin(Stdio::null())
+            .output()
+            .is_ok_and(|output| output.status.success());
         if !is_allowed {
             return Ok(Self::Loopback);
         }

@@ -109,11 +109,13 @@ fn not_expiring(facts: &Facts) -> Option<Attention> {
     let subject = "more than half of all objects would expire, and the server expires none";
     let text = format!(
         "the retention of {} has ended, which is more than half of all {}: the server expires none of them. \
-         `capstan expire --dry-run` shows them, and `capstan expire` does it",
+         `capstan expire --dry-run` shows them, and `capstan expire` does it. Where backups are kept for hours only, have \
+         the server do it more often (`expire` under [server])",
         units::counted(count, "object"),
         units::count(living)
     );
-    facts.expiry.takes_most().then(|| Attention::told(TellEvent::Trouble, "expiry", subject, text))
+    let asks = facts.expires && facts.expiry.refusal.is_none() && facts.expiry.takes_most();
+    asks.then(|| Attention::told(TellEvent::Trouble, "expiry", subject, text))
 }
 
 fn without_key(volumes: &[Volser], lines: &mut Vec<Attention>) {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// What a person should look at now, as the server tells it.
 pub(crate) fn findings(site: &Site) -> Result<Vec<TellFinding>, Failure> {
     // A server runs for long: its site knows the jobs and policies of when it was opened.
-    let site = site.beside(Arc::new(|_| {}))?;
+    let site = site.with_own_catalog()?.beside(Arc::new(|_| {}))?;
     let facts = Facts::of(&site, None)?;
     let mut found: Vec<_> = attention::all(&facts).into_iter().filter_map(|attention| attention.finding).collect();
     let history = site.drive_history(None, None)?;

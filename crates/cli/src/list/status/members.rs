@@ -3,7 +3,7 @@
 use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_server::cell::{CellPeerState, cell_members};
-use capstan_server::peers_away;
+use capstan_server::{SEEN_WITHIN, peers_away};
 
 use crate::failure::{Failure, of_cell};
 
@@ -23,6 +23,7 @@ pub(super) struct Member {
 
 pub(super) fn members(site: &Site) -> Result<Vec<Member>, Failure> {
     let (is_served, away) = (site.is_served()?, peers_away(site)?);
+    let lately_ns = i64::try_from(SEEN_WITHIN.as_nanos()).map_or(0, |within| site.now_ns().saturating_sub(within));
     let mut members = Vec::new();
     for kind in [PeerKind::Client, PeerKind::Mover] {
         let enrolled = cell_members(site, kind).map_err(of_cell)?;
@@ -31,7 +32,8 @@ pub(super) fn members(site: &Site) -> Result<Vec<Member>, Failure> {
             Member {
                 kind: kind.as_str(),
                 name: member.name,
-                is_connected: is_served && !away.contains(&peer),
+                // The list of those that are away has an end.
+                is_connected: is_served && !away.contains(&peer) && member.seen_ns.is_some_and(|at| at >= lately_ns),
                 seen_ns: member.seen_ns,
                 until_ns: member.until_ns,
                 version: member.version,

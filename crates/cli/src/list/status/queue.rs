@@ -1,11 +1,11 @@
 //! What runs by itself, and what keeps it from that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use capstan_catalog::RunOutcome;
 use capstan_director::{Site, TellEvent};
 use capstan_server::cell::users::run_outcome_word;
-use capstan_server::{MoverAway, PeerAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{Look, MoverAway, PeerAway, RunDecision, WaitsFor, decide, look};
 
 use super::attention::Attention;
 use crate::failure::{Failure, director};
@@ -20,10 +20,12 @@ const OUTCOMES: [RunOutcome; 5] =
 /// How long a missed run is worth a word.
 const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
 
-/// A run that did not begin in its window.
+/// Runs of a policy that did not begin in their window.
 struct TooLate {
-    run: i64,
     policy: String,
+    /// How many, and the first of them.
+    runs: u64,
+    run: i64,
     client: String,
     /// When its window opens next, nanoseconds since 1970, if it does within a year.
     opens_ns: Option<i64>,
@@ -44,7 +46,7 @@ pub(super) struct Queued {
     of_nobody: Vec<(String, String)>,
     /// Runs that wait though their policy does not name their client any more: number, policy, client, and why.
     unnamed: Vec<(i64, String, String, String)>,
-    /// Runs whose window closed before they began.
+    /// Policies with runs whose window closed before they began.
     too_late: Vec<TooLate>,
     /// Clients that runs wait for: their names, and why they cannot begin there.
     away: Vec<(String, PeerAway)>,
@@ -62,10 +64,40 @@ pub(super) struct Queued {
     missed: Vec<String>,
     /// How many runs ended in the last day, by how they ended.
     pub(super) ended_of_day: BTreeMap<&'static str, i64>,
-    /// For how long the run has waited that has waited longest, of those that may begin at any time.
+    /// For how long the run has waited that has waited longest, of those that wait for drives or for other runs.
     pub(super) longest_wait_ns: i64,
     /// The drives of each library, as far as they are known.
     pub(super) drives: Vec<(String, u32)>,
+}
+
+/// The runs whose window closed before they began, by policy.
+fn too_late(look: &Look, decisions: &[(i64, RunDecision)]) -> Vec<TooLate> {
+    let waits_for_window = |decision: &RunDecision| match decision {
+        RunDecision::Waits(WaitsFor::Window(opens)) => Some(*opens),
+        _ => None,
+    };
+    let opens: HashMap<i64, _> =
+        decisions.iter().filter_map(|(run, decision)| Some((*run, waits_for_window(decision)?))).collect();
+    let mut found: BTreeMap<&str, TooLate> = BTreeMap::new();
+    for waiting in &look.situation.waiting {
+        let Some(opens) = opens.get(&waiting.run) else { continue };
+        if !waiting.has_missed_window(look.situation.now) {
+            continue;
+        }
+        let of_policy = found.entry(&waiting.policy).or_insert_with(|| {
+            let pending = look.pending.iter().find(|pending| pending.run.run == waiting.run);
+            TooLate {
+                policy: waiting.policy.clone(),
+                runs: 0,
+                run: waiting.run,
+                client: waiting.client.clone(),
+                opens_ns: opens.and_then(|opens| i64::try_from(opens.as_nanosecond()).ok()),
+                last_message: pending.and_then(|pending| pending.last_message.clone()),
+            }
+        });
+        of_policy.runs += 1;
+    }
+    found.into_values().collect()
 }
 
 impl Queued {
@@ -73,12 +105,11 @@ impl Queued {
         let look = look(site)?;
         let done = site.catalog().done_runs(RUNS_LOOKED_AT).map_err(director)?;
         let since_ns = site.now_ns().saturating_sub(MISSED_FOR_NS);
-        let of_day: Vec<_> = done.into_iter().filter(|done| done.ended_ns > since_ns).collect();
         let mut ended_of_day: BTreeMap<_, _> = OUTCOMES.map(|outcome| (run_outcome_word(outcome), 0)).into();
-        for done in &of_day {
-            *ended_of_day.entry(run_outcome_word(done.outcome)).or_default() += 1;
+        for (outcome, count) in site.catalog().runs_ended_since(since_ns).map_err(director)? {
+            ended_of_day.insert(run_outcome_word(outcome), count);
         }
-        let missed = of_day.into_iter().filter(|done| done.outcome == RunOutcome::Missed);
+        let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
         missed.dedup();
@@ -93,20 +124,17 @@ impl Queued {
         let mut clients_away: Vec<_> = decisions.iter().filter_map(away).collect();
         clients_away.sort_by(|one, other| one.0.cmp(&other.0));
         clients_away.dedup();
-        let too_late = |(run, decision): &(i64, RunDecision)| {
-            let RunDecision::Waits(WaitsFor::Window(opens)) = decision else { return None };
-            let waiting = look.situation.waiting.iter().find(|waiting| waiting.run == *run)?;
-            let pending = look.pending.iter().find(|pending| pending.run.run == *run)?;
-            waiting.has_missed_window(look.situation.now).then(|| TooLate {
-                run: *run,
-                policy: waiting.policy.clone(),
-                client: waiting.client.clone(),
-                opens_ns: opens.and_then(|opens| i64::try_from(opens.as_nanosecond()).ok()),
-                last_message: pending.last_message.clone(),
-            })
+        let too_late = too_late(&look, &decisions);
+        let for_others = |decision: &RunDecision| {
+            let RunDecision::Waits(waits) = decision else { return false };
+            matches!(
+                waits,
+                WaitsFor::Drives { .. } | WaitsFor::Turn { .. } | WaitsFor::Limit { .. } | WaitsFor::Library(_)
+            )
         };
-        let too_late = decisions.iter().filter_map(too_late).collect();
-        let waiting = look.situation.waiting.iter().filter(|waiting| !waiting.is_held);
+        let waits: HashSet<i64> =
+            decisions.iter().filter(|(_, decision)| for_others(decision)).map(|(run, _)| *run).collect();
+        let waiting = look.situation.waiting.iter().filter(|waiting| waits.contains(&waiting.run));
         let begins_from = waiting.map(|waiting| waiting.entered.max(waiting.not_before)).min();
         let longest = begins_from.map(|from| look.situation.now.duration_since(from).as_nanos());
         let longest_wait_ns = longest.and_then(|ns| i64::try_from(ns).ok()).unwrap_or(0).max(0);
@@ -213,17 +241,22 @@ impl Queued {
             let text = format!("{subject}: {fault} (`capstan queue cancel {run}`)");
             lines.push(Attention::told(TellEvent::Trouble, format!("run {run}"), subject, text).about(policy, client));
         }
-        for TooLate { run, policy, client, opens_ns, last_message } in &self.too_late {
-            let subject = format!("run {run} of policy {policy} for client {client} missed its window");
-            let next =
-                opens_ns.map_or("within a year".to_owned(), |opens_ns| format!("before {}", units::time(opens_ns)));
+        for TooLate { policy, runs, run, client, opens_ns, last_message } in &self.too_late {
+            let (subject, more) = match runs - 1 {
+                0 => (format!("a run of policy {policy} missed its window"), String::new()),
+                1 => (format!("2 runs of policy {policy} missed their window"), " (and 1 more)".to_owned()),
+                more => {
+                    let runs = units::count(*runs);
+                    (format!("{runs} runs of policy {policy} missed their window"), format!(" (and {more} more)"))
+                }
+            };
+            let next = opens_ns.map_or("for a year".to_owned(), |opens_ns| format!("until {}", units::time(opens_ns)));
             let why = last_message.as_ref().map(|why| format!(" Its last attempt: {why}.")).unwrap_or_default();
             let text = format!(
-                "{subject}: it did not begin before that closed, and does not {next}.{why} A longer `window` of the \
-                 policy, more drives or fewer runs at that time help"
+                "{subject}: run {run} for client {client}{more} did not begin before that closed, and waits {next}.{why} \
+                 If the machine was there, a longer `window`, more drives or fewer runs at that time help"
             );
-            lines
-                .push(Attention::told(TellEvent::Missed, format!("window {run}"), subject, text).about(policy, client));
+            lines.push(Attention::told(TellEvent::Missed, format!("window {policy}"), subject, text).about(policy, ""));
         }
         for (client, away) in &self.away {
             let text = format!("runs wait for {}", peer_away(*away, "client", client));
@@ -260,10 +293,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_missed_its_window_says_so_once_for_as_long_as_it_waits() {
+    fn runs_that_missed_their_window_are_told_once_a_policy() {
         let too_late = TooLate {
-            run: 12,
             policy: "web".to_owned(),
+            runs: 3,
+            run: 12,
             client: "tern".to_owned(),
             opens_ns: Some(1_800_000_000_000_000_000),
             last_message: Some("the source is on fire".to_owned()),
@@ -273,11 +307,11 @@ mod tests {
         queued.lines(&mut lines);
         let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
         let found = line.finding.as_ref().expect("it is told");
-        assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Missed, "window 12", true));
-        assert_eq!((found.policy.as_str(), found.client.as_str()), ("web", "tern"));
-        let begins = "run 12 of policy web for client tern missed its window: it did not begin before that closed, and does \
-                      not before 2027-01-";
+        assert_eq!((found.event, found.key.as_str(), found.lasts), (TellEvent::Missed, "window web", true));
+        assert_eq!((found.policy.as_str(), found.client.as_str()), ("web", ""));
+        let begins = "3 runs of policy web missed their window: run 12 for client tern (and 2 more) did not begin before \
+                      that closed, and waits until 2027-01-";
         assert!(line.text.starts_with(begins), "{}", line.text);
-        assert!(line.text.contains("Its last attempt: the source is on fire. A longer `window`"), "{}", line.text);
+        assert!(line.text.contains("Its last attempt: the source is on fire. If the machine"), "{}", line.text);
     }
 }

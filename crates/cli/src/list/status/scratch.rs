@@ -30,7 +30,7 @@ impl RunningOut {
         let wanted = site.config().attention.scratch_volumes as usize;
         // What is not known of drives speaks against no volume.
         let unfit = site.volumes_that_no_drive_writes(volumes).unwrap_or_default();
-        let expires = site.config().server.expires().is_some() && !expiry.takes_most();
+        let expires = site.config().server.expires().is_some() && !expiry.takes_most() && expiry.refusal.is_none();
         let is_free = |volume: &Volume| expires && expiry.frees.contains(&volume.volser);
         let left_of = |(name, library): (&str, &LibraryConfig)| {
             let own: Vec<_> = volumes.iter().filter(|volume| volume.library == name).collect();
@@ -78,10 +78,7 @@ impl RunningOut {
     }
 }
 
+/// Whether any pool may take it: one that is labelled for a pool is that pool's.
 fn is_empty(volume: &Volume) -> bool {
-    match volume.state {
-        VolumeState::Blank | VolumeState::Scratch => true,
-        VolumeState::Filling => volume.checkpoint_lbn == 0,
-        VolumeState::Full | VolumeState::Suspect | VolumeState::Retired => false,
-    }
+    volume.pool.is_none() && matches!(volume.state, VolumeState::Blank | VolumeState::Scratch)
 }

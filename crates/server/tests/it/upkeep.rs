@@ -1,0 +1,85 @@
+//! Backups expire at their times, however often a server begins, and most of them never by themselves.
+
+use std::sync::atomic::Ordering;
+
+use capstan_catalog::ObjectFilter;
+use capstan_director::{BackupRequest, BackupWatch, Level, Retention};
+use capstan_server::expire;
+
+use crate::place::{Bench, Hand};
+
+/// Nobody runs it.
+const POLICY: &str = "[policies.one]\nsources = [\"DIR/one\"]\n";
+const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+
+/// Backs up a source, for a day.
+fn back_up(bench: &Bench, now: &str) {
+    bench.set_clock(now);
+    let sources = vec![bench.path("one")];
+    let request = BackupRequest { level: Level::Full, retention: Retention::For(DAY_NS), ..BackupRequest::of(sources) };
+    bench.site().backup(&request, &BackupWatch::default()).unwrap();
+}
+
+fn objects(bench: &Bench) -> usize {
+    bench.site().catalog().objects(&ObjectFilter::default()).unwrap().len()
+}
+
+/// A server that looks once whether it is time; how often it had backups expire.
+fn serve(bench: &Bench, hand: &Hand, now: &str) -> i64 {
+    bench.set_clock(now);
+    let before = hand.expired.load(Ordering::SeqCst);
+    bench.serve(hand, || {});
+    hand.expired.load(Ordering::SeqCst) - before
+}
+
+#[test]
+fn it_is_time_once_however_often_a_server_begins() {
+    let bench = Bench::new("2026-11-20T08:00:00Z", POLICY);
+    let hand = Hand::default();
+    let served = |now| serve(&bench, &hand, now);
+    // The first server that has this begins with the next noon, wherever that is.
+    assert_eq!((served("2026-11-20T08:00:00Z"), served("2026-11-20T08:05:00Z")), (0, 0));
+    assert_eq!((served("2026-11-21T08:10:00Z"), served("2026-11-21T08:15:00Z")), (1, 0));
+    // None ran for days.
+    assert_eq!((served("2026-11-27T09:00:00Z"), served("2026-11-27T09:00:30Z")), (1, 0));
+    // A clock that was ahead for a while is not waited for.
+    assert_eq!(served("2027-11-27T09:00:00Z"), 1);
+    assert_eq!((served("2026-11-27T10:00:00Z"), served("2026-11-28T10:30:00Z")), (0, 1));
+}
+
+#[test]
+fn what_fails_is_tried_again() {
+    let bench = Bench::new("2026-11-20T08:00:00Z", POLICY);
+    let hand = Hand::default();
+    assert_eq!(serve(&bench, &hand, "2026-11-20T08:00:00Z"), 0);
+    hand.expiry_fails.store(true, Ordering::SeqCst);
+    assert_eq!(serve(&bench, &hand, "2026-11-21T08:30:00Z"), 1);
+    hand.expiry_fails.store(false, Ordering::SeqCst);
+    assert_eq!(serve(&bench, &hand, "2026-11-21T08:31:00Z"), 1, "the next server tries it at once");
+    assert_eq!(serve(&bench, &hand, "2026-11-21T08:32:00Z"), 0);
+}
+
+#[test]
+fn most_of_all_objects_never_go_by_themselves() {
+    let bench = Bench::new("2026-11-20T08:00:00Z", POLICY);
+    for day in ["2026-11-20T08:00:00Z", "2026-11-20T20:00:00Z", "2026-11-22T09:00:00Z"] {
+        back_up(&bench, day);
+    }
+    // Two of three.
+    assert_eq!((expire(&bench.site()).unwrap(), objects(&bench)), (None, 3));
+    back_up(&bench, "2026-11-22T10:00:00Z");
+    // Two of four.
+    let expired = expire(&bench.site()).unwrap().unwrap();
+    assert_eq!((expired.objects, objects(&bench)), (2, 2));
+    assert_eq!(expire(&bench.site()).unwrap(), None);
+    let history = bench.site().history(1).unwrap();
+    assert_eq!(
+        (&*history[0].job.kind, &*history[0].job.end.as_ref().unwrap().message),
+        ("expire", "2 objects forgotten")
+    );
+    // A clock that is wrong ends no retention.
+    bench.set_clock("2031-11-22T10:00:00Z");
+    let refused = expire(&bench.site()).unwrap_err();
+    assert!(refused.contains("clock"), "{refused}");
+    assert_eq!(objects(&bench), 2);
+}
