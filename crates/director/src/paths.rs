@@ -1,7 +1,7 @@
 //! Paths as the catalog keeps them.
 
 use capstan_catalog::{PathParts, PathPredicate};
-use regex::bytes::Regex;
+use regex::bytes::RegexBuilder;
 
 use crate::DirectorError;
 
@@ -10,6 +10,9 @@ pub fn index_path(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
     parts.collect::<Vec<_>>().join(&b'/')
 }
+
+/// The largest program of a pattern: as globset has it.
+const REGEX_BYTES_MAX: usize = 10 << 20;
 
 /// A pattern for paths: on the whole path if it has a slash, else on the last component.
 pub struct PathPattern {
@@ -30,7 +33,8 @@ pub fn path_pattern(glob: &str) -> Result<PathPattern, DirectorError> {
     let wrong = |reason: String| DirectorError::Glob { glob: glob.to_owned(), reason };
     let built = built.map_err(|error| wrong(error.to_string()))?;
     // The matcher of globset takes a path apart before each comparison; a search compares millions.
-    let regex = Regex::new(built.regex()).map_err(|error| wrong(error.to_string()))?;
+    let regex = RegexBuilder::new(built.regex()).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build();
+    let regex = regex.map_err(|error| wrong(error.to_string()))?;
     let matches = move |path: &[u8]| {
         let name = if whole { path } else { path.rsplit(|&byte| byte == b'/').next().unwrap_or(path) };
         regex.is_match(name)
@@ -87,6 +91,19 @@ mod tests {
         assert_eq!(index_path(b"/usr//share/./doc/"), b"usr/share/doc");
         assert_eq!(index_path(b"/"), b"");
         assert_eq!(index_path(b"a"), b"a");
+    }
+
+    #[test]
+    fn a_pattern_takes_any_byte_of_a_name() {
+        for (glob, path, is_match) in [
+            ("odd*", &b"srv/odd\xff\nname"[..], true),
+            ("odd?\nname", b"odd\xff\nname", true),
+            ("*.conf", b"etc/a.conf\n", false),
+            ("**/odd*", b"srv/\xfe/odd\n", true),
+            ("srv/*", b"srv/a/b", false),
+        ] {
+            assert_eq!((path_pattern(glob).unwrap().matches)(path), is_match, "{glob}");
+        }
     }
 
     #[test]
