@@ -11,7 +11,7 @@ use capstan_format::crc32c;
 /// Bytes of a text that a bit stands for.
 const GRAM_LEN: usize = 4;
 /// What stands behind a name; no name has it.
-pub(crate) const NAME_END: u8 = 0;
+const NAME_END: u8 = 0;
 /// The longest and the shortest bitmap, in bits; powers of two.
 const BITS_MAX: usize = 1 << 21;
 const BITS_MIN: usize = 1 << 9;

@@ -42,7 +42,7 @@ pub enum CellError {
     },
     /// Operator or host: a port cannot be opened.
     #[error(
-        "cannot listen at {address} (--{setting}): another program may have the port, or the address is not of this machine. Name another \
+        "cannot listen at {address} (setting {setting}): another program may have the port, or the address is not of this machine. Name another \
          one"
     )]
     Listen {
