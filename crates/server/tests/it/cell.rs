@@ -510,7 +510,7 @@ fn a_port_that_is_taken_is_named() {
     let cell = bench.serve();
     let taken = other.serve_at(&cell.members_address().to_string(), "127.0.0.1:0").map(drop).unwrap_err();
     let said = taken.to_string();
-    assert!(said.contains(&cell.members_address().to_string()) && said.contains("--listen"), "{said}");
+    assert!(said.contains(&cell.members_address().to_string()) && said.contains("setting listen"), "{said}");
 }
 
 /// How far the clock of the server of the test below is ahead.
