@@ -7,7 +7,7 @@ use crate::catalog::Catalog;
 use crate::counts::Counts;
 use crate::db::{Db, Row, Value, impossible, params};
 use crate::recency::rank;
-use crate::volume::volser;
+use crate::volume::{VolumeState, volser};
 
 /// How far an object has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +72,20 @@ pub struct ObjectCopy {
     pub copy: u8,
     /// The volumes that hold it, in the order they were written.
     pub volumes: Vec<Volser>,
+}
+
+/// How long a policy's objects on a volume are kept, from when each was begun, in nanoseconds; the greatest number is
+/// for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptOnVolume {
+    /// The volume.
+    pub volser: Volser,
+    /// The policy.
+    pub policy: String,
+    /// Of these objects the one that goes first.
+    pub shortest_ns: i64,
+    /// And the one that goes last.
+    pub longest_ns: i64,
 }
 
 /// Consecutive blocks of one connection of an object, and which copy and volume they belong to.
@@ -168,6 +182,21 @@ impl Catalog {
         let mut objects = self.db.query(&query, params![volser.as_str()], object_row)?;
         rank(&mut objects, |object| (object.id, object.base));
         Ok(objects)
+    }
+
+    /// How long what lives on the volumes that are being filled is kept, by volume and policy.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a barcode in it is damaged.
+    pub fn kept_on_volumes(&self) -> Result<Vec<KeptOnVolume>, CatalogError> {
+        let query = "SELECT volser, policy, MIN(CASE WHEN expires_ns = 0 THEN ?2 ELSE expires_ns - started_ns END),
+                     MAX(CASE WHEN expires_ns = 0 THEN ?2 ELSE expires_ns - started_ns END)
+                     FROM volumes JOIN copies USING (volume) JOIN objects USING (object)
+                     WHERE state = ?1 AND expired_ns IS NULL GROUP BY volser, policy";
+        self.db.query(query, params![VolumeState::Filling.code(), i64::MAX], |row| {
+            let (volser, policy) = (volser(row, 0)?, row.get(1)?);
+            Ok(KeptOnVolume { volser, policy, shortest_ns: row.get(2)?, longest_ns: row.get(3)? })
+        })
     }
 
     /// How much of each connection's stream is whole, by connection.

@@ -10,7 +10,7 @@ use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId};
 
 use crate::CatalogError;
 use crate::catalog::Catalog;
-use crate::index::{Entries, Index, PathParts, PathPredicate};
+use crate::index::{Entries, Index, PathParts, PathPredicate, StopSearch};
 use crate::object::{ObjectStatus, find};
 use crate::order::compare_paths;
 
@@ -169,9 +169,15 @@ impl MergedState {
         StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find(wanted))))
     }
 
-    /// The same, where each path that is wanted is known to have these parts.
-    pub fn find_with<'f>(&self, wanted: &'f PathPredicate<'f>, parts: &'f PathParts) -> StateEntries<'f> {
-        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find_with(wanted, parts))))
+    /// The same, where each path that is wanted is known to have these parts, until it is to stop: see
+    /// [`Index::find_with`].
+    pub fn find_with<'f>(
+        &self,
+        wanted: &'f PathPredicate<'f>,
+        parts: &'f PathParts,
+        stop: &'f StopSearch<'f>,
+    ) -> StateEntries<'f> {
+        StateEntries::new(self.chain.iter().map(|index| (index.object(), index.find_with(wanted, parts, stop))))
     }
 }
 

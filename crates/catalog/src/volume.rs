@@ -30,7 +30,7 @@ pub enum VolumeState {
 impl VolumeState {
     const ALL: [Self; 6] = [Self::Blank, Self::Scratch, Self::Filling, Self::Full, Self::Suspect, Self::Retired];
 
-    fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         Self::ALL.iter().position(|&state| state == self).map_or(0, |at| at as u8)
     }
 }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_catalog::{CatalogError, Object, ObjectFilter, ObjectStatus, PathParts, PathPredicate, StateEntry};
+use capstan_catalog::{
+    CatalogError, Object, ObjectFilter, ObjectStatus, PathParts, PathPredicate, StateEntry, StopSearch,
+};
 use capstan_format::{EntryFlags, FileEntry, ObjectId};
 
 use crate::DirectorError;
@@ -63,8 +65,9 @@ pub struct FileSearch<'a> {
     pub with_open: bool,
     /// Where an earlier one stopped.
     pub after: Option<SearchCursor>,
-    /// Whether it is to stop before the next object.
-    pub is_over: &'a dyn Fn() -> bool,
+    /// Whether it is to stop. It is asked before each object, and now and then within one: what stands next is found
+    /// then, whatever it is.
+    pub is_over: &'a StopSearch<'a>,
     /// Most threads that search at the same time.
     pub threads: usize,
 }
@@ -118,6 +121,7 @@ impl Site {
         let (wanted, searched, after) = (search.wanted, search.searched, search.after.as_ref());
         // Once the caller takes no more, threads end with the next path, whatever it is.
         let is_left = AtomicBool::new(false);
+        let is_over = || is_left.load(Ordering::Relaxed) || (search.is_over)();
         let until_left = |path: &[u8]| match wanted {
             SearchedFor::Matching(wanted, _) => is_left.load(Ordering::Relaxed) || wanted(path),
             SearchedFor::Path(_) => true,
@@ -131,7 +135,7 @@ impl Site {
             let object: &Object = &objects[number];
             let behind = after.filter(|after| is_of_cursor(searched, after, object));
             let behind = behind.and_then(|after| after.path.as_deref());
-            self.search_one((wanted, searched), object, behind, &lost, tell)
+            self.search_one((wanted, searched, &is_over), object, behind, &lost, tell)
         };
         in_order((objects.len(), search.threads), &look, |several| {
             let end = take_found(search, &objects, several, found);
@@ -174,7 +178,7 @@ impl Site {
 
     fn search_one(
         &self,
-        (wanted, searched): (SearchedFor<'_>, Searched),
+        (wanted, searched, is_over): (SearchedFor<'_>, Searched, &StopSearch<'_>),
         object: &Object,
         behind: Option<&[u8]>,
         lost: &LostParts,
@@ -183,7 +187,7 @@ impl Site {
         if searched == Searched::Versions {
             let index = self.catalog().index(object.id)?;
             let entries = match wanted {
-                SearchedFor::Matching(wanted, parts) => index.find_with(wanted, parts),
+                SearchedFor::Matching(wanted, parts) => index.find_with(wanted, parts, is_over),
                 SearchedFor::Path(path) => index.path(path),
             };
             let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
@@ -198,7 +202,7 @@ impl Site {
         }
         let state = self.catalog().state(object.id)?;
         let entries = match wanted {
-            SearchedFor::Matching(wanted, parts) => state.find_with(wanted, parts),
+            SearchedFor::Matching(wanted, parts) => state.find_with(wanted, parts, is_over),
             SearchedFor::Path(path) => state.path(path),
         };
         let entries = if let Some(path) = behind { entries.behind(path) } else { entries };

@@ -52,6 +52,9 @@ fn parts_of(pattern: &str, whole: bool) -> PathParts {
         return PathParts::default().with_name(pattern.as_bytes());
     }
     let (mut parts, mut from) = (PathParts::default(), 0);
+    if is_all {
+        parts = parts.with_segment(segment_of(pattern));
+    }
     for text in pattern[..plain].split_inclusive(stars).chain([""]) {
         let begins_at = from;
         from += text.len();
@@ -73,6 +76,15 @@ fn parts_of(pattern: &str, whole: bool) -> PathParts {
         };
     }
     parts
+}
+
+/// Of the texts between stars that each name has in it, the one with most bytes in a row; a `?` is any byte.
+fn segment_of(pattern: &str) -> Vec<Option<u8>> {
+    let of_name = pattern.rsplit('/').next().unwrap_or_default();
+    let runs = |text: &str| text.split('?').map(str::len).collect::<Vec<_>>();
+    let longest =
+        of_name.split('*').max_by_key(|text| (runs(text).into_iter().max(), runs(text).iter().sum::<usize>()));
+    longest.unwrap_or_default().bytes().map(|byte| (byte != b'?').then_some(byte)).collect()
 }
 
 /// Where the directories above a path end.
@@ -109,20 +121,22 @@ mod tests {
     #[test]
     fn a_pattern_says_what_its_paths_have_in_them() {
         let none = PathParts::default;
-        for (glob, parts) in [
-            ("passwd", none().with_name(b"passwd")),
-            ("*.conf", none().with_end(b".conf")),
-            ("IMG_*.jp?g", none().with_beginning(b"IMG_").with_text(b".jp").with_end(b"g")),
-            ("IMG_[0-9]*", none().with_beginning(b"IMG_")),
-            ("{a,b}c", none()),
-            ("*", none()),
-            ("srv/web/*.html", none().with_text(b"srv/web/").with_end(b".html")),
-            ("/srv/web", none().with_end(b"srv/web")),
-            ("**/web/index", none().with_end(b"web/index")),
-            ("srv/**/index", none().with_text(b"srv").with_end(b"index")),
-            ("srv/**", none().with_text(b"srv")),
+        for (glob, segment, parts) in [
+            ("passwd", "passwd", none().with_name(b"passwd")),
+            ("*.conf", ".conf", none().with_end(b".conf")),
+            ("IMG_*.jp?g", "IMG_", none().with_beginning(b"IMG_").with_text(b".jp").with_end(b"g")),
+            ("*z?b*e", "z?b", none().with_text(b"z").with_text(b"b").with_end(b"e")),
+            ("IMG_[0-9]*", "", none().with_beginning(b"IMG_")),
+            ("{a,b}c", "", none()),
+            ("*", "", none()),
+            ("srv/web/*.html", ".html", none().with_text(b"srv/web/").with_end(b".html")),
+            ("/srv/web", "web", none().with_end(b"srv/web")),
+            ("**/web/index", "index", none().with_end(b"web/index")),
+            ("srv/**/index", "index", none().with_text(b"srv").with_end(b"index")),
+            ("srv/**", "", none().with_text(b"srv")),
         ] {
-            assert_eq!(path_pattern(glob).unwrap().parts, parts, "{glob}");
+            let segment = segment.bytes().map(|byte| (byte != b'?').then_some(byte)).collect();
+            assert_eq!(path_pattern(glob).unwrap().parts, parts.with_segment(segment), "{glob}");
         }
     }
 }

@@ -139,6 +139,11 @@ impl IndexFile {
         from..to.max(from)
     }
 
+    /// Whether a row group may have keys before one.
+    pub(crate) fn begins_before(&self, number: usize, key: &Key) -> bool {
+        self.groups[number].first < *key
+    }
+
     /// Whether a row group can have a path with these parts.
     pub(crate) fn may_have(&self, number: usize, wanted: &PathParts) -> Result<bool, CatalogError> {
         let Some(place) = self.parts.get(number) else { return Ok(true) };

@@ -1,4 +1,4 @@
-//! One row group of an index file, decoded: the names first, the rest when it is asked for.
+//! One row group of an index file, decoded: the names first, directories and the rest when they are asked for.
 
 use std::io::Read;
 use std::ops::Range;
@@ -17,13 +17,18 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::columns::{Column, MemberEnds, padded_content};
+use super::segment::SegmentSearch;
 use super::text::Texts;
 use crate::CatalogError;
 use crate::order::{Key, join_into};
 
+/// How many rows behind one are looked at one by one.
+const NEAR: usize = 8;
+
 /// A row group whose bytes were checked.
 pub(crate) struct Group {
     names: Names,
+    dirs: OnceLock<Dirs>,
     rest: OnceLock<Rest>,
     source: GroupSource,
 }
@@ -48,13 +53,17 @@ pub(crate) struct GroupSource {
     pub(crate) start: u64,
 }
 
-/// Directories and names of the rows.
+/// The names of the rows, one behind the other.
 struct Names {
-    dirs: Vec<u8>,
-    /// For each run of rows in one directory: its first row, and where the directory ends in `dirs`.
+    texts: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+/// Their directories.
+struct Dirs {
+    texts: Vec<u8>,
+    /// For each run of rows in one directory: its first row, and where the directory ends in `texts`.
     runs: Vec<(u32, u32)>,
-    names: Vec<u8>,
-    name_ends: Vec<u32>,
 }
 
 /// Every other column.
@@ -83,53 +92,70 @@ impl Group {
     /// Decodes the names.
     pub(crate) fn decode(source: GroupSource) -> Result<Self, CatalogError> {
         let names = source.guarded(Names::decode)?;
-        Ok(Self { names, rest: OnceLock::new(), source })
+        Ok(Self { names, dirs: OnceLock::new(), rest: OnceLock::new(), source })
     }
 
     pub(crate) fn rows(&self) -> usize {
-        self.names.name_ends.len()
+        self.names.ends.len()
     }
 
     /// Writes a row's path into `path`.
-    pub(crate) fn path_into(&self, row: usize, path: &mut Vec<u8>) {
-        let (dir, name) = self.key(row);
+    pub(crate) fn path_into(&self, row: usize, path: &mut Vec<u8>) -> Result<(), CatalogError> {
+        let (dir, name) = self.key(row)?;
         join_into(path, dir, name);
+        Ok(())
     }
 
     /// The same for whoever goes through rows in their order: of a run of rows in one directory, only the name is
     /// written anew.
-    pub(crate) fn path_behind<'p>(&self, row: usize, last: &'p mut LastPath) -> &'p [u8] {
-        let names = &self.names;
+    pub(crate) fn path_behind<'p>(&self, row: usize, last: &'p mut LastPath) -> Result<&'p [u8], CatalogError> {
+        let dirs = self.dirs()?;
         let is_in_run = |run: usize| {
-            let next = names.runs.get(run + 1).map_or(usize::MAX, |&(first, _)| first as usize);
-            names.runs.get(run).is_some_and(|&(first, _)| first as usize <= row) && row < next
+            let next = dirs.runs.get(run + 1).map_or(usize::MAX, |&(first, _)| first as usize);
+            dirs.runs.get(run).is_some_and(|&(first, _)| first as usize <= row) && row < next
         };
         if !last.run.is_some_and(is_in_run) {
             let run = match last.run.map(|run| run + 1).filter(|run| is_in_run(*run)) {
                 Some(next) => next,
-                None => self.run_of(row),
+                None => dirs.run_of(row),
             };
-            join_into(&mut last.path, self.dir(run), b"");
+            join_into(&mut last.path, dirs.of_run(run), b"");
             (last.run, last.dir_len) = (Some(run), last.path.len());
         }
         last.path.truncate(last.dir_len);
         last.path.extend_from_slice(self.name(row));
-        &last.path
+        Ok(&last.path)
     }
 
     /// The first row whose key is not before `key`.
-    pub(crate) fn lower_bound(&self, key: &Key) -> usize {
+    pub(crate) fn lower_bound(&self, key: &Key) -> Result<usize, CatalogError> {
         let key = (key.0.as_slice(), key.1.as_slice());
         let (mut low, mut high) = (0, self.rows());
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.key(middle) < key {
+            if self.key(middle)? < key {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low
+        Ok(low)
+    }
+
+    /// The first row from `row` on whose name has a segment in it; the number of rows, if there is none.
+    pub(crate) fn next_with(&self, row: usize, search: &SegmentSearch) -> usize {
+        let Names { texts, ends } = &self.names;
+        let (mut row, mut from) = (row, self.names.begin(row));
+        while let Some(at) = search.next_in(texts, from) {
+            // It is in this row or one of the next, or far away.
+            let near = ends[row..].iter().take(NEAR).position(|&end| end as usize > at);
+            row += near.unwrap_or_else(|| ends[row..].partition_point(|&end| end as usize <= at));
+            if search.is_at(texts, at, self.names.begin(row)..ends[row] as usize) {
+                return row;
+            }
+            from = at + 1;
+        }
+        self.rows()
     }
 
     /// The entry of a row.
@@ -142,7 +168,7 @@ impl Group {
             }
         };
         let mut path = Vec::new();
-        self.path_into(row, &mut path);
+        self.path_into(row, &mut path)?;
         let Row { size, mtime_ns, offset, member_len, mode, uid, gid, change, crc, connection, kind, flags } =
             rest.rows[row];
         let link = match rest.links.binary_search_by_key(&row, |(row, _)| *row as usize) {
@@ -167,54 +193,74 @@ impl Group {
         })
     }
 
-    fn key(&self, row: usize) -> (&[u8], &[u8]) {
-        (self.dir(self.run_of(row)), self.name(row))
-    }
-
-    /// The run of rows in one directory that a row is of.
-    fn run_of(&self, row: usize) -> usize {
-        self.names.runs.partition_point(|&(first, _)| first as usize <= row) - 1
-    }
-
-    fn dir(&self, run: usize) -> &[u8] {
-        let runs = &self.names.runs;
-        let from = if run == 0 { 0 } else { runs[run - 1].1 as usize };
-        &self.names.dirs[from..runs[run].1 as usize]
+    fn key(&self, row: usize) -> Result<(&[u8], &[u8]), CatalogError> {
+        let dirs = self.dirs()?;
+        Ok((dirs.of_run(dirs.run_of(row)), self.name(row)))
     }
 
     fn name(&self, row: usize) -> &[u8] {
         let names = &self.names;
-        let from = if row == 0 { 0 } else { names.name_ends[row - 1] as usize };
-        &names.names[from..names.name_ends[row] as usize]
+        &names.texts[names.begin(row)..names.ends[row] as usize]
+    }
+
+    fn dirs(&self) -> Result<&Dirs, CatalogError> {
+        if let Some(dirs) = self.dirs.get() {
+            return Ok(dirs);
+        }
+        let dirs = self.source.guarded(Dirs::decode)?;
+        Ok(self.dirs.get_or_init(|| dirs))
+    }
+}
+
+impl Dirs {
+    /// The run of rows in one directory that a row is of.
+    fn run_of(&self, row: usize) -> usize {
+        self.runs.partition_point(|&(first, _)| first as usize <= row) - 1
+    }
+
+    fn of_run(&self, run: usize) -> &[u8] {
+        let from = if run == 0 { 0 } else { self.runs[run - 1].1 as usize };
+        &self.texts[from..self.runs[run].1 as usize]
+    }
+
+    fn decode(source: &GroupSource) -> Result<Self, ParquetError> {
+        let (page, rows) = (source.page(Column::Dir)?, source.rows()?);
+        let mut dirs = Self { texts: Vec::new(), runs: Vec::new() };
+        let (mut row, mut from) = (0, 0);
+        let decoded = Texts::decode(&page, rows).and_then(|texts| {
+            texts.for_each(|shared, rest| {
+                if row == 0 || shared != dirs.texts.len() - from || !rest.is_empty() {
+                    from = extend(&mut dirs.texts, from, shared, rest)?;
+                    dirs.runs.push((row, u32::try_from(dirs.texts.len()).ok()?));
+                }
+                row += 1;
+                Some(())
+            })
+        });
+        decoded.ok_or_else(|| wrong("the directories of a row group cannot be decoded"))?;
+        Ok(dirs)
     }
 }
 
 impl Names {
+    /// Where the name of a row begins.
+    fn begin(&self, row: usize) -> usize {
+        row.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
     fn decode(source: &GroupSource) -> Result<Self, ParquetError> {
-        let rows = source.rows()?;
-        let (dir_page, name_page) = (source.page(Column::Dir)?, source.page(Column::Name)?);
-        let damaged = || wrong("the names of a row group cannot be decoded");
-        let dir_texts = Texts::decode(&dir_page, rows).ok_or_else(damaged)?;
-        let name_texts = Texts::decode(&name_page, rows).ok_or_else(damaged)?;
-        let mut names = Self { dirs: Vec::new(), runs: Vec::new(), names: Vec::new(), name_ends: Vec::new() };
-        let (mut row, mut from) = (0, 0);
-        let decoded = dir_texts.for_each(|shared, rest| {
-            if row == 0 || shared != names.dirs.len() - from || !rest.is_empty() {
-                from = extend(&mut names.dirs, from, shared, rest)?;
-                names.runs.push((row, u32::try_from(names.dirs.len()).ok()?));
-            }
-            row += 1;
-            Some(())
-        });
-        decoded.ok_or_else(damaged)?;
+        let (page, rows) = (source.page(Column::Name)?, source.rows()?);
+        let mut names = Self { texts: Vec::with_capacity(page.len() * 2), ends: Vec::new() };
         let mut from = 0;
-        names.name_ends.reserve_exact(rows);
-        let decoded = name_texts.for_each(|shared, rest| {
-            from = extend(&mut names.names, from, shared, rest)?;
-            names.name_ends.push(u32::try_from(names.names.len()).ok()?);
-            Some(())
+        let decoded = Texts::decode(&page, rows).and_then(|texts| {
+            names.ends.reserve_exact(rows);
+            texts.for_each(|shared, rest| {
+                from = extend(&mut names.texts, from, shared, rest)?;
+                names.ends.push(u32::try_from(names.texts.len()).ok()?);
+                Some(())
+            })
         });
-        decoded.ok_or_else(damaged)?;
+        decoded.ok_or_else(|| wrong("the names of a row group cannot be decoded"))?;
         Ok(names)
     }
 }

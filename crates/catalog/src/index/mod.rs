@@ -4,6 +4,7 @@ mod columns;
 mod file;
 mod group;
 mod parts;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,6 +20,7 @@ pub(crate) use columns::Effort;
 pub(crate) use file::{Fingerprint, IndexFile};
 use group::{Group, LastPath};
 pub use parts::PathParts;
+use segment::SegmentSearch;
 pub(crate) use write::IndexWriter;
 
 use crate::CatalogError;
@@ -26,6 +28,9 @@ use crate::order::KeyRange;
 
 /// Says of a path whether it is wanted: a glob, a regular expression.
 pub type PathPredicate<'f> = dyn Fn(&[u8]) -> bool + Sync + 'f;
+
+/// Says whether a search is to stop.
+pub type StopSearch<'f> = dyn Fn() -> bool + Sync + 'f;
 
 /// The entries of one object, one for each path, ordered by directory and then by name.
 ///
@@ -95,9 +100,21 @@ impl Index {
         self.scan([KeyRange::all()], Some(wanted))
     }
 
-    /// The same, where each path that is wanted is known to have these parts: rows that cannot be such are not read.
-    pub fn find_with<'f>(&self, wanted: &'f PathPredicate<'f>, parts: &'f PathParts) -> Entries<'f> {
-        Entries { parts: Some(parts).filter(|parts| parts.can_be_missed()), ..self.find(wanted) }
+    /// The same, where each path that is wanted is known to have these parts: rows that cannot be such are not looked
+    /// at. Now and then it asks whether to stop, and then gives what stands next, whatever that is.
+    pub fn find_with<'f>(
+        &self,
+        wanted: &'f PathPredicate<'f>,
+        parts: &'f PathParts,
+        stop: &'f StopSearch<'f>,
+    ) -> Entries<'f> {
+        let segment = SegmentSearch::new(parts.segment());
+        Entries {
+            parts: Some(parts).filter(|parts| parts.can_be_missed()),
+            segment,
+            stop: Some(stop),
+            ..self.find(wanted)
+        }
     }
 
     fn scan<'f>(
@@ -113,6 +130,8 @@ impl Index {
             group: None,
             wanted,
             parts: None,
+            segment: None,
+            stop: None,
             path: LastPath::default(),
         }
     }
@@ -128,6 +147,9 @@ pub struct Entries<'f> {
     group: Option<Arc<Group>>,
     wanted: Option<&'f PathPredicate<'f>>,
     parts: Option<&'f PathParts>,
+    /// What the names have in them.
+    segment: Option<SegmentSearch>,
+    stop: Option<&'f StopSearch<'f>>,
     path: LastPath,
 }
 
@@ -143,9 +165,13 @@ impl Entries<'_> {
     fn entry(&mut self) -> Result<Option<FileEntry>, CatalogError> {
         loop {
             if let Some(group) = &self.group {
-                for row in self.rows.by_ref() {
+                loop {
+                    if let Some(segment) = self.segment.as_ref().filter(|_| !self.rows.is_empty()) {
+                        self.rows.start = group.next_with(self.rows.start, segment).min(self.rows.end);
+                    }
+                    let Some(row) = self.rows.next() else { break };
                     if let Some(wanted) = self.wanted
-                        && !wanted(group.path_behind(row, &mut self.path))
+                        && !wanted(group.path_behind(row, &mut self.path)?)
                     {
                         continue;
                     }
@@ -172,6 +198,9 @@ impl Entries<'_> {
                 }
             }
             let (Some(number), Some(range)) = (self.groups.next(), self.ranges.front()) else { return Ok(false) };
+            if self.stop.is_some_and(|stop| stop()) {
+                (self.parts, self.segment, self.wanted) = (None, None, None);
+            }
             if let Some(parts) = self.parts
                 && !self.file.may_have(number, parts)?
             {
@@ -181,8 +210,9 @@ impl Entries<'_> {
                 continue;
             }
             let group = self.file.group(number)?;
-            let to = range.to.as_ref().map_or(group.rows(), |to| group.lower_bound(to));
-            self.rows = group.lower_bound(&range.from)..to;
+            let to = range.to.as_ref().map_or(Ok(group.rows()), |to| group.lower_bound(to))?;
+            let from = if self.file.begins_before(number, &range.from) { group.lower_bound(&range.from)? } else { 0 };
+            self.rows = from..to;
             (self.group, self.path) = (Some(group), LastPath::default());
             return Ok(true);
         }

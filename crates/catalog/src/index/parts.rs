@@ -8,6 +8,8 @@ use std::collections::HashSet;
 
 use capstan_format::crc32c;
 
+use super::segment::Segment;
+
 /// Bytes of a text that a bit stands for.
 const GRAM_LEN: usize = 4;
 /// What stands behind a name; no name has it.
@@ -30,6 +32,8 @@ pub struct PathParts {
     texts: Vec<Vec<u8>>,
     /// Its name.
     name: Option<Vec<u8>>,
+    /// What stands somewhere in its name.
+    segment: Segment,
 }
 
 impl PathParts {
@@ -56,7 +60,18 @@ impl PathParts {
     #[must_use]
     pub fn with_name(self, name: &[u8]) -> Self {
         let whole = self.with_text(&[b"/", name, &[NAME_END]].concat());
-        Self { name: Some(name.to_vec()), ..whole }
+        let segment = name.iter().copied().map(Some).collect();
+        Self { name: Some(name.to_vec()), segment, ..whole }
+    }
+
+    /// These bytes stand in a row somewhere in the name; `None` is any byte.
+    #[must_use]
+    pub fn with_segment(self, segment: Vec<Option<u8>>) -> Self {
+        Self { segment, ..self }
+    }
+
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.segment
     }
 
     /// Whether a bitmap can say anything of them.

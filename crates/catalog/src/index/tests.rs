@@ -93,13 +93,24 @@ fn an_index_answers_as_a_sorted_map_does() {
             let ending = &path[path.len() - 1..];
             assert_eq!(all(index.find(&|path| path.ends_with(ending))), select(&|entry| entry.path.ends_with(ending)));
             let none = PathParts::default;
-            let found = |wanted: &PathPredicate<'_>, parts: PathParts| all(index.find_with(wanted, &parts));
+            let found = |wanted: &PathPredicate<'_>, parts: PathParts| all(index.find_with(wanted, &parts, &|| false));
             let (named, stem) = (|path: &[u8]| split(path).1 == name, &name[..name.len().min(5)]);
             assert_eq!(found(&named, none().with_name(name)), select(&|entry| named(&entry.path)));
             let begins = |path: &[u8]| split(path).1.starts_with(stem);
             assert_eq!(found(&begins, none().with_beginning(stem)), select(&|entry| begins(&entry.path)));
             let ends = |path: &[u8]| path.ends_with(ending);
             assert_eq!(found(&ends, none().with_end(ending)), select(&|entry| ends(&entry.path)));
+            let segment: Vec<_> = name.iter().map(|&byte| (random.below(3) > 0).then_some(byte)).collect();
+            let fits =
+                |there: &[u8]| segment.iter().zip(there).all(|(want, byte)| want.is_none_or(|want| want == *byte));
+            let has = |path: &[u8]| split(path).1.windows(name.len()).any(fits);
+            let known = none().with_segment(segment.clone());
+            assert_eq!(found(&has, known.clone()), select(&|entry| has(&entry.path)));
+            let behind_stop = all(index.find_with(&has, &known, &|| false).behind(&stop));
+            assert_eq!(behind_stop, select(&|entry| has(&entry.path) && behind(entry)));
+            // Whoever stops a search learns where it stands.
+            let stopped = index.find_with(&|_| false, &known, &|| true).next().map(Result::unwrap);
+            assert_eq!(stopped.as_ref(), model.values().next());
             let has = |entry: &[u8]| entry.windows(path.len()).any(|window| window == path);
             assert_eq!(found(&has, none().with_text(&path)), select(&|entry| has(&entry.path)));
         }

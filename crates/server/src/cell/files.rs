@@ -151,18 +151,19 @@ struct Deadline {
 }
 
 impl Deadline {
-    fn is_past(&self) -> bool {
-        self.began.get_or_init(Instant::now).elapsed() > SEARCH_TIME
+    /// Whether no more is to be looked at.
+    fn ends(&self) -> bool {
+        if self.began.get_or_init(Instant::now).elapsed() > SEARCH_TIME {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// Counts one more path; whether no more are to be looked at.
     fn counts_one(&self) -> bool {
         let looked = self.looked.fetch_add(1, Ordering::Relaxed);
         let is_look = looked == 0 || looked >= LOOKED_AT_LEAST && looked.is_multiple_of(LOOKED_BETWEEN);
-        if is_look && self.is_past() {
-            self.is_over.store(true, Ordering::Relaxed);
-        }
-        self.is_over.load(Ordering::Relaxed)
+        if is_look { self.ends() } else { self.is_over.load(Ordering::Relaxed) }
     }
 }
 
@@ -280,7 +281,8 @@ impl Files<'_> {
         add: impl Fn(&mut Part, &Object, &FoundFile),
     ) -> Result<FilesAnswer, Refusal> {
         let Whose { client, is_of } = self.whose;
-        let is_over = || self.deadline.is_past();
+        let deadline = &self.deadline;
+        let is_over = || deadline.ends();
         // Backups have the other processors; and what is searched ahead would use up the time of what is answered.
         let threads = 1;
         let search =
