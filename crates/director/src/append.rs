@@ -19,10 +19,12 @@ use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
 use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume, random_u64};
+use crate::lifetime::{Lifetime, LifetimeSpan};
 use crate::mounter::{InDrive, Mounter, generation_of};
-use crate::pools::{Candidate, Choice, Fill, Refill, choose_volume};
+use crate::pools::{Candidate, Choice, Fill, Refill, WantedVolume, choose_volume};
 use crate::request::Shortfall;
 use crate::site::locked;
+use crate::volume_lifetimes::lifetimes_of_volumes;
 use crate::{DirectorError, Event, WriteOnceBar};
 
 /// How often an operator's new volume is looked for.
@@ -40,6 +42,8 @@ pub(crate) struct AppendHost {
     pub(crate) pool: Pool,
     pub(crate) copy: u8,
     pub(crate) shortfall: Shortfall,
+    /// How long what is written will be kept.
+    pub(crate) lifetime: Lifetime,
     /// The volume that is written.
     pub(crate) writing: Option<Writing>,
 }
@@ -52,7 +56,12 @@ pub(crate) struct Writing {
 }
 
 /// The catalog's volumes as the choice sees them.
-pub(crate) fn candidates(volumes: &[Volume], present: &[Volser], fits: &HashMap<Volser, WriteFit>) -> Vec<Candidate> {
+pub(crate) fn candidates(
+    volumes: &[Volume],
+    present: &[Volser],
+    fits: &HashMap<Volser, WriteFit>,
+    lifetimes: &HashMap<Volser, LifetimeSpan>,
+) -> Vec<Candidate> {
     let candidate = |volume: &Volume| Candidate {
         volser: volume.volser.clone(),
         pool: volume.pool.clone(),
@@ -68,6 +77,7 @@ pub(crate) fn candidates(volumes: &[Volume], present: &[Volser], fits: &HashMap<
         written_bytes: volume.written,
         present: present.contains(&volume.volser),
         fit: fits.get(&volume.volser).copied().unwrap_or(WriteFit::Own),
+        lifetimes: lifetimes.get(&volume.volser).copied(),
     };
     volumes.iter().map(candidate).collect()
 }
@@ -137,22 +147,38 @@ impl AppendHost {
     }
 
     /// What is to be written next, where `own` counts as free.
-    pub(crate) fn choice(&self, barred: &[Volser], own: Option<&Volser>) -> Result<Choice, DirectorError> {
+    fn choice(&self, barred: &[Volser], own: Option<&Volser>) -> Result<Choice, DirectorError> {
+        self.choice_beside(0, barred, own)
+    }
+
+    /// The same where so many new cartridges are for others.
+    pub(crate) fn choice_beside(
+        &self,
+        made: usize,
+        barred: &[Volser],
+        own: Option<&Volser>,
+    ) -> Result<Choice, DirectorError> {
         let mut in_use = self.mounter.holds.volumes()?;
         in_use.retain(|volser| Some(volser) != own);
         in_use.extend_from_slice(barred);
         // Behind the look at the reservations: what was let go of before that look is seen as it was left. And before
         // the look into the library: what is made meanwhile is no volume that is away.
-        let volumes = locked(&self.mounter.catalog).volumes()?;
+        let (volumes, lifetimes) = {
+            let catalog = locked(&self.mounter.catalog);
+            (catalog.volumes()?, lifetimes_of_volumes(&catalog, &self.config)?)
+        };
         let present = self.mounter.present_to_write()?;
         let anywhere = self.mounter.anywhere_here()?;
+        let library = &self.mounter.library.config;
+        let room = if library.is_virtual() { library.volumes_max as usize } else { 0 };
         let refill = Refill {
             scratch: self.pool.feed == ScratchFeed::Allowed,
-            create: self.mounter.library.config.is_virtual()
-                && (anywhere.len() as u64) < u64::from(self.mounter.library.config.volumes_max),
+            create: room.saturating_sub(anywhere.len() + made),
+            reserve: self.config.attention.scratch_volumes as usize,
         };
         let fits = self.mounter.write_fits(&volumes)?;
-        Ok(choose_volume(&candidates(&volumes, &present, &fits), &self.pool.name, &in_use, refill))
+        let candidates = candidates(&volumes, &present, &fits, &lifetimes);
+        Ok(choose_volume(&candidates, WantedVolume { pool: &self.pool.name, lifetime: self.lifetime, refill }, &in_use))
     }
 
     /// Makes a cartridge, and reserves it before it is there; none where another job makes one of that name.

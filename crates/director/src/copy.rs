@@ -196,7 +196,8 @@ impl Site {
         host.reserve(self.volumes_to_read(objects.iter().map(|object| object.id), copy)?, Drives::Waited)?;
         let wanted: Vec<_> = objects.iter().map(|object| (object.id, copy, pool)).collect();
         locked(&self.catalog).promise_copies(&wanted)?;
-        let session = self.session_for_copies(host.mounter(), pool, copy, &objects[0], Shortfall::Fail, watch)?;
+        let together: Vec<_> = objects.iter().collect();
+        let session = self.session_for_copies(host.mounter(), pool, copy, &together, Shortfall::Fail, watch)?;
         let mut reports = Vec::new();
         let moved = objects.iter().try_for_each(|object| {
             let began = Instant::now();

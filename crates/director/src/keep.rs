@@ -14,6 +14,10 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::lifetime::Lifetime;
+
+const DAY_NS: i64 = 24 * 3600 * 1_000_000_000;
+
 /// What is kept of the backups of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -57,6 +61,16 @@ impl KeptBy {
         }
     }
 
+    /// Days of its period, about.
+    fn days(self) -> i64 {
+        match self {
+            Self::Last | Self::Daily => 1,
+            Self::Weekly => 7,
+            Self::Monthly => 31,
+            Self::Yearly => 366,
+        }
+    }
+
     /// The period that a day is in; `None` for `last`, which knows no periods.
     fn period(self, day: Date) -> Option<(i16, i8, i8)> {
         match self {
@@ -83,6 +97,13 @@ impl KeepRule {
     /// Whether it keeps nothing at all.
     pub fn is_empty(&self) -> bool {
         self.parts().iter().all(|(_, count)| *count == 0)
+    }
+
+    /// How long it may keep a backup where one is made each day.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        let days = |(part, count): (KeptBy, u32)| i64::from(count).saturating_mul(part.days());
+        let days = self.parts().into_iter().map(days).max().unwrap_or_default();
+        Lifetime::of_ns(days.saturating_mul(DAY_NS))
     }
 
     /// What it keeps of the backups of one source, each with the time it was begun, the latest first; and which parts

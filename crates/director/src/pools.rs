@@ -5,6 +5,9 @@
 //! first; then, if the library may make cartridges, a new one. Encrypted and plain pools never share a volume, because
 //! a volume is labelled for one pool.
 //!
+//! Of the partly written ones, those that hold what is kept for about as long. If there is none, an empty one; but if
+//! only the reserve of empty ones is left, the partly written one whose lifetime is nearest.
+//!
 //! What no drive of the library writes is passed over, and of what is labelled, cartridges of the drives' own
 //! generation come first. So new drives take a pool over: their cartridges are used, and those of the generation before
 //! are read until what is on them expires.
@@ -13,6 +16,8 @@ use std::cmp::Reverse;
 
 use capstan_format::Volser;
 use capstan_tape::WriteFit;
+
+use crate::lifetime::{Lifetime, LifetimeSpan};
 
 /// Name of the pool that `init` makes.
 pub const DEFAULT_POOL: &str = "default";
@@ -50,6 +55,19 @@ pub struct Candidate {
     pub present: bool,
     /// How well the drives suit it.
     pub fit: WriteFit,
+    /// How long what is on it is kept; `None` where nothing on it lives.
+    pub lifetimes: Option<LifetimeSpan>,
+}
+
+/// What a volume is wanted for.
+#[derive(Debug, Clone, Copy)]
+pub struct WantedVolume<'a> {
+    /// The pool.
+    pub pool: &'a str,
+    /// How long what is written will be kept.
+    pub lifetime: Lifetime,
+    /// Where volumes come from when those of the pool are used up.
+    pub refill: Refill,
 }
 
 /// Where a pool may get volumes from when its own are used up.
@@ -57,8 +75,10 @@ pub struct Candidate {
 pub struct Refill {
     /// From scratch.
     pub scratch: bool,
-    /// From new cartridges.
-    pub create: bool,
+    /// From so many new cartridges.
+    pub create: usize,
+    /// So many empty volumes are left for when there is no other with room.
+    pub reserve: usize,
 }
 
 /// What to write to.
@@ -89,8 +109,9 @@ pub struct Shortage {
     pub unfit: usize,
 }
 
-/// Chooses a volume for `pool`, leaving out those in `in_use`.
-pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], refill: Refill) -> Choice {
+/// Chooses a volume, leaving out those in `in_use`.
+pub fn choose_volume(candidates: &[Candidate], wanted: WantedVolume<'_>, in_use: &[Volser]) -> Choice {
+    let WantedVolume { pool, lifetime, refill } = wanted;
     let free = |candidate: &&Candidate| {
         candidate.present && candidate.fit != WriteFit::None && !in_use.contains(&candidate.volser)
     };
@@ -98,8 +119,17 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
         let name = name.map(str::to_owned);
         candidates.iter().filter(free).filter(move |candidate| candidate.pool == name && candidate.fill == fill)
     };
-    if let Some(fullest) = of(Some(pool), Fill::Filling).max_by_key(|c| (c.written_bytes, Reverse(c.volser.clone()))) {
-        return Choice::Append(fullest.volser.clone());
+    let apart = |c: &Candidate| c.lifetimes.map_or(0, |of| of.apart(lifetime));
+    let is_mixed = |c: &Candidate| c.lifetimes.is_some_and(LifetimeSpan::is_mixed);
+    let nearest = of(Some(pool), Fill::Filling)
+        .min_by_key(|c| (apart(c), is_mixed(c), Reverse(c.written_bytes), c.volser.clone()));
+    // What expired and is on scratch may still be taken back: no lifetime is worth that.
+    let of_scratch = of(None, Fill::Empty).filter(|c| refill.scratch && c.written_bytes == 0);
+    let empty_left = of(Some(pool), Fill::Empty).count() + of_scratch.count() + refill.create;
+    if let Some(nearest) = nearest
+        && (apart(nearest) == 0 || empty_left <= refill.reserve)
+    {
+        return Choice::Append(nearest.volser.clone());
     }
     let empty = of(Some(pool), Fill::Empty).min_by_key(|c| (Reverse(c.fit), c.volser.clone()));
     // What expired and is on it can be taken back until it is labelled anew: it comes last.
@@ -110,7 +140,7 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
     if let Some(empty) = empty.or_else(scratch) {
         return Choice::Label(empty.volser.clone());
     }
-    if refill.create {
+    if refill.create > 0 {
         return Choice::Create;
     }
     let mut shortage = Shortage { full: 0, barred: 0, absent: 0, in_use: 0, unfit: 0 };
@@ -134,9 +164,18 @@ pub fn choose_volume(candidates: &[Candidate], pool: &str, in_use: &[Volser], re
 mod tests {
     use super::*;
 
-    const ANY: Refill = Refill { scratch: true, create: true };
-    const NONE_BUT_SCRATCH: Refill = Refill { scratch: true, create: false };
-    const NONE: Refill = Refill { scratch: false, create: false };
+    const DAY_NS: i64 = 86_400_000_000_000;
+    const ANY: Refill = Refill { scratch: true, create: 100, reserve: 2 };
+    const NONE_BUT_SCRATCH: Refill = Refill { create: 0, ..ANY };
+    const NONE: Refill = Refill { scratch: false, create: 0, reserve: 2 };
+
+    fn days(days: i64) -> Lifetime {
+        Lifetime::of_ns(days * DAY_NS)
+    }
+
+    fn daily(refill: Refill) -> WantedVolume<'static> {
+        WantedVolume { pool: "daily", lifetime: days(30), refill }
+    }
 
     fn volser(name: &str) -> Volser {
         Volser::new(name).expect("a volser")
@@ -150,6 +189,7 @@ mod tests {
             written_bytes,
             present: true,
             fit: WriteFit::Own,
+            lifetimes: (written_bytes > 0).then(|| LifetimeSpan::of(days(30))),
         }
     }
 
@@ -160,27 +200,58 @@ mod tests {
             candidate("B", "daily", Fill::Filling, 20),
             candidate("C", "daily", Fill::Empty, 0),
         ];
-        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Append(volser("B")));
-        assert_eq!(choose_volume(&volumes, "daily", &[volser("B")], ANY), Choice::Append(volser("A")));
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Append(volser("B")));
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[volser("B")]), Choice::Append(volser("A")));
+    }
+
+    #[test]
+    fn what_is_kept_for_like_times_gathers() {
+        let kept = |kept, candidate: Candidate| Candidate { lifetimes: Some(LifetimeSpan::of(kept)), ..candidate };
+        let volumes = [
+            kept(days(30), candidate("A", "daily", Fill::Filling, 10)),
+            kept(Lifetime::ENDLESS, candidate("B", "daily", Fill::Filling, 30)),
+            kept(days(365), candidate("C", "daily", Fill::Filling, 20)),
+            candidate("S", "scratch", Fill::Empty, 0),
+        ];
+        let scratch = |reserve| Refill { reserve, ..NONE_BUT_SCRATCH };
+        let chosen = |lifetime, refill| choose_volume(&volumes, WantedVolume { lifetime, ..daily(refill) }, &[]);
+        for (lifetime, volume) in [(days(20), "A"), (days(45), "A"), (days(600), "C"), (Lifetime::ENDLESS, "B")] {
+            assert_eq!(chosen(lifetime, scratch(0)), Choice::Append(volser(volume)));
+        }
+        assert_eq!(chosen(days(3_650), scratch(0)), Choice::Label(volser("S")), "none is like it");
+        assert_eq!(
+            chosen(days(3_650), scratch(1)),
+            Choice::Append(volser("C")),
+            "the last one is for when it is needed"
+        );
+        assert_eq!(chosen(days(7), NONE), Choice::Append(volser("A")), "there is no empty one");
+        let new = Refill { create: 3, ..NONE };
+        assert_eq!(chosen(days(7), new), Choice::Create);
+        let mut volumes = volumes;
+        volumes[3].written_bytes = 5;
+        let week = WantedVolume { lifetime: days(7), ..daily(scratch(0)) };
+        assert_eq!(choose_volume(&volumes, week, &[]), Choice::Append(volser("A")), "scratch may be taken back yet");
+        let volumes = [Candidate { lifetimes: None, ..candidate("A", "daily", Fill::Filling, 10) }];
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Append(volser("A")), "nothing on it lives");
     }
 
     #[test]
     fn a_volume_of_another_pool_is_never_taken() {
         let volumes = [candidate("A", "plain", Fill::Filling, 10), candidate("B", "plain", Fill::Empty, 0)];
-        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Create);
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Create);
     }
 
     #[test]
     fn scratch_feeds_a_pool_that_has_none() {
         let volumes = [candidate("A", "daily", Fill::Full, 10), candidate("S", "scratch", Fill::Empty, 0)];
-        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Label(volser("S")));
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Label(volser("S")));
     }
 
     #[test]
     fn scratch_that_still_holds_what_expired_is_taken_last() {
         let volumes = [candidate("A", "scratch", Fill::Empty, 10), candidate("S", "scratch", Fill::Empty, 0)];
-        assert_eq!(choose_volume(&volumes, "daily", &[], ANY), Choice::Label(volser("S")));
-        assert_eq!(choose_volume(&volumes[..1], "daily", &[], ANY), Choice::Label(volser("A")));
+        assert_eq!(choose_volume(&volumes, daily(ANY), &[]), Choice::Label(volser("S")));
+        assert_eq!(choose_volume(&volumes[..1], daily(ANY), &[]), Choice::Label(volser("A")));
     }
 
     #[test]
@@ -194,7 +265,7 @@ mod tests {
             candidate("D", "daily", Fill::Filling, 1),
         ];
         let shortage = Shortage { full: 1, barred: 1, absent: 1, in_use: 1, unfit: 0 };
-        assert_eq!(choose_volume(&volumes, "daily", &[volser("D")], NONE), Choice::Nothing(shortage));
+        assert_eq!(choose_volume(&volumes, daily(NONE), &[volser("D")]), Choice::Nothing(shortage));
     }
 
     #[test]
@@ -207,7 +278,7 @@ mod tests {
             fit(WriteFit::Older, candidate("D", "scratch", Fill::Empty, 0)),
             fit(WriteFit::Own, candidate("E", "scratch", Fill::Empty, 10)),
         ];
-        let chosen = |volumes: &[Candidate]| choose_volume(volumes, "daily", &[], NONE_BUT_SCRATCH);
+        let chosen = |volumes: &[Candidate]| choose_volume(volumes, daily(NONE_BUT_SCRATCH), &[]);
         assert_eq!(chosen(&volumes), Choice::Append(volser("B")), "what was begun and can be written is finished");
         volumes[1].fill = Fill::Full;
         assert_eq!(chosen(&volumes), Choice::Label(volser("E")), "though it holds what has expired");

@@ -22,6 +22,7 @@ use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::hold::Hold;
 use crate::jobs::record_of;
+use crate::lifetime::Lifetime;
 use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
 use crate::request::Shortfall;
@@ -294,7 +295,7 @@ impl Site {
             host.mounter(),
             &group[0].wanted.pool,
             group[0].wanted.copy,
-            &group[0].object,
+            &group.iter().map(|lack| &lack.object).collect::<Vec<_>>(),
             shortfall,
             watch,
         );
@@ -361,22 +362,25 @@ impl Site {
         Ok(session.intake().end_object(object.id, object.ended_ns)?)
     }
 
-    /// A session that writes further copies to volumes of a pool.
+    /// A session that writes further copies of objects to volumes of a pool.
     pub(crate) fn session_for_copies(
         &self,
         mounter: &Mounter,
         pool: &str,
         copy: u8,
-        like: &Object,
+        objects: &[&Object],
         shortfall: Shortfall,
         watch: &RestoreWatch,
     ) -> Result<Session, DirectorError> {
         let found = locked(&self.catalog).pool(pool)?;
         let pool = found.ok_or_else(|| DirectorError::UnknownPool { pool: pool.to_owned() })?;
+        let lifetimes = objects.iter().map(|object| Lifetime::of_object(object, &self.config));
+        let chunk_len = objects.first().map_or(self.config.chunk_len(), |object| object.chunk_len as usize);
         let append: Box<dyn CopyHost> = Box::new(AppendHost {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
+            lifetime: lifetimes.max().unwrap_or(Lifetime::ENDLESS),
             pool,
             copy,
             shortfall,
@@ -387,7 +391,7 @@ impl Site {
             host: self.host.clone(),
             software: concat!("capstan ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let mut options = self.session_options_for_copy(like.chunk_len as usize);
+        let mut options = self.session_options_for_copy(chunk_len);
         options.first_copy = copy;
         Ok(mounter.library.data_path.start_session(&options, &record, vec![append], watch.stop.clone())?)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use capstan_mover::{StreamInput, TreeOptions};
 
-use crate::config::{Bandwidth, NetworkShare};
+use crate::config::{Bandwidth, JobConfig, NetworkShare};
 use crate::pools::DEFAULT_POOL;
 
 /// Everything, or what changed.
@@ -37,6 +37,17 @@ pub enum Retention {
     For(i64),
     /// As long as the keep rule of its policy keeps it; without the rule for ever.
     ByRule,
+}
+
+impl Retention {
+    /// As a job or policy says.
+    pub fn of_job(job: &JobConfig) -> Self {
+        match (job.keep, job.retention_ns()) {
+            (Some(_), _) => Self::ByRule,
+            (None, Some(ns)) => Self::For(ns),
+            (None, None) => Self::OfPool,
+        }
+    }
 }
 
 /// What is to be backed up.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use capstan_director::{DriveUse, SessionTerms, StorageUnit};
+use capstan_director::{DriveUse, Lifetime, SessionTerms, StorageUnit};
 use capstan_schedule::Window;
 
 /// What a point of priority is worth: so much of waiting. A run of the lowest priority passes new ones of the highest
@@ -76,6 +76,8 @@ pub struct WaitingRun {
     pub drives: u32,
     /// The libraries whose drives it may have.
     pub unit: StorageUnit,
+    /// How long what it writes will be kept.
+    pub lifetime: Lifetime,
     /// When it may begin, if that is limited.
     pub window: Option<(Window, TimeZone)>,
     /// Why its policy cannot be run, if it cannot.
@@ -132,6 +134,8 @@ pub struct WorkingRun {
     pub unit: String,
     /// What all runs of that have in common.
     pub terms: RunTerms,
+    /// How long what it writes will be kept.
+    pub lifetime: Lifetime,
     /// When it will be done, if that can be told.
     pub ends: Option<Timestamp>,
 }
@@ -265,6 +269,9 @@ impl<'a> AtWork<'a> {
     }
 }
 
+/// So many runs more than others a session may have, and still be joined by what is kept for as long as its runs.
+const RUNS_MORE_OF_LIKE: usize = 3;
+
 /// The runs of a session, and its drives.
 struct OpenSession {
     number: i64,
@@ -275,6 +282,8 @@ struct OpenSession {
     /// Of each copy.
     drives: u32,
     unit: String,
+    /// Of its runs, the longest.
+    lifetime: Lifetime,
     runs: usize,
     /// When the last of its runs will be done, if that can be told.
     ends: Option<Timestamp>,
@@ -293,12 +302,14 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
         match sessions.iter_mut().find(|session| session.number == run.session) {
             Some(session) => {
                 session.runs += 1;
+                session.lifetime = session.lifetime.max(run.lifetime);
                 session.ends = session.ends.zip(run.ends).map(|(one, other)| one.max(other));
             }
             None => {
                 let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
                 let (library, drives, unit) = (run.library.clone(), run.drives, run.unit.clone());
-                sessions.push(OpenSession { number, run: run.run, terms, library, drives, unit, runs: 1, ends });
+                let (run, lifetime) = (run.run, run.lifetime);
+                sessions.push(OpenSession { number, run, terms, library, drives, unit, lifetime, runs: 1, ends });
             }
         }
     }
@@ -308,8 +319,9 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
 /// What becomes of each run that waits, the first in the queue first.
 ///
 /// A run that begins gets drives of its own while some are free, in the library of its storage unit that has most of
-/// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room. A restore joins
-/// those that read the same volume first, whatever drives are free: one pass over the volume gives all of them theirs.
+/// them. Where none are, it joins the session on its terms that has the fewest runs, if that has room; a session whose
+/// runs are kept for about as long may have a few more, since they share a volume. A restore joins those that read the
+/// same volume first, whatever drives are free: one pass over the volume gives all of them theirs.
 ///
 /// The queue's order is that of when runs could have begun, each point of priority being worth some minutes: so
 /// priorities age, and the order of two runs never changes while they wait. A run that needs more drives than are free
@@ -494,8 +506,13 @@ fn place(
         session.terms == waiting.terms && has_room && open.contains(&session.library.as_str())
     };
     let join = |sessions: &mut Vec<OpenSession>| {
-        let session = sessions.iter_mut().filter(may_join).min_by_key(|session| session.runs)?;
+        let unlike = |session: &OpenSession| !session.lifetime.is_like(waiting.lifetime);
+        let session = sessions.iter_mut().filter(may_join).min_by_key(|session| {
+            let more = if unlike(session) { RUNS_MORE_OF_LIKE } else { 0 };
+            (session.runs + more, more)
+        })?;
         session.runs += 1;
+        session.lifetime = session.lifetime.max(waiting.lifetime);
         session.ends = None;
         let (library, drives) = (session.library.clone(), session.drives);
         Some(RunDecision::Begins { session: session.number, library, drives })
@@ -533,6 +550,7 @@ fn place(
             library: library.clone(),
             drives: 1,
             unit,
+            lifetime: waiting.lifetime,
             runs: 1,
             ends: None,
         });

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use capstan_catalog::{ActiveRun, Catalog, CatalogError, DoneRun, PeerRow, PendingRun, RunOutcome, SchedulePosition};
 use capstan_director::{
-    BackupPolicy, DirectorError, DriveUse, JobConfig, NetworkConfig, PolicyTiming, SessionTerms, Site, SourceInUse,
-    StorageUnit, VolumeInUse,
+    BackupPolicy, DirectorError, DriveUse, JobConfig, Lifetime, NetworkConfig, PolicyTiming, SessionTerms, Site,
+    SourceInUse, StorageUnit, VolumeInUse,
 };
 use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
@@ -94,6 +94,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     )?;
     let waits_for_drives = !pending.is_empty() && !active.is_empty();
     let done = if waits_for_drives { catalog.done_runs(RUNS_LOOKED_AT)? } else { Vec::new() };
+    let pools = catalog.pools()?;
     drop(catalog);
     let by_name: HashMap<&str, &BackupPolicy> = policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     let timings: HashMap<&str, Result<PolicyTiming, String>> =
@@ -111,6 +112,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let job = policy.map_or_else(JobConfig::default, |policy| policy.config.clone());
         SessionTerms::of_job(&job, unit)
     };
+    let lifetime_of =
+        |name: &str| by_name.get(name).map_or(Lifetime::ENDLESS, |policy| Lifetime::of_job(&policy.config, &pools));
     let unit_of = |name: &str| {
         let policy = by_name.get(name).copied();
         // One that is not set is a fault of the policy.
@@ -143,6 +146,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             terms,
             drives: 1,
             unit,
+            lifetime: Lifetime::ENDLESS,
             window: None,
             fault: what.err(),
             source_in_use: None,
@@ -189,6 +193,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             terms: RunTerms::Writes(terms),
             drives,
             unit,
+            lifetime: lifetime_of(&pending.run.policy),
             window: timing.and_then(|timing| Some((timing.window.clone()?, timing.zone.clone()))),
             fault,
             source_in_use: policy.and_then(|policy| source_in_use(policy, client, &in_use)),
@@ -214,7 +219,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let (session, library, unit) = (active.place.session, active.place.library.clone(), unit.name);
         let drives = active.place.drives;
         let network = network_of(&client).map(|(name, _)| name);
-        Ok(WorkingRun { run: active.run.run, policy, client, network, session, library, drives, unit, terms, ends })
+        let (run, lifetime) = (active.run.run, lifetime_of(&policy));
+        Ok(WorkingRun { run, policy, client, network, session, library, drives, unit, terms, lifetime, ends })
     };
     let mover_away = |(library, config): (&str, &LibraryConfig)| {
         let (library, mover) = (library.to_owned(), config.mover.clone());
@@ -448,6 +454,7 @@ mod tests {
             is_held: false,
             terms: RunTerms::Reads(format!("A0000{run}")),
             drives: 1,
+            lifetime: Lifetime::ENDLESS,
             unit: StorageUnit {
                 name: "main".into(),
                 libraries: vec!["main".into()],

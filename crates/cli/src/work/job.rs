@@ -151,14 +151,6 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
     }
 }
 
-fn retention(job: &JobConfig) -> Retention {
-    match (job.keep, job.retention_ns()) {
-        (Some(_), _) => Retention::ByRule,
-        (None, Some(ns)) => Retention::For(ns),
-        (None, None) => Retention::OfPool,
-    }
-}
-
 /// A server's site, and what takes the number of a run's entry in its history.
 pub(crate) struct Served<'a> {
     /// The site, with its keys.
@@ -276,7 +268,7 @@ fn run(
     let bandwidth = job.bandwidth().ok().flatten();
     let frame = Frame { open, begun, after: &after, session, run, bandwidth, network: network.cloned() };
     let outcome = before(cli, client, name, job, &watch.stop)
-        .and_then(|()| backup::run(cli, &args, retention(job), display, watch, &frame));
+        .and_then(|()| backup::run(cli, &args, Retention::of_job(job), display, watch, &frame));
     if let Err(failure) = &outcome {
         note_failed(open, &subject_of_job(name), display, failure);
     }

@@ -120,9 +120,8 @@ impl Site {
         request: &BackupRequest,
         most: u32,
     ) -> Result<u32, DirectorError> {
-        let hosts = (1..).zip(pools.iter().cloned());
         let hosts: Vec<AppendHost> =
-            hosts.map(|(copy, pool)| self.append_host(mounter, pool, copy, request.shortfall)).collect();
+            (1..=request.copies).map(|copy| self.append_host(mounter, pools, copy, request)).collect();
         let drives = match mounter.library.has_unlike_drives() {
             true => mounter.library.devices.describe_drives()?,
             false => Vec::new(),
@@ -171,7 +170,7 @@ impl Taken {
     /// Takes a volume for a copy, and a drive for it. Whether there is one.
     fn takes_one(&mut self, host: &AppendHost) -> Result<bool, DirectorError> {
         loop {
-            let volser = match host.choice(&self.volumes, None)? {
+            let volser = match host.choice_beside(self.made, &self.volumes, None)? {
                 Choice::Append(volser) | Choice::Label(volser) => volser,
                 Choice::Create if host.has_room_for(self.made + 1)? => {
                     self.made += 1;

@@ -15,9 +15,10 @@ use super::BackupWatch;
 use crate::DirectorError;
 use crate::append::AppendHost;
 use crate::config::{Bandwidth, NetworkShare};
+use crate::lifetime::Lifetime;
 use crate::mounter::Mounter;
 use crate::null::NullHost;
-use crate::request::{BackupRequest, Shortfall, Target};
+use crate::request::{BackupRequest, Target};
 use crate::sessions::{LeftSession, RunningSession, SessionPlace, ToldFailure};
 use crate::site::{Site, locked};
 
@@ -133,22 +134,31 @@ impl Site {
         match request.target {
             Target::Null => vec![Box::new(NullHost::new(self.clock, Arc::clone(nowhere)))],
             Target::Pool => {
-                let host = |(copy, pool)| -> Box<dyn CopyHost> {
-                    Box::new(self.append_host(mounter, pool, copy, request.shortfall))
-                };
-                (1..).zip(pools.iter().cloned()).map(host).collect()
+                let host = |copy| -> Box<dyn CopyHost> { Box::new(self.append_host(mounter, pools, copy, request)) };
+                (1..=request.copies).map(host).collect()
             }
         }
     }
 
-    pub(super) fn append_host(&self, mounter: &Mounter, pool: Pool, copy: u8, shortfall: Shortfall) -> AppendHost {
+    /// Serves a copy, from 1, with volumes of its pool.
+    pub(super) fn append_host(
+        &self,
+        mounter: &Mounter,
+        pools: &[Pool],
+        copy: u8,
+        request: &BackupRequest,
+    ) -> AppendHost {
+        let pool = pools[usize::from(copy) - 1].clone();
+        let rule = self.config.jobs.get(&request.policy).and_then(|job| job.keep);
         AppendHost {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
+            // The pool of the first copy says how long all of them are kept.
+            lifetime: Lifetime::of(request.retention, rule.as_ref(), &pools[0]),
             pool,
             copy,
-            shortfall,
+            shortfall: request.shortfall,
             writing: None,
         }
     }

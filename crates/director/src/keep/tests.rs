@@ -98,3 +98,13 @@ fn a_rule_reads_as_it_is_written() {
     assert_eq!(rule.to_string(), "last 3, monthly 12");
     assert!(KeepRule::default().is_empty() && !rule.is_empty());
 }
+
+#[test]
+fn a_rule_keeps_as_long_as_its_longest_part() {
+    let rule = KeepRule { last: 3, daily: 7, monthly: 12, ..KeepRule::default() };
+    assert!(rule.lifetime().is_like(Lifetime::of_ns(365 * DAY_NS)));
+    let rule = KeepRule { last: 3, daily: 7, ..KeepRule::default() };
+    assert_eq!(rule.lifetime(), Lifetime::of_ns(7 * DAY_NS));
+    let rule = KeepRule { yearly: u32::MAX, ..KeepRule::default() };
+    assert_eq!(rule.lifetime(), Lifetime::ENDLESS);
+}

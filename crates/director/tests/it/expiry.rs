@@ -1,7 +1,7 @@
 //! Expiry carried out: what was shown and is still so, and what can be taken back.
 
 use capstan_catalog::{GoneSource, Object, Promise, VolumeState};
-use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss};
+use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss, Retention};
 use capstan_format::ObjectId;
 
 use crate::place::{Bench, small};
@@ -52,6 +52,38 @@ fn no_more_is_forgotten_than_was_shown_and_nothing_that_became_a_base() {
 
 fn hex(object: ObjectId) -> String {
     object.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is kept for ten years was written behind what is kept for a month, and kept its volume for ten years.
+#[test]
+fn objects_of_like_lifetime_gather_on_volumes() {
+    let mut config = small();
+    config.attention.scratch_volumes = 0;
+    config.library.volumes_max = 3;
+    let bench = Bench::new(config);
+    bench.fill("a", 3, 100_000);
+    let kept = |days: i64| BackupRequest {
+        retention: Retention::For(days * 86_400_000_000_000),
+        ..bench.request(Level::Full)
+    };
+    let written = |days: i64| {
+        let object = bench.backup(&kept(days)).unwrap().sources[0].object;
+        let mut copies = bench.site().catalog().copies(object).unwrap();
+        assert_eq!((copies.len(), copies[0].volumes.len()), (1, 1));
+        copies.remove(0).volumes.remove(0)
+    };
+    let (month, decade) = (written(30), written(3650));
+    assert_ne!(month, decade);
+    assert_eq!([written(31), written(3000), written(20)], [month.clone(), decade.clone(), month.clone()]);
+    let forever = bench.backup(&BackupRequest { retention: Retention::OfPool, ..kept(1) }).unwrap().sources[0].object;
+    let forever = bench.site().catalog().copies(forever).unwrap()[0].volumes[0].clone();
+    assert!(![&month, &decade].contains(&&forever));
+    // The library has no place for a fourth: the nearest is shared.
+    assert_eq!(written(365), decade, "ten times as long, and a month is a twelfth");
+    assert_eq!(written(1), month);
+    // A catalog that is made anew knows it.
+    bench.rebuild();
+    assert_eq!([written(30), written(3650)], [month, decade]);
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         terms: terms(1),
         drives: 1,
         unit: unit(MAIN, &[MAIN], 1),
+        lifetime: Lifetime::ENDLESS,
         window: None,
         fault: None,
         source_in_use: None,
@@ -73,8 +74,8 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
 fn working(run: i64, drives: u8, ends: Option<i64>) -> WorkingRun {
     let (policy, client) = (format!("policy {run}"), "tern".to_owned());
     let (library, unit) = (MAIN.to_owned(), MAIN.to_owned());
-    let terms = terms(drives);
-    WorkingRun { run, policy, client, network: None, session: run, library, drives: 1, unit, terms, ends: ends.map(at) }
+    let (terms, lifetime, ends) = (terms(drives), Lifetime::ENDLESS, ends.map(at));
+    WorkingRun { run, policy, client, network: None, session: run, library, drives: 1, unit, terms, lifetime, ends }
 }
 
 fn situation(waiting: Vec<WaitingRun>, working: Vec<WorkingRun>, drives: u32) -> Situation {
@@ -122,6 +123,17 @@ fn runs_share_a_session_where_no_drive_is_free_for_them() {
     let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
     let last = Situation { working: vec![at_work(1, 1), longer], ..full };
     assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+}
+
+#[test]
+fn runs_share_a_session_with_what_is_kept_as_long_first() {
+    let days = |days: i64| Lifetime::of_ns(days * 86_400_000_000_000);
+    let shared = |run, lifetime| WaitingRun { lifetime, unit: unit(MAIN, &[MAIN], 3), ..waiting(run, 50, -60 + run) };
+    let at_work = |run, session, lifetime| WorkingRun { session, lifetime, ..working(run, 1, Some(300)) };
+    let working = vec![at_work(1, 1, days(30)), at_work(2, 1, days(30)), at_work(3, 3, days(3650))];
+    let queue = vec![shared(4, days(31)), shared(5, days(40)), shared(6, days(3000))];
+    // The first session has room for one more; after that any is better than none.
+    assert_eq!(decide(&situation(queue, working, 2)), [(4, begins(1)), (5, begins(3)), (6, begins(3))]);
 }
 
 fn restore(run: i64, volume: &str, client: &str) -> WaitingRun {
