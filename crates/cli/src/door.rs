@@ -83,8 +83,8 @@ impl Door {
         self.asks("/v1/user", |acts| Ok(acts.who()))
     }
 
-    pub(crate) fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, Failure> {
-        self.server()?.get(&path("/v1/status", &StatusQuery { max_age_ns })?).map_err(of_member)
+    pub(crate) fn status(&self, asked: &StatusQuery) -> Result<StatusAnswer, Failure> {
+        self.server()?.get(&path("/v1/status", asked)?).map_err(of_member)
     }
 
     pub(crate) fn queue(&self) -> Result<QueueAnswer, Failure> {

@@ -19,6 +19,9 @@ pub(crate) struct Status {
     /// capstan.toml]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_age: Option<String>,
+    /// Show every source, and all that needs attention, however many there are
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print OpenMetrics text for a collector; the exit code is 0 even if something needs attention
     #[arg(long)]
     pub(crate) metrics: bool,

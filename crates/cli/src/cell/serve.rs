@@ -11,7 +11,7 @@ use capstan_director::{BackupWatch, DirectorError, NetworkRuns, NetworkShare, Se
 use capstan_keys::api::PeerId;
 use capstan_mover::NetworkJob;
 use capstan_server::cell::users::run_outcome_word;
-use capstan_server::cell::users::words::{MemberName, StatusAnswer};
+use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
 use capstan_server::{
@@ -137,8 +137,8 @@ impl CellHost for ServerHost {
         show(&self.cli, self.site.dir(), event);
     }
 
-    fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, String> {
-        status_of(&self.site, max_age_ns).map_err(|failure| failure.to_string())
+    fn status(&self, asked: &StatusQuery) -> Result<StatusAnswer, String> {
+        status_of(&self.site, asked).map_err(|failure| failure.to_string())
     }
 }
 

@@ -5,6 +5,7 @@ mod failed;
 mod findings;
 mod members;
 mod metrics;
+mod page;
 mod queue;
 mod scratch;
 
@@ -20,8 +21,9 @@ use capstan_director::{
     ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
 use capstan_format::{ObjectId, Volser};
-use capstan_server::cell::users::words::StatusAnswer;
+use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 
+use self::attention::Attention;
 use crate::args;
 use crate::door::{Door, as_user_of};
 use crate::failure::director;
@@ -30,12 +32,9 @@ use crate::globals::Globals;
 use crate::json::{DamageRow, StatusRow, StatusSource, run_row};
 use crate::output::print_json;
 use crate::secrets::site;
-use crate::table::{Table, path_text};
+use crate::table::path_text;
 use crate::units;
-use crate::wording::{bases_line, short};
-
-/// Width of the names in front of lines.
-const NAME_WIDTH: usize = 12;
+use crate::wording::short;
 
 /// What `status` is made of.
 struct Facts {
@@ -167,6 +166,15 @@ impl Facts {
         }
     }
 
+    /// The last run of a source on this machine, if it did not back the source up.
+    fn failed_run(&self, row: &SourceRow) -> Option<i64> {
+        let is_own =
+            |entry: &&failed::NotBackedUp| entry.client == row.client && entry.source == path_text(&row.source);
+        let of_source = self.not_backed_up.iter().find(is_own).map(|entry| entry.run.job.id);
+        let of_job = || self.failed.iter().find(|entry| row.job.as_ref() == Some(&entry.job)).map(|entry| entry.run.id);
+        of_source.or_else(of_job)
+    }
+
     /// What to do for a source, if there is anything.
     fn next_step(&self, row: &SourceRow) -> Option<String> {
         if let Some(run) = row.run {
@@ -197,6 +205,12 @@ impl Facts {
         if row.copies_without_key > 0 {
             return Some("`capstan keys import FILE`: a copy has no key".to_owned());
         }
+        if let Some(run) = self.failed_run(row) {
+            return Some(format!("its last run failed: `capstan history {run}`"));
+        }
+        if self.queued.has_failed(&last.policy, &row.client) {
+            return Some("its last run failed: `capstan queue done`".to_owned());
+        }
         let problems = last.counts.unwrap_or_default().problems;
         (problems > 0).then(|| format!("`capstan ls -R {}` flags what was not read", short(last)))
     }
@@ -208,24 +222,23 @@ pub(crate) fn metrics_of(site: &Site) -> Result<String, Failure> {
     // catalog meanwhile.
     let site = site.with_own_catalog()?.beside(Arc::new(|_| {}))?;
     let facts = Facts::of(&site, None)?;
-    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
-    Ok(metrics::text(&facts, &lines))
+    Ok(metrics::text(&facts, attention::all(&facts).len()))
 }
 
 /// What a server says of its cell.
-pub(crate) fn status_of(site: &Site, max_age_ns: Option<i64>) -> Result<StatusAnswer, Failure> {
+pub(crate) fn status_of(site: &Site, asked: &StatusQuery) -> Result<StatusAnswer, Failure> {
     // A server runs for long: its site knows the jobs and policies of when it was opened.
     let site = site.beside(Arc::new(|_| {}))?;
-    let facts = Facts::of(&site, max_age_ns)?;
-    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
+    let facts = Facts::of(&site, asked.max_age_ns)?;
+    let found = attention::all(&facts);
     let mut page = Vec::new();
-    text(&facts, &lines, &mut page)?;
-    let status = serde_json::to_value(json(&facts, &lines)).map_err(|error| Failure::because(&error))?;
-    Ok(StatusAnswer { attention: !lines.is_empty(), text: String::from_utf8_lossy(&page).into_owned(), status })
+    page::text(&facts, &found, asked.all, &mut page)?;
+    let status = serde_json::to_value(json(&facts, &found)).map_err(|error| Failure::because(&error))?;
+    Ok(StatusAnswer { attention: !found.is_empty(), text: String::from_utf8_lossy(&page).into_owned(), status })
 }
 
-fn of_cell(cli: &Globals, server: &Door, max_age_ns: Option<i64>) -> Result<ExitCode, Failure> {
-    let answer = server.status(max_age_ns)?;
+fn of_cell(cli: &Globals, server: &Door, asked: &StatusQuery) -> Result<ExitCode, Failure> {
+    let answer = server.status(asked)?;
     match cli.json {
         true => drop(print_json(&answer.status)?),
         // Whatever the server sends, a terminal takes it for text.
@@ -240,13 +253,13 @@ pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Fai
         if args.metrics {
             return Err(Failure::Usage("--metrics is for the server's machine".to_owned()));
         }
-        return of_cell(cli, &server, max_age_ns);
+        return of_cell(cli, &server, &StatusQuery { max_age_ns, all: args.all });
     }
     let site = site(cli)?;
     let facts = Facts::of(&site, max_age_ns)?;
-    let lines: Vec<String> = attention::all(&facts).into_iter().map(|attention| attention.text).collect();
+    let found = attention::all(&facts);
     if args.metrics {
-        let text = metrics::text(&facts, &lines);
+        let text = metrics::text(&facts, found.len());
         match &args.output {
             Some(path) => write_whole(path, &text)?,
             None => stdout().write_all(text.as_bytes()).map_err(Failure::output)?,
@@ -254,14 +267,13 @@ pub(crate) fn status(cli: &Globals, args: &args::Status) -> Result<ExitCode, Fai
         // A collector that reads them needs no exit code, and its timer would fail by it.
         return Ok(ExitCode::SUCCESS);
     }
-    let fine = lines.is_empty();
     if cli.json {
-        print_json(&json(&facts, &lines))?;
+        print_json(&json(&facts, &found))?;
     } else {
-        text(&facts, &lines, &mut stdout().lock())?;
+        page::text(&facts, &found, args.all, &mut stdout().lock())?;
     }
     // A monitor reads the exit code: 3 where a person should look.
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 
 /// A reader of the file sees the old text or the new one, and never a part.
@@ -272,7 +284,7 @@ fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::Other(format!("cannot write {}: {error}", path.display())))
 }
 
-fn json(facts: &Facts, lines: &[String]) -> StatusRow {
+fn json(facts: &Facts, found: &[Attention]) -> StatusRow {
     let Facts { protection, .. } = facts;
     let running: Vec<_> = facts.running.iter().flat_map(|row| &row.objects).collect();
     let (written, interrupted): (Vec<&Object>, Vec<&Object>) =
@@ -322,48 +334,9 @@ fn json(facts: &Facts, lines: &[String]) -> StatusRow {
         volumes_not_exported: facts.not_exported.0.iter().map(ToString::to_string).collect(),
         sources: sources.collect(),
         running: facts.running.iter().map(run_row).collect(),
-        attention: !lines.is_empty(),
-        attention_lines: lines.to_vec(),
+        attention: !found.is_empty(),
+        attention_lines: found.iter().map(|attention| attention.text.clone()).collect(),
     }
-}
-
-fn text(facts: &Facts, lines: &[String], out: &mut dyn Write) -> Result<(), Failure> {
-    let mut line = |name: &str, value: &str| writeln!(out, "{name:<NAME_WIDTH$}{value}").map_err(Failure::output);
-    line("state", &facts.state)?;
-    let (objects, files) = (facts.protection.protected.len() as u64, facts.sum(|counts| counts.files));
-    let (objects, files) = (units::counted(objects, "object"), units::counted(files, "file"));
-    line("protected", &format!("{objects}, {files}, {}", units::bytes(facts.sum(|counts| counts.bytes))))?;
-    if let Some(latest) = facts.protection.protected.first() {
-        // Where a clock is in doubt, a difference of times says nothing.
-        let age = match facts.age_is_certain(latest) {
-            true => facts.age_text(latest),
-            false => "how long ago is in doubt: `capstan clock` says why".to_owned(),
-        };
-        line("latest", &format!("{}, {age}", units::time(latest.ended_ns)))?;
-    }
-    line("volumes", &format!("{}, {} written", facts.volumes.len(), units::bytes(facts.written())))?;
-    if let Some(text) = bases_line(&facts.expiry) {
-        line("kept", &text)?;
-    }
-    let without_export = facts.not_exported.0.len() as u64;
-    if without_export > 0 && facts.not_exported.1 == 0 {
-        let volumes = units::counted(without_export, "volume");
-        line("keys", &format!("those of {volumes} are in no export yet: `capstan keys export FILE`"))?;
-    }
-    if let Some(text) = facts.queued.text() {
-        line("server", &text)?;
-    }
-    for row in &facts.running {
-        line("running", &running_text(facts, row))?;
-    }
-    for text in lines {
-        line("attention", text)?;
-    }
-    if facts.sources.is_empty() {
-        return Ok(());
-    }
-    writeln!(out).map_err(Failure::output)?;
-    sources_table(facts).print(out).map_err(Failure::output)
 }
 
 fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
@@ -371,35 +344,6 @@ fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
     let since = facts.reading.now_ns.saturating_sub(job.started_ns).max(0);
     let process = process_number(&job.process).map(|number| format!(", process {number}")).unwrap_or_default();
     format!("{} of {}, for {} (run {}{process})", job.kind, job.subject, units::age(since), job.id)
-}
-
-/// A line a source. The machine has a column where there are several.
-fn sources_table(facts: &Facts) -> Table {
-    let one_client = facts.sources.windows(2).all(|pair| pair[0].client == pair[1].client);
-    let mut heads = vec!["source", "host", "last backup", "age", ">size", ">problems", ">copies", "next"];
-    if one_client {
-        heads.remove(1);
-    }
-    let mut table = Table::new(&heads);
-    for row in &facts.sources {
-        let last = row.last.as_ref();
-        let counts = last.and_then(|last| last.counts).unwrap_or_default();
-        let mut cells = vec![
-            path_text(&row.source),
-            row.client.clone(),
-            last.map_or_else(|| "never".to_owned(), |last| units::time(last.ended_ns)),
-            last.map_or_else(|| "-".to_owned(), |last| facts.age_text(last)),
-            units::bytes(counts.bytes),
-            units::count(counts.problems),
-            format!("{} of {}", row.copies.0, row.copies.1),
-            facts.next_step(row).unwrap_or_else(|| "-".to_owned()),
-        ];
-        if one_client {
-            cells.remove(1);
-        }
-        table.row(cells);
-    }
-    table
 }
 
 /// Volumes whose keys are in no export, and how many have been so for longer than the settings say.

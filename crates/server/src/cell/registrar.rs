@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use super::authority::as_issued;
 use super::known::KnownPeers;
 use super::users::note;
-use super::users::words::StatusAnswer;
+use super::users::words::{StatusAnswer, StatusQuery};
 
 /// Tries to enrol from one place at once, and how long each further one waits.
 const TRIES_OF_ONE: Burst = Burst { at_once: 20, every: Duration::from_secs(5) };
@@ -59,11 +59,11 @@ pub trait CellHost: Send + Sync {
     /// Hears what the control plane says.
     fn say(&self, notice: CellNotice);
 
-    /// What `status` says of the cell; a source is called to attention if its last backup is older than `max_age_ns`.
+    /// What `status` says of the cell.
     ///
     /// # Errors
     /// Why it cannot be told, in words.
-    fn status(&self, max_age_ns: Option<i64>) -> Result<StatusAnswer, String>;
+    fn status(&self, asked: &StatusQuery) -> Result<StatusAnswer, String>;
 }
 
 /// The registrar of a server that runs. Clones are the same one.

@@ -133,11 +133,8 @@ async fn who(Extension(acts): Acts) -> Answered<WhoAnswer> {
     Ok(Json(acts.who()))
 }
 
-async fn status(
-    State(service): State<Arc<CellService>>,
-    Query(StatusQuery { max_age_ns }): Query<StatusQuery>,
-) -> Answered<StatusAnswer> {
-    blocking(move || service.host.status(max_age_ns).map_err(|reason| Refusal::unready(format!("{reason}."))))
+async fn status(State(service): State<Arc<CellService>>, Query(asked): Query<StatusQuery>) -> Answered<StatusAnswer> {
+    blocking(move || service.host.status(&asked).map_err(|reason| Refusal::unready(format!("{reason}."))))
         .await
         .map(Json)
 }

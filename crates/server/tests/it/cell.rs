@@ -15,7 +15,7 @@ use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, 
 use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
-use capstan_server::cell::users::words::StatusAnswer;
+use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
     ServedCell, cell_members, enrol_member, revoke_member,
@@ -49,7 +49,7 @@ impl CellHost for Heard {
         self.0.lock().unwrap().push(notice);
     }
 
-    fn status(&self, _: Option<i64>) -> Result<StatusAnswer, String> {
+    fn status(&self, _: &StatusQuery) -> Result<StatusAnswer, String> {
         Ok(StatusAnswer { attention: false, text: "fine\n".to_owned(), status: serde_json::json!({}) })
     }
 }

@@ -19,18 +19,26 @@ pub(super) struct Attention {
     pub(super) text: String,
     /// What the server tells of it, if it tells it: what a run or an operator brought about it does not tell twice.
     pub(super) finding: Option<TellFinding>,
+    /// A word for things of its kind, where the server does not tell it.
+    shown_kind: &'static str,
 }
 
 impl Attention {
-    /// What only `status` shows.
-    pub(super) fn shown(text: String) -> Self {
-        Self { text, finding: None }
+    /// What only `status` shows; things of one kind have one word.
+    pub(super) fn shown(kind: &'static str, text: String) -> Self {
+        Self { text, finding: None, shown_kind: kind }
+    }
+
+    /// What things of its kind have in common: the first word of their keys.
+    pub(super) fn kind(&self) -> &str {
+        let key = self.finding.as_ref().map(|finding| finding.key.as_str());
+        key.map_or(self.shown_kind, |key| key.split(' ').next().unwrap_or(key))
     }
 
     /// What the server tells, too, by a key that it keeps as long as it lasts.
     pub(super) fn told(event: TellEvent, key: impl Into<String>, subject: impl Into<String>, text: String) -> Self {
         let finding = TellFinding::lasting(event, key.into(), subject.into(), text.clone());
-        Self { text, finding: Some(finding) }
+        Self { text, finding: Some(finding), shown_kind: "" }
     }
 
     /// The same, of a policy at a client.
@@ -186,7 +194,7 @@ fn interrupted(facts: &Facts, lines: &mut Vec<Attention>) {
         let text = format!("backup of {source} was interrupted: run it again{whose}{where_to}");
         // A policy's run goes on by itself.
         if facts.queued.is_policy(&open.policy) {
-            lines.push(Attention::shown(text));
+            lines.push(Attention::shown("interrupted", text));
             continue;
         }
         let key = format!("interrupted {} {source}", row.client);
@@ -236,7 +244,7 @@ fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
         let text = format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)");
         // The queue has the runs of policies, and what becomes of them.
         if facts.queued.is_policy(&entry.job) {
-            lines.push(Attention::shown(text));
+            lines.push(Attention::shown("history", text));
             continue;
         }
         let mut attention = Attention::told(TellEvent::Failed, format!("history {run}"), format!("{what} {how}"), text);
@@ -271,7 +279,10 @@ fn never(facts: &Facts, lines: &mut Vec<Attention>) {
         let command = facts.queued.command(job);
         let of = if facts.queued.is_of_clients(job) { format!(" of client {}", row.client) } else { String::new() };
         // Whoever has just written a job or a policy knows that.
-        lines.push(Attention::shown(format!("{source}{of} was never backed up, and {what} names it: {command}")));
+        lines.push(Attention::shown(
+            "never",
+            format!("{source}{of} was never backed up, and {what} names it: {command}"),
+        ));
     }
 }
 

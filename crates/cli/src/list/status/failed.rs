@@ -15,8 +15,9 @@ const RUNS_LOOKED_AT: u32 = 1_000;
 
 /// A source that its last run did not back up.
 pub(super) struct NotBackedUp {
-    /// The source, as it is printed.
+    /// The source, as it is printed, and its machine.
     pub(super) source: String,
+    pub(super) client: String,
     /// That run.
     pub(super) run: HistoryEntry,
 }
@@ -61,7 +62,7 @@ pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> 
         }
         let stopped = run.job.end.as_ref().is_none_or(|end| matches!(end.exit_code, 0 | STOPPED));
         if !wrote && !stopped && !failed.iter().any(|failed| failed.run.id == run.job.id) {
-            found.push(NotBackedUp { source, run: run.clone() });
+            found.push(NotBackedUp { source, client: row.client.clone(), run: run.clone() });
         }
     }
     Ok(found)

@@ -32,7 +32,7 @@ const OF_SOURCES: [(&str, &str, Option<Unit>); 7] = [
     ("source_overdue", "1 where the last backup is older than is wanted", None),
 ];
 
-pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
+pub(super) fn text(facts: &Facts, found: usize) -> String {
     let mut registry = Registry::with_prefix("capstan");
     of_sources(facts, &mut registry);
     of_jobs(facts, &mut registry);
@@ -40,7 +40,7 @@ pub(super) fn text(facts: &Facts, lines: &[String]) -> String {
     of_cell(facts, &mut registry);
     let protection = &facts.protection;
     for (name, words, value) in [
-        ("attention", "Lines of `capstan status` that a person should read", lines.len()),
+        ("attention", "Lines of `capstan status` that a person should read", found),
         ("objects_protected", "Objects that can be restored in full", protection.protected.len()),
         ("objects_unprotected", "Complete objects that cannot be restored in full", protection.unprotected.len()),
         ("objects_lacking_a_copy", "Complete objects that lack a copy that was promised", protection.lacking.len()),

@@ -62,6 +62,8 @@ pub(super) struct Queued {
     held: Vec<i64>,
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
+    /// Policies, each with a client, whose last run failed.
+    failed_last: HashSet<(String, String)>,
     /// How many runs ended in the last day, by how they ended.
     pub(super) ended_of_day: BTreeMap<&'static str, i64>,
     /// For how long the run has waited that has waited longest, of those that wait for drives or for other runs.
@@ -109,6 +111,12 @@ impl Queued {
         for (outcome, count) in site.catalog().runs_ended_since(since_ns).map_err(director)? {
             ended_of_day.insert(run_outcome_word(outcome), count);
         }
+        let mut last: HashMap<_, RunOutcome> = HashMap::new();
+        for done in done.iter().filter(|done| done.run.restore.is_none()) {
+            last.entry((&done.run.policy, &done.run.client)).or_insert(done.outcome);
+        }
+        let failed = last.into_iter().filter(|(_, outcome)| *outcome == RunOutcome::Failed);
+        let failed_last = failed.map(|((policy, client), _)| (policy.clone(), client.clone())).collect();
         let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
@@ -172,10 +180,16 @@ impl Queued {
             working: look.active.len(),
             held: decisions.into_iter().filter_map(is_held).collect(),
             missed,
+            failed_last,
             ended_of_day,
             longest_wait_ns,
             drives,
         })
+    }
+
+    /// Whether the last run of a policy for a client failed.
+    pub(super) fn has_failed(&self, policy: &str, client: &str) -> bool {
+        !self.failed_last.is_empty() && self.failed_last.contains(&(policy.to_owned(), client.to_owned()))
     }
 
     /// How many policies there are.
@@ -207,14 +221,24 @@ impl Queued {
         }
     }
 
-    /// A line for people; none where nothing runs by itself.
-    pub(super) fn text(&self) -> Option<String> {
+    /// Lines for people, each with its name; none where nothing runs by itself.
+    pub(super) fn text(&self) -> Vec<(&'static str, String)> {
         if self.policies.is_empty() && !self.is_served {
-            return None;
+            return Vec::new();
         }
         let server = if self.is_served { "running" } else { "not running" };
         let policies = units::counted(self.policies() as u64, "policy");
-        Some(format!("{server}, {policies}, {} waiting, {} at work", self.waiting, self.working))
+        let server = format!("{server}, {policies}, {} waiting, {} at work", self.waiting, self.working);
+        let ended = OUTCOMES.map(run_outcome_word).into_iter().filter_map(|word| {
+            let count = u64::try_from(*self.ended_of_day.get(word)?).ok().filter(|&count| count > 0)?;
+            Some(format!("{} {word}", units::count(count)))
+        });
+        let ended: Vec<_> = ended.collect();
+        let mut lines = vec![("server", server)];
+        if !ended.is_empty() {
+            lines.push(("last 24 h", ended.join(", ")));
+        }
+        lines
     }
 
     /// What a person should look at.
@@ -222,7 +246,7 @@ impl Queued {
         if !self.is_served && (self.scheduled > 0 || self.waiting > 0 || self.working > 0) {
             let text = "no server is running, so no policy runs when it is due: start one with `capstan server run`";
             // Who would tell it?
-            lines.push(Attention::shown(text.to_owned()));
+            lines.push(Attention::shown("server", text.to_owned()));
         }
         for (policy, fault) in &self.faults {
             let subject = format!("policy {policy} cannot be run on this machine");
@@ -275,7 +299,7 @@ impl Queued {
         }
         for run in &self.held {
             // Somebody holds it on purpose.
-            lines.push(Attention::shown(format!(
+            lines.push(Attention::shown("held", format!(
                 "run {run} is held: `capstan queue release {run}` lets it start, `capstan queue cancel {run}` ends it"
             )));
         }
@@ -283,7 +307,7 @@ impl Queued {
             let missed = self.missed.join(", ");
             let text = format!("in the last 24 hours runs were missed of {missed}: `capstan queue done` says why");
             // The server tells of each of these runs.
-            lines.push(Attention::shown(text));
+            lines.push(Attention::shown("missed", text));
         }
     }
 }

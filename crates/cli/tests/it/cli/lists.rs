@@ -54,6 +54,42 @@ fn what_looks_odd_in_a_list_is_explained() {
     assert!(status.contains("size") && !status.contains("last run"), "{status}");
 }
 
+/// A cell has hundreds of sources: `status` had a line for each, and what needed somebody was lost among them.
+#[test]
+fn status_is_a_page_however_much_there_is() {
+    let bench = Bench::new(&[]);
+    let mut paths = Vec::new();
+    for number in 0..40 {
+        let path = format!("home/many/{number:02}");
+        fs::create_dir_all(bench.source().parent().unwrap().join(&path)).unwrap();
+        paths.push(path);
+    }
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    bench.done(&[&["backup", "--quiet"], &paths[..30]].concat(), 0);
+    let table = |status: &str| status.lines().filter(|line| line.contains("/many/")).count();
+    let status = bench.done(&["status"], 0);
+    assert!(table(&status) == 30 && !status.contains("sources "), "what fits is shown: {status}");
+
+    bench.done(&[&["backup", "--quiet"], &paths[30..]].concat(), 0);
+    let status = bench.done(&["status"], 0);
+    let sources = "sources     40 on 1 host: 40 as they should be. `capstan status --all` lists them\n";
+    assert!(status.ends_with(sources) && table(&status) == 0, "{status}");
+    assert_eq!(table(&bench.done(&["status", "--all"], 0)), 40);
+    assert_eq!(bench.json(&["status"])["sources"].as_array().unwrap().len(), 40);
+
+    // Now all need something: a line each would be eighty.
+    let late = ["status", "--max-age", "0s"];
+    let status = bench.done(&late, 3);
+    assert!(status.contains("sources     40 on 1 host: 40 to look at. "), "{status}");
+    assert!(status.contains("attention   36 more of this kind: `capstan status --all`\n"), "{status}");
+    assert!(status.ends_with("\nand 10 more: `capstan status --all`\n") && table(&status) == 4 + 30, "{status}");
+    let all = bench.done(&[&late[..], &["--all"]].concat(), 3);
+    assert_eq!(table(&all), 80, "{all}");
+    let said = bench.done(&[&late[..], &["--json"]].concat(), 3);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["attention_lines"].as_array().unwrap().len(), 40);
+}
+
 /// There was no way to list but all of a source, and neither host nor policy stood in any table.
 #[test]
 fn objects_are_filtered_and_say_host_and_policy_where_it_matters() {

@@ -281,6 +281,9 @@ pub struct StatusQuery {
     /// A source is called to attention if its last backup is older than this, in nanoseconds; what the settings say if
     /// it is left out.
     pub max_age_ns: Option<i64>,
+    /// Whether the text has every source, and all that needs attention, however many there are.
+    #[serde(default)]
+    pub all: bool,
 }
 
 /// `GET /v1/status`: what `capstan status` says beside the server.
