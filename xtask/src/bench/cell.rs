@@ -1,6 +1,6 @@
 //! Measures what a cell costs: a backup through a server, one by a client over TLS, and one by a client to a mover in a
 //! process of its own or in the client's, beside the command, in turns; runs that share a drive; a backup that has two
-//! drives; restores of one volume; and a server that waits.
+//! drives; restores of one volume; a client that is killed; a client beside bare sockets; and a server that waits.
 //!
 //! ```text
 //! round 1: capstan backup | by the server | by a client | to a mover | LAN-free -> round 2: backwards -> medians
@@ -11,9 +11,11 @@
 //! What a run waits before it begins is no cost of the data path: the server looks twice a second.
 
 pub(crate) mod crowd;
+mod killed;
 mod restores;
 mod several;
 mod together;
+mod wire;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,10 +29,12 @@ use serde_json::Value;
 use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
+use killed::killed;
 use restores::restores;
 use several::{Several, several};
 pub(super) use together::took;
 use together::{Together, together};
+use wire::wire;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -59,6 +63,10 @@ const TOGETHER_MIN: f64 = 0.95;
 const TWO_DRIVES_MIN: f64 = 1.6;
 /// The rate of four restores of one volume at the same time, of one after the other.
 const RESTORES_MIN: f64 = 2.0;
+/// The rate of a client to a mover, uncompressed and to nowhere, of bare TLS sockets, as many.
+const WIRE_MIN: f64 = 0.85;
+/// What a client that was killed sends again, of what lies between checkpoints.
+const SENT_AGAIN_MAX: f64 = 1.0;
 /// How often it is looked whether a run has ended: its times are its own, and who looks takes from it.
 const LOOKS: Duration = Duration::from_secs(2);
 /// Drives at their pace are steadier than the machine.
@@ -119,9 +127,13 @@ impl Peer {
     }
 
     fn member(stage: &Stage, program: &Path, name: &str, (kind, of): (&str, &str)) -> Result<Self> {
-        let machine = join(stage, program, name, (kind, of))?;
+        Self::again(program, kind, &join(stage, program, name, (kind, of))?)
+    }
+
+    /// A member that has joined before.
+    fn again(program: &Path, kind: &str, machine: &Path) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args([kind, "run", "-q", "--state"]).arg(&machine);
+        command.args([kind, "run", "-q", "--state"]).arg(machine);
         Ok(Self(command.stdin(Stdio::null()).spawn().with_context(|| format!("start a {kind}"))?))
     }
 
@@ -176,8 +188,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let work = work.canonicalize()?;
     let program = std::env::current_exe()?.with_file_name("capstan");
-    let mut stages =
-        ["command", "served", "client", "mover", "lan-free", "together", "several", "restores"].map(|name| {
+    let mut stages = ["command", "served", "client", "mover", "lan-free", "together", "several", "restores", "killed"]
+        .map(|name| {
             let mut stage = Stage::new(&work);
             let folder = work.join("cell").join(name);
             stage.set("CAPSTAN", &program);
@@ -191,7 +203,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         sizes = Some(super::make_data_sets(stage, arguments.small_files, arguments.typical_bytes)?);
         stage.run("rm -rf $FOLDER; mkdir -p $FOLDER; $CAPSTAN init --volume-size 20G --drives 1 -q")?;
     }
-    let [command, served, client, mover, lan_free, shared, apart, restoring] = &stages;
+    let [command, served, client, mover, lan_free, shared, apart, restoring, dying] = &stages;
     served.run(
         "printf '[policies.all]\\nsources = [\"%s\", \"%s\"]\\n' $SMALL $TYPICAL >$FOLDER/cell.toml
          $CAPSTAN policies apply $FOLDER/cell.toml -q",
@@ -255,6 +267,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let together = together(shared, &program, arguments.rounds)?;
     let Several { backup, restore } = several(apart, arguments.rounds.min(PACED_ROUNDS_MAX))?;
     let restores = restores(restoring, &program, arguments.rounds.min(PACED_ROUNDS_MAX))?;
+    let again = killed(dying, &program)?;
+    let wire = wire(root, dying, arguments.rounds)?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -320,6 +334,13 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         ratio_row("one backup to two drives at the pace of LTO-3: rate, of one drive's", backup, TWO_DRIVES_MIN),
         ratio_row("a restore of that from both: rate, of one drive's", restore, TWO_DRIVES_MIN),
         ratio_row("four restores of one volume at the same time: rate, of one after the other", restores, RESTORES_MIN),
+        ratio_row("a client to a mover over TLS, to nowhere: rate, of bare TLS sockets, as many", wire, WIRE_MIN),
+        (
+            "bytes sent again for each time that a client is killed, of those between checkpoints".to_owned(),
+            format!("{again:.2}"),
+            format!("at most {SENT_AGAIN_MAX}"),
+            again <= SENT_AGAIN_MAX,
+        ),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),
             format!("{share:.3}"),

@@ -111,12 +111,12 @@ fn beside_slow(stage: &Stage) -> Result<Duration> {
     Ok(Duration::from_nanos(ended.saturating_sub(began)))
 }
 
-fn enter(stage: &Stage, policies: &[&str]) -> Result<Vec<u64>> {
+pub(super) fn enter(stage: &Stage, policies: &[&str]) -> Result<Vec<u64>> {
     let entered = rows(stage, &format!("queue add {}", policies.join(" ")))?;
     entered.iter().map(|row| row["run"].as_u64().with_context(|| format!("no run was entered: {row}"))).collect()
 }
 
-fn ended(stage: &Stage, run: u64) -> Result<Value> {
+pub(super) fn ended(stage: &Stage, run: u64) -> Result<Value> {
     let row = until("a run has ended", || {
         let done = rows(stage, "queue done --last 100")?;
         Ok(done.into_iter().find(|row| row["run"] == run))

@@ -1,0 +1,32 @@
+//! Measures a client's backup to a mover over TLS, to nowhere, beside bare TLS sockets: `examples/wire` of the server.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::bench::measure::Stage;
+
+/// The rate of the backup, of that of as many bare sockets; of each round.
+pub(super) fn wire(root: &Path, stage: &Stage, rounds: usize) -> Result<Vec<f64>> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(root).args(["build", "--quiet", "--release", "--locked"]);
+    build.args(["--package", "capstan-server", "--example", "wire"]);
+    let status = build.status().with_context(|| format!("run {build:?}"))?;
+    ensure!(status.success(), "{build:?}: {status}");
+    let program = env::current_exe()?.with_file_name("examples").join("wire");
+    let printed = stage.run(&format!("{} $TYPICAL {rounds} 2", program.display()))?;
+    let mut ratios = Vec::new();
+    for line in printed.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let number = |key: &str| row[key].as_u64().with_context(|| format!("{key} in {row}"));
+        let (bytes, backup, bare) = (number("bytes")?, number("backup_ns")?, number("bare_ns")?);
+        let rate = |ns: u64| bytes as f64 * 1e3 / ns as f64;
+        println!("to nowhere {:.0} MB/s, bare sockets {:.0} MB/s", rate(backup), rate(bare));
+        ratios.push(bare as f64 / backup as f64);
+    }
+    Ok(ratios)
+}
