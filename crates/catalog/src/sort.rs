@@ -5,6 +5,7 @@
 //! batch and, for each batch on disk, one frame.
 
 use std::cmp::Ordering;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, Write};
@@ -113,15 +114,11 @@ pub(crate) struct Sorted<'s> {
 
 impl Sorted<'_> {
     fn entry(&mut self) -> Result<Option<FileEntry>, CatalogError> {
-        while let Some(mut head) = self.heads.pop() {
+        while let Some(mut head) = self.heads.peek_mut() {
             let following = self.sources[head.source].next().transpose()?;
             let entry = match following {
-                Some(following) => {
-                    let keyed = std::mem::replace(&mut head.keyed, Keyed::new(following));
-                    self.heads.push(head);
-                    keyed.entry
-                }
-                None => head.keyed.entry,
+                Some(following) => std::mem::replace(&mut head.keyed, Keyed::new(following)).entry,
+                None => PeekMut::pop(head).keyed.entry,
             };
             if self.path.as_ref() != Some(&entry.path) {
                 self.path.get_or_insert_default().clone_from(&entry.path);

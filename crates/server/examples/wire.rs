@@ -17,6 +17,7 @@ use capstan_catalog::Database;
 use capstan_client::data::{DataStream, keep_alive};
 use capstan_director::{BackupRequest, BackupWatch, Config, InitOptions, Site, Target};
 use capstan_keys::cluster::provider;
+use capstan_keys::create_key_file;
 use capstan_mover::{ClientEnd, ClientRules, Dial, JobToken, NetworkJobs, NetworkStream, serve_job};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned, version};
@@ -189,10 +190,11 @@ fn main() {
     let connections: u16 = arguments.get(2).map_or(2, |connections| connections.parse().unwrap());
     let state = tempfile::tempdir().unwrap();
     let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
-    Site::init(&state.path().join("state"), &options, None).unwrap();
+    let unlock = create_key_file(&state.path().join("key")).unwrap();
+    Site::init(&state.path().join("state"), &options, Some(&unlock)).unwrap();
     let ends = Ends::new();
     for round in 0..=rounds {
-        let site = Site::open(&state.path().join("state"), None, now_ns, Arc::new(|_| {})).unwrap();
+        let site = Site::open(&state.path().join("state"), Some(&unlock), now_ns, Arc::new(|_| {})).unwrap();
         let (took, bytes) = backup(site, &ends, &folder, connections);
         let bare = bare(&ends, connections, bytes);
         // The first fills the caches.

@@ -18,7 +18,7 @@ const NAME_END: u8 = 0;
 const BITS_MAX: usize = 1 << 21;
 const BITS_MIN: usize = 1 << 9;
 /// A bitmap is halved as long as no more than this share of the half is set, in percent.
-const SET_PERCENT_MAX: usize = 30;
+const SET_PERCENT_MAX: usize = 45;
 /// Bits of a whole name.
 const BITS_OF_NAME: usize = 2;
 /// What keeps names and texts apart: the same number means something else for each.

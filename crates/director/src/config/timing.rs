@@ -1,8 +1,8 @@
 //! When a policy runs: its schedule and window, its place in the queue, and what becomes of a run that failed.
 
-use capstan_schedule::{CatchUp, Schedule, Window};
-use jiff::SignedDuration;
+use capstan_schedule::{CalendarEvent, CatchUp, Schedule, Window};
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 use super::bandwidth::Bandwidth;
 use super::job::{JobConfig, Wrong, parse_age};
@@ -85,7 +85,13 @@ impl JobConfig {
         }
         let spread = age("spread", self.spread.as_deref())?.unwrap_or(SignedDuration::ZERO);
         let catch_up = self.catch_up()?;
-        let schedule = event.transpose()?.map(|event| Schedule { event, zone: zone.clone(), spread, catch_up });
+        let event: Option<CalendarEvent> = event.transpose()?;
+        // Whatever the time is now: what was due in the past was right then.
+        if event.as_ref().is_some_and(|event| event.next_after(Timestamp::UNIX_EPOCH, &zone).is_none()) {
+            let text = self.schedule.as_deref().unwrap_or_default();
+            return Err((Some("schedule"), format!("{text:?} names a day that never comes")));
+        }
+        let schedule = event.map(|event| Schedule { event, zone: zone.clone(), spread, catch_up });
         let bounded = |key: &'static str, value: u8, max: u8| match value <= max {
             true => Ok(value),
             false => Err((Some(key), format!("must be between 0 and {max}"))),
@@ -171,9 +177,17 @@ mod tests {
     }
 
     #[test]
+    fn a_day_that_is_over_and_one_that_is_rare_are_days() {
+        for schedule in ["2020-01-01 02:00", "*-02-29", "2199-12-31 23:59", "mon *-02-29"] {
+            assert!(policy(&format!("schedule = \"{schedule}\"")).timing().unwrap().schedule.is_some(), "{schedule}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named_by_its_setting() {
         for (rest, key, said) in [
             ("schedule = \"noon\"", "schedule", "noon"),
+            ("schedule = \"*-02-30 22:00\"", "schedule", "\"*-02-30 22:00\" names a day that never comes"),
             ("schedule = \"daily\"\nzone = \"Europe/Atlantis\"", "zone", "no time zone of this machine"),
             ("schedule = \"daily\"\nspread = \"long\"", "spread", "not a duration"),
             ("spread = \"1h\"", "spread", "set schedule"),

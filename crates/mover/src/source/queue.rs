@@ -157,6 +157,22 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// Files were taken that may be given back: the walk is not over until [`Queue::let_go`].
+    pub(crate) fn hold(&self) {
+        self.lock().busy += 1;
+    }
+
+    /// What was held is kept, or was given back.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        let over = state.busy == 0 && state.items.is_empty();
+        drop(state);
+        if over {
+            self.changed.notify_all();
+        }
+    }
+
     /// Gives names back that were taken, for any connection to take.
     pub(crate) fn give_back(&self, directory: Arc<Directory>, names: Names) {
         self.lock().items.push(Item::Files { directory, names: Arc::new(names), next: 0 });
@@ -222,12 +238,41 @@ impl Deref for Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        state.busy -= 1;
-        let over = state.busy == 0 && state.items.is_empty();
-        drop(state);
-        if over {
-            self.queue.changed.notify_all();
-        }
+        self.queue.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A connection took the 32 files of a directory and gave those back that were too many. The others had found
+    /// nothing by then, and had ended: it read all of them alone.
+    #[test]
+    fn nobody_ends_while_files_are_held_that_may_be_given_back() {
+        let queue = Queue::new(0, 10);
+        let fd = OwnedFd::from(File::open(".").expect("the folder of the test"));
+        let metadata = FileMetadata::new(&rustix::fs::fstat(&fd).expect("what it is"));
+        let directory = queue.directory(fd, b"srv".to_vec(), metadata, 0);
+        let mut names = Names::default();
+        names.push_back(c"a");
+        queue.give_back(Arc::clone(&directory), names);
+        let taken = queue.take(32).expect("a file");
+        queue.hold();
+        drop(taken);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| queue.take(32).is_some_and(|taken| matches!(*taken, Work::Files(..))));
+            thread::sleep(Duration::from_millis(20));
+            let mut names = Names::default();
+            names.push_back(c"a");
+            queue.give_back(directory, names);
+            queue.let_go();
+            assert!(other.join().expect("it takes"), "it waited for what came back");
+        });
+        assert!(queue.take(32).is_none(), "and then all is done");
     }
 }

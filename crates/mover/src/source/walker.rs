@@ -35,6 +35,8 @@ pub(crate) struct Walker<'a, S> {
     gathered: Batch,
     /// What was opened and announced, and waits for the disk while more is gathered.
     announced: Batch,
+    /// Whether some of that may be given back, and others wait for it.
+    holds: bool,
     /// Files to gather.
     files_max: usize,
     /// `O_NOATIME` while opening may leave access times alone. The kernel allows that to owners and to root only, so a
@@ -51,6 +53,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
             lister: Lister::new(),
             gathered: Batch::default(),
             announced: Batch::default(),
+            holds: false,
             files_max: WARM_FILES,
             no_access_time: Cell::new(OFlags::NOATIME),
         }
@@ -67,6 +70,9 @@ impl<'a, S: StreamSink> Walker<'a, S> {
 
     fn walk_all(&mut self) -> Result<(), Stopped> {
         loop {
+            if self.gathered.is_empty() {
+                self.let_go();
+            }
             let idle = self.gathered.is_empty() && self.announced.is_empty();
             let room = self.files_max.saturating_sub(self.gathered.len());
             // Waits only with empty hands, so that what was gathered is not held up.
@@ -86,6 +92,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     fn rotate(&mut self) -> Result<(), Stopped> {
         let mut batch = std::mem::take(&mut self.gathered);
         self.prepare(&mut batch);
+        self.let_go();
         let files = match batch.announce() {
             Temperature::Warm => {
                 let mut before = std::mem::take(&mut self.announced);
@@ -108,6 +115,13 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         Ok(())
     }
 
+    /// Nothing more of what was gathered is given back.
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.holds) {
+            self.walk.queue.let_go();
+        }
+    }
+
     fn gather(&mut self, work: &Work) {
         match work {
             Work::Source(number) => self.source(*number),
@@ -128,6 +142,9 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 }
             }
             Work::Files(directory, names, range) => {
+                if !std::mem::replace(&mut self.holds, true) {
+                    self.walk.queue.hold();
+                }
                 self.gathered.enter(Some(directory));
                 for (name, file_type) in range.clone().filter_map(|index| names.get(index)) {
                     let item = self.gathered.push(name, State::Listed(file_type));
