@@ -114,8 +114,8 @@ pub(crate) enum Effort {
     Passing,
 }
 
-/// How each column is encoded and compressed. Levels of 9, and 12 for names, make a file a fiftieth smaller, and take half
-/// as long again.
+/// How each column is encoded and compressed. Levels of 9, and 12 for names, make a file a fiftieth smaller, and take
+/// half as long again.
 pub(crate) fn properties(effort: Effort) -> Result<WriterProperties> {
     let mut builder = WriterProperties::builder()
         .set_created_by("capstan".to_owned())
