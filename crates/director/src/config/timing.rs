@@ -187,7 +187,9 @@ mod tests {
     fn what_is_wrong_is_named_by_its_setting() {
         for (rest, key, said) in [
             ("schedule = \"noon\"", "schedule", "noon"),
-            ("schedule = \"*-02-30 22:00\"", "schedule", "\"*-02-30 22:00\" names a day that never comes"),
+            ("schedule = \"*-02-30\"", "schedule", "no date is like that"),
+            // That was a Saturday.
+            ("schedule = \"mon 2026-11-28\"", "schedule", "\"mon 2026-11-28\" names a day that never comes"),
             ("schedule = \"daily\"\nzone = \"Europe/Atlantis\"", "zone", "no time zone of this machine"),
             ("schedule = \"daily\"\nspread = \"long\"", "spread", "not a duration"),
             ("spread = \"1h\"", "spread", "set schedule"),
