@@ -140,12 +140,6 @@ impl AppendHost {
         Ok((choice, same.then_some(hold)))
     }
 
-    /// Whether so many virtual cartridges may be made.
-    pub(crate) fn has_room_for(&self, cartridges: usize) -> Result<bool, DirectorError> {
-        let there = self.mounter.anywhere_here()?.len();
-        Ok((there + cartridges) as u64 <= u64::from(self.mounter.library.config.volumes_max))
-    }
-
     /// What is to be written next, where `own` counts as free.
     fn choice(&self, barred: &[Volser], own: Option<&Volser>) -> Result<Choice, DirectorError> {
         self.choice_beside(0, barred, own)

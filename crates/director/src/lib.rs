@@ -102,7 +102,7 @@ pub use keep::{KeepRule, KeptBy};
 pub use keys::create_key_store;
 pub use known_policies::BackupPolicy;
 pub use library::{DriveRow, Inventory, LibraryPlace, Whereabouts, barcode};
-pub use lifetime::Lifetime;
+pub use lifetime::{Lifetime, LifetimeSpan};
 pub use limits::reserved_at_the_end;
 pub use mounter::generation_of;
 pub use mover_socket::{MOVER_SOCKET, MoverSocketHello};

@@ -172,11 +172,11 @@ impl Taken {
         loop {
             let volser = match host.choice_beside(self.made, &self.volumes, None)? {
                 Choice::Append(volser) | Choice::Label(volser) => volser,
-                Choice::Create if host.has_room_for(self.made + 1)? => {
+                Choice::Create => {
                     self.made += 1;
                     return Ok(true);
                 }
-                Choice::Create | Choice::Nothing(_) => return Ok(false),
+                Choice::Nothing(_) => return Ok(false),
             };
             let needs = match self.drives.is_empty() {
                 true => None,

@@ -42,8 +42,8 @@ pub enum CellError {
     },
     /// Operator or host: a port cannot be opened.
     #[error(
-        "cannot listen at {address} (setting {setting}): another program may have the port, or the address is not of this machine. Name another \
-         one"
+        "cannot listen at {address} (setting {setting}): another program may have the port, or the address is not of \
+         this machine. Name another one"
     )]
     Listen {
         /// The setting.
