@@ -267,11 +267,16 @@ def extract(image, images, directory):
 def cat(image, out):
     """The pax archive, less the members that are damaged."""
     at = 0
+    members = []
     for entry in image.entries:
         if entry.kind == DELETED or entry.length == 0:
             continue
         try:
-            start = image.start(entry)
+            members.append((image.start(entry), entry))
+        except Damage as damage:
+            report(f"object {image.name()}: {shown(entry.path)}: {damage}")
+    for start, entry in sorted(members):
+        try:
             if start != at:
                 report(f"object {image.name()}: no entry tells of bytes {at} to {start}")
             at = start + entry.length

@@ -90,6 +90,18 @@ names_damage() {
     diff "$scratch/differ" "$scratch/named"
 }
 
+# cut_off VOLUMES: kills a run of the job `cut` when it has begun so many volumes more.
+cut_off() {
+    until_begun=$(($(begun) + $1))
+    "$CAPSTAN_BIN" --quiet backup cut &
+    pid=$!
+    until [ "$(begun)" -ge "$until_begun" ]; do kill -0 "$pid" || return 1; done
+    kill -9 "$pid"
+    wait "$pid" 2>/dev/null
+    true
+}
+begun() { find "$slots" -name '*.tape' -size +1M | wc -l; }
+
 begin --volume-size 8M || exit 1
 capstan --quiet pools add plain --plain
 capstan --quiet pools add ccm --encrypt ccm
@@ -103,6 +115,16 @@ for pool in default ccm plain; do
     check "$pool: incremental backup" \
         capstan --quiet backup "$scratch/$pool" --pool "$pool" --connections 3 --incremental
 done
+
+# A file whose reading was cut off twice lies in three streams.
+mkdir "$scratch/cut"
+dd if=/dev/urandom of="$scratch/cut/large" bs=1M count=120 status=none
+date >"$scratch/cut/small"
+manifest "$scratch/cut" "$scratch/cut.full"
+printf '[jobs.cut]\nsources = ["%s"]\npool = "ccm"\nbandwidth = ["40M"]\n' "$scratch/cut" >>"$CAPSTAN_STATE/capstan.toml"
+check "a backup is killed in the middle of a file" cut_off 5
+check "and once more, where it went on" cut_off 5
+check "then it is done" capstan --quiet backup cut
 
 check "without keys the plain volumes are read, and the others refused" exits 3 reader "$slots"/*.tape --list
 check "the keys come out of the store" "$PYTHON" "$here/../crates/keys/tests/recover.py" "$CAPSTAN_STATE/keys.db"
@@ -124,4 +146,10 @@ for pool in default ccm plain; do
     check "$pool: damaged blocks and the files they hit are named, the rest is read" \
         damaged "$full" "$source" "$source.full"
 done
+cut=$(object_of "$scratch/cut" full)
+streams=$(object_lines "$cut" | grep -c '^  connection [0-9]*: [1-9]')
+check "the file that was cut off twice is in three streams" [ "$streams" -ge 3 ]
+check "cut: every path is listed" lists_all "$cut" "$scratch/cut.full"
+check "cut: extracted, nothing differs" extracts "$cut" "$scratch/cut" "$scratch/cut.full"
+check "cut: the pax stream is the one that capstan cat prints" same_stream "$cut"
 finish

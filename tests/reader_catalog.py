@@ -6,6 +6,7 @@ from reader_checks import Damage, expect, report
 from reader_volume import DATA, Fields
 
 FILE, DIRECTORY, SYMLINK, HARD_LINK, FIFO, CHARACTER, BLOCK, DELETED = range(1, 9)
+FRAGMENT = 64
 
 Extent = namedtuple("Extent", "offset length volume first_lbn sequence blocks stored chunk")
 Entry = namedtuple("Entry", "path kind flags mode uid gid size mtime fingerprint crc connection offset length target")
@@ -30,8 +31,15 @@ def unpack_entries(packed):
         offset = (end + fields.signed()) % (1 << 64)
         length = fields.varint()
         end = offset + length
-        target = fields.bytes() if kind == HARD_LINK else b""
+        target = fields.bytes() if kind == HARD_LINK or flags & FRAGMENT else b""
         yield Entry(path, kind, flags, mode, uid, gid, size, mtime, fingerprint, crc, connection, offset, length, target)
+
+
+def read_fragment(entry):
+    """Where the content of a fragment goes on; the stream that its stream continues, and where that ends, if it does."""
+    fields = Fields(entry.target)
+    content, _, _ = fields.varint(), fields.varint(), fields.u32()
+    return content, (fields.varint(), fields.varint()) if fields.u8() else None
 
 
 class Image:
@@ -39,18 +47,65 @@ class Image:
 
     def __init__(self, object_id, copy):
         self.id, self.copy = object_id, copy
-        self.valid, self.extents, self.entries, self.volumes = {}, {}, [], []
+        self.valid, self.extents, self.entries, self.fragments, self.volumes = {}, {}, [], [], []
 
     def name(self):
         return self.id.hex() + (f"/{self.copy}" if self.copy > 1 else "")
 
+    def chains(self):
+        """Of each stream that another continues: that one, and where the member begins that goes on in it. Ends such
+        streams there, and others in front of what came to nothing."""
+        said = [(entry, *read_fragment(entry)) for entry in self.fragments]
+        following = {}
+        for entry, _, before in said:
+            if before:
+                following.setdefault(before[0], {})[entry.connection] = before[1]
+        for connection in sorted(self.valid, reverse=True):
+            for entry, content, before in said:
+                is_last = entry.connection == connection and entry.offset + entry.length == self.valid[connection]
+                if is_last and content < entry.size and not following.get(connection):
+                    self.valid[connection] = entry.offset
+                    if before:
+                        following[before[0]].pop(connection, None)
+                    break
+        found = {}
+        for before, streams in following.items():
+            if streams:
+                by = max(streams)
+                self.valid[before] = end = streams[by]
+                holds = lambda entry: entry.connection == before and entry.offset < end <= entry.offset + entry.length
+                found[before] = by, min((entry.offset for entry in self.fragments if holds(entry)), default=end)
+        return found
+
+    def pieces(self, connection, following):
+        """The pieces of streams that come in the place of a stream, each as stream, begin and end."""
+        found = []
+        for before, (by, begins) in following.items():
+            if by == connection:
+                found = self.pieces(before, following)[:-1] if begins == 0 else []
+                found.append((before, begins, self.valid[before]))
+        end = following[connection][1] if connection in following else self.valid[connection]
+        return found + [(connection, 0, end)]
+
     def sort(self):
-        self.starts, total = [], 0  # where each connection's stream begins in the archive
+        following = self.chains()
+        # What was written behind a place where another stream goes on was written again there.
+        self.entries = [
+            entry
+            for entry in self.entries
+            if entry.connection not in following or entry.offset < self.valid[entry.connection]
+        ]
+        self.order, self.starts, total = [], [], 0  # the pieces of the archive, and where each begins in it
         for connection in range(max(self.valid, default=-1) + 1):
             if connection not in self.valid:
                 report(f"object {self.name()}: nothing tells the length of connection {connection}")
-            self.starts.append(total)
-            total += self.valid.get(connection, 0)
+                continue
+            if connection in following and following[connection][1] == 0:
+                continue  # all of it is of a member that goes on
+            for piece in self.pieces(connection, following):
+                self.order.append(piece)
+                self.starts.append(total)
+                total += piece[2] - piece[1]
         self.length = total
         for extents in self.extents.values():
             extents.sort()
@@ -60,14 +115,17 @@ class Image:
         self.members = {path: by_path[path] for path in sorted(by_path)}
 
     def start(self, entry):
-        expect(entry.connection < len(self.starts), f"connection {entry.connection} is not there")
-        return self.starts[entry.connection] + entry.offset
+        for (connection, begin, end), start in zip(self.order, self.starts):
+            if connection == entry.connection and begin <= entry.offset < end:
+                return start + entry.offset - begin
+        raise Damage(f"byte {entry.offset} of connection {entry.connection} is not there")
 
     def piece(self, at, most):
         """Up to `most` bytes of the archive from `at`: what one block holds of them."""
-        connection = bisect.bisect_right(self.starts, at) - 1
-        at -= self.starts[connection]
-        most = min(most, self.valid.get(connection, 0) - at)
+        place = bisect.bisect_right(self.starts, at) - 1
+        connection, begin, end = self.order[place]
+        at += begin - self.starts[place]
+        most = min(most, end - at)
         problem = Damage(f"no volume holds byte {at} of connection {connection}")
         for extent in reversed(self.extents.get(connection, [])):
             if extent.offset <= at < extent.offset + extent.length:
@@ -169,6 +227,7 @@ def read_part(volume, fields, images):
         extents.append(Extent(offset, length, volume, lbn, sequence, blocks, stored, image.about.chunk))
     for _ in range(fields.varint()):
         image = image_of(fields.take(16))
-        image.entries += unpack_entries(fields.bytes())
+        for entry in unpack_entries(fields.bytes()):
+            (image.fragments if entry.flags & FRAGMENT else image.entries).append(entry)
     fields.bytes()
     expect(fields.done(), "more stands behind a catalog part")

@@ -6,13 +6,14 @@
 //! field is joined (the furthest state, the longest stream, the latest time), never overwritten.
 
 use capstan_format::{
-    CatalogPart, Checkpoint, EntryDecoder, FileEntry, ObjectId, ObjectRecord, ObjectState, SessionId, SessionRecord,
-    Volser, VolumeId, crc32c,
+    CatalogPart, Checkpoint, EntryDecoder, FileEntry, Fragment, ObjectId, ObjectRecord, ObjectState, SessionId,
+    SessionRecord, Volser, VolumeId, crc32c,
 };
 
 use crate::CatalogError;
 use crate::catalog::{Catalog, number};
 use crate::db::{Transaction, params};
+use crate::fragments;
 use crate::object::kind_code;
 use crate::reservation::check_held;
 use crate::volume::{self, VolumeState};
@@ -76,14 +77,14 @@ impl Catalog {
     }
 
     fn record(&mut self, seen: &CheckpointSeen<'_>, generation: Option<u64>) -> Result<Recorded, CatalogError> {
-        let pieces = pack(seen)?;
-        self.repeatable(|catalog| catalog.record_packed(seen, &pieces, generation))
+        let packed = pack(seen)?;
+        self.repeatable(|catalog| catalog.record_packed(seen, &packed, generation))
     }
 
     fn record_packed(
         &mut self,
         seen: &CheckpointSeen<'_>,
-        pieces: &[Piece],
+        packed: &Packed,
         generation: Option<u64>,
     ) -> Result<Recorded, CatalogError> {
         let transaction = self.write()?;
@@ -119,9 +120,14 @@ impl Catalog {
             }
         }
         let stored_len = record_extents(&transaction, seen)?;
-        for piece in pieces {
+        for piece in &packed.pieces {
             if standing(&transaction, seen, piece.object)? == Standing::Living {
                 record_piece(&transaction, piece)?;
+            }
+        }
+        for (object, fragment) in &packed.fragments {
+            if standing(&transaction, seen, *object)? == Standing::Living {
+                fragments::record(&transaction, *object, fragment)?;
             }
         }
         volume.written = volume.written.saturating_add(stored_len);
@@ -146,12 +152,23 @@ pub(crate) struct Piece {
     stored: Vec<u8>,
 }
 
+/// The entries of a checkpoint, as they are recorded.
+struct Packed {
+    pieces: Vec<Piece>,
+    fragments: Vec<(ObjectId, (FileEntry, Fragment))>,
+}
+
 /// Checks every entry, so that what is recorded can be sealed, and compresses the runs; before the lock is taken.
-fn pack(seen: &CheckpointSeen<'_>) -> Result<Vec<Piece>, CatalogError> {
-    let mut pieces = Vec::with_capacity(seen.part.entries.len());
+fn pack(seen: &CheckpointSeen<'_>) -> Result<Packed, CatalogError> {
+    let mut packed = Packed { pieces: Vec::with_capacity(seen.part.entries.len()), fragments: Vec::new() };
+    let damaged = |source| CatalogError::PartDamaged { volser: seen.volser.clone(), lbn: seen.lbn, source };
     for (object, run) in &seen.part.entries {
+        let (members, found) = fragments::apart(run).map_err(damaged)?;
+        for entry in found {
+            let fragment = entry.fragment().map_err(damaged)?;
+            packed.fragments.extend(fragment.map(|fragment| (*object, (entry, fragment))));
+        }
         for entry in EntryDecoder::new(run) {
-            let damaged = |source| CatalogError::PartDamaged { volser: seen.volser.clone(), lbn: seen.lbn, source };
             let FileEntry { path, size, offset, member_len, .. } = entry.map_err(damaged)?;
             // Whoever reads the catalog may add what it says without looking twice.
             let ends = [Some(size), offset.checked_add(member_len)];
@@ -165,9 +182,9 @@ fn pack(seen: &CheckpointSeen<'_>) -> Result<Vec<Piece>, CatalogError> {
                 return Err(refused(seen, format!("{:?} is no path of a member", String::from_utf8_lossy(&path))));
             }
         }
-        pieces.extend(pack_entries(*object, run)?);
+        packed.pieces.extend(pack_entries(*object, &members)?);
     }
-    Ok(pieces)
+    Ok(packed)
 }
 
 /// Compresses a run of entries; `None` for an empty one.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::db::Cell;
+use crate::fragments::StreamEnds;
 use crate::object::{Object, ObjectFilter};
 
 impl Catalog {
@@ -81,9 +82,15 @@ impl Catalog {
         });
         put(out, &line)?;
         let id = object.id.to_string();
-        for part in self.parts(object.id)? {
+        let StreamEnds { parts, continued } = self.stream_ends(object.id)?;
+        for part in parts {
             let (connection, valid_len) = (part.connection, part.valid_len);
-            put(out, &json!({"row": "part", "object": id, "connection": connection, "valid_len": valid_len}))?;
+            let by = continued.get(&connection).map(|stream| stream.by);
+            let mut line = json!({"row": "part", "object": id, "connection": connection, "valid_len": valid_len});
+            if let (Some(by), Some(line)) = (by, line.as_object_mut()) {
+                line.insert("continued_by".to_owned(), by.into());
+            }
+            put(out, &line)?;
         }
         let wanted = self.wanted_copies(object.id)?;
         for copy in copies {

@@ -137,7 +137,8 @@ impl Catalog {
 pub(crate) fn purge(db: &Transaction<'_>, objects: &[ObjectId]) -> Result<Vec<(ObjectId, u64)>, CatalogError> {
     let mut generations = Vec::new();
     for object in objects {
-        for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "verifications", "left_out"] {
+        for table in ["extents", "copies", "wanted_copies", "parts", "pieces", "fragments", "verifications", "left_out"]
+        {
             db.execute(&format!("DELETE FROM {table} WHERE object = ?1"), params![object.0])?;
         }
         let forget = "UPDATE objects SET index_len = NULL, index_crcs = NULL WHERE object = ?1 RETURNING generation";

@@ -5,6 +5,7 @@ use capstan_format::{ObjectId, Volser, VolumeId};
 use crate::catalog::Catalog;
 use crate::checkpoint::{pack_entries, record_piece};
 use crate::db::params;
+use crate::fragments;
 use crate::object::{ObjectStatus, find};
 use crate::volume::volser;
 use crate::{CatalogError, Counts};
@@ -60,7 +61,9 @@ impl Catalog {
         if record.status != ObjectStatus::Complete {
             return Err(CatalogError::NotComplete(object));
         }
-        let pieces = runs.iter().map(|run| pack_entries(object, run)).collect::<Result<Vec<_>, _>>()?;
+        let damaged = |reason| CatalogError::corrupt(format!("a list of files of object {object}"), reason);
+        let pack = |run: &Vec<u8>| pack_entries(object, &fragments::apart(run).map_err(damaged)?.0);
+        let pieces = runs.iter().map(pack).collect::<Result<Vec<_>, CatalogError>>()?;
         let transaction = self.write()?;
         transaction.execute("DELETE FROM pieces WHERE object = ?1", params![object.0])?;
         for piece in pieces.iter().flatten() {

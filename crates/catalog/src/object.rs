@@ -199,17 +199,6 @@ impl Catalog {
         })
     }
 
-    /// How much of each connection's stream is whole, by connection.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub fn parts(&self, object: ObjectId) -> Result<Vec<capstan_format::PartRecord>, CatalogError> {
-        let query = "SELECT connection, valid_len FROM parts WHERE object = ?1 ORDER BY connection";
-        let part =
-            |row: &Row<'_>| Ok(capstan_format::PartRecord { object, connection: row.get(0)?, valid_len: row.get(1)? });
-        self.db.query(query, params![object.0], part)
-    }
-
     /// The extents of an object, of all copies or of one, by copy, connection and offset.
     ///
     /// # Errors

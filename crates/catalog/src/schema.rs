@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 25] = [
+pub(crate) const STEPS: [&str; 26] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -252,6 +252,14 @@ pub(crate) const STEPS: [&str; 25] = [
     // Who must be upgraded.
     "
     ALTER TABLE peers ADD COLUMN version TEXT NOT NULL DEFAULT '';
+    ",
+    // What streams hold of files that are not whole yet, or that began in other streams. `stretch` is how long it is,
+    // `goes_on` whether its stream continues another.
+    "
+    CREATE TABLE fragments (
+        object BLOB NOT NULL, connection INTEGER NOT NULL, start INTEGER NOT NULL, stretch INTEGER NOT NULL,
+        goes_on INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (object, connection, start)
+    ) STRICT, WITHOUT ROWID;
     ",
 ];
 

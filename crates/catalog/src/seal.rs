@@ -173,10 +173,15 @@ impl Catalog {
     ) -> Result<Counts, CatalogError> {
         let dir = self.index_dir();
         let mut sorter = Sorter::new(&dir);
+        let ends = self.stream_ends(object)?;
         for &piece in pieces {
             let Some(run) = read_piece(&self.db, piece)? else { continue };
             for entry in EntryDecoder::new(&run) {
-                sorter.push(entry.map_err(damaged_piece)?)?;
+                let entry = entry.map_err(damaged_piece)?;
+                // What was written behind it was read again.
+                if ends.continued.get(&entry.connection).is_none_or(|stream| entry.offset < stream.end) {
+                    sorter.push(entry)?;
+                }
             }
         }
         let sealed = sealed.map(|sealed| sealed.open(&dir, object)).transpose()?;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use capstan_format::{EntryKind, FileEntry, ObjectId, crc32c_append};
+use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
 use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
+use crate::chains::Chains;
 use crate::libraries::VolumeRoutes;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::{OlderVersion, older_versions};
@@ -29,10 +30,15 @@ impl Site {
     pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
         let present = self.present()?;
         let mut host = ReadMounter::new(Mounter::new(self));
-        let parts = locked(&self.catalog).parts(object)?;
-        for part in parts.iter().filter(|part| part.valid_len > 0) {
-            let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
-            let streams = BTreeMap::from([((object, part.connection), vec![member])]);
+        let pieces = {
+            let catalog = locked(&self.catalog);
+            let is_image = catalog.object(object)?.is_some_and(|record| record.kind == ObjectKind::Device);
+            let ends = catalog.whole_stream_ends(object)?;
+            Chains::of_streams(ends.clone(), is_image).in_order(&ends.parts)
+        };
+        for (connection, range) in pieces.into_iter().filter(|(_, range)| !range.is_empty()) {
+            let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
+            let streams = BTreeMap::from([((object, connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
             copy_range(&mut host, &located.wanted, &mut |bytes| {
                 std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())

@@ -14,6 +14,7 @@ use capstan_mover::{
 use capstan_tape::with_causes;
 
 use crate::DirectorError;
+use crate::chains::{check_taken, entries_where_they_end};
 use crate::damage::lacks;
 use crate::jobs::record_of;
 use crate::mounter::{Drives, Mounter, ReadMounter};
@@ -228,12 +229,10 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<CopyReport, DirectorError> {
         let present = self.present()?;
-        let (parts, mut entries) = {
+        let (parts, entries) = {
             let catalog = locked(&self.catalog);
-            let entries: Result<Vec<_>, _> = catalog.index(object.id)?.iter().collect();
-            (catalog.parts(object.id)?, entries?)
+            (catalog.parts(object.id)?, entries_where_they_end(&catalog, object.id)?)
         };
-        entries.sort_by_key(|entry| (entry.connection, entry.offset + entry.member_len));
         let mut report = CopyReport {
             object: object.id,
             copy: 0,
@@ -245,7 +244,8 @@ impl Site {
         };
         for part in parts {
             let mut sink = session.intake().connection(object.id, part.connection);
-            let own: Vec<_> = entries.iter().filter(|entry| entry.connection == part.connection).cloned().collect();
+            let own = entries.get(&part.connection).cloned().unwrap_or_default();
+            check_taken(&sink, &own)?;
             let member = WantedMember { offset: 0, len: part.valid_len, crc: 0 };
             let streams = BTreeMap::from([((object.id, part.connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
@@ -287,18 +287,16 @@ impl Site {
 pub(crate) fn move_bytes(
     bytes: &mut dyn BufRead,
     sink: &mut Connection,
-    entries: &mut Vec<FileEntry>,
+    entries: &mut Vec<(u64, FileEntry)>,
     watch: &RestoreWatch,
 ) -> Result<(), String> {
     let mut own = entries.drain(..).peekable();
     loop {
-        while let Some(entry) =
-            own.next_if(|entry| entry.member_len == 0 || entry.offset + entry.member_len <= sink.position())
-        {
+        while let Some((_, entry)) = own.next_if(|(end, entry)| entry.member_len == 0 || *end <= sink.position()) {
             sink.member(entry);
         }
         // Up to the end of the next member, so that its entry travels with the block that ends it.
-        let until = own.peek().map_or(u64::MAX, |entry| entry.offset + entry.member_len) - sink.position();
+        let until = own.peek().map_or(u64::MAX, |(end, _)| *end) - sink.position();
         let available = bytes.fill_buf().map_err(|error| error.to_string())?;
         if available.is_empty() {
             return Ok(());

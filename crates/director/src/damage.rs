@@ -8,6 +8,7 @@ use capstan_catalog::{Catalog, DamagedBlocks, Extent, Object};
 use capstan_format::{ExtentRecord, FileEntry, ObjectId, ObjectKind, Volser};
 
 use crate::DirectorError;
+use crate::chains::Chains;
 use crate::ranges::{MissingRange, missing_ranges, stream_lengths};
 use crate::site::{Site, locked};
 
@@ -123,6 +124,8 @@ pub struct LostParts {
     ranges: HashMap<ObjectId, Vec<(u16, Range<u64>)>>,
     /// Objects whose one member runs through all streams.
     images: Vec<ObjectId>,
+    /// How members of the others run through streams.
+    chains: HashMap<ObjectId, Chains>,
 }
 
 impl LostParts {
@@ -133,12 +136,13 @@ impl LostParts {
 
     /// Whether something of an entry of an object is lost.
     pub fn holds(&self, object: ObjectId, entry: &FileEntry) -> bool {
-        let end = entry.offset.saturating_add(entry.member_len);
+        let Some(lost) = self.ranges.get(&object).filter(|_| entry.member_len > 0) else { return false };
         let image = self.images.contains(&object);
-        let hit = |(connection, range): &(u16, Range<u64>)| {
-            image || *connection == entry.connection && range.start < end && range.end > entry.offset
+        let own = self.chains.get(&object).map(|chains| chains.ranges(entry)).unwrap_or_default();
+        let meets = |(connection, range): &(u16, Range<u64>)| {
+            own.iter().any(|(other, own)| connection == other && range.start < own.end && range.end > own.start)
         };
-        entry.member_len > 0 && self.ranges.get(&object).is_some_and(|ranges| ranges.iter().any(hit))
+        lost.iter().any(|lost| image || meets(lost))
     }
 
     /// Whether nothing is lost.
@@ -165,6 +169,7 @@ impl Site {
             if object.kind != ObjectKind::Tree {
                 lost.images.push(id);
             }
+            lost.chains.insert(id, Chains::of(&catalog, id)?);
             lost.ranges.insert(id, ranges);
         }
         Ok(lost)

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
 use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
-use capstan_mover::{BaselineBuilder, Metadata, SourceFound, SourceSpec};
+use capstan_mover::{BaselineBuilder, CutFile, Metadata, SourceFound, SourceSpec};
 use capstan_tape::with_causes;
 use uuid::Uuid;
 
 use crate::base::{BaseChoice, BaseSelector};
 use crate::baseline::StateBaseline;
 use crate::catch_up::{Known, is_copy_pool};
+use crate::chains::cut_files;
 use crate::earlier_attempts::EarlierObjects;
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
@@ -31,6 +32,8 @@ pub(crate) struct Job {
     pub(crate) real_path: Option<PathBuf>,
     pub(crate) record: ObjectRecord,
     pub(crate) resumed: bool,
+    /// Files that the interrupted object has the beginning of.
+    pub(crate) cut: Vec<CutFile>,
     pub(crate) first_connection: u16,
     pub(crate) baseline: Option<StateBaseline>,
     /// What it would have stood on, and does not.
@@ -40,7 +43,16 @@ pub(crate) struct Job {
 impl Job {
     /// All of a source, read into a new object.
     fn on_nothing(spec: SourceSpec, real_path: Option<PathBuf>, record: ObjectRecord) -> Self {
-        Self { spec, real_path, record, resumed: false, first_connection: 0, baseline: None, base_gone: None }
+        Self {
+            spec,
+            real_path,
+            record,
+            resumed: false,
+            cut: Vec::new(),
+            first_connection: 0,
+            baseline: None,
+            base_gone: None,
+        }
     }
 }
 
@@ -249,7 +261,8 @@ impl Site {
                     ..record_of(&object)
                 };
                 let baseline = Some(baseline);
-                return Ok(Job { spec, real_path, record, resumed: true, first_connection, baseline, base_gone });
+                let cut = cut_files(&locked(&self.catalog), object.id)?;
+                return Ok(Job { spec, real_path, record, resumed: true, cut, first_connection, baseline, base_gone });
             }
             base = None;
             wants_base = false;
@@ -269,7 +282,8 @@ impl Site {
         }
         say(base);
         let record = self.new_record(source, kind, base, request, pool);
-        Ok(Job { spec, real_path, record, resumed: false, first_connection: 0, baseline, base_gone })
+        let cut = Vec::new();
+        Ok(Job { spec, real_path, record, resumed: false, cut, first_connection: 0, baseline, base_gone })
     }
 
     /// The interrupted object of a source that this backup goes on with, and the first number that its streams may

@@ -13,6 +13,7 @@ mod baseline;
 mod care;
 mod cat;
 mod catch_up;
+mod chains;
 mod claims;
 mod clock;
 mod config;

@@ -9,6 +9,7 @@ use capstan_keys::KeyError;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
 
 use crate::DirectorError;
+use crate::chains::Chains;
 use crate::path_filter::PathFilter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::select::{Located, Place, WhichCopy};
@@ -246,12 +247,13 @@ fn unknown_bytes(catalog: &Catalog, object: ObjectId) -> Result<u64, DirectorErr
         return Ok(0);
     }
     let mut unknown = total(missing.iter().map(|missing| missing.range.end - missing.range.start));
+    let chains = Chains::of(catalog, object)?;
     for entry in catalog.index(object)?.iter() {
-        let entry = entry?;
-        let end = entry.offset.saturating_add(entry.member_len);
-        let own = missing.iter().filter(|missing| missing.connection == entry.connection);
-        let overlap = |range: &Range<u64>| range.end.min(end).saturating_sub(range.start.max(entry.offset));
-        unknown = unknown.saturating_sub(total(own.map(|missing| overlap(&missing.range))));
+        for (connection, own) in chains.ranges(&entry?) {
+            let missing = missing.iter().filter(|missing| missing.connection == connection);
+            let overlap = |range: &Range<u64>| range.end.min(own.end).saturating_sub(range.start.max(own.start));
+            unknown = unknown.saturating_sub(total(missing.map(|missing| overlap(&missing.range))));
+        }
     }
     Ok(unknown)
 }

@@ -5,7 +5,6 @@
 //! in the catalog ([`capstan_catalog::WantedCopy`]), and so does which of them are known to be whole; only the others
 //! are looked at. Every block keeps its place in its stream, so what a copy lacks is a set of ranges between blocks.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +17,7 @@ use capstan_mover::{
 use capstan_tape::with_causes;
 
 use crate::append::AppendHost;
+use crate::chains::{EntriesOf, check_taken, entries_where_they_end};
 use crate::copy::{copies_of, move_bytes};
 use crate::damage::{BadPlaces, lacks, lost_ranges};
 use crate::hold::Hold;
@@ -29,9 +29,6 @@ use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
-
-/// Entries by connection.
-type EntriesOf = HashMap<u16, Vec<FileEntry>>;
 
 /// A wanted copy of a complete object that is not whole.
 #[derive(Debug)]
@@ -408,18 +405,17 @@ impl Site {
         let catalog = locked(&self.catalog);
         let mut ranges = missing.to_vec();
         let mut entries = EntriesOf::new();
-        for entry in catalog.index(object.id)?.iter() {
-            let entry = entry?;
-            let end = entry.offset + entry.member_len;
-            let ends_in = |missing: &MissingRange| {
-                missing.connection == entry.connection && missing.range.start < end && end <= missing.range.end
+        for (connection, own) in entries_where_they_end(&catalog, object.id)? {
+            let goes = |(end, entry): &(u64, FileEntry)| {
+                let ends_in = |missing: &MissingRange| {
+                    missing.connection == connection && missing.range.start < *end && *end <= missing.range.end
+                };
+                entry.member_len == 0 || missing.iter().any(ends_in)
             };
-            if entry.member_len == 0 || missing.iter().any(ends_in) {
-                entries.entry(entry.connection).or_default().push(entry);
+            let own: Vec<_> = own.into_iter().filter(goes).collect();
+            if !own.is_empty() {
+                entries.insert(connection, own);
             }
-        }
-        for own in entries.values_mut() {
-            own.sort_by_key(|entry| entry.offset);
         }
         for (connection, valid_len) in stream_lengths(&catalog, object.id)? {
             if entries.contains_key(&connection) && !missing.iter().any(|range| range.connection == connection) {
@@ -438,13 +434,14 @@ impl Site {
         session: &Session,
         host: &mut ReadMounter,
         missing: &MissingRange,
-        mut entries: Vec<FileEntry>,
+        mut entries: Vec<(u64, FileEntry)>,
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
         let MissingRange { connection, sequence, range, last } = missing.clone();
         let mut sink = session.intake().connection_at(object.id, connection, sequence, range.start);
+        check_taken(&sink, &entries)?;
         if range.is_empty() {
-            entries.drain(..).for_each(|entry| sink.member(entry));
+            entries.drain(..).for_each(|(_, entry)| sink.member(entry));
         } else {
             let present = self.present()?;
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
@@ -502,7 +499,7 @@ fn without_lost(missing: &[MissingRange], lost: &[(u16, Range<u64>)], chunk_len:
 }
 
 /// Takes the entries that end in a range or have no member out of those of a connection.
-fn take_of(entries: &mut Vec<FileEntry>, range: &Range<u64>) -> Vec<FileEntry> {
-    let goes = |entry: &mut FileEntry| entry.member_len == 0 || entry.offset + entry.member_len <= range.end;
+fn take_of(entries: &mut Vec<(u64, FileEntry)>, range: &Range<u64>) -> Vec<(u64, FileEntry)> {
+    let goes = |(end, entry): &mut (u64, FileEntry)| entry.member_len == 0 || *end <= range.end;
     entries.extract_if(.., goes).collect()
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use capstan_catalog::{Catalog, Extent, MergedState, Object, ObjectFilter, ObjectStatus, StateEntry};
-use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
+use capstan_format::{EntryFlags, EntryKind, ExtentRecord, FileEntry, ObjectId, Volser};
 use capstan_mover::{ExtentPlace, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges};
 
 use crate::DirectorError;
+use crate::chains::Chains;
 use crate::damage::BadPlaces;
 use crate::path_filter::PathFilter;
 use crate::paths::{ends_above, index_path};
@@ -210,12 +211,12 @@ fn directories_above(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     ends_above(path).map(|end| path[..end].to_vec())
 }
 
-/// Whether the streams of an object whose one member runs through all of them are taken as one.
+/// Whether a stream is taken together with those that go on from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// They are, for members.
+    /// It is, for members.
     Joined,
-    /// They are not, for whoever wants each connection by itself.
+    /// It is not, for whoever wants each connection by itself.
     Apart,
 }
 
@@ -244,9 +245,7 @@ impl WhichCopy<'_> {
 struct Laid {
     chunk_len: u32,
     extents: Vec<Extent>,
-    joined: bool,
-    /// Where each connection's stream begins in the joined one.
-    bases: Vec<(u16, u64)>,
+    chains: Chains,
 }
 
 impl Laid {
@@ -257,24 +256,21 @@ impl Laid {
         bad: &BadPlaces,
         layout: Layout,
     ) -> Result<Self, DirectorError> {
-        let record = catalog.object(object)?;
-        let joined =
-            layout == Layout::Joined && record.as_ref().is_some_and(|record| record.kind == ObjectKind::Device);
-        let mut bases = Vec::new();
-        if joined {
-            let mut at = 0;
-            for part in catalog.parts(object)? {
-                bases.push((part.connection, at));
-                at += part.valid_len;
-            }
-        }
-        let chunk_len = record.map_or(0, |record| record.chunk_len);
+        let chains = match layout {
+            Layout::Joined => Chains::of(catalog, object)?,
+            Layout::Apart => Chains::default(),
+        };
+        let chunk_len = catalog.object(object)?.map_or(0, |record| record.chunk_len);
         let extents = sound_first(catalog.extents(object, copy)?, bad, &stream_lengths(catalog, object)?, chunk_len);
-        Ok(Self { chunk_len, extents, joined, bases })
+        Ok(Self { chunk_len, extents, chains })
     }
 
-    fn base(&self, connection: u16) -> u64 {
-        self.bases.iter().find(|(other, _)| *other == connection).map_or(0, |(_, base)| *base)
+    /// What an extent holds of its stream, which ends where another goes on: its blocks, and how many bytes.
+    fn held(&self, record: &ExtentRecord) -> (u32, u64) {
+        let Some(end) = self.chains.end(record.connection) else { return (record.blocks, record.plain_len) };
+        let held = end.saturating_sub(record.offset).min(record.plain_len);
+        let blocks = held.div_ceil(u64::from(self.chunk_len.max(1))).min(u64::from(record.blocks));
+        (blocks as u32, held)
     }
 }
 
@@ -363,8 +359,14 @@ pub(crate) fn locate_streams(
             Entry::Vacant(vacant) => vacant.insert(Laid::of(catalog, object, copy.of(object), &bad, layout)?),
         };
         let (mut extents, mut elsewhere) = (Vec::new(), Vec::new());
-        for extent in laid.extents.iter().filter(|extent| laid.joined || extent.record.connection == connection) {
-            let base = laid.base(extent.record.connection);
+        let bases = laid.chains.from(connection);
+        let base_of = |extent: &Extent| bases.iter().find(|(other, _)| *other == extent.record.connection);
+        for (extent, base) in laid.extents.iter().filter_map(|extent| base_of(extent).map(|found| (extent, found.1))) {
+            let (blocks, plain_len) = laid.held(&extent.record);
+            // Only an empty extent holds nothing of a stream that nothing continues.
+            if plain_len == 0 && extent.record.plain_len > 0 {
+                continue;
+            }
             let number = match number_of.get(&extent.volser) {
                 Some(number) => *number,
                 None => {
@@ -378,8 +380,8 @@ pub(crate) fn locate_streams(
                 }
             };
             let Some(volume) = number else {
-                let start = base + extent.record.offset;
-                elsewhere.push((extent.volser.clone(), start..start.saturating_add(extent.record.plain_len)));
+                let start = base.saturating_add(extent.record.offset);
+                elsewhere.push((extent.volser.clone(), start..start.saturating_add(plain_len)));
                 continue;
             };
             extents.push(ExtentPlace {
@@ -388,9 +390,9 @@ pub(crate) fn locate_streams(
                 connection: extent.record.connection,
                 base,
                 first_lbn: extent.record.first_lbn,
-                blocks: extent.record.blocks,
-                offset: base + extent.record.offset,
-                plain_len: extent.record.plain_len,
+                blocks,
+                offset: base.saturating_add(extent.record.offset),
+                plain_len,
             });
         }
         if !elsewhere.is_empty() {

@@ -13,6 +13,7 @@ use capstan_mover::{
 use capstan_tape::with_causes;
 
 use crate::catch_up::clear_suspicion;
+use crate::chains::Chains;
 use crate::damage::BadPlaces;
 use crate::drive_history::Stay;
 use crate::mounter::{Mounter, ReadMounter};
@@ -110,14 +111,14 @@ impl Site {
             // The one member of a device image runs through all connections.
             let joined = catalog.object(object)?.is_some_and(|object| object.kind == ObjectKind::Device);
             let own: Vec<Extent> = extents.iter().filter(|extent| extent.record.object == object).cloned().collect();
-            let all = extents_by_copy(&catalog, object)?;
+            let (all, chains) = (extents_by_copy(&catalog, object)?, Chains::of(&catalog, object)?);
             for entry in index.iter() {
                 let entry = entry?;
-                if !joined && !touches(&own, &entry) {
+                if !joined && !touches(&own, (&entry, &chains)) {
                     continue;
                 }
                 // A member that this copy holds only part of is what a twin lacks, not damage.
-                if !joined && !is_held(&all, &entry, copy) {
+                if !joined && !is_held(&all, (&entry, &chains), copy) {
                     *behind += 1;
                     continue;
                 }
@@ -219,12 +220,15 @@ fn interleaved(extents: &[Extent]) -> Vec<Vec<(ObjectId, u8)>> {
     groups
 }
 
-fn touches(extents: &[Extent], entry: &FileEntry) -> bool {
+fn touches(extents: &[Extent], (entry, chains): (&FileEntry, &Chains)) -> bool {
+    let ranges = chains.ranges(entry);
     entry.member_len > 0
         && extents.iter().any(|extent| {
             let record = &extent.record;
-            record.connection == entry.connection
-                && entry.offset < record.offset + record.plain_len
-                && record.offset < entry.offset + entry.member_len
+            ranges.iter().any(|(connection, range)| {
+                record.connection == *connection
+                    && range.start < record.offset + record.plain_len
+                    && record.offset < range.end
+            })
         })
 }

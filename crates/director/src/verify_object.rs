@@ -1,6 +1,7 @@
 //! Verifying objects: each copy by itself.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use capstan_format::{FileEntry, ObjectId, ObjectKind};
 use capstan_mover::{RestoreWatch, VolumeAccess, VolumePlace, verify_streams};
 
 use crate::DirectorError;
+use crate::chains::Chains;
 use crate::damage::BadPlaces;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::ranges::stream_lengths;
@@ -63,7 +65,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
-        let (entries, copies, extents, sound) = {
+        let (entries, copies, extents, sound, chains) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
             let entries: Result<Vec<_>, _> = index
@@ -72,7 +74,7 @@ impl Site {
                 .collect();
             let extents = extents_by_copy(&catalog, object.id)?;
             let sound = BadPlaces::of(&catalog)?.sound(extents.clone(), object.chunk_len);
-            (entries?, catalog.copies(object.id)?, extents, sound)
+            (entries?, catalog.copies(object.id)?, extents, sound, Chains::of(&catalog, object.id)?)
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (members, bytes) = (load(&watch.members), load(&watch.bytes));
@@ -80,8 +82,8 @@ impl Site {
         // for here, and missed.
         let elsewhere = |StateEntry { entry, .. }: &StateEntry| {
             object.kind != ObjectKind::Device
-                && !is_held(&extents, entry, copy)
-                && copies.iter().any(|other| is_held(&sound, entry, other.copy))
+                && !is_held(&extents, (entry, &chains), copy)
+                && copies.iter().any(|other| is_held(&sound, (entry, &chains), other.copy))
         };
         let all = entries.len();
         let own: Vec<_> = entries.into_iter().filter(|entry| !elsewhere(entry)).collect();
@@ -125,17 +127,21 @@ pub(crate) fn extents_by_copy(catalog: &Catalog, object: ObjectId) -> Result<Vec
 }
 
 /// Whether a copy's extents hold the whole of a member.
-pub(crate) fn is_held(extents: &[Extent], entry: &FileEntry, copy: u8) -> bool {
-    let end = entry.offset + entry.member_len;
-    let mut at = entry.offset;
+pub(crate) fn is_held(extents: &[Extent], (entry, chains): (&FileEntry, &Chains), copy: u8) -> bool {
+    let mut ranges = chains.ranges(entry).into_iter();
+    ranges.all(|(connection, range)| is_range_held(extents, copy, connection, range))
+}
+
+fn is_range_held(extents: &[Extent], copy: u8, connection: u16, range: Range<u64>) -> bool {
+    let Range { start: mut at, end } = range;
     // Extents come by copy, connection and offset.
     let first = extents.partition_point(|extent| {
         let record = &extent.record;
-        (extent.copy, record.connection, record.offset + record.plain_len) <= (copy, entry.connection, at)
+        (extent.copy, record.connection, record.offset + record.plain_len) <= (copy, connection, at)
     });
     for extent in &extents[first..] {
         let record = &extent.record;
-        if at >= end || (extent.copy, record.connection) != (copy, entry.connection) || record.offset > at {
+        if at >= end || (extent.copy, record.connection) != (copy, connection) || record.offset > at {
             break;
         }
         at = record.offset + record.plain_len;

@@ -175,14 +175,14 @@ pub struct ObjectRecord {
     pub is_locked: bool,
 }
 
-/// How much of one connection's stream is whole: it ends behind a complete member.
+/// How much of one connection's stream is whole: it ends behind a complete member, or a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartRecord {
     /// The object.
     pub object: ObjectId,
     /// The connection.
     pub connection: u16,
-    /// Bytes of the stream up to the end of its last complete member.
+    /// Bytes of the stream up to the end of its last complete member, or of the fragment behind that.
     pub valid_len: u64,
 }
 

@@ -5,7 +5,7 @@
 //! varint  bytes of the path shared with the entry before (0 for the first)
 //! varint  length of the rest of the path, then the rest
 //! u8      kind: 1 file, 2 directory, 3 symlink, 4 hard link, 5 fifo, 6 character device, 7 block device, 8 deleted
-//! varint  flags: 1 grew, 2 shrank, 4 vanished, 8 content changed while read, 16 sparse, 32 unreadable
+//! varint  flags: 1 grew, 2 shrank, 4 vanished, 8 content changed while read, 16 sparse, 32 unreadable, 64 fragment
 //! varint  mode (permission bits), varint uid, varint gid
 //! varint  size
 //! signed varint  mtime, nanoseconds since 1970, less that of the entry before (0 before the first; wrapping)
@@ -15,6 +15,7 @@
 //! signed varint  offset of the member in the connection's stream, less the end of the member before (wrapping)
 //! varint  length of the member in the stream: headers, content and padding (0 where the stream holds nothing)
 //! kind 4 only: varint length of the target's path, then the path
+//! flag 64 only: varint length of a [`Fragment`], then it
 //! ```
 //! A varint is LEB128; a signed varint is zigzag in a varint.
 //!
@@ -90,6 +91,8 @@ impl EntryFlags {
     /// It could not be read. Without a member nothing is stored; with one, zeros stand for a part of a file, and of a
     /// directory what is in it could not be listed to its end.
     pub const UNREADABLE: Self = Self(32);
+    /// It is no member, but what a stream holds of one that is not whole yet or that began in another stream.
+    pub const FRAGMENT: Self = Self(64);
 
     /// Whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -132,8 +135,100 @@ pub struct FileEntry {
     pub offset: u64,
     /// Bytes of the member in the stream, headers and padding included.
     pub member_len: u64,
-    /// Path of the file that a hard link names; empty for every other kind.
+    /// Path of the file that a hard link names; of a fragment, the packed [`Fragment`]; else empty.
     pub link: Vec<u8>,
+}
+
+impl FileEntry {
+    /// Whether it is a fragment, and no member.
+    pub fn is_fragment(&self) -> bool {
+        self.flags.contains(EntryFlags::FRAGMENT)
+    }
+
+    /// What a fragment says beyond its entry; none for a member.
+    ///
+    /// # Errors
+    /// As [`Fragment::decode`]; or it is of no file, ends behind any stream, or goes on from a stream that is no
+    /// earlier one, or in the middle of its own.
+    pub fn fragment(&self) -> Result<Option<Fragment>, FormatError> {
+        if !self.is_fragment() {
+            return Ok(None);
+        }
+        let fragment = Fragment::decode(&self.link)?;
+        let field = |field, value: u64| FormatError::Field { what: "fragment", field, value: value.to_string() };
+        if self.kind != EntryKind::File {
+            return Err(field("kind", self.kind.code().into()));
+        }
+        if let Some((connection, end)) = fragment.continues {
+            if connection >= self.connection {
+                return Err(field("continued connection", connection.into()));
+            }
+            if self.offset != 0 || i64::try_from(end).is_err() {
+                return Err(field("end of the continued stream", end));
+            }
+        }
+        Ok(Some(fragment))
+    }
+
+    /// Where its bytes end in its stream.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.member_len)
+    }
+}
+
+/// What a fragment says beyond its entry: how its file may be gone on with, and which stream it goes on from.
+///
+/// The entry has the path, size, time and change fingerprint of the file as the member has them, the CRC32C of the
+/// content up to the fragment's end, and where the fragment is in its stream. Packed: varints content, length of the
+/// header; u32 CRC32C of the header; u8 0, or 1 and varints of the stream and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// Where in the file the content goes on behind it.
+    pub content: u64,
+    /// Bytes in front of the member's content: pax records, header, map of a sparse file.
+    pub header_len: u64,
+    /// Their CRC32C: a writer goes on only where they would be the same.
+    pub header_crc: u32,
+    /// The stream whose end this one goes on from, and where that ends.
+    pub continues: Option<(u16, u64)>,
+}
+
+impl Fragment {
+    /// The packed bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.content);
+        put_varint(&mut out, self.header_len);
+        out.extend_from_slice(&self.header_crc.to_le_bytes());
+        out.push(u8::from(self.continues.is_some()));
+        if let Some((connection, end)) = self.continues {
+            put_varint(&mut out, u64::from(connection));
+            put_varint(&mut out, end);
+        }
+        out
+    }
+
+    /// Unpacks what a fragment's entry has.
+    ///
+    /// # Errors
+    /// It is cut short or goes on behind its end, or a field has a value that no writer writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new("fragment", bytes);
+        let (content, header_len, header_crc) = (cursor.varint()?, cursor.varint()?, cursor.u32()?);
+        let continues = match cursor.u8()? {
+            0 => None,
+            1 => {
+                let connection = cursor.varint()?;
+                let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", &connection))?;
+                Some((connection, cursor.varint()?))
+            }
+            other => return Err(cursor.field("continues", &other)),
+        };
+        if !cursor.is_empty() {
+            return Err(cursor.field("bytes behind the end", &(bytes.len() - cursor.position())));
+        }
+        Ok(Self { content, header_len, header_crc, continues })
+    }
 }
 
 /// Packs entries into bytes, each after the one before.
@@ -170,7 +265,7 @@ impl EntryEncoder {
         put_varint(out, u64::from(entry.connection));
         put_varint_signed(out, entry.offset.wrapping_sub(self.member_end).cast_signed());
         put_varint(out, entry.member_len);
-        if entry.kind == EntryKind::HardLink {
+        if entry.kind == EntryKind::HardLink || entry.is_fragment() {
             put_bytes(out, &entry.link);
         }
         self.path.clear();
@@ -244,7 +339,8 @@ impl<'a> EntryDecoder<'a> {
         let connection = u16::try_from(connection).map_err(|_| cursor.field("connection", &connection))?;
         let offset = self.member_end.wrapping_add(cursor.varint_signed()?.cast_unsigned());
         let member_len = cursor.varint()?;
-        let link = if kind == EntryKind::HardLink { cursor.bytes(PATH_LEN_MAX)?.to_vec() } else { Vec::new() };
+        let has_link = kind == EntryKind::HardLink || flags.contains(EntryFlags::FRAGMENT);
+        let link = if has_link { cursor.bytes(PATH_LEN_MAX)?.to_vec() } else { Vec::new() };
         self.mtime_ns = mtime_ns;
         self.member_end = offset.wrapping_add(member_len);
         let path = self.path.clone();

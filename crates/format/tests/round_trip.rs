@@ -2,9 +2,9 @@
 
 use capstan_format::{
     Algorithm, BLOCK_HEADER_LEN, BlockHeader, BlockKind, CatalogPart, Checkpoint, Compression, ENVELOPE_LEN,
-    ENVELOPE_PREFIX_LEN, EntryDecoder, EntryEncoder, EntryFlags, EntryKind, Envelope, ExtentRecord, FileEntry, KeyTag,
-    ObjectId, ObjectKind, ObjectRecord, ObjectState, PartRecord, SessionId, SessionRecord, TAG_LEN, Volser,
-    VolumeHeader, VolumeId, crc32c, vol1_decode, vol1_encode,
+    ENVELOPE_PREFIX_LEN, EntryDecoder, EntryEncoder, EntryFlags, EntryKind, Envelope, ExtentRecord, FileEntry,
+    Fragment, KeyTag, ObjectId, ObjectKind, ObjectRecord, ObjectState, PartRecord, SessionId, SessionRecord, TAG_LEN,
+    Volser, VolumeHeader, VolumeId, crc32c, vol1_decode, vol1_encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,11 +13,12 @@ fn entry() -> impl Strategy<Value = FileEntry> {
     let path = vec(any::<u8>(), 0..60);
     let numbers = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>(), any::<i64>());
     let place = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u64>(), any::<u64>());
-    (path, 1u8..=8, 0u8..64, numbers, place, vec(any::<u8>(), 0..20)).prop_map(
+    (path, 1u8..=8, 0u8..128, numbers, place, vec(any::<u8>(), 0..20)).prop_map(
         |(path, kind, flags, (mode, uid, gid, size, mtime_ns), (change, crc, connection, offset, member_len), link)| {
             let kind = EntryKind::from_code(kind).expect("a kind");
-            let link = if kind == EntryKind::HardLink { link } else { Vec::new() };
             let flags = EntryFlags(flags);
+            let has_link = kind == EntryKind::HardLink || flags.contains(EntryFlags::FRAGMENT);
+            let link = if has_link { link } else { Vec::new() };
             FileEntry {
                 path,
                 kind,
@@ -130,6 +131,15 @@ proptest! {
         let bytes = encoder.finish();
         let decoded: Result<Vec<_>, _> = EntryDecoder::new(&bytes).collect();
         prop_assert_eq!(decoded.expect("entries that were encoded"), entries);
+    }
+
+    #[test]
+    fn fragments_round_trip(numbers in (any::<u64>(), any::<u64>(), any::<u32>()), before in any::<Option<(u16, u64)>>()) {
+        let (content, header_len, header_crc) = numbers;
+        let fragment = Fragment { content, header_len, header_crc, continues: before };
+        let bytes = fragment.encode();
+        prop_assert_eq!(Fragment::decode(&bytes), Ok(fragment));
+        prop_assert!((0..bytes.len()).all(|len| Fragment::decode(&bytes[..len]).is_err()));
     }
 
     #[test]

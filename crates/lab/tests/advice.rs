@@ -24,8 +24,8 @@ const MEMORY_BYTES: u64 = 8 << 30;
 /// Machines that run tests are busy with other things, too.
 const NEAR: f64 = 0.25;
 /// What was measured in a slow second of such a machine is no promise for a fast one: what misses is measured and tried
-/// anew. A forecast that is wrong is wrong each time, and to the same side: what a machine's moods add to one round they
-/// take from another, so that all rounds together are right where the forecast is.
+/// anew. A forecast that is wrong is wrong each time, and to the same side. What a machine's moods add to one round
+/// they take from another, so all rounds together are right where the forecast is.
 const ROUNDS: u32 = 4;
 
 /// One test measures at a time.

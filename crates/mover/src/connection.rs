@@ -37,6 +37,7 @@ pub struct Connection {
     offset: u64,
     valid_len: u64,
     entries: Vec<FileEntry>,
+    takes_fragments: bool,
 }
 
 /// Sends the blocks of a connection to a mover elsewhere. Where it is dropped, what was not sent will not be.
@@ -116,7 +117,14 @@ impl Connection {
             offset: 0,
             valid_len: 0,
             entries: Vec::new(),
+            takes_fragments: true,
         }
+    }
+
+    /// For a mover that may be of an older version.
+    pub(crate) fn taking_fragments(mut self, takes_fragments: bool) -> Self {
+        self.takes_fragments = takes_fragments;
+        self
     }
 
     /// Goes on with a stream where earlier blocks of it end, for a copy that lacks what comes then.
@@ -263,6 +271,14 @@ impl StreamSink for Connection {
 
     fn connection(&self) -> u16 {
         self.number
+    }
+
+    fn takes_fragments(&self) -> bool {
+        self.takes_fragments
+    }
+
+    fn left_of_chunk(&self) -> usize {
+        if self.buffer.is_some() { self.pool.chunk_len() - self.filled } else { 0 }
     }
 
     fn is_stopped(&self) -> bool {

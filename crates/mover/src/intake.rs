@@ -62,6 +62,9 @@ pub(crate) trait IntakeElsewhere: Send + Sync {
 
     fn throttle(&self, throttle: Throttle);
 
+    /// Whether the mover is of a version that knows fragments.
+    fn takes_fragments(&self) -> bool;
+
     /// Why what this process sends does not reach the mover, if it does not.
     fn why_lost(&self) -> Option<String>;
 }

@@ -78,7 +78,7 @@ pub use restore::{RestoreWatch, StreamsReport, restore_streams, verify_streams};
 pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};
 pub use sink::{Baseline, Metadata, Stopped, StreamSink, Verdict};
 pub use source::{
-    CACHES_RULE, CacheDirectories, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError,
+    CACHES_RULE, CacheDirectories, CutFile, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError,
     ProblemKind, Progress, ReadFrom, Severity, SnapshotUse, SourceError, SourceFound, SourceProblem, SourceReport,
     SourceRun, SourceSpec, StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint,
     is_cache_directory, patterns_in,

@@ -32,8 +32,18 @@ pub trait StreamSink: Send {
         false
     }
 
+    /// Bytes that the current chunk still takes; 0 where the next ones begin another.
+    fn left_of_chunk(&self) -> usize {
+        0
+    }
+
+    /// Whether whoever takes its chunks knows fragments. Then [`StreamSink::left_of_chunk`] says where they may end.
+    fn takes_fragments(&self) -> bool {
+        false
+    }
+
     /// Reports a member whose last byte was just taken (or that has no bytes in the stream at all: deleted, vanished,
-    /// unreadable). The entry becomes part of the catalog when the block that ends it is flushed.
+    /// unreadable), or a fragment. The entry becomes part of the catalog when the block that ends it is flushed.
     fn member(&mut self, entry: FileEntry);
 
     /// Copies bytes into the stream.

@@ -10,6 +10,7 @@ mod batch;
 mod cache;
 mod content;
 mod count;
+mod cut;
 mod device;
 mod emit;
 mod files;
@@ -42,6 +43,7 @@ use crate::Stopped;
 
 pub use cache::is_cache_directory;
 pub use count::Totals;
+pub use cut::CutFile;
 pub use device::DeviceSource;
 pub use metadata::change_fingerprint;
 pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};

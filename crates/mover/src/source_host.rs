@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use capstan_format::ObjectId;
 
-use crate::source::{OnProblem, Progress, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec};
+use crate::source::{CutFile, OnProblem, Progress, SourceError, SourceFound, SourceReport, SourceRun, SourceSpec};
 use crate::{Baseline, Connection, Intake, Metadata};
 
 /// A baseline whose rows can be sent to whoever compares.
@@ -34,6 +34,8 @@ pub struct SourceReading<'a> {
     pub began_ns: i64,
     /// What an incremental compares with.
     pub baseline: Option<&'a dyn ListedBaseline>,
+    /// Files of a tree that an earlier reading was cut off in.
+    pub cut: &'a [CutFile],
     /// What is counted meanwhile.
     pub progress: &'a Progress,
     /// Told of each problem.
@@ -68,12 +70,12 @@ impl SourceHost for LocalSources {
     }
 
     fn read(&self, intake: &Intake, reading: SourceReading<'_>) -> Result<SourceReport, SourceError> {
-        let SourceReading { spec, object, first_connection, connections, began_ns, baseline, progress, on_problem } =
+        let SourceReading { spec, object, first_connection, began_ns, baseline, cut, progress, on_problem, .. } =
             reading;
-        let numbers = (first_connection..).take(connections);
+        let numbers = (first_connection..).take(reading.connections);
         let mut sinks: Vec<Connection> = numbers.map(|number| intake.connection(object, number)).collect();
         let baseline = baseline.map(ListedBaseline::as_baseline);
-        let run = SourceRun { began_ns, baseline, progress, on_problem };
+        let run = SourceRun { began_ns, baseline, cut, progress, on_problem };
         let read = spec.read(&mut sinks, run).and_then(|report| {
             sinks.into_iter().try_for_each(Connection::finish)?;
             Ok(report)

@@ -29,7 +29,7 @@ use serde_json::Value;
 use super::machine;
 use super::measure::{Stage, Usage, account};
 use crate::amount::{grouped, parse_bytes, shown_bytes};
-use killed::killed;
+use killed::{ONE_FILE, killed};
 use restores::restores;
 use several::{Several, several};
 pub(super) use together::took;
@@ -267,7 +267,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let together = together(shared, &program, arguments.rounds)?;
     let Several { backup, restore } = several(apart, arguments.rounds.min(PACED_ROUNDS_MAX))?;
     let restores = restores(restoring, &program, arguments.rounds.min(PACED_ROUNDS_MAX))?;
-    let again = killed(dying, &program)?;
+    let again = killed(dying, &program, "$TYPICAL")?;
+    let again_in_one = killed(dying, &program, ONE_FILE)?;
     let wire = wire(root, dying, arguments.rounds)?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
@@ -340,6 +341,12 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
             format!("{again:.2}"),
             format!("at most {SENT_AGAIN_MAX}"),
             again <= SENT_AGAIN_MAX,
+        ),
+        (
+            "the same in the middle of one file of 800 MB".to_owned(),
+            format!("{again_in_one:.2}"),
+            format!("at most {SENT_AGAIN_MAX}"),
+            again_in_one <= SENT_AGAIN_MAX,
         ),
         (
             format!("a server with {} policies that waits: share of a processor", grouped(POLICIES as u64)),

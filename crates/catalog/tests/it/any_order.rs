@@ -6,7 +6,7 @@ use std::path::Path;
 use capstan_catalog::{Catalog, CatalogError, CopyState, ObjectFilter, ObjectStatus, Promise, Recorded, Volume};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectRecord, ObjectState};
 
-use crate::tape::{Random, Tape, Written, catalog, catalog_in, object, object_id, part};
+use crate::tape::{Random, Tape, Written, catalog, catalog_in, object, object_id, part, part_of};
 
 /// Entries by directory and name, as an index orders them.
 type Entries = BTreeMap<(Vec<u8>, Vec<u8>), FileEntry>;
@@ -26,8 +26,8 @@ struct History {
     tapes: [Tape; 2],
 }
 
-/// Writes `count` objects. Each is written by one run or, after a kill, by two with further connections; the copies are
-/// cut at different places.
+/// Writes `count` objects. Each is written by one run or, after a kill, by two with further connections, of which one
+/// may go on with a file that the first run was killed in. The copies are cut at different places.
 fn history(random: &mut Random, count: u64) -> History {
     let mut tapes = [Tape::new("A00001L9", 11), Tape::new("B00001L9", 22)];
     let (mut objects, mut live) = (Vec::new(), Vec::new());
@@ -35,8 +35,20 @@ fn history(random: &mut Random, count: u64) -> History {
         let (id, base) = (object_id(number), number.checked_sub(1).map(object_id));
         let mut model = Entries::new();
         let attempts = 1 + random.below(2);
+        let file = FileEntry { kind: EntryKind::File, size: 5000, link: Vec::new(), ..random.entry(0, 0) };
+        let (is_cut, mut cut_at) = (attempts == 2 && random.chance(2), 0);
         for attempt in 0..attempts {
             let mut runs: BTreeMap<u16, Vec<FileEntry>> = BTreeMap::new();
+            if is_cut && attempt == 1 {
+                let rest = random.fragment(&file, (2, 0, 2048), true, Some((0, cut_at + 3072)));
+                let whole = FileEntry { connection: 0, offset: cut_at, member_len: 5120, ..file.clone() };
+                let best = model.entry(key(&whole.path)).or_insert_with(|| whole.clone());
+                if (0, cut_at) > (best.connection, best.offset) {
+                    *best = whole.clone();
+                }
+                // What comes next begins behind the rest.
+                runs.insert(2, vec![whole, rest]);
+            }
             for _ in 0..random.below(25) {
                 let connection = (attempt * 2 + random.below(2)) as u16;
                 let run = runs.entry(connection).or_default();
@@ -50,6 +62,9 @@ fn history(random: &mut Random, count: u64) -> History {
                     let kind = if random.chance(4) { EntryKind::Directory } else { EntryKind::File };
                     entry = FileEntry { kind, flags: EntryFlags::UNREADABLE, member_len: 0, link: Vec::new(), ..entry };
                 }
+                if entry.path == file.path {
+                    continue;
+                }
                 let best = model.entry(key(&entry.path)).or_insert_with(|| entry.clone());
                 let place = |entry: &FileEntry| (entry.connection, entry.offset, entry.member_len);
                 if place(&entry) > place(best) {
@@ -57,13 +72,18 @@ fn history(random: &mut Random, count: u64) -> History {
                 }
                 run.push(entry);
             }
+            if is_cut && attempt == 0 {
+                let run = runs.entry(0).or_default();
+                cut_at = run.last().map_or(0, FileEntry::end);
+                run.push(random.fragment(&file, (0, cut_at, 3072), false, None));
+            }
             for (copy, tape) in tapes.iter_mut().enumerate() {
                 let open = ObjectRecord { copy: copy as u8 + 1, ..object(id, base, ObjectState::Open) };
-                for run in runs.values() {
+                for (&connection, run) in &runs {
                     let mut rest = run.as_slice();
                     while !rest.is_empty() {
                         let (now, later) = rest.split_at(1 + random.below(rest.len() as u64) as usize);
-                        live.push(tape.write(part(&open, now)));
+                        live.push(tape.write(part_of(&open, connection, now)));
                         rest = later;
                     }
                 }

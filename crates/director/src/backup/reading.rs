@@ -69,7 +69,7 @@ impl Reading<'_> {
     }
 
     fn read_begun(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
-        let Job { mut spec, real_path, record, first_connection, baseline, .. } = job;
+        let Job { mut spec, real_path, record, first_connection, baseline, cut, .. } = job;
         let (object, began_ns) = (record.object, record.started_ns);
         let connections = spec.connections(connections);
         if let SourceSpec::Tree { options, .. } = &mut spec {
@@ -83,6 +83,7 @@ impl Reading<'_> {
             connections,
             began_ns,
             baseline: baseline.as_ref().map(|baseline| baseline as &dyn ListedBaseline),
+            cut: &cut,
             progress: &self.watch.progress,
             on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
         };

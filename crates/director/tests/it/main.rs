@@ -4,6 +4,7 @@
 mod base;
 mod by_hand;
 mod catch_up;
+mod cut_off;
 mod damage;
 mod expiry;
 mod generations;

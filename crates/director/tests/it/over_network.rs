@@ -337,6 +337,53 @@ fn a_client_that_dies_is_named_and_its_next_run_goes_on() {
 }
 
 #[test]
+fn a_file_in_which_a_client_died_is_not_sent_from_its_beginning() {
+    for drives in [1, 2] {
+        let bench = Bench::new(two_drives());
+        bench.fill("a", 20, 100_000);
+        bench.fill("large", 1, 48 << 20);
+        let network = unbroken();
+        let request = BackupRequest { drives, ..bench.request(Level::Full) };
+        let (down, checkpoints) = (Arc::clone(&network.is_down), AtomicU64::new(0));
+        let events = Arc::new(move |event| {
+            if matches!(event, capstan_director::Event::Checkpoint { .. })
+                && checkpoints.fetch_add(1, Ordering::Relaxed) == 30
+            {
+                down.store(true, Ordering::Relaxed);
+            }
+        });
+        let dies = backup_of(bench.site_told(events), &network, &request, &Anything).unwrap();
+        dies.sources[0].report.as_ref().unwrap_err();
+        network.is_down.store(false, Ordering::Relaxed);
+        network.sent.store(0, Ordering::Relaxed);
+        let next = backup_of(bench.site(), &network, &request, &Anything).unwrap();
+        assert!(next.sources[0].resumed, "{next:?}");
+        // What was there of the large file, but for what came behind its last mark.
+        let sent = network.sent.load(Ordering::Relaxed);
+        assert!(sent < 38 << 20, "{sent} bytes were sent");
+        let whole = bench.objects();
+        assert_eq!((whole.len(), whole[0].status), (1, ObjectStatus::Complete));
+        bench.assert_restores(&whole[0], "resumed");
+    }
+}
+
+/// Its entry comes with the last of its streams, and says that it begins in the first.
+#[test]
+fn an_image_comes_over_several_connections() {
+    let mut config = two_drives();
+    config.library.volume_mib = 512;
+    let bench = Bench::new(config);
+    bench.fill("image", 1, 257 << 20);
+    let image = bench.source().join("image-0");
+    let request = BackupRequest { connections: 2, ..BackupRequest::of(vec![image]) };
+    let report = backup_of(bench.site(), &unbroken(), &request, &Anything).unwrap();
+    let source = report.sources[0].report.as_ref().unwrap();
+    assert_eq!((source.files, source.bytes), (1, 257 << 20));
+    assert_eq!(bench.objects()[0].kind, capstan_format::ObjectKind::Device);
+    bench.assert_restores(&bench.objects()[0], "image");
+}
+
+#[test]
 fn what_the_client_does_not_allow_is_not_read() {
     let bench = Bench::new(small());
     bench.fill("a", 1, 100);

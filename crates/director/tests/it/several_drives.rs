@@ -80,6 +80,14 @@ impl StreamSink for Together<'_> {
         self.connection.connection()
     }
 
+    fn left_of_chunk(&self) -> usize {
+        self.connection.left_of_chunk()
+    }
+
+    fn takes_fragments(&self) -> bool {
+        self.connection.takes_fragments()
+    }
+
     fn member(&mut self, entry: FileEntry) {
         // Whoever has the directory lists its files for all.
         if entry.kind != EntryKind::Directory
@@ -102,7 +110,7 @@ impl SourceHost for SpreadSources {
         let together = |number| Together { connection: intake.connection(reading.object, number), start: Some(&start) };
         let mut sinks: Vec<_> = numbers.map(together).collect();
         let (progress, on_problem) = (reading.progress, reading.on_problem);
-        let run = SourceRun { began_ns: reading.began_ns, baseline: None, progress, on_problem };
+        let run = SourceRun { began_ns: reading.began_ns, baseline: None, cut: &[], progress, on_problem };
         let report = reading.spec.read(&mut sinks, run)?;
         sinks.into_iter().try_for_each(|sink| sink.connection.finish())?;
         Ok(report)

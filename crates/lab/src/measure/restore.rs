@@ -175,7 +175,8 @@ fn wanted(parts: &[(Volser, CatalogPart)], chunk_len: u32) -> Result<(Wanted, u6
     for stream in &mut all.streams {
         stream.extents.sort_by_key(|extent| extent.offset);
         let end = stream.extents.last().map_or(0, |extent| extent.offset + extent.plain_len);
-        let own = entries.iter().filter(|entry| entry.connection == stream.connection && entry.member_len > 0);
+        let is_member = |entry: &&FileEntry| entry.member_len > 0 && !entry.is_fragment();
+        let own = entries.iter().filter(is_member).filter(|entry| entry.connection == stream.connection);
         for entry in own.filter(|entry| entry.offset + entry.member_len <= end) {
             stream.members.push(WantedMember { offset: entry.offset, len: entry.member_len, crc: entry.crc });
             bytes += entry.size;

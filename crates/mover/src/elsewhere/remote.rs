@@ -24,6 +24,8 @@ const TRIES: u32 = 16;
 
 /// The first version of movers that let several reads have a drive at the same time.
 const SHARES_DRIVES: u32 = 5;
+/// The first version of movers that know fragments.
+const TAKES_FRAGMENTS: u32 = 6;
 /// How long the mover may take to take a connection into use.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
 /// How long it may say nothing of an order: six heartbeats.
@@ -87,6 +89,11 @@ impl RemoteMover {
     /// Whether the mover lets several reads have a drive at the same time, as far as it has said what it speaks.
     pub(super) fn shares_drives(&self) -> bool {
         self.0.version.load(Ordering::Relaxed) >= SHARES_DRIVES
+    }
+
+    /// Whether the mover knows fragments.
+    pub(super) fn takes_fragments(&self) -> bool {
+        self.0.version.load(Ordering::Relaxed) >= TAKES_FRAGMENTS
     }
 
     /// Opens a connection for something.

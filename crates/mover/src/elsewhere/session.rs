@@ -332,7 +332,10 @@ impl IntakeElsewhere for RemoteIntake {
         let expected = self.expect_streams(OWN, object, &[start]);
         let session = Arc::clone(&self.session);
         let have_come = move |number| session.have_come(number);
-        self.sending.connection((&self.session.mover, &self.session.options), (object, start), expected, have_come)
+        let (mover, options) = (&self.session.mover, &self.session.options);
+        self.sending
+            .connection((mover, options), (object, start), expected, have_come)
+            .taking_fragments(self.takes_fragments())
     }
 
     fn expect(&self, client: &str, object: ObjectId, streams: &[StreamStart]) -> Result<ExpectedStreams, MoverError> {
@@ -361,6 +364,10 @@ impl IntakeElsewhere for RemoteIntake {
         *locked(&self.throttle) = Some(throttle);
         // Before anything comes. What is wrong with the connection whoever begins an object hears.
         let _ = self.session.look();
+    }
+
+    fn takes_fragments(&self) -> bool {
+        self.session.mover.takes_fragments()
     }
 
     fn why_lost(&self) -> Option<String> {

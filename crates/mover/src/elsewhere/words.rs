@@ -18,7 +18,7 @@ use crate::{JobToken, Load, MountId, SessionOptions};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/movers-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 4;
 

@@ -381,6 +381,7 @@ impl Reader<'_> {
             .map(|number| {
                 let (pool, stop) = (pool.clone(), Arc::clone(&self.stop));
                 Connection::new((u64::from(number), order.object, first + number), pool, packer.share(), None, stop)
+                    .taking_fragments(order.marks)
             })
             .collect();
         let read = self.read_into(sinks, table, progress);
@@ -408,6 +409,7 @@ impl Reader<'_> {
         let run = SourceRun {
             began_ns: order.began_ns,
             baseline: baseline.as_ref().map(|baseline| baseline as &dyn Baseline),
+            cut: &order.cut,
             progress,
             on_problem: Box::new(problems),
         };

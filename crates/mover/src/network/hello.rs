@@ -14,7 +14,7 @@ use crate::{Connection, JobToken};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/clients-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 2;
 

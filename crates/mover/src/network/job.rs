@@ -452,7 +452,7 @@ fn read_order(
     reading: &SourceReading<'_>,
     number: u64,
     (chunk_len, pack): (usize, PackOptions),
-    to: Option<OtherMover>,
+    (to, marks): (Option<OtherMover>, bool),
 ) -> ReadSource {
     ReadSource {
         reading: number,
@@ -468,6 +468,8 @@ fn read_order(
         },
         has_baseline: reading.baseline.is_some(),
         to,
+        cut: if marks { reading.cut.to_vec() } else { Vec::new() },
+        marks,
     }
 }
 
@@ -536,7 +538,8 @@ impl SourceHost for NetworkJob {
             IntakeWay::Here(here) => {
                 let blocks_in = here.blocks();
                 let expected = self.expect(here, reading.object, &streams);
-                let order = read_order(&reading, expected.reading, (blocks_in.pool.chunk_len(), blocks_in.pack), None);
+                let order =
+                    read_order(&reading, expected.reading, (blocks_in.pool.chunk_len(), blocks_in.pack), (None, true));
                 let report = self.on_link(|link| self.read_on(link, &blocks_in.stop, order, &reading));
                 (report, self.have_come(&expected))
             }
@@ -544,7 +547,12 @@ impl SourceHost for NetworkJob {
                 let expected = far.expect(&self.job.client, reading.object, &streams);
                 let expected = expected.map_err(|error| SourceError::Mover { reason: with_causes(&error) })?;
                 let to = OtherMover { address: expected.address.clone(), token: expected.token.clone() };
-                let order = read_order(&reading, expected.reading, (far.chunk_len(), far.pack()), Some(to));
+                let order = read_order(
+                    &reading,
+                    expected.reading,
+                    (far.chunk_len(), far.pack()),
+                    (Some(to), far.takes_fragments()),
+                );
                 let report = self.on_link(|link| self.read_on(link, far.stop(), order, &reading));
                 (report, far.have_come(&expected))
             }

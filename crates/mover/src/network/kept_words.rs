@@ -14,7 +14,7 @@ use super::orders::{
 };
 use crate::JobToken;
 use crate::kept_words::{Word, bytes_of, check};
-use crate::source::{SourceFound, SourceSpec, StreamInput, TreeOptions};
+use crate::source::{CutFile, SourceFound, SourceSpec, StreamInput, TreeOptions};
 
 fn token() -> JobToken {
     JobToken([7; 32])
@@ -36,6 +36,20 @@ fn source(spec: SourceSpec) -> JobOrder {
         level: Some(1),
         has_baseline: true,
         to: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
+        cut: vec![CutFile {
+            path: "srv/images/db.raw".into(),
+            size: 1 << 40,
+            mtime_ns: 1_700_000_000_000_000_000,
+            change: 5,
+            content: 1 << 34,
+            crc: 6,
+            header_len: 1_536,
+            header_crc: 7,
+            begins: (0, 512),
+            so_far: (1 << 34) + 1_536,
+            ends: (3, 1 << 33),
+        }],
+        marks: true,
     }))
 }
 

@@ -18,7 +18,7 @@ use crate::damage::FailedMember;
 use crate::extract::ExtractReport;
 use crate::link::Link;
 use crate::read::{Wanted, WantedMember, WantedStream};
-use crate::source::{Counted, ProblemKind, SourceFound, SourceReport, SourceSpec};
+use crate::source::{Counted, CutFile, ProblemKind, SourceFound, SourceReport, SourceSpec};
 use crate::{JobToken, Metadata};
 
 /// The connection that orders and reports cross.
@@ -92,6 +92,12 @@ pub(super) struct ReadSource {
     /// Where the blocks go, if not to whoever orders.
     #[serde(default)]
     pub(super) to: Option<OtherMover>,
+    /// Files that an earlier reading was cut off in.
+    #[serde(default)]
+    pub(super) cut: Vec<CutFile>,
+    /// Whether the files that are read may be marked, so that they can be gone on with.
+    #[serde(default)]
+    pub(super) marks: bool,
 }
 
 /// What a client answers in the place of an error number for a path that its own settings keep from being read.

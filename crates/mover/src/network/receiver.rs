@@ -253,7 +253,12 @@ impl BlockReceiver {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
             *bytes += entry_bytes(&entry);
             let is_sound = entry.offset.checked_add(entry.member_len).is_some_and(|end| end <= STREAM_LEN_MAX);
-            if entry.connection != self.start.connection || *bytes > ENTRIES_BYTES_MAX || !is_sound {
+            // A member that ends here may have begun in an earlier stream of the object.
+            let is_own = match entry.fragment().map_err(|_| nonsense("a fragment is damaged"))? {
+                Some(_) => entry.connection == self.start.connection,
+                None => entry.connection <= self.start.connection,
+            };
+            if !is_own || *bytes > ENTRIES_BYTES_MAX || !is_sound {
                 return Err(nonsense("an entry is of another connection, lies nowhere, or is one too many"));
             }
             entries.push(entry);

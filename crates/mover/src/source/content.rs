@@ -37,11 +37,12 @@ pub(crate) struct Content {
     pub(crate) crc: u32,
     /// System calls that brought data: content that came with one was read in one instant, as good as.
     pub(crate) pieces: u32,
+    pub(crate) failures: u32,
     pub(crate) read: Read,
 }
 
 impl Content {
-    pub(crate) const EMPTY: Self = Self { crc: 0, pieces: 0, read: Read::Whole };
+    pub(crate) const EMPTY: Self = Self { crc: 0, pieces: 0, failures: 0, read: Read::Whole };
 }
 
 /// What is done about bytes behind those that are wanted.
@@ -62,8 +63,7 @@ pub(crate) fn copy<S: StreamSink>(
     content: &mut Content,
     mut passed: impl FnMut(u64),
 ) -> Result<(), Stopped> {
-    let mut failures = 0;
-    while len > 0 {
+    while len > 0 && content.failures < FAILURES_MAX {
         let space = sink.space()?;
         let probe = u64::from(beyond == Beyond::Probe);
         let wanted = usize::try_from(len.saturating_add(probe)).unwrap_or(usize::MAX).min(space.len());
@@ -76,8 +76,8 @@ pub(crate) fn copy<S: StreamSink>(
             Err(Errno::INTR) => continue,
             Err(error) => {
                 content.read = Read::Failed(error);
-                failures += 1;
-                if failures == FAILURES_MAX {
+                content.failures += 1;
+                if content.failures == FAILURES_MAX {
                     break;
                 }
                 let skipped = len.min(FAILED_LEN - offset % FAILED_LEN);

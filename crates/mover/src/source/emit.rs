@@ -1,12 +1,14 @@
 //! Writes members into one connection's stream and reports them.
 
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use capstan_format::pax::{DataExtent, Member, encode};
-use capstan_format::{EntryFlags, EntryKind, FileEntry, crc32c_append_zeros};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, Fragment, crc32c, crc32c_append_zeros};
 use rustix::fs::fstat;
 
 use super::content::{self, Beyond, Content, Mapped, Read};
+use super::cut::{CutFile, MARK_BYTES};
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
 use super::report::{OnProblem, ProblemKind, Progress, SourceReport, Tally};
@@ -66,7 +68,9 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         link: &[u8],
         records: &[u8],
     ) -> Result<(), Stopped> {
-        let offset = self.header(path, kind, metadata, link, records, None)?;
+        self.encode_header(path, kind, metadata, link, records, None);
+        let offset = self.sink.position();
+        self.sink.write(&self.header)?;
         if kind == EntryKind::Directory {
             self.report.directories += 1;
             self.tally.directory();
@@ -91,6 +95,28 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         metadata: &FileMetadata,
         records: &[u8],
     ) -> Result<(), Stopped> {
+        self.file_from(path, fd, metadata, records, None)
+    }
+
+    /// What is left of a file whose beginning another stream has; the whole file, if its member begins otherwise now.
+    pub(crate) fn rest_of_file(
+        &mut self,
+        cut: &CutFile,
+        fd: BorrowedFd<'_>,
+        metadata: &FileMetadata,
+        records: &[u8],
+    ) -> Result<(), Stopped> {
+        self.file_from(cut.path.as_bytes(), fd, metadata, records, Some(cut))
+    }
+
+    fn file_from(
+        &mut self,
+        path: &[u8],
+        fd: BorrowedFd<'_>,
+        metadata: &FileMetadata,
+        records: &[u8],
+        cut: Option<&CutFile>,
+    ) -> Result<(), Stopped> {
         let mut extents = std::mem::take(&mut self.extents);
         let mapped = if metadata.may_have_holes() {
             content::map_extents(fd, metadata.size, &mut extents)
@@ -101,15 +127,40 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             self.problem(path, ProblemKind::TooManyExtents);
         }
         let sparse = (mapped != Mapped::Solid).then_some(&extents[..]);
-        let offset = self.header(path, EntryKind::File, metadata, b"", records, sparse)?;
+        self.encode_header(path, EntryKind::File, metadata, b"", records, sparse);
+        // Most files are too short to be marked.
+        let is_long = metadata.size > MARK_BYTES || cut.is_some();
+        let header = if is_long { (self.header.len() as u64, crc32c(&self.header)) } else { (0, 0) };
+        let cut = cut.filter(|cut| (cut.header_len, cut.header_crc) == header);
+        let offset = self.sink.position();
         let mut content = Content::EMPTY;
+        match cut {
+            Some(cut) => {
+                content.crc = cut.crc;
+                // It was read at two times.
+                content.pieces = 2;
+                self.tally.passed(cut.so_far.saturating_sub(cut.header_len));
+            }
+            None => self.sink.write(&self.header)?,
+        }
+        let mut marks = Marks {
+            path,
+            metadata,
+            begins: (self.sink.connection(), offset),
+            header,
+            continues: cut.map(|cut| cut.ends),
+            // Another name of it may be the one that the walk meets first then.
+            may_be_cut: metadata.link_count == 1 && self.sink.takes_fragments(),
+            since: 0,
+        };
+        let from = cut.map_or(0, |cut| cut.content);
         let mut flags = EntryFlags::default();
         if let Some(extents) = sparse {
             flags = flags.with(EntryFlags::SPARSE);
-            self.sparse_content(path, fd, metadata.size, extents, &mut content)?;
+            self.sparse_content((path, fd), (from, metadata.size), extents, &mut content, &mut marks)?;
         } else if metadata.size > 0 {
-            let range = (0, metadata.size);
-            content::copy(self.sink, fd, range, Beyond::Probe, &mut content, |len| self.tally.bytes(path, len))?;
+            let range = (from, metadata.size - from);
+            self.marked_content((path, fd), range, Beyond::Probe, &mut content, &mut marks)?;
             content::pad(self.sink, metadata.size)?;
         }
         self.extents = extents;
@@ -120,25 +171,69 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         self.report.bytes += metadata.size;
         self.mean_size = self.mean_size - self.mean_size / 8 + metadata.size / 8;
         self.tally.file(path);
-        self.report_member(entry, offset);
+        let Some(cut) = cut else {
+            self.report_member(entry, offset);
+            return Ok(());
+        };
+        // Whoever reads the member must know which stream this one continues.
+        let at = self.sink.position();
+        self.sink.member(marks.fragment(metadata.size, content.crc, at));
+        (entry.connection, entry.offset) = cut.begins;
+        entry.member_len = cut.so_far + (at - offset);
+        self.sink.member(entry);
+        Ok(())
+    }
+
+    /// Content of a file, marked so that it can be gone on with.
+    fn marked_content(
+        &mut self,
+        (path, fd): (&[u8], BorrowedFd<'_>),
+        (mut offset, mut len): (u64, u64),
+        beyond: Beyond,
+        content: &mut Content,
+        marks: &mut Marks<'_>,
+    ) -> Result<(), Stopped> {
+        while len > 0 {
+            // The mark is where a chunk ends, so that what follows it on the volume is not read twice.
+            let until = match MARK_BYTES.saturating_sub(marks.since) {
+                0 => self.sink.left_of_chunk() as u64,
+                left => left,
+            };
+            if until == 0 {
+                marks.since = 0;
+                // What could not be read is tried again.
+                if marks.may_be_cut && content.read == Read::Whole {
+                    let at = self.sink.position();
+                    self.sink.member(marks.fragment(offset, content.crc, at));
+                }
+                continue;
+            }
+            let part = len.min(until);
+            let beyond = if part == len { beyond } else { Beyond::Ignore };
+            content::copy(self.sink, fd, (offset, part), beyond, content, |len| self.tally.bytes(path, len))?;
+            (offset, len) = (offset + part, len - part);
+            marks.since += part;
+        }
         Ok(())
     }
 
     fn sparse_content(
         &mut self,
-        path: &[u8],
-        fd: BorrowedFd<'_>,
-        size: u64,
+        of: (&[u8], BorrowedFd<'_>),
+        (from, size): (u64, u64),
         extents: &[DataExtent],
         content: &mut Content,
+        marks: &mut Marks<'_>,
     ) -> Result<(), Stopped> {
-        let (mut end, mut stored) = (0, 0);
+        let (mut end, mut stored) = (from, 0);
         for extent in extents {
-            content.crc = crc32c_append_zeros(content.crc, extent.offset - end);
-            let range = (extent.offset, extent.len);
-            content::copy(self.sink, fd, range, Beyond::Ignore, content, |len| self.tally.bytes(path, len))?;
-            end = extent.offset + extent.len;
             stored += extent.len;
+            let (start, behind) = (extent.offset.max(end), extent.offset + extent.len);
+            if start < behind {
+                content.crc = crc32c_append_zeros(content.crc, start - end);
+                self.marked_content(of, (start, behind - start), Beyond::Ignore, content, marks)?;
+                end = behind;
+            }
         }
         content.crc = crc32c_append_zeros(content.crc, size - end);
         self.tally.passed(size - stored);
@@ -192,7 +287,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         self.report_member(entry, self.sink.position());
     }
 
-    fn header(
+    fn encode_header(
         &mut self,
         path: &[u8],
         kind: EntryKind,
@@ -200,7 +295,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         link: &[u8],
         records: &[u8],
         extents: Option<&[DataExtent]>,
-    ) -> Result<u64, Stopped> {
+    ) {
         self.header.clear();
         let member = Member {
             path,
@@ -218,9 +313,6 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             extents,
         };
         encode(&member, &mut self.header);
-        let offset = self.sink.position();
-        self.sink.write(&self.header)?;
-        Ok(offset)
     }
 
     fn report_member(&mut self, mut entry: FileEntry, offset: u64) {
@@ -228,6 +320,37 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         entry.offset = offset;
         entry.member_len = self.sink.position() - offset;
         self.sink.member(entry);
+    }
+}
+
+/// How far the content of a file is marked.
+struct Marks<'f> {
+    path: &'f [u8],
+    metadata: &'f FileMetadata,
+    /// Where what this stream has of the member begins: connection and offset.
+    begins: (u16, u64),
+    /// Length and checksum of what is in front of the content.
+    header: (u64, u32),
+    continues: Option<(u16, u64)>,
+    may_be_cut: bool,
+    /// Bytes since the last mark.
+    since: u64,
+}
+
+impl Marks<'_> {
+    /// What says that the stream has the file up to `content` there, at `position`.
+    fn fragment(&self, content: u64, crc: u32, position: u64) -> FileEntry {
+        let (header_len, header_crc) = self.header;
+        let fragment = Fragment { content, header_len, header_crc, continues: self.continues };
+        FileEntry {
+            flags: EntryFlags::FRAGMENT,
+            crc,
+            connection: self.begins.0,
+            offset: self.begins.1,
+            member_len: position - self.begins.1,
+            link: fragment.encode(),
+            ..entry(self.path, EntryKind::File, self.metadata)
+        }
     }
 }
 

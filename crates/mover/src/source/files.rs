@@ -1,29 +1,31 @@
 //! One connection's work on a batch: open, describe, decide, read, close.
 
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use capstan_format::{EntryFlags, EntryKind};
-use rustix::fs::{AtFlags, FileType, OFlags, fstat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::attributes::AttributesOf;
 use super::batch::{BATCH_BYTES_MAX, Batch, State};
+use super::cut::OpenCut;
 use super::links::{Name, PendingLink};
 use super::listing::Names;
 use super::metadata::FileMetadata;
 use super::queue::Directory;
 use super::report::ProblemKind;
+use super::tree::FILE_FLAGS;
 use super::walker::Walker;
 use crate::{Stopped, StreamSink};
-
-/// How files are opened: without waiting, should a fifo have taken a file's name.
-const FILE_FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl<S: StreamSink> Walker<'_, S> {
     /// Opens and describes the files of a batch, and drops those that need not be written.
     pub(super) fn prepare(&mut self, batch: &mut Batch) {
+        if !self.walk.cut.is_empty() {
+            (0..batch.len()).for_each(|item| self.pass_cut(batch, item));
+        }
         if self.walk.baseline.is_some() {
             // Most files of an incremental stand as they did, and a stat by name is half of what it takes to open one.
             (0..batch.len()).for_each(|item| self.compare(batch, item));
@@ -85,6 +87,28 @@ impl<S: StreamSink> Walker<'_, S> {
             };
         }
         surplus.into_iter().for_each(|(directory, names)| self.walk.queue.give_back(directory, names));
+    }
+
+    /// Passes over a file that another stream goes on with at its head.
+    fn pass_cut(&mut self, batch: &mut Batch, item: usize) {
+        if matches!(batch.items[item].state, State::Listed(FileType::RegularFile))
+            && self.walk.cut.holds(batch.path(item))
+        {
+            batch.items[item].state = State::Done;
+        }
+    }
+
+    /// Goes on with a file of which the beginning is on volumes; reads all of it, if its member would begin otherwise.
+    pub(super) fn rest_of(&mut self, open: &OpenCut) -> Result<(), Stopped> {
+        let OpenCut { cut, fd, metadata } = open;
+        let path = cut.path.as_bytes();
+        // The base of an incremental may have it; then it is not missing. An earlier run may have read it whole.
+        if !self.wanted(path, metadata) {
+            self.emitter.tally.passed(metadata.size);
+            return Ok(());
+        }
+        self.read_attributes(path, AttributesOf::Open(fd.as_fd()), metadata.device);
+        self.emitter.rest_of_file(cut, fd.as_fd(), metadata, self.attributes.records())
     }
 
     /// Compares a file with the base of an incremental, and is done with it if it stands as it did.

@@ -5,6 +5,7 @@ use std::thread;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::SourceError;
+use super::cut::{CutFile, open_cut};
 use super::report::{Progress, SourceReport};
 use super::tree::TreeSource;
 use super::walk::Walk;
@@ -30,7 +31,21 @@ impl TreeSource {
         baseline: Option<&dyn Baseline>,
         progress: &Progress,
     ) -> Result<SourceReport, SourceError> {
-        self.run_within(raise_descriptor_limit(), sinks, baseline, progress)
+        self.run_on(sinks, (baseline, &[]), progress)
+    }
+
+    /// The same where an earlier reading was cut off in the middle of files, which are gone on with: those that stand
+    /// as they did, one at the head of each stream. None of the streams may have anything yet.
+    ///
+    /// # Errors
+    /// As [`TreeSource::run`].
+    pub fn run_on<S: StreamSink>(
+        &self,
+        sinks: &mut [S],
+        (baseline, cut): (Option<&dyn Baseline>, &[CutFile]),
+        progress: &Progress,
+    ) -> Result<SourceReport, SourceError> {
+        self.run_within(raise_descriptor_limit(), sinks, (baseline, cut), progress)
     }
 
     /// Runs with no more than so many descriptors, as far as it is up to the walk.
@@ -38,18 +53,26 @@ impl TreeSource {
         &self,
         descriptors: usize,
         sinks: &mut [S],
-        baseline: Option<&dyn Baseline>,
+        (baseline, cut): (Option<&dyn Baseline>, &[CutFile]),
         progress: &Progress,
     ) -> Result<SourceReport, SourceError> {
-        let walk = Walk::new(self, baseline, descriptors, sinks.len());
+        let mut walk = Walk::new(self, baseline, descriptors, sinks.len());
+        let streams = sinks.iter().filter(|sink| sink.takes_fragments()).count();
+        let cut = if streams == sinks.len() { cut } else { &[] };
+        let (files, mut open) = open_cut(self, &walk.queue, cut, streams);
+        walk.cut = files;
         let Some((last, others)) = sinks.split_last_mut() else { return Err(SourceError::NoConnection) };
         let walk = &walk;
         thread::scope(|scope| {
             let others: Vec<_> = others
                 .iter_mut()
-                .map(|sink| scope.spawn(move || Walker::new(walk, sink, progress).run().map(|emitter| emitter.report)))
+                .map(|sink| {
+                    let first = open.pop();
+                    let walked = move || Walker::new(walk, sink, progress).run(first);
+                    scope.spawn(move || walked().map(|emitter| emitter.report))
+                })
                 .collect();
-            let last = Walker::new(walk, last, progress).run();
+            let last = Walker::new(walk, last, progress).run(open.pop());
             // The links are all known once all connections are done.
             let mut parts = Vec::new();
             for other in others {
@@ -84,7 +107,7 @@ mod tests {
     fn paths_within(descriptors: usize, root: &Path) -> Vec<Vec<u8>> {
         let tree = TreeSource::new(&[root.to_owned()], &TreeOptions::default()).unwrap();
         let mut sinks = [Entries::default(), Entries::default()];
-        let report = tree.run_within(descriptors, &mut sinks, None, &Progress::new()).unwrap();
+        let report = tree.run_within(descriptors, &mut sinks, (None, &[]), &Progress::new()).unwrap();
         assert_eq!(report.problem_counts, [0, 0, 0]);
         let mut paths: Vec<_> = sinks.into_iter().flat_map(|sink| sink.entries).map(|entry| entry.path).collect();
         paths.sort();

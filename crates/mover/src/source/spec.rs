@@ -9,6 +9,7 @@ use std::sync::Arc;
 use capstan_format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
+use super::cut::CutFile;
 use super::producer::Producer;
 use super::report::{OnProblem, Progress, SourceReport};
 use super::snapshot::{ReadFrom, SnapshotUse};
@@ -68,6 +69,8 @@ pub struct SourceRun<'a> {
     pub began_ns: i64,
     /// What an incremental compares with.
     pub baseline: Option<&'a dyn Baseline>,
+    /// Files of a tree that an earlier reading was cut off in.
+    pub cut: &'a [CutFile],
     /// What is counted meanwhile.
     pub progress: &'a Progress,
     /// Told of each problem.
@@ -151,7 +154,7 @@ impl SourceSpec {
                     Some(snapshot) => tree.read_from(snapshot)?,
                     None => tree,
                 };
-                let read = tree.run(sinks, run.baseline, run.progress);
+                let read = tree.run_on(sinks, (run.baseline, run.cut), run.progress);
                 drop(tree);
                 let left = snapshot.and_then(Arc::into_inner).and_then(|snapshot| snapshot.remove().err());
                 let from = match from {

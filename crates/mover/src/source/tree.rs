@@ -100,6 +100,10 @@ impl TreeSource {
 pub(crate) const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// How files are opened: without waiting, should a fifo have taken a file's name.
+pub(crate) const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
 /// Whether a walk goes into a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descent {

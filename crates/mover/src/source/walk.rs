@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use capstan_format::{EntryFlags, EntryKind};
 
+use super::cut::CutFiles;
 use super::emit::Emitter;
 use super::links::Links;
 use super::metadata::FileMetadata;
@@ -26,6 +27,8 @@ pub(crate) struct Walk<'a> {
     /// Files that a batch may have.
     pub(crate) files_max: usize,
     pub(crate) links: Links,
+    /// Files that are not read where they are met.
+    pub(crate) cut: CutFiles,
     /// Paths that could not be looked into: what the base has below them stays.
     kept: Mutex<Vec<Vec<u8>>>,
     /// Directories whose listing failed when they had been written already.
@@ -48,6 +51,7 @@ impl<'a> Walk<'a> {
             // Two batches of each connection are open at a time; all together take a quarter of what there is.
             files_max: descriptors / 8 / connections.max(1),
             links: Links::default(),
+            cut: CutFiles::default(),
             kept: Mutex::default(),
             cut_short: Mutex::default(),
         }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::attributes::{AttributeReader, AttributesOf};
 use super::batch::{BATCH_BYTES, Batch, COLD_FILES, State, Temperature, WARM_FILES};
+use super::cut::OpenCut;
 use super::emit::Emitter;
 use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
@@ -60,8 +61,10 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     }
 
     /// Walks until nothing is left.
-    pub(crate) fn run(mut self) -> Result<Emitter<'a, S>, Stopped> {
-        let result = self.walk_all();
+    ///
+    /// `first` is a file that is gone on with at the head of the stream.
+    pub(crate) fn run(mut self, first: Option<OpenCut>) -> Result<Emitter<'a, S>, Stopped> {
+        let result = first.map_or(Ok(()), |cut| self.rest_of(&cut)).and_then(|()| self.walk_all());
         if result.is_err() {
             self.walk.queue.stop();
         }

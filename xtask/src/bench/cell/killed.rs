@@ -21,15 +21,19 @@ const KILLED_AFTER: f64 = 0.2;
 const LOOKS: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A folder of one large file, in the words of the shell.
+pub(super) const ONE_FILE: &str = "$FOLDER/one";
+
 /// Bytes sent again for each time that the client was killed, of those between two checkpoints.
-pub(super) fn killed(stage: &Stage, program: &Path) -> Result<f64> {
+pub(super) fn killed(stage: &Stage, program: &Path, source: &str) -> Result<f64> {
     stage.run(&format!(
-        "rm -rf $FOLDER; mkdir -p $FOLDER; cd $FOLDER
+        "rm -rf $FOLDER; mkdir -p {ONE_FILE}; cd $FOLDER
+         [ {source} != {ONE_FILE} ] || head -c 800000000 /dev/urandom >{ONE_FILE}/file
          $CAPSTAN init --volume-size 20G --drives 1 -q
          sed -i 's/^checkpoint_mib = .*/checkpoint_mib = {CHECKPOINT_MIB}/' $CAPSTAN_STATE/capstan.toml
          for n in whole killed; do
              printf '[policies.%s]\\nclients = [\"{MEMBER}\"]\\ncompression = 0\\nretries = 10\\nretry_after = \"1s\"\\n' $n
-             printf 'sources = [\"%s\"]\\n' $TYPICAL
+             printf 'sources = [\"%s\"]\\n' {source}
          done >cell.toml
          $CAPSTAN policies apply cell.toml -q"
     ))?;

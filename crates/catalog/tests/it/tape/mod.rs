@@ -145,9 +145,14 @@ impl Written {
 
 /// A part with one object, its entries, and one extent of one connection that covers them.
 pub fn part(record: &ObjectRecord, entries: &[FileEntry]) -> CatalogPart {
-    let from = entries.iter().map(|entry| entry.offset).min().unwrap_or(0);
-    let to = entries.iter().map(|entry| entry.offset + entry.member_len).max().unwrap_or(0);
-    let connection = entries.first().map_or(0, |entry| entry.connection);
+    part_of(record, entries.first().map_or(0, |entry| entry.connection), entries)
+}
+
+/// The same of this connection, in which a member may end that began in another.
+pub fn part_of(record: &ObjectRecord, connection: u16, entries: &[FileEntry]) -> CatalogPart {
+    let own = || entries.iter().filter(|entry| entry.connection == connection);
+    let from = own().map(|entry| entry.offset).min().unwrap_or(0);
+    let to = own().map(FileEntry::end).max().unwrap_or(0);
     let extent = ExtentRecord {
         object: record.object,
         connection,

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by the tests of this crate")]
 
-use capstan_format::{EntryFlags, EntryKind, FileEntry};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, Fragment};
 
 /// splitmix64 (Steele, Lea, Flood 2014): small, and every seed is a good one.
 pub struct Random(pub u64);
@@ -60,6 +60,21 @@ impl Random {
         }
     }
 
+    /// What a stream has of a file, from an offset of it on: whether it is all that was missing, and which stream it
+    /// goes on from.
+    pub fn fragment(
+        &mut self,
+        file: &FileEntry,
+        (connection, offset, member_len): (u16, u64, u64),
+        is_whole: bool,
+        continues: Option<(u16, u64)>,
+    ) -> FileEntry {
+        let content = if is_whole { file.size } else { file.size / 2 };
+        let fragment = Fragment { content, header_len: 1024, header_crc: self.u64() as u32, continues };
+        let flags = EntryFlags::FRAGMENT;
+        FileEntry { flags, connection, offset, member_len, link: fragment.encode(), ..file.clone() }
+    }
+
     /// An entry of any kind with any values.
     pub fn entry(&mut self, connection: u16, offset: u64) -> FileEntry {
         let kind = EntryKind::from_code(1 + self.below(8) as u8).unwrap();
@@ -67,7 +82,11 @@ impl Random {
         FileEntry {
             path: self.path(),
             kind,
-            flags: if self.chance(4) { EntryFlags(self.u64() as u8) } else { EntryFlags::default() },
+            flags: if self.chance(4) {
+                EntryFlags(self.u64() as u8 & !EntryFlags::FRAGMENT.0)
+            } else {
+                EntryFlags::default()
+            },
             mode: if self.chance(8) { self.u64() as u32 } else { 0o644 },
             uid: self.number() as u32,
             gid: self.number() as u32,

@@ -102,6 +102,14 @@ impl StreamSink for Slowed<'_> {
         self.connection.connection()
     }
 
+    fn left_of_chunk(&self) -> usize {
+        self.connection.left_of_chunk()
+    }
+
+    fn takes_fragments(&self) -> bool {
+        self.connection.takes_fragments()
+    }
+
     fn member(&mut self, entry: FileEntry) {
         self.connection.member(entry);
     }

@@ -62,6 +62,14 @@ impl StreamSink for Collect {
         self.connection
     }
 
+    fn takes_fragments(&self) -> bool {
+        true
+    }
+
+    fn left_of_chunk(&self) -> usize {
+        self.chunk.len() - self.used
+    }
+
     fn member(&mut self, entry: FileEntry) {
         if entry.connection == self.connection {
             assert_eq!(entry.offset + entry.member_len, self.position(), "reported when its last byte was taken");
@@ -86,9 +94,10 @@ pub(crate) fn archive(sinks: &[Collect]) -> Vec<u8> {
     archive
 }
 
-/// All entries by path.
+/// All entries of members by path.
 pub(crate) fn entries(sinks: &[Collect]) -> Vec<FileEntry> {
-    let mut entries: Vec<FileEntry> = sinks.iter().flat_map(|sink| sink.entries.iter().cloned()).collect();
+    let members = sinks.iter().flat_map(|sink| sink.entries.iter().filter(|entry| !entry.is_fragment()));
+    let mut entries: Vec<FileEntry> = members.cloned().collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     entries
 }
@@ -105,7 +114,7 @@ pub(crate) fn entry(sinks: &[Collect], name: &str) -> FileEntry {
 pub(crate) fn check_entries(sinks: &[Collect]) {
     for sink in sinks {
         let mut end = 0;
-        for entry in sink.entries.iter().filter(|entry| entry.member_len > 0) {
+        for entry in sink.entries.iter().filter(|entry| entry.member_len > 0 && !entry.is_fragment()) {
             let name = entry.path.escape_ascii().to_string();
             assert_eq!(entry.offset, end, "members lie one behind the other: {name}");
             end = entry.offset + entry.member_len;

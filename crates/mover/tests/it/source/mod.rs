@@ -2,6 +2,7 @@
 //! came from.
 
 mod collect;
+mod cut_off;
 mod encode;
 
 mod image;
