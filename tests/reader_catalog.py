@@ -96,10 +96,7 @@ class Image:
             if entry.connection not in following or entry.offset < self.valid[entry.connection]
         ]
         self.order, self.starts, total = [], [], 0  # the pieces of the archive, and where each begins in it
-        for connection in range(max(self.valid, default=-1) + 1):
-            if connection not in self.valid:
-                report(f"object {self.name()}: nothing tells the length of connection {connection}")
-                continue
+        for connection in sorted(self.valid):
             if connection in following and following[connection][1] == 0:
                 continue  # all of it is of a member that goes on
             for piece in self.pieces(connection, following):

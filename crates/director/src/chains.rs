@@ -154,7 +154,7 @@ pub(crate) fn check_taken(sink: &Connection, own: &[(u64, FileEntry)]) -> Result
 pub(crate) fn cut_files(catalog: &Catalog, object: ObjectId) -> Result<Vec<CutFile>, DirectorError> {
     let ends = catalog.stream_ends(object)?;
     let fragments = catalog.fragments(object)?;
-    let mut cut = Vec::new();
+    let (mut cut, mut index) = (Vec::new(), None);
     for (entry, fragment) in &fragments {
         // Nothing came behind it in its stream, and no other goes on from there.
         let is_last =
@@ -175,8 +175,12 @@ pub(crate) fn cut_files(catalog: &Catalog, object: ObjectId) -> Result<Vec<CutFi
             continue;
         }
         let begins = (first.connection, first.offset);
-        let known = catalog.index(object)?.get(&entry.path)?;
-        if known.is_some_and(|known| (known.connection, known.offset) >= begins) {
+        // The index of an object that is open is made for this.
+        let index = match &mut index {
+            Some(index) => index,
+            none => none.insert(catalog.index(object)?),
+        };
+        if index.get(&entry.path)?.is_some_and(|known| (known.connection, known.offset) >= begins) {
             continue;
         }
         cut.push(CutFile {

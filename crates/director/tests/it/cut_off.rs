@@ -12,6 +12,8 @@ use capstan_mover::RestoreWatch;
 use crate::place::{Bench, noise, small, tree};
 
 const MIB: u64 = 1 << 20;
+/// A mark is made each 16 MiB.
+const LARGE_LEN: u64 = 44 * MIB;
 
 /// A large file, one with holes, and small ones.
 fn bench() -> Bench {
@@ -20,7 +22,7 @@ fn bench() -> Bench {
     config.library.volume_mib = 32;
     let bench = Bench::new(config);
     bench.fill("a", 20, 150_000);
-    fs::write(bench.source().join("large"), noise(5, 60 * MIB as usize)).unwrap();
+    fs::write(bench.source().join("large"), noise(5, LARGE_LEN as usize)).unwrap();
     bench.fill("z", 20, 150_000);
     bench
 }
@@ -64,10 +66,10 @@ fn a_file_goes_on_where_it_was_cut_off_and_reads_back_as_one() {
     let bench = bench();
     let request = request(&bench);
     // Twice in the large file: it lies in three streams.
-    bench.interrupted(&request, 24, |_| ());
-    bench.interrupted(&request, 24, |_| ());
+    bench.interrupted(&request, 20, |_| ());
+    bench.interrupted(&request, 20, |_| ());
     let read = bytes_read(&bench.backup(&request).unwrap());
-    assert!((MIB..36 * MIB).contains(&read), "{} MiB were read again or for the first time", read / MIB);
+    assert!((MIB..20 * MIB).contains(&read), "{} MiB were read again or for the first time", read / MIB);
     let object = only(&bench);
     assert_eq!(object.status, ObjectStatus::Complete);
     let chained = bench.site().catalog().fragments(object.id).unwrap();
@@ -97,7 +99,7 @@ fn a_file_goes_on_where_it_was_cut_off_and_reads_back_as_one() {
 #[test]
 fn a_copy_of_a_file_that_was_cut_off_is_as_good_as_the_first() {
     let bench = bench();
-    bench.interrupted(&request(&bench), 24, |_| ());
+    bench.interrupted(&request(&bench), 20, |_| ());
     bytes_read(&bench.backup(&request(&bench)).unwrap());
     let object = only(&bench);
     let site = bench.site();
@@ -117,11 +119,11 @@ fn a_copy_of_a_file_that_was_cut_off_is_as_good_as_the_first() {
 #[test]
 fn a_file_that_changed_since_is_read_from_its_beginning() {
     let bench = bench();
-    bench.interrupted(&request(&bench), 24, |_| ());
+    bench.interrupted(&request(&bench), 20, |_| ());
     let large = File::options().write(true).open(bench.source().join("large")).unwrap();
     large.write_all_at(b"changed", 3).unwrap();
     let read = bytes_read(&bench.backup(&request(&bench)).unwrap());
-    assert!(read > 60 * MIB, "{} MiB", read / MIB);
+    assert!(read > LARGE_LEN, "{} MiB", read / MIB);
     bench.assert_restores(&only(&bench), "out");
     assert_archive_is_whole(&bench, only(&bench).id);
 }
@@ -130,7 +132,7 @@ fn a_file_that_changed_since_is_read_from_its_beginning() {
 fn a_file_that_is_gone_or_left_out_since_is_no_longer_there() {
     for leaves_out in [false, true] {
         let bench = bench();
-        bench.interrupted(&request(&bench), 24, |_| ());
+        bench.interrupted(&request(&bench), 20, |_| ());
         let mut next = request(&bench);
         match leaves_out {
             true => next.tree.excludes = vec!["large".to_owned()],
@@ -153,21 +155,21 @@ fn several_files_that_were_cut_off_go_on_in_any_streams() {
     config.library.volume_mib = 32;
     config.library.drives = 2;
     let bench = Bench::new(config);
-    for (number, len) in [40, 70, 50].into_iter().enumerate() {
+    for (number, len) in [24, 40, 30].into_iter().enumerate() {
         fs::write(bench.source().join(format!("large-{number}")), noise(number as u64 + 5, len * MIB as usize))
             .unwrap();
     }
     bench.fill("a", 30, 150_000);
     fs::hard_link(bench.source().join("a-0"), bench.source().join("name")).unwrap();
     let on = |connections| BackupRequest { connections, ..bench.request(Level::Full) };
-    bench.interrupted(&on(3), 60, |_| ());
+    bench.interrupted(&on(3), 56, |_| ());
     // Some of these were there already.
     bench.fill("a", 10, 160_000);
     // Fewer streams than files that were cut off.
-    bench.interrupted(&on(1), 30, |_| ());
+    bench.interrupted(&on(1), 16, |_| ());
     bench.fill("a", 10, 170_000);
     fs::hard_link(bench.source().join("large-2"), bench.source().join("second")).unwrap();
-    bench.interrupted(&on(2), 20, |_| ());
+    bench.interrupted(&on(2), 8, |_| ());
     bytes_read(&bench.backup(&on(2)).unwrap());
     let object = only(&bench);
     bench.assert_restores(&object, "out");
@@ -187,7 +189,7 @@ fn several_files_that_were_cut_off_go_on_in_any_streams() {
 #[test]
 fn a_copy_of_what_was_cut_off_is_mended_when_the_file_is_whole() {
     let bench = bench();
-    bench.interrupted(&request(&bench), 24, |_| ());
+    bench.interrupted(&request(&bench), 20, |_| ());
     let object = only(&bench);
     bench.site().add_pool("default-copy2", None, None).unwrap();
     bench.site().copy_objects(std::slice::from_ref(&object), "default-copy2", &RestoreWatch::default()).unwrap();
@@ -207,14 +209,14 @@ fn a_copy_of_what_was_cut_off_is_mended_when_the_file_is_whole() {
 fn a_file_with_holes_goes_on_behind_them() {
     let bench = Bench::new(small());
     let sparse = File::create(bench.source().join("sparse")).unwrap();
-    sparse.set_len(400 * MIB).unwrap();
-    for (number, at) in [1, 90, 200, 201, 399].into_iter().enumerate() {
-        let len = if number == 1 { 40 * MIB } else { MIB };
+    sparse.set_len(100 * MIB).unwrap();
+    for (number, at) in [1, 20, 60, 61, 99].into_iter().enumerate() {
+        let len = if number == 1 { 32 * MIB } else { MIB };
         sparse.write_all_at(&noise(number as u64 + 3, len as usize), at * MIB).unwrap();
     }
-    bench.interrupted(&request(&bench), 24, |_| ());
+    bench.interrupted(&request(&bench), 20, |_| ());
     let read = bytes_read(&bench.backup(&request(&bench)).unwrap());
-    assert!(read < 30 * MIB, "{} MiB", read / MIB);
+    assert!(read < 22 * MIB, "{} MiB", read / MIB);
     let object = only(&bench);
     bench.assert_restores(&object, "out");
     assert_archive_is_whole(&bench, object.id);
