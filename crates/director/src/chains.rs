@@ -9,9 +9,7 @@
 //! The streams of a device image all go on from each other, in the order of their numbers.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::ops::Range;
-use std::os::unix::ffi::OsStringExt;
 
 use capstan_catalog::{Catalog, ContinuedStream, StreamEnds};
 use capstan_format::{FileEntry, ObjectId, ObjectKind, PartRecord};
@@ -183,19 +181,7 @@ pub(crate) fn cut_files(catalog: &Catalog, object: ObjectId) -> Result<Vec<CutFi
         if index.get(&entry.path)?.is_some_and(|known| (known.connection, known.offset) >= begins) {
             continue;
         }
-        cut.push(CutFile {
-            path: OsString::from_vec(entry.path.clone()),
-            size: entry.size,
-            mtime_ns: entry.mtime_ns,
-            change: entry.change,
-            content: fragment.content,
-            crc: entry.crc,
-            header_len: fragment.header_len,
-            header_crc: fragment.header_crc,
-            begins,
-            so_far,
-            ends: (entry.connection, entry.end()),
-        });
+        cut.push(CutFile::of((entry, fragment), begins, so_far));
     }
     cut.sort_by_key(|file| std::cmp::Reverse(file.content));
     Ok(cut)

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use capstan_catalog::{Object, ObjectStatus, Promise};
-use capstan_director::{BackupReport, BackupRequest, Level, Loss, Shortfall};
+use capstan_director::{BackupReport, BackupRequest, Level, Loss, Shortfall, Site};
 use capstan_format::ObjectId;
 use capstan_mover::RestoreWatch;
 
@@ -61,6 +61,13 @@ fn assert_archive_is_whole(bench: &Bench, object: ObjectId) {
     fs::remove_dir_all(out).unwrap();
 }
 
+fn erase_first_copy(site: &Site, object: &Object) {
+    let copies = site.catalog().copies(object.id).unwrap();
+    for volser in &copies[0].volumes {
+        site.erase(volser, Loss::Accept, Promise::Drop).unwrap();
+    }
+}
+
 #[test]
 fn a_file_goes_on_where_it_was_cut_off_and_reads_back_as_one() {
     let bench = bench();
@@ -105,10 +112,7 @@ fn a_copy_of_a_file_that_was_cut_off_is_as_good_as_the_first() {
     let site = bench.site();
     site.add_pool("vault", None, None).unwrap();
     site.copy_objects(std::slice::from_ref(&object), "vault", &RestoreWatch::default()).unwrap();
-    let copies = site.catalog().copies(object.id).unwrap();
-    for volser in &copies[0].volumes {
-        site.erase(volser, Loss::Accept, Promise::Drop).unwrap();
-    }
+    erase_first_copy(&site, &object);
     drop(site);
     bench.assert_restores(&object, "out");
     bench.rebuild();
@@ -196,10 +200,7 @@ fn a_copy_of_what_was_cut_off_is_mended_when_the_file_is_whole() {
     bytes_read(&bench.backup(&request(&bench)).unwrap());
     let site = bench.site();
     site.repair(&[], Shortfall::Fail, &RestoreWatch::default()).unwrap();
-    let copies = site.catalog().copies(object.id).unwrap();
-    for volser in &copies[0].volumes {
-        site.erase(volser, Loss::Accept, Promise::Drop).unwrap();
-    }
+    erase_first_copy(&site, &object);
     drop(site);
     bench.assert_restores(&object, "out");
     assert_archive_is_whole(&bench, object.id);

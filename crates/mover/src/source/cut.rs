@@ -10,8 +10,9 @@
 use std::collections::HashSet;
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use capstan_format::{FileEntry, Fragment};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,23 @@ pub struct CutFile {
 }
 
 impl CutFile {
+    /// What the last fragment of a file says, of which a member begins there and has so many bytes so far.
+    pub fn of((entry, fragment): (&FileEntry, &Fragment), begins: (u16, u64), so_far: u64) -> Self {
+        Self {
+            path: OsString::from_vec(entry.path.clone()),
+            size: entry.size,
+            mtime_ns: entry.mtime_ns,
+            change: entry.change,
+            content: fragment.content,
+            crc: entry.crc,
+            header_len: fragment.header_len,
+            header_crc: fragment.header_crc,
+            begins,
+            so_far,
+            ends: (entry.connection, entry.end()),
+        }
+    }
+
     fn stands(&self, metadata: &FileMetadata) -> bool {
         let then = Metadata { size: self.size, mtime_ns: self.mtime_ns, change: self.change };
         // It may come from another machine, and what follows is computed from it.

@@ -18,19 +18,7 @@ fn cut_file(sink: &Collect) -> CutFile {
     assert!(entry.is_fragment(), "{entry:?}");
     let fragment = Fragment::decode(&entry.link).unwrap();
     assert_eq!(entry.end() % CHUNK as u64, 0, "a mark is where a chunk ends");
-    CutFile {
-        path: String::from_utf8(entry.path.clone()).unwrap().into(),
-        size: entry.size,
-        mtime_ns: entry.mtime_ns,
-        change: entry.change,
-        content: fragment.content,
-        crc: entry.crc,
-        header_len: fragment.header_len,
-        header_crc: fragment.header_crc,
-        begins: (entry.connection, entry.offset),
-        so_far: entry.member_len,
-        ends: (entry.connection, entry.end()),
-    }
+    CutFile::of((entry, &fragment), (entry.connection, entry.offset), entry.member_len)
 }
 
 /// Reads a tree over one connection until the stream has so many bytes.
