@@ -96,7 +96,7 @@ cut_off() {
     "$CAPSTAN_BIN" --quiet backup cut &
     pid=$!
     until [ "$(begun)" -ge "$until_begun" ]; do kill -0 "$pid" || return 1; done
-    kill -9 "$pid"
+    kill -9 "$pid" || return 1
     wait "$pid" 2>/dev/null
     true
 }
@@ -121,7 +121,7 @@ mkdir "$scratch/cut"
 dd if=/dev/urandom of="$scratch/cut/large" bs=1M count=120 status=none
 date >"$scratch/cut/small"
 manifest "$scratch/cut" "$scratch/cut.full"
-printf '[jobs.cut]\nsources = ["%s"]\npool = "ccm"\nbandwidth = ["40M"]\n' "$scratch/cut" >>"$CAPSTAN_STATE/capstan.toml"
+printf '[jobs.cut]\nsources = ["%s"]\npool = "ccm"\nbandwidth = ["16M"]\n' "$scratch/cut" >>"$CAPSTAN_STATE/capstan.toml"
 check "a backup is killed in the middle of a file" cut_off 5
 check "and once more, where it went on" cut_off 5
 check "then it is done" capstan --quiet backup cut
