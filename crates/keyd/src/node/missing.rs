@@ -1,17 +1,19 @@
-//! A key that a node does not know may be one that others know already: what it says of it, it says by the majority's
-//! word.
+//! A key that a node does not know may be one that others know already, and what it refuses may be allowed already:
+//! what it says of it, it says by the majority's word.
 //!
 //! A copy follows the ledger with a delay, so a key that one node gave out may be unknown at the next for a moment, and
 //! for as long as that one is cut off. An agent that is told that there is no such key asks nobody else; so a node says
-//! it only after the majority had nothing more to tell it, and else that it cannot know.
+//! it only after the majority had nothing more to tell it, and else that it cannot know. Approvals that members gave at
+//! other nodes a moment ago are such news as well.
 
 use capstan_format::{KeyTag, Volser};
 use capstan_keys::{KeyError, Name, VolumeKey};
 use tokio::time::Instant;
 
 use super::{Answered, MajorityContact, Node, NodeError};
-use crate::desk::{DeskError, Operation};
+use crate::desk::{Decided, DeskError, Operation};
 use crate::record::IssuedRecord;
+use crate::state::View;
 
 impl Node {
     /// Asks for something that may change what is known. The same request asked again gets the same answer, here or at
@@ -43,6 +45,22 @@ impl Node {
             }
             read => read,
         }
+    }
+
+    /// Changes records as [`Node::change`] does; what `decide` refuses, it refuses by what the majority knew when it
+    /// was asked.
+    pub async fn change_or_look_again<E: From<NodeError>>(
+        &self,
+        mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,
+    ) -> Result<(), E> {
+        let began = Instant::now();
+        let mut refused = false;
+        let first = self.change(|view| decide(view).inspect_err(|_| refused = true)).await;
+        if first.is_ok() || !refused {
+            return first;
+        }
+        self.catch_up(began).await?;
+        self.change(decide).await
     }
 
     /// Waits until this node knows what the majority knew at that moment.

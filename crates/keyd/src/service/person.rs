@@ -124,14 +124,15 @@ impl Person {
     }
 
     /// Changes records by compare-and-set. The first record that `decide` puts is one that no other decision would: by
-    /// it a commit whose answer was lost is known again, and not made twice.
+    /// it a commit whose answer was lost is known again, and not made twice. What this node has not heard of refuses
+    /// nobody.
     pub(super) async fn change(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, Refusal> + Send,
     ) -> Result<(), Refusal> {
         let mut tried: Option<(String, Vec<u8>)> = None;
         self.node
-            .change(|view| {
+            .change_or_look_again(|view| {
                 if let Some((path, bytes)) = &tried
                     && view.ledger().other(path) == Some(bytes)
                 {

@@ -22,11 +22,11 @@ use super::super::{MajorityContact, Node, NodeError, NodeSettings, SealedJournal
 use crate::desk::{Answer, Asked, Decided, Operation, decide};
 use crate::family::{Ending, FAMILIES, Family};
 use crate::journal::Journal;
-use crate::ledger::{Change, Changes, Entry, Ledger, Outcome, SimulatedLedger, Watched};
+use crate::ledger::{Change, Changes, Entry, Ledger, Outcome, SimulatedLedger, Transaction, Watched};
 use crate::path::Path;
 use crate::record::{GroupRecord, IssuedRecord, KeyOrigin, KmaRecord, PoolKey, encode_held};
 use crate::root::ClusterKeys;
-use crate::state::{Half, Mark};
+use crate::state::{Half, Mark, View};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const NOW_NS: i64 = 1_790_000_000_000_000_000;
@@ -440,4 +440,31 @@ async fn clocks_that_are_far_apart_are_a_doubt() {
     assert_eq!(told("b", NOW_NS - YEAR_NS, false), 0, "an old one, met while catching up");
     assert_eq!(told("b", NOW_NS, true), 0);
     assert_eq!(told("a", NOW_NS + YEAR_NS, true), 0, "its own");
+}
+
+/// A request was refused for want of approvals that had been given at another node a moment before.
+#[tokio::test]
+async fn what_this_node_has_not_heard_of_yet_refuses_nothing() {
+    let house = house();
+    house.found().await;
+    let (path, tried) = (Path::parse("user/cy"), AtomicI64::new(0));
+    let is_there = |view: View<'_>| match view.ledger().other("user/ann") {
+        Some(_) => Ok(Decided::records(vec![(path.clone(), b"{}".to_vec())], Vec::new())),
+        None => {
+            // Another node has committed it; this one hears of it after it has decided.
+            if tried.fetch_add(1, SeqCst) == 0 {
+                let put = vec![("user/ann".to_owned(), house.sealed("user/ann", 1, 1, b"{}"))];
+                let (ledger, transaction) = (house.ledger.clone(), Transaction { put, ..Transaction::default() });
+                tokio::spawn(async move { ledger.commit(transaction).await });
+            }
+            Err(NodeError::Contended { tries: 0 })
+        }
+    };
+    house.node.change_or_look_again(is_there).await.unwrap();
+    assert_eq!(house.node.view(|view| view.ledger().other("user/cy").map(<[u8]>::to_vec)), Some(b"{}".to_vec()));
+
+    // What is there for nobody is refused.
+    let refuse = |_: View<'_>| Err::<Decided, _>(NodeError::Contended { tries: 0 });
+    let refused = house.node.change_or_look_again(refuse).await.unwrap_err();
+    assert!(matches!(refused, NodeError::Contended { tries: 0 }), "{refused}");
 }
