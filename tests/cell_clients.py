@@ -42,7 +42,7 @@ RESTORES_AT_ONCE = 4
 BYTES_PER_SECOND = 4_000_000
 EVENTS = (
     "kill client", "kill server", "kill all", "stop client", "stop server", "freeze client", "freeze server", "twin",
-    "cut", "stall", "corrupt", "cancel",
+    "cut", "stall", "one way", "corrupt", "cancel",
 )
 
 
@@ -126,9 +126,11 @@ class Sweep:
             for each in self.random.sample(self.clients, self.random.randrange(1, len(self.clients) + 1)):
                 each.data.cut()
         elif what == "stall":
-            client.data.goes_on.clear()
+            client.data.stall()
             time.sleep(length)
-            client.data.goes_on.set()
+            client.data.go_on()
+        elif what == "one way":
+            self.one_way(client, length)
         elif what == "corrupt":
             client.data.corrupts = "up"
         elif what == "cancel":
@@ -136,6 +138,18 @@ class Sweep:
         else:
             self.happen_elsewhere(what, pause, length)
         return what
+
+    def one_way(self, member, length):
+        """All that a machine sends is lost for a while, or all that is sent to it."""
+        is_mute = self.random.random() < 0.5
+        for proxy in (member.orders, member.links):
+            proxy.stall("up" if is_mute else "down")
+        # There others dial, and not the machine.
+        for proxy in member.proxies()[2:]:
+            proxy.stall("down" if is_mute else "up")
+        time.sleep(length)
+        for proxy in member.proxies():
+            proxy.go_on()
 
     def happen_elsewhere(self, what, *_):
         raise Failed(f"nobody knows how {what} happens")
@@ -436,14 +450,14 @@ class Sweep:
             client.data.rate, sent = 1_000_000, client.data.passed_bytes
             runs += self.cell.add(*entered)
             self.cell.until(f"{client.name} sends", lambda: client.data.passed_bytes > sent + 500_000)
-            client.data.goes_on.clear()
+            client.data.stall()
         held = {self.cell.queue(other)["session"] for other in runs}
         [run] = self.cell.add("own-web1")
         row = self.cell.outcome(run)
         is_beside = row["state"] == "done" and len(held) == DRIVES and all(self.cell.queue(other) for other in runs)
         self.checks.check("a client is backed up while others hold all drives", is_beside, f"{row} {held}")
         for client in stalled:
-            client.data.goes_on.set()
+            client.data.go_on()
         rows = [self.cell.outcome(each) for each in (run, *runs)]
         is_first = all(row["state"] == "done" and row["attempt"] == 1 for row in rows)
         self.checks.check("and all of them are done", is_first, rows)

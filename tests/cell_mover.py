@@ -25,9 +25,9 @@ from machine import YEAR_S, can_mount, in_own_mounts
 from program import FULL, Checks, Failed, Scratch, said
 
 # Each kind of event comes once.
-ROUNDS = 24
+ROUNDS = 26
 # Each of these, and of the events of cell_clients.py, once before any comes again.
-OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "cut data", "corrupt mover")
+OF_MOVER = ("kill mover", "stop mover", "freeze mover", "cut mover", "one way mover", "cut data", "corrupt mover")
 OF_MACHINES = ("clock server", "clock mover", "clock client", "fill server", "fill mover", "fill client")
 # Whose data would cross the server.
 SERVER_BYTES_MAX = 3_000_000
@@ -79,6 +79,8 @@ class MoverSweep(Sweep):
         elif what == "cut mover":
             mover.links.cut()
             mover.orders.cut()
+        elif what == "one way mover":
+            self.one_way(mover, length)
         elif what == "cut data":
             mover.of_clients.cut()
         elif what == "corrupt mover":

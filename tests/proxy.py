@@ -1,10 +1,11 @@
-"""A TCP proxy for tests: it can cut its connections, stall them, slow them down, or change a byte."""
+"""A TCP proxy for tests: it can cut its connections, stall them, both ways or one, slow them down, or change a byte."""
 
 import socket
 import threading
 import time
 
 PIECE = 16 << 10
+WAYS = ("up", "down")
 # A change of a byte comes at least so far behind the start of a connection: the handshake is over there.
 AFTER_HANDSHAKE = 8 << 10
 
@@ -16,8 +17,9 @@ class Proxy:
         self.target = target
         self.lock = threading.Lock()
         self.pairs = set()
-        self.goes_on = threading.Event()
-        self.goes_on.set()
+        # Whether anything gets through, `up` to the server and `down`.
+        self.goes_on = {way: threading.Event() for way in WAYS}
+        self.go_on()
         # Bytes per second of everything together, and when the next piece may pass.
         self.rate = None
         self.next_at = 0.0
@@ -32,7 +34,7 @@ class Proxy:
         # A thread that waits in accept is not woken by a close.
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.goes_on.set()
+        self.go_on()
         self.cut()
 
     def accept(self):
@@ -52,16 +54,16 @@ class Proxy:
             pair = (near, far)
             with self.lock:
                 self.pairs.add(pair)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self.pump, args=(pair, source, sink, source is near), daemon=True).start()
+            for source, sink, way in ((near, far, "up"), (far, near, "down")):
+                threading.Thread(target=self.pump, args=(pair, source, sink, way), daemon=True).start()
 
-    def pump(self, pair, source, sink, is_upward):
+    def pump(self, pair, source, sink, way):
         here = 0
         try:
             while piece := source.recv(PIECE):
-                self.goes_on.wait()
+                self.goes_on[way].wait()
                 self.pace(len(piece))
-                piece = self.changed(piece, here, "up" if is_upward else "down")
+                piece = self.changed(piece, here, way)
                 here += len(piece)
                 sink.sendall(piece)
         except OSError:
@@ -96,6 +98,15 @@ class Proxy:
             except OSError:
                 pass
             end.close()
+
+    def stall(self, *ways):
+        """Nothing gets through any more: one way, or none."""
+        for way in ways or WAYS:
+            self.goes_on[way].clear()
+
+    def go_on(self):
+        for event in self.goes_on.values():
+            event.set()
 
     def cut(self):
         """Ends all connections; gives how many there were."""

@@ -24,6 +24,7 @@ use crate::read::{ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedS
 use crate::shared_drive::DriveShare;
 use crate::stream::{Gap, Piece, StreamReader};
 use crate::stretch::{Stretch, open_at_once, order_or_position, stretches};
+use crate::throttle::Throttle;
 use crate::volume::{BLOCK_LEN_MAX, VolumeReader};
 use crate::{BetweenBlocks, Filled, HostError, MountId, MountedDrives, MoverError, ReadOrder};
 
@@ -160,7 +161,12 @@ pub(crate) trait ReadsElsewhere: Send + Sync {
     ) -> VerifiedElsewhere;
 
     /// Has what is read sent to a client; with what that client comes for it.
-    fn send<'a>(&'a self, what: ToRead<'a>, client: &str) -> Result<(ExpectedStreams, RunRead<'a>), MoverError>;
+    fn send<'a>(
+        &'a self,
+        what: ToRead<'a>,
+        client: &str,
+        throttle: Throttle,
+    ) -> Result<(ExpectedStreams, RunRead<'a>), MoverError>;
 
     /// Has blocks of a mounted volume read that stand in front of `end_lbn`.
     fn read_between(

@@ -86,6 +86,6 @@ pub use source::{
 pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
 pub use stream::{RangeBytes, StreamReader};
 pub use stretch::{Stretch, split_at_gaps};
-pub use throttle::Throttle;
+pub use throttle::{RateLimit, Throttle};
 pub use volume::{FIRST_SESSION_LBN, FoundBlock, FoundCheckpoint, VolumeReader, read_label, write_label};
 pub use writer::{Commit, Mounted};

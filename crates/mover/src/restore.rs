@@ -18,6 +18,7 @@ use crate::feed::{
 use crate::meters::ReadMeters;
 use crate::read::{ReadPlan, Wanted, WantedMember};
 use crate::stream::StreamReader;
+use crate::throttle::RateLimit;
 
 /// Live counters of a restore or a verification, and the switch that stops it.
 #[derive(Debug, Default)]
@@ -32,6 +33,8 @@ pub struct RestoreWatch {
     pub planned: AtomicU64,
     /// Who waits for whom.
     pub meters: ReadMeters,
+    /// How fast a client gets what is read for it.
+    pub rate: RateLimit,
     /// Set it to stop at the next member.
     pub stop: Arc<AtomicBool>,
 }

@@ -1,17 +1,82 @@
-//! How fast a job may take what its sources have: so many bytes a second over all its connections, as it is now.
+//! How fast a job may take what its sources have, or a client gets what is read for it: so many bytes a second over all
+//! its connections, as it is now.
 
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a rate is asked of: bytes a second now; none for no bound.
-type RateNow = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+type RateNow = dyn Fn() -> Option<u64> + Send + Sync;
+
+/// Bytes a second, which may be others at any time; without a bound, unless there is one.
+#[derive(Clone, Default)]
+pub struct RateLimit(Option<Arc<RateNow>>);
+
+impl RateLimit {
+    /// What `now` says, each time it is asked; none for no bound.
+    pub fn new(now: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(now)))
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.0.as_ref().and_then(|now| now())
+    }
+
+    /// What holds so many to it together: each has the same part, and that of those that are dropped.
+    pub(crate) fn shared_by(&self, count: usize) -> Vec<Throttle> {
+        let left = Arc::new(AtomicU64::new(count as u64));
+        let part = || {
+            let (all, own) = (self.clone(), Part(Arc::clone(&left)));
+            Throttle::new(move || all.now().map(|all| (all / own.0.load(Ordering::Relaxed).max(1)).max(1)))
+        };
+        (0..count).map(|_| part()).collect()
+    }
+}
+
+/// A rate that whoever decides elsewhere says anew now and then.
+#[derive(Clone)]
+pub(crate) struct ToldRate(Arc<AtomicU64>);
+
+/// What stands for no bound.
+const NO_BOUND: u64 = u64::MAX;
+
+impl ToldRate {
+    pub(crate) fn new(rate: Option<u64>) -> Self {
+        Self(Arc::new(AtomicU64::new(rate.unwrap_or(NO_BOUND))))
+    }
+
+    pub(crate) fn tell(&self, rate: Option<u64>) {
+        self.0.store(rate.unwrap_or(NO_BOUND), Ordering::Relaxed);
+    }
+
+    pub(crate) fn throttle(&self) -> Throttle {
+        let now = Arc::clone(&self.0);
+        Throttle::new(move || Some(now.load(Ordering::Relaxed)).filter(|rate| *rate != NO_BOUND))
+    }
+}
+
+impl fmt::Debug for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RateLimit").field(&self.now()).finish()
+    }
+}
+
+/// One of those that share a rate.
+struct Part(Arc<AtomicU64>);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Longest that anybody sleeps before it looks whether to stop.
 pub(crate) const SLEEPS_MAX: Duration = Duration::from_millis(100);
 
 /// A bound for a job.
 pub struct Throttle {
-    rate: RateNow,
+    rate: RateLimit,
     state: Mutex<State>,
 }
 
@@ -25,12 +90,17 @@ struct State {
 impl Throttle {
     /// Takes no more than `rate` says; it is asked at each block.
     pub fn new(rate: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
-        Self { rate: Box::new(rate), state: Mutex::new(State { at: Instant::now(), owed: 0.0 }) }
+        Self::of(RateLimit::new(rate))
+    }
+
+    /// The same, of a rate.
+    pub fn of(rate: RateLimit) -> Self {
+        Self { rate, state: Mutex::new(State { at: Instant::now(), owed: 0.0 }) }
     }
 
     /// Bytes a second now; none for no bound.
     pub(crate) fn rate(&self) -> Option<u64> {
-        (self.rate)()
+        self.rate.now()
     }
 
     /// Counts bytes that were taken.
@@ -63,6 +133,20 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn those_that_are_left_share_a_rate() {
+        assert_eq!(Throttle::of(RateLimit::default()).rate(), None);
+        let mut shares = RateLimit::new(|| Some(9)).shared_by(3);
+        assert!(shares.iter().all(|share| share.rate() == Some(3)));
+        shares.truncate(1);
+        assert_eq!(shares[0].rate(), Some(9));
+        let told = ToldRate::new(None);
+        let throttle = told.throttle();
+        assert_eq!(throttle.rate(), None);
+        told.tell(Some(7));
+        assert_eq!(throttle.rate(), Some(7));
+    }
 
     #[test]
     fn bytes_are_paid_at_the_rate_of_the_moment() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, NetworkRuns, NetworkShare, ServerConfig, Site};
 use capstan_keys::api::PeerId;
-use capstan_mover::NetworkJob;
+use capstan_mover::{NetworkJob, RateLimit};
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
@@ -271,7 +271,11 @@ impl Worker for InProcess<'_> {
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
         if run.run.restore.is_some() {
             return match self.cell {
-                Some(cell) => cell.restore(run, stop, entered),
+                Some(cell) => {
+                    let share = self.share_of_network(&run.run.client);
+                    let rate = share.map_or_else(RateLimit::default, |share| self.site.rate(None, Some(share)));
+                    cell.restore(run, stop, entered, rate)
+                }
                 None => Worked { end: WorkEnd::Busy, message: NO_CELL.to_owned() },
             };
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use capstan_catalog::Pool;
 use capstan_format::{ObjectId, SessionRecord, Volser};
 use capstan_mover::{
-    Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, MountedDrives, MoverAt, Throttle,
-    VolumeEnd,
+    Commit, CopyHost, DriveHealth, HostError, Intake, Meters, MountId, Mounted, MountedDrives, MoverAt, RateLimit,
+    Throttle, VolumeEnd,
 };
 
 use jiff::Timestamp;
@@ -66,16 +66,16 @@ impl Site {
             let Some((intake, meters)) = place.intake()? else { continue };
             let intake = match (request.bandwidth.clone(), request.network.clone()) {
                 (None, None) => intake,
-                bounds => intake.throttled(self.throttle(bounds)),
+                (own, network) => intake.throttled(Throttle::of(self.rate(own, network))),
             };
             return Ok(Joined { intake, meters, place });
         }
     }
 
-    /// What holds a job to its bandwidth, and to its share of its network's, by the clock of this process.
-    fn throttle(&self, (bandwidth, network): (Option<Bandwidth>, Option<Arc<NetworkShare>>)) -> Throttle {
+    /// How fast a job may go by its bandwidth, and by its share of its network's, by the clock of this process.
+    pub fn rate(&self, bandwidth: Option<Bandwidth>, network: Option<Arc<NetworkShare>>) -> RateLimit {
         let clock = self.clock;
-        Throttle::new(move || {
+        RateLimit::new(move || {
             let now = Timestamp::from_nanosecond(clock().into()).unwrap_or(Timestamp::UNIX_EPOCH);
             let own = bandwidth.as_ref().and_then(|bandwidth| bandwidth.at(now));
             own.into_iter().chain(network.as_ref().and_then(|network| network.at(now))).min()

@@ -16,8 +16,8 @@ use capstan_format::Algorithm;
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    ClientEnd, Connect, Connection, Dial, JobToken, NetworkJobs, NetworkStream, OwnersKeys, RestoreInto, RestoreWatch,
-    ServedMover, SourceHost, StreamHere, serve_job,
+    ClientEnd, Connect, Connection, Dial, JobToken, NetworkJobs, NetworkStream, OwnersKeys, RateLimit, RestoreInto,
+    RestoreWatch, ServedMover, SourceHost, StreamHere, serve_job,
 };
 
 use crate::over_network::Anything;
@@ -159,8 +159,9 @@ impl Read for Old {
 
 impl Write for Old {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let hello = bytes.strip_prefix(b"{\"version\":3");
-        let old = hello.map(|rest| [b"{\"version\":2", rest].concat());
+        let hello = bytes.strip_prefix(b"{\"version\":");
+        let rest = hello.map(|hello| &hello[hello.iter().take_while(|byte| byte.is_ascii_digit()).count()..]);
+        let old = rest.map(|rest| [b"{\"version\":2", rest].concat());
         self.0.write_all(old.as_deref().unwrap_or(bytes)).map(|()| bytes.len())
     }
 
@@ -204,7 +205,7 @@ struct ToMover<'a>(&'a FromClient);
 impl Dial for ToMover<'_> {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
         self.0.to_mover.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(self.0.mover.connect(|served, far| drop(served.accept("web1", Box::new(far))))?))
+        Ok(Box::new(self.0.mover.connect(|served, far| drop(served.accept("web1", Box::new(Wire(far)))))?))
     }
 }
 
@@ -417,6 +418,32 @@ fn a_short_run_to_a_mover_keeps_to_its_bandwidth() {
     // Of one connection, a block may not be paid yet, and the last one is not.
     let least_ns = (600_000 - 2 * 65_536) * 1_000;
     assert!(report.elapsed_ns >= least_ns, "{report:?}");
+}
+
+/// So does what a client gets back, where it crosses a network.
+#[test]
+fn a_restore_from_a_mover_keeps_to_its_rate() {
+    let bench = Bench::new(small());
+    bench.fill("a", 6, 100_000);
+    for is_beside in [false, true] {
+        let way = FromClient::new(Mover::of(&bench)).beside(is_beside);
+        backup_of_client(&bench, &way, Level::Full).unwrap();
+        let (to, told) = (bench.path(if is_beside { "beside" } else { "elsewhere" }), |_: &ExtractReport| {});
+        let into = RestoreInto { directory: &to, options: ExtractOptions::default(), told: &told };
+        // Another rate holds once it is told: at the first, it would take a week. In one process none does.
+        let asked = AtomicU64::new(0);
+        let later = if is_beside { 1 } else { 500_000 };
+        let rate = RateLimit::new(move || Some(if asked.fetch_add(1, Ordering::Relaxed) == 0 { 1 } else { later }));
+        let watch = RestoreWatch { rate, ..RestoreWatch::default() };
+        let report = with_client(&way, Some(into), |job| {
+            let site = at(&way.mover, bench.site());
+            let plan = site.plan_restore(&[Place { object: latest(&bench).id, paths: Vec::new() }]).unwrap();
+            site.restore_to_client(&plan, &job, &watch).unwrap()
+        });
+        assert!(report.is_whole(), "{report:?}");
+        let least_ns = (600_000 - 2 * 65_536) * 2_000;
+        assert!(is_beside || report.elapsed_ns >= least_ns, "{report:?}");
+    }
 }
 
 /// A restore from a mover that dies names what it could not give back, and the rest is there.

@@ -14,8 +14,8 @@ use capstan_catalog::ObjectStatus;
 use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Place, Site};
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_mover::{
-    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, RestoreInto, RestoreWatch,
-    SourceHost, serve_job,
+    ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, RateLimit, RestoreInto,
+    RestoreWatch, SourceHost, serve_job,
 };
 
 use crate::place::{Bench, small};
@@ -96,6 +96,31 @@ impl NetworkStream for Breaking {
     }
 }
 
+/// The mover's end.
+struct Far(UnixStream);
+
+impl Read for Far {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+impl Write for Far {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl NetworkStream for Far {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.set_timeout(limit)
+    }
+}
+
 impl Dial for Network {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
         if self.is_down.load(Ordering::Relaxed) {
@@ -103,7 +128,7 @@ impl Dial for Network {
         }
         let (near, far) = UnixStream::pair()?;
         let jobs = self.jobs.clone();
-        spawn(move || jobs.accept("web1", Box::new(far)));
+        spawn(move || jobs.accept("web1", Box::new(Far(far))));
         // The first connection is for orders: it is the job.
         let is_first = self.dialled.fetch_add(1, Ordering::Relaxed) == 0;
         let left = if is_first { None } else { (self.breaks)() };
@@ -461,6 +486,16 @@ fn restore(
     object: capstan_format::ObjectId,
     to: &Path,
 ) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
+    restore_watched(bench, network, object, to, &RestoreWatch::default())
+}
+
+fn restore_watched(
+    bench: &Bench,
+    network: &Network,
+    object: capstan_format::ObjectId,
+    to: &Path,
+    watch: &RestoreWatch,
+) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
     let job = network.jobs.open("web1", PATIENCE).unwrap();
     network.dialled.store(0, Ordering::Relaxed);
     let token = job.token().clone();
@@ -479,7 +514,7 @@ fn restore(
         let client = scope.spawn(move || serve_job(&end));
         let site = bench.site();
         let plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
-        let report = site.restore_to_client(&plan, &job, &RestoreWatch::default());
+        let report = site.restore_to_client(&plan, &job, watch);
         drop(job);
         let _ = client.join().unwrap();
         report
@@ -703,4 +738,18 @@ fn a_run_keeps_to_its_bandwidth_here_and_over_the_network() {
         assert!(report.elapsed_ns >= least_ns, "{report:?}");
     }
     bench.assert_restores(bench.objects().last().unwrap(), "restored");
+    // So does a restore, also one that is told to stop where it would take a week.
+    let (object, rate) = (bench.objects().last().unwrap().id, RateLimit::new(|| Some(2_000_000)));
+    let watch = RestoreWatch { rate, ..RestoreWatch::default() };
+    let report = restore_watched(&bench, &network, object, &bench.path("paced"), &watch).0.unwrap();
+    assert!(report.is_whole() && report.elapsed_ns >= least_ns, "{report:?}");
+    let watch = RestoreWatch { rate: RateLimit::new(|| Some(1)), ..RestoreWatch::default() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            watch.stop.store(true, Ordering::Relaxed);
+        });
+        let stopped = restore_watched(&bench, &network, object, &bench.path("stopped"), &watch).0.unwrap_err();
+        assert!(stopped.to_string().contains("stop"), "{stopped}");
+    });
 }

@@ -72,7 +72,8 @@ fn the_words_of_each_version_are_understood() {
         cartridge: None,
         drive: Some("d1".to_owned()),
     };
-    let read = ReadCall { owner: token(), kind: ReadKind::Send { client: "tern".to_owned() }, between: None };
+    let kind = ReadKind::Send { client: "tern".to_owned() };
+    let read = ReadCall { owner: token(), kind, between: None, rate: Some(4_000) };
     let order = |order: &SessionOrder, name| Word::of(name, order);
     let streams = vec![StreamStart { connection: 1, sequence: 2, offset: 3 }];
     let expect = SessionOrder::Expect { intake: 1, client: "tern".to_owned(), object: ObjectId([1; 16]), streams };
@@ -108,6 +109,7 @@ fn the_words_of_each_version_are_understood() {
         Word::of("session-came", &SessionReport::Came(true)),
         Word::of("session-watched", &SessionReport::Watched { session: counts(), intakes: vec![(1, counts())] }),
         Word::of("read-goes-on", &ReadAnswer::GoOn),
+        Word::of("read-goes-on-at", &ReadAnswer::GoOnAt(4_000)),
         Word::of("read-stops", &ReadAnswer::Stop),
         Word::of("read-progress", &ReadTold::Progress(ReadCounts::default())),
         Word::of("read-done", &ReadTold::Done(ReadCounts::default())),

@@ -20,6 +20,7 @@ use crate::intake::ExpectedStreams;
 use crate::network::{NetworkStream, connect, receive_pieces};
 use crate::read::{ReadPlan, Wanted};
 use crate::stretch::open_at_once;
+use crate::throttle::Throttle;
 use crate::{BetweenBlocks, JobToken, MountId, MoverError, Purpose, ReadHost, ReadReport, VolumePlace};
 
 /// A read that a mover has begun.
@@ -34,8 +35,8 @@ struct Begun {
 /// After this long without a word the mover hangs, or is gone.
 const SAYS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Told how far a read is; whether it goes on.
-type OnProgress<'a> = dyn Fn(&ReadCounts) -> bool + Sync + 'a;
+/// Told how far a read is; whether it goes on, and how fast.
+type OnProgress<'a> = dyn Fn(&ReadCounts) -> ReadAnswer + Sync + 'a;
 
 impl RemoteMover {
     fn begin(&self, call: ReadCall, (wanted, plan): (&Wanted, &ReadPlan)) -> io::Result<Begun> {
@@ -68,7 +69,8 @@ impl RemoteMover {
 
 impl ReadsElsewhere for RemoteMover {
     fn read(&self, what: ToRead<'_>, host: &mut dyn ReadHost, with_feeds: &WithFeeds<'_>) -> ReadReport {
-        let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: OWN.to_owned() }, between: None };
+        let kind = ReadKind::Send { client: OWN.to_owned() };
+        let call = ReadCall { owner: self.owner(), kind, between: None, rate: None };
         let begun = self.begin(call, (&what.wanted.to_send(what.plan), what.plan)).and_then(|begun| match begun {
             Begun { link, host: Some(asks), expects: Expects { pieces: Some((token, restore)), .. } } => {
                 Ok((link, asks, token, restore))
@@ -87,7 +89,7 @@ impl ReadsElsewhere for RemoteMover {
         };
         let progress = |counts: &ReadCounts| {
             what.meters.follow(counts.load);
-            !what.stop.load(Ordering::Relaxed)
+            goes_on(what.stop)
         };
         thread::scope(|scope| {
             scope.spawn(|| with_feeds(&mut |feeds| self.take_pieces((&token, restore), what, feeds)));
@@ -103,8 +105,8 @@ impl ReadsElsewhere for RemoteMover {
         counters: VerifyCounters<'_>,
     ) -> VerifiedElsewhere {
         let form = between.as_ref().map(|between| between.to_form());
-        let begun = self
-            .begin(ReadCall { owner: self.owner(), kind: ReadKind::Verify, between: form }, (what.wanted, what.plan));
+        let call = ReadCall { owner: self.owner(), kind: ReadKind::Verify, between: form, rate: None };
+        let begun = self.begin(call, (what.wanted, what.plan));
         let broken = |error: io::Error| VerifiedElsewhere {
             broken: Some(gone(&error).to_string()),
             ..VerifiedElsewhere::default()
@@ -120,7 +122,7 @@ impl ReadsElsewhere for RemoteMover {
             counters.members.store(before[0] + counts.members, Ordering::Relaxed);
             counters.bytes.store(before[1] + counts.bytes, Ordering::Relaxed);
             counters.taken.store(before[2] + counts.taken, Ordering::Relaxed);
-            !what.stop.load(Ordering::Relaxed)
+            goes_on(what.stop)
         };
         match hear_and_serve(link, &progress, host, asks) {
             Err(error) => broken(error),
@@ -133,10 +135,16 @@ impl ReadsElsewhere for RemoteMover {
         }
     }
 
-    fn send<'a>(&'a self, what: ToRead<'a>, client: &str) -> Result<(ExpectedStreams, RunRead<'a>), MoverError> {
+    fn send<'a>(
+        &'a self,
+        what: ToRead<'a>,
+        client: &str,
+        throttle: Throttle,
+    ) -> Result<(ExpectedStreams, RunRead<'a>), MoverError> {
         let lost = |error: io::Error| gone(&error);
         let address = self.data_address().map_err(lost)?;
-        let call = ReadCall { owner: self.owner(), kind: ReadKind::Send { client: client.to_owned() }, between: None };
+        let kind = ReadKind::Send { client: client.to_owned() };
+        let call = ReadCall { owner: self.owner(), kind, between: None, rate: throttle.rate() };
         let Begun { link, host, expects } =
             self.begin(call, (&what.wanted.to_send(what.plan), what.plan)).map_err(lost)?;
         let (Some(asks), Some((token, reading))) = (host, expects.pieces) else { return Err(lost(other_answer())) };
@@ -144,7 +152,10 @@ impl ReadsElsewhere for RemoteMover {
         let run = move |host: &mut dyn ReadHost| {
             let progress = |counts: &ReadCounts| {
                 what.meters.follow(counts.load);
-                !what.stop.load(Ordering::Relaxed)
+                match (goes_on(what.stop), throttle.rate()) {
+                    (ReadAnswer::GoOn, Some(rate)) if self.holds_to_rates() => ReadAnswer::GoOnAt(rate),
+                    (answer, _) => answer,
+                }
             };
             // What a client did not come for it says itself.
             hear_and_serve(link, &progress, host, asks).ok().map(|done| done.read.unwrap_or_default())
@@ -161,16 +172,20 @@ impl ReadsElsewhere for RemoteMover {
     ) -> Result<(), MoverError> {
         let lost = |error: io::Error| gone(&error);
         let kind = ReadKind::Between { mount, place: place.clone(), end_lbn };
-        let call = ReadCall { owner: self.owner(), kind, between: Some(between.to_form()) };
+        let call = ReadCall { owner: self.owner(), kind, between: Some(between.to_form()), rate: None };
         let begun = self.begin(call, (&Wanted::default(), &ReadPlan::default())).map_err(lost)?;
         let stop = Arc::clone(between.stop());
-        let done = hear(begun.link, &|_| !stop.load(Ordering::Relaxed)).map_err(lost)?;
+        let done = hear(begun.link, &|_| goes_on(&stop)).map_err(lost)?;
         if let Some(reason) = done.broken {
             return Err(MoverError::Elsewhere { reason });
         }
         between.follow(done.between.ok_or_else(other_answer).map_err(lost)?);
         Ok(())
     }
+}
+
+fn goes_on(stop: &AtomicBool) -> ReadAnswer {
+    if stop.load(Ordering::Relaxed) { ReadAnswer::Stop } else { ReadAnswer::GoOn }
 }
 
 /// Hears how a read goes, to its end, and mounts volumes for it meanwhile, in this thread.
@@ -200,8 +215,7 @@ fn hear(mut link: MoverLink, progress: &OnProgress<'_>) -> io::Result<ReadDone> 
     loop {
         match link.receive()? {
             (ReadTold::Progress(counts), _) => {
-                let answer = if progress(&counts) { ReadAnswer::GoOn } else { ReadAnswer::Stop };
-                link.send(&answer, &[])?;
+                link.send(&progress(&counts), &[])?;
             }
             (ReadTold::Done(counts), packed) => {
                 progress(&counts);

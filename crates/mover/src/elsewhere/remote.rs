@@ -26,6 +26,8 @@ const TRIES: u32 = 16;
 const SHARES_DRIVES: u32 = 5;
 /// The first version of movers that know fragments.
 const TAKES_FRAGMENTS: u32 = 6;
+/// The first version of movers that hold a restore to a rate.
+const HOLDS_TO_RATES: u32 = 7;
 /// How long the mover may take to take a connection into use.
 const OPENS_WITHIN: Duration = Duration::from_secs(60);
 /// How long it may say nothing of an order: six heartbeats.
@@ -94,6 +96,11 @@ impl RemoteMover {
     /// Whether the mover knows fragments.
     pub(super) fn takes_fragments(&self) -> bool {
         self.0.version.load(Ordering::Relaxed) >= TAKES_FRAGMENTS
+    }
+
+    /// Whether the mover sends a client no faster than it is told.
+    pub(super) fn holds_to_rates(&self) -> bool {
+        self.0.version.load(Ordering::Relaxed) >= HOLDS_TO_RATES
     }
 
     /// Opens a connection for something.

@@ -14,6 +14,7 @@ use crate::devices::remote::RemoteReadHost;
 use crate::feed::{AccessHere, DrivesAt, ToRead, read_between};
 use crate::network::{NetworkJob, NetworkStream};
 use crate::read::{ReadPlan, Wanted};
+use crate::throttle::{Throttle, ToldRate};
 use crate::{BetweenBlocks, RestoreWatch, StreamsReport, VolumeAccess, verify_streams};
 
 /// How long a client may take to come for what is read: other movers of the same restore may hang first.
@@ -27,13 +28,14 @@ struct Reading<'a> {
     wanted: &'a Wanted,
     plan: &'a ReadPlan,
     watch: &'a RestoreWatch,
+    throttle: Throttle,
 }
 
 impl ServedMover {
     /// Carries out a read, and says how it goes.
     pub(super) fn serve_read(&self, mut link: MoverLink, call: ReadCall, packed: &[u8]) -> io::Result<()> {
         let (wanted, plan): (Wanted, ReadPlan) = unpack(packed)?;
-        let ReadCall { owner, kind, between } = call;
+        let ReadCall { owner, kind, between, rate } = call;
         let _owner = self.owner(&owner);
         let asks = !matches!(kind, ReadKind::Between { .. });
         let (token, hosts) = self.expect_hosts(u8::from(asks))?;
@@ -47,7 +49,8 @@ impl ServedMover {
         let host = self.hosts(&token, &hosts)?.pop();
         let watch = RestoreWatch::default();
         let mut between = between.map(|form| form.into_blocks(&watch.stop));
-        let reading = Reading { mover: self, wanted: &wanted, plan: &plan, watch: &watch };
+        let rate = ToldRate::new(rate);
+        let reading = Reading { mover: self, wanted: &wanted, plan: &plan, watch: &watch, throttle: rate.throttle() };
         thread::scope(|scope| {
             let (done, is_done) = channel();
             scope.spawn(move || {
@@ -61,8 +64,11 @@ impl ServedMover {
                     Err(RecvTimeoutError::Timeout) => {
                         let told = link.send(&ReadTold::Progress(counts(&watch)), &[]);
                         let answer = told.and_then(|()| link.receive_within(0));
-                        let goes_on = matches!(&answer, Ok((ReadAnswer::GoOn, _)));
-                        watch.stop.fetch_or(!goes_on, Ordering::Relaxed);
+                        match &answer {
+                            Ok((ReadAnswer::GoOn, _)) => rate.tell(None),
+                            Ok((ReadAnswer::GoOnAt(now), _)) => rate.tell(Some(*now)),
+                            Ok((ReadAnswer::Stop, _)) | Err(_) => watch.stop.store(true, Ordering::Relaxed),
+                        }
                         answer?;
                     }
                     Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a read failed by a bug")),
@@ -86,7 +92,7 @@ impl Reading<'_> {
             (ReadKind::Send { .. }, Some(host), Some((restore, job)), between) => {
                 let (stop, meters): (&AtomicBool, _) = (&self.watch.stop, &self.watch.meters);
                 let what = ToRead { wanted: self.wanted, plan: self.plan, stop, meters };
-                let read = job.send_pieces(restore, what, AccessHere { host, drives, between });
+                let read = job.send_pieces(restore, what, AccessHere { host, drives, between }, &self.throttle);
                 ReadDone { read, ..ReadDone::default() }
             }
             (ReadKind::Verify, Some(host), _, between) => {

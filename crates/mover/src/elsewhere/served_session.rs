@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_tape::with_causes;
 
@@ -14,16 +14,14 @@ use crate::intake::IntakeWay;
 use crate::meters::Meters;
 use crate::network::{Expected, NetworkJob};
 use crate::session::ClosingSession;
-use crate::{CopyHost, Intake, MoverError, Session, Throttle};
-
-/// A rate that bounds nothing.
-const NO_BOUND: u64 = u64::MAX;
+use crate::throttle::ToldRate;
+use crate::{CopyHost, Intake, MoverError, Session};
 
 /// A way in for one job.
 struct ServedIntake {
     intake: Intake,
     stop: Arc<AtomicBool>,
-    rate: Arc<AtomicU64>,
+    rate: ToldRate,
 }
 
 /// A session, and what has come of it.
@@ -126,11 +124,9 @@ impl Serving<'_> {
 
     fn begin_intake(&mut self) -> Option<u32> {
         let stop: Arc<AtomicBool> = Arc::default();
-        let rate = Arc::new(AtomicU64::new(NO_BOUND));
+        let rate = ToldRate::new(None);
         let (intake, meters) = self.session.as_ref()?.intake_of(Arc::clone(&stop)).ok()?;
-        let now = Arc::clone(&rate);
-        let throttle = Throttle::new(move || Some(now.load(Ordering::Relaxed)).filter(|rate| *rate != NO_BOUND));
-        let intake = intake.throttled(throttle);
+        let intake = intake.throttled(rate.throttle());
         let number = self.next() as u32;
         self.intakes.insert(number, ServedIntake { intake, stop, rate });
         self.counted.insert(number, meters);
@@ -150,7 +146,7 @@ impl Serving<'_> {
         for IntakeTerms { intake, stops, rate } in terms {
             if let Some(served) = self.intakes.get(intake) {
                 served.stop.fetch_or(*stops, Ordering::Relaxed);
-                served.rate.store(rate.unwrap_or(NO_BOUND), Ordering::Relaxed);
+                served.rate.tell(*rate);
             }
         }
         self.counted.retain(|number, _| self.intakes.contains_key(number) || counted.contains(number));

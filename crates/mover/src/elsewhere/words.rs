@@ -18,7 +18,7 @@ use crate::{JobToken, Load, MountId, SessionOptions};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/movers-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 4;
 
@@ -167,6 +167,9 @@ pub(super) struct ReadCall {
     pub(super) owner: JobToken,
     pub(super) kind: ReadKind,
     pub(super) between: Option<BetweenForm>,
+    /// Bytes a second that a client gets of it at first; none for no bound. Since version 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rate: Option<u64>,
 }
 
 /// What becomes of what is read.
@@ -184,6 +187,8 @@ pub(super) enum ReadKind {
 #[derive(Serialize, Deserialize)]
 pub(super) enum ReadAnswer {
     GoOn,
+    /// No faster than so many bytes a second, until it is said anew. Since version 7.
+    GoOnAt(u64),
     Stop,
 }
 

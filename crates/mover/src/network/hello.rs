@@ -25,6 +25,11 @@ pub trait NetworkStream: Read + Write + Send {
     /// # Errors
     /// What the system says.
     fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()>;
+
+    /// Whether what it carries crosses a network.
+    fn crosses_network(&self) -> bool {
+        true
+    }
 }
 
 impl NetworkStream for UnixStream {
@@ -32,11 +37,19 @@ impl NetworkStream for UnixStream {
         self.set_read_timeout(limit)?;
         self.set_write_timeout(limit)
     }
+
+    fn crosses_network(&self) -> bool {
+        false
+    }
 }
 
 impl NetworkStream for Box<dyn NetworkStream> {
     fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         (**self).set_timeout(limit)
+    }
+
+    fn crosses_network(&self) -> bool {
+        (**self).crosses_network()
     }
 }
 

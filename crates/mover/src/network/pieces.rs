@@ -26,6 +26,7 @@ use super::frame::nonsense;
 use crate::feed::Feeds;
 use crate::pool::BlockPool;
 use crate::stream::{Gap, Piece};
+use crate::throttle::{SLEEPS_MAX, Throttle};
 
 const FRAME_LEN: usize = 32;
 /// Streams that are open at once, at most.
@@ -91,11 +92,29 @@ pub(super) struct PieceSender<'a> {
     link: &'a Mutex<Box<dyn NetworkStream>>,
     gaps: HashMap<usize, Vec<Gap>>,
     failed: Option<io::Error>,
+    /// How fast it may send, and what ends a wait for that.
+    pace: Option<(&'a Throttle, &'a AtomicBool)>,
 }
 
 impl<'a> PieceSender<'a> {
     pub(super) fn new(link: &'a Mutex<Box<dyn NetworkStream>>, gaps: HashMap<usize, Vec<Gap>>) -> Self {
-        Self { link, gaps, failed: None }
+        Self { link, gaps, failed: None, pace: None }
+    }
+
+    /// Sends no faster than that, until it is stopped.
+    pub(super) fn no_faster_than(self, throttle: &'a Throttle, stop: &'a AtomicBool) -> Self {
+        Self { pace: Some((throttle, stop)), ..self }
+    }
+
+    /// Waits until so many bytes more may be sent.
+    fn pace(&self, bytes: usize) {
+        let Some((throttle, stop)) = self.pace else { return };
+        while let Some(wait) = throttle.wait()
+            && !stop.load(Ordering::Relaxed)
+        {
+            thread::sleep(wait.min(SLEEPS_MAX));
+        }
+        throttle.took(bytes as u64);
     }
 
     fn put(&mut self, frame: Frame, bytes: &[u8]) {
@@ -145,6 +164,7 @@ impl Feeds for PieceSender<'_> {
             Piece::Block { offset, plain_len, stored_len, compression, buffer } => {
                 let (end, len, stream) = (offset + plain_len as u64, stored_len as u32, stream as u32);
                 let bytes = &buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + stored_len];
+                self.pace(stored_len);
                 self.put(Frame::Block { stream, compression, offset, end, len }, bytes);
             }
         }

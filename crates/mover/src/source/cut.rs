@@ -22,9 +22,16 @@ use super::queue::Queue;
 use super::tree::{FILE_FLAGS, TreeSource, is_below};
 use crate::Metadata;
 
-/// A file is marked after so many bytes, where the next chunk ends. What was written behind the last mark that is
-/// recorded is read again.
-pub(crate) const MARK_BYTES: u64 = 16 << 20;
+/// Files are marked after so many bytes of all connections together, where the next chunk ends. What was written behind
+/// the last mark that is recorded is read again.
+const MARK_BYTES: u64 = 16 << 20;
+/// However many connections there are, a mark costs less than what is between two of them.
+const MARK_BYTES_MIN: u64 = 2 << 20;
+
+/// After how many bytes each of so many connections marks a file.
+pub(crate) fn mark_bytes(connections: usize) -> u64 {
+    (MARK_BYTES / connections.max(1) as u64).max(MARK_BYTES_MIN)
+}
 
 /// A file of which a stream holds the beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

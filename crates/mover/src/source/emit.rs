@@ -8,7 +8,7 @@ use capstan_format::{EntryFlags, EntryKind, FileEntry, Fragment, crc32c, crc32c_
 use rustix::fs::fstat;
 
 use super::content::{self, Beyond, Content, Mapped, Read};
-use super::cut::{CutFile, MARK_BYTES};
+use super::cut::CutFile;
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
 use super::report::{OnProblem, ProblemKind, Progress, SourceReport, Tally};
@@ -24,6 +24,8 @@ pub(crate) struct Emitter<'a, S> {
     header: Vec<u8>,
     extents: Vec<DataExtent>,
     mean_size: u64,
+    /// A file is marked after so many bytes.
+    mark_bytes: u64,
 }
 
 impl<'a, S: StreamSink> Emitter<'a, S> {
@@ -32,6 +34,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         owners: &'a OwnerNames,
         on_problem: Option<&'a OnProblem>,
         progress: &'a Progress,
+        mark_bytes: u64,
     ) -> Self {
         Self {
             sink,
@@ -42,6 +45,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             header: Vec::with_capacity(4096),
             extents: Vec::new(),
             mean_size: 0,
+            mark_bytes,
         }
     }
 
@@ -129,7 +133,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         let sparse = (mapped != Mapped::Solid).then_some(&extents[..]);
         self.encode_header(path, EntryKind::File, metadata, b"", records, sparse);
         // Most files are too short to be marked.
-        let is_long = metadata.size > MARK_BYTES || cut.is_some();
+        let is_long = metadata.size > self.mark_bytes || cut.is_some();
         let header = if is_long { (self.header.len() as u64, crc32c(&self.header)) } else { (0, 0) };
         let cut = cut.filter(|cut| (cut.header_len, cut.header_crc) == header);
         let offset = self.sink.position();
@@ -195,7 +199,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
     ) -> Result<(), Stopped> {
         while len > 0 {
             // The mark is where a chunk ends, so that what follows it on the volume is not read twice.
-            let until = match MARK_BYTES.saturating_sub(marks.since) {
+            let until = match self.mark_bytes.saturating_sub(marks.since) {
                 0 => self.sink.left_of_chunk() as u64,
                 left => left,
             };

@@ -117,7 +117,7 @@ mod tests {
         assert!(walk.cut_short(b"dir", metadata, b""));
         assert!(!walk.cut_short(b"dir", metadata, b""), "said once, whatever number of its children were to be opened");
         let mut sink = Entries::default();
-        walk.finish(Emitter::new(&mut sink, &tree.owners, None, &Progress::new())).unwrap();
+        walk.finish(Emitter::new(&mut sink, &tree.owners, None, &Progress::new(), u64::MAX)).unwrap();
         let [entry] = &sink.entries[..] else { panic!("{:?}", sink.entries) };
         assert_eq!(
             (&entry.path[..], entry.kind, entry.flags),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::attributes::{AttributeReader, AttributesOf};
 use super::batch::{BATCH_BYTES, Batch, COLD_FILES, State, Temperature, WARM_FILES};
-use super::cut::OpenCut;
+use super::cut::{OpenCut, mark_bytes};
 use super::emit::Emitter;
 use super::listing::{Lister, Rest};
 use super::metadata::FileMetadata;
@@ -49,7 +49,13 @@ impl<'a, S: StreamSink> Walker<'a, S> {
     pub(crate) fn new(walk: &'a Walk<'a>, sink: &'a mut S, progress: &'a Progress) -> Self {
         Self {
             walk,
-            emitter: Emitter::new(sink, &walk.source.owners, walk.source.on_problem.as_ref(), progress),
+            emitter: Emitter::new(
+                sink,
+                &walk.source.owners,
+                walk.source.on_problem.as_ref(),
+                progress,
+                mark_bytes(walk.connections),
+            ),
             attributes: AttributeReader::new(),
             lister: Lister::new(),
             gathered: Batch::default(),

@@ -21,7 +21,7 @@ use capstan_client::restores::{
     AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally};
-use capstan_mover::{NetworkJob, RestoreWatch};
+use capstan_mover::{NetworkJob, RateLimit, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
@@ -352,12 +352,12 @@ impl Restores {
     }
 
     /// Carries a restore out whose turn has come, in this thread. `entered` takes the number of its entry in the
-    /// history.
+    /// history; the client gets what is read no faster than the rate says.
     pub(super) fn carry_out(
         &self,
         site: &Site,
         active: &ActiveRun,
-        stop: &Arc<AtomicBool>,
+        (stop, rate): (&Arc<AtomicBool>, RateLimit),
         jobs: &dyn RestoreJobs,
         entered: &TakesEntry<'_>,
     ) -> Worked {
@@ -435,7 +435,8 @@ impl Restores {
         if let Some(journal) = &journal {
             let _ = entered(journal.number());
         }
-        let report = stopped_by(stop, |watch| site.restore_to_client(&plan, &job, watch));
+        let watch = RestoreWatch { rate, ..RestoreWatch::default() };
+        let report = stopped_by(stop, &watch, || site.restore_to_client(&plan, &job, &watch));
         // The client hears of the end of its job, and asks how it went.
         drop(job);
         *locked(&restore.order) = None;
@@ -609,14 +610,14 @@ fn note_cancelled(site: &Site, run: &QueuedRun, what: &RestoreRun) -> Result<(),
 }
 
 /// Does something that is to stop when the server says so: what it stops by itself says nothing to the server.
-fn stopped_by<T>(stop: &AtomicBool, work: impl FnOnce(&RestoreWatch) -> T) -> T {
+fn stopped_by<T>(stop: &AtomicBool, watch: &RestoreWatch, work: impl FnOnce() -> T) -> T {
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let (watch, is_over) = (RestoreWatch::default(), AtomicBool::new(false));
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -627,7 +628,7 @@ fn stopped_by<T>(stop: &AtomicBool, work: impl FnOnce(&RestoreWatch) -> T) -> T 
             }
         });
         let _over = Over(&is_over);
-        work(&watch)
+        work()
     })
 }
 

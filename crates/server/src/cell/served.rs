@@ -10,7 +10,7 @@ use capstan_client::CellOrder;
 use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::Identity;
-use capstan_mover::{NetworkJob, NetworkJobs};
+use capstan_mover::{NetworkJob, NetworkJobs, RateLimit};
 use capstan_service::clock::WallClock;
 use capstan_service::enrolment::renewal_routes;
 use capstan_service::identity::{Authority, Gate, PresentedCertificate, enrolment_tls, member_tls};
@@ -221,9 +221,15 @@ impl ServedCell {
     }
 
     /// Carries out a restore whose turn has come, in this thread. `entered` takes the number of its entry in the
-    /// history.
-    pub fn restore(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
-        self.restores.carry_out(&self.shared.site, run, stop, self, entered)
+    /// history; the client gets what is read no faster than `rate` says.
+    pub fn restore(
+        &self,
+        run: &ActiveRun,
+        stop: &Arc<AtomicBool>,
+        entered: &TakesEntry<'_>,
+        rate: RateLimit,
+    ) -> Worked {
+        self.restores.carry_out(&self.shared.site, run, (stop, rate), self, entered)
     }
 
     /// Who is let in, for a listener of members: to be asked on each connection, and now and then on one that is open.

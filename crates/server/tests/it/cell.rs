@@ -15,6 +15,7 @@ use capstan_director::{Config, InitOptions, RebuildOptions, ServerConfig, Site, 
 use capstan_keys::api::{PeerId, PeerKind, RequestId};
 use capstan_keys::cluster::{ClusterError, EnrolmentPassphrase, Identity, NodeClient};
 use capstan_keys::{Name, Unlock, create_key_file};
+use capstan_mover::RateLimit;
 use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
 use capstan_server::cell::{
     CellAddresses, CellError, CellHost, CellNotice, CellPeer, CellPeerState, MoverConnections, NotConnected,
@@ -147,7 +148,7 @@ struct RestoresOf<'a> {
 
 impl Worker for RestoresOf<'_> {
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked {
-        self.cell.restore(run, stop, entered)
+        self.cell.restore(run, stop, entered, RateLimit::default())
     }
 
     fn is_connected(&self, client: &str) -> Option<bool> {

@@ -22,6 +22,7 @@ use crate::read::{ReadPlan, VolumePlace, Wanted};
 use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::SourceError;
 use crate::stretch::open_at_once;
+use crate::throttle::{RateLimit, Throttle};
 use crate::{HostError, MountId, MountedDrives};
 
 /// The first version in which a client takes several connections of a restore at once.
@@ -109,8 +110,11 @@ impl NetworkJob {
         let what = |plan| ToRead { wanted, plan, stop: &enough, meters: &watch.meters };
         // One whose mover hangs does not keep the others waiting.
         let begun: Vec<_> = thread::scope(|scope| {
-            let begin = |(plan, (host, drives))| scope.spawn(move || self.begin(what(plan), host, drives));
-            let begun: Vec<_> = plans.iter().zip(hosts).map(begin).collect();
+            let begin = |(plan, ((host, drives), throttle))| {
+                scope.spawn(move || self.begin(what(plan), (host, drives), throttle))
+            };
+            let throttles = watch.rate.shared_by(plans.len());
+            let begun: Vec<_> = plans.iter().zip(hosts.into_iter().zip(throttles)).map(begin).collect();
             begun.into_iter().map(joined).collect()
         });
         let (mut connections, mut sends, mut over, mut last) = (Vec::new(), Vec::new(), HashMap::new(), None);
@@ -135,7 +139,8 @@ impl NetworkJob {
                 Some(reason) if !*has_begun => return Err(SourceError::Mover { reason }),
                 // With nothing more to come, the client finishes what it has written.
                 _ => {
-                    let begun = self.begin(what(&nothing), Box::new(NoVolumes), DrivesAt::from(&*NO_DRIVES));
+                    let (no_volumes, no_drives) = (Box::new(NoVolumes), DrivesAt::from(&*NO_DRIVES));
+                    let begun = self.begin(what(&nothing), (no_volumes, no_drives), Throttle::of(RateLimit::default()));
                     let (connection, send) = begun.map_err(|reason| SourceError::Mover { reason })?;
                     connections.push(connection);
                     sends.push((&nothing, send));
@@ -183,26 +188,26 @@ impl NetworkJob {
     fn begin<'a>(
         &'a self,
         what: ToRead<'a>,
-        host: Box<dyn ReadHost + 'a>,
-        drives: DrivesAt<'a>,
+        (host, drives): (Box<dyn ReadHost + 'a>, DrivesAt<'a>),
+        throttle: Throttle,
     ) -> Result<(PiecesFrom, SendShare<'a>), String> {
         let first = what.plan.passes.first().map(|pass| &what.wanted.volumes[pass.volume]);
         match (drives.0, first) {
             (DrivesWay::Several(routes), Some(place)) => {
                 let library = routes.library_of(place);
                 let host = Box::new(InLibrary { host, routes, library });
-                self.begin_with(what, host, routes.drives(library))
+                self.begin_with(what, (host, routes.drives(library)), throttle)
             }
-            (_, None) => self.begin_with(what, host, DrivesAt::from(&*NO_DRIVES)),
-            _ => self.begin_with(what, host, drives),
+            (_, None) => self.begin_with(what, (host, DrivesAt::from(&*NO_DRIVES)), throttle),
+            _ => self.begin_with(what, (host, drives), throttle),
         }
     }
 
     fn begin_with<'a>(
         &'a self,
         what: ToRead<'a>,
-        mut host: Box<dyn ReadHost + 'a>,
-        drives: DrivesAt<'a>,
+        (mut host, drives): (Box<dyn ReadHost + 'a>, DrivesAt<'a>),
+        throttle: Throttle,
     ) -> Result<(PiecesFrom, SendShare<'a>), String> {
         let open = open_at_once(what.plan) as u32;
         match drives.0 {
@@ -211,12 +216,13 @@ impl NetworkJob {
                 let send = move || {
                     let access = AccessHere { host: &mut *host, drives, between: None };
                     // What a client does not come for it names as failed.
-                    Some(self.send_pieces(restore, what, access).unwrap_or_default())
+                    Some(self.send_pieces(restore, what, access, &throttle).unwrap_or_default())
                 };
                 Ok((PiecesFrom { restore, open, from: None }, Box::new(send)))
             }
             DrivesWay::Elsewhere(far) => {
-                let (expected, run) = far.send(what, &self.job.client).map_err(|error| with_causes(&error))?;
+                let sent = far.send(what, &self.job.client, throttle);
+                let (expected, run) = sent.map_err(|error| with_causes(&error))?;
                 let from = Some(OtherMover { address: expected.address, token: expected.token });
                 let send = move || run(&mut *host);
                 Ok((PiecesFrom { restore: expected.reading, open, from }, Box::new(send)))
@@ -268,15 +274,22 @@ impl NetworkJob {
         }
     }
 
-    /// Waits for the connection of a restore, and sends over it what is read; none where it did not come.
-    pub(crate) fn send_pieces(&self, restore: u64, what: ToRead<'_>, access: AccessHere<'_>) -> Option<ReadReport> {
+    /// Waits for the connection of a restore, and sends over it what is read, as fast as it may where it crosses a
+    /// network; none where it did not come.
+    pub(crate) fn send_pieces(
+        &self,
+        restore: u64,
+        what: ToRead<'_>,
+        access: AccessHere<'_>,
+        throttle: &Throttle,
+    ) -> Option<ReadReport> {
         let ToRead { wanted, plan, stop, meters } = what;
         let until = Instant::now() + self.patience;
         let link = loop {
             let mut expected = locked(&self.job.restores);
             if let Some(link) = expected.get_mut(&restore).and_then(Option::take) {
                 expected.remove(&restore);
-                break Mutex::new(link);
+                break link;
             }
             if stop.load(Ordering::Relaxed) || Instant::now() > until {
                 expected.remove(&restore);
@@ -285,10 +298,12 @@ impl NetworkJob {
             drop(expected);
             thread::sleep(LOOKS);
         };
-        let is_over = AtomicBool::new(false);
+        let is_paced = link.crosses_network();
+        let (link, is_over) = (Mutex::new(link), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| keep_awake(&link, &is_over, SPEAKS_EVERY));
-            let mut pieces = PieceSender::new(&link, gaps_of(wanted, plan));
+            let pieces = PieceSender::new(&link, gaps_of(wanted, plan));
+            let mut pieces = if is_paced { pieces.no_faster_than(throttle, stop) } else { pieces };
             let read = read_into(wanted, plan, access, (stop, meters), &mut pieces);
             is_over.store(true, Ordering::Relaxed);
             // A connection that broke is the client's to report.
