@@ -263,5 +263,13 @@ fn runs_of_a_network_are_bounded_and_keep_to_what_it_takes() {
         // Each connection may have a block that is not paid yet.
         assert!(took_ns > 1_000_000_000, "{run}");
     }
+    // So does what the client gets back.
+    let (source, to) = (machine.0.path().join("a"), machine.0.path().join("restored"));
+    let began = Instant::now();
+    let words = ["client", "restore", source.to_str().unwrap(), "--to", to.to_str().unwrap()];
+    machine.run(&words, "", 0);
+    assert!(began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
+    let came = fs::metadata(to.join(source.strip_prefix("/").unwrap()).join("noise")).unwrap();
+    assert_eq!(came.len(), 2_000_000);
     server.stop();
 }
