@@ -185,7 +185,12 @@ pub enum WaitsFor {
     /// Another job to be done with one of its sources.
     Source(String),
     /// Another job to be done with the volume that it reads first.
-    Volume(String),
+    Volume {
+        /// Which volume, and who has it, in words.
+        held: String,
+        /// When that one will probably be done, if that can be told.
+        until: Option<Timestamp>,
+    },
     /// Its client to wait for orders.
     Client(PeerAway),
     /// Another run to end: so many of its policy or its client, or restores of that, are at work.
@@ -194,6 +199,8 @@ pub enum WaitsFor {
         of: LimitOf,
         /// How many may be at work.
         at_most: usize,
+        /// When fewer will probably be, if that can be told.
+        until: Option<Timestamp>,
     },
     /// One of these libraries, to say how many drives it has.
     Library(Vec<String>),
@@ -232,39 +239,55 @@ pub enum LimitOf {
 
 /// Who is at work.
 struct AtWork<'a> {
-    /// Policies, clients and networks of backups.
-    backups: Vec<(&'a str, &'a str, Option<&'a str>)>,
-    /// Clients of restores.
-    restores: Vec<&'a str>,
+    backups: Vec<BackupAtWork<'a>>,
+    /// Clients of restores, and when those will be done, if that can be told.
+    restores: Vec<(&'a str, Option<Timestamp>)>,
+}
+
+struct BackupAtWork<'a> {
+    policy: &'a str,
+    client: &'a str,
+    network: Option<&'a str>,
+    /// When it will be done, if that can be told.
+    ends: Option<Timestamp>,
+}
+
+/// What runs wait for of which so many may be at work and no more, if as many are.
+fn limit(
+    of: LimitOf,
+    at_most: usize,
+    now: Timestamp,
+    ends: impl Iterator<Item = Option<Timestamp>>,
+) -> Option<WaitsFor> {
+    let ends: Vec<_> = ends.collect();
+    let too_many = ends.len().checked_sub(at_most)?;
+    let mut known: Vec<_> = ends.into_iter().flatten().collect();
+    known.sort_unstable();
+    let until = known.get(too_many).copied().filter(|until| *until > now);
+    Some(WaitsFor::Limit { of, at_most, until })
 }
 
 impl<'a> AtWork<'a> {
     /// The bound that a run meets, if it meets one.
-    fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>) -> Option<WaitsFor> {
+    fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>, now: Timestamp) -> Option<WaitsFor> {
         if waiting.terms.is_restore() {
-            let of_client = self.restores.iter().filter(|client| **client == waiting.client).count();
-            let limit = WaitsFor::Limit { of: LimitOf::Restores, at_most: RESTORES_PER_CLIENT };
-            return (of_client >= RESTORES_PER_CLIENT).then_some(limit);
+            let of_client = self.restores.iter().filter(|(client, _)| *client == waiting.client);
+            return limit(LimitOf::Restores, RESTORES_PER_CLIENT, now, of_client.map(|(_, ends)| *ends));
         }
-        let of_policy = self.backups.iter().filter(|(policy, ..)| *policy == waiting.policy).count();
-        let of_client = self.backups.iter().filter(|(_, client, _)| *client == waiting.client).count();
-        let (network, of_network_most) = match &waiting.network {
-            Some((network, most)) => (Some(network.as_str()), *most),
-            None => (None, None),
+        let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
+        let of_network = waiting.network.as_ref().and_then(|(_, most)| *most);
+        let met = |of, most: Option<usize>, is_alike: &dyn Fn(&&BackupAtWork<'_>) -> bool| {
+            limit(of, most?, now, self.backups.iter().filter(is_alike).map(|run| run.ends))
         };
-        let of_network = self.backups.iter().filter(|(.., of)| of.is_some() && *of == network).count();
-        let met = |of, count: usize, most: Option<usize>| {
-            most.filter(|most| count >= *most).map(|at_most| WaitsFor::Limit { of, at_most })
-        };
-        met(LimitOf::Policy, of_policy, waiting.runs_at_once)
-            .or_else(|| met(LimitOf::Client, of_client, per_client))
-            .or_else(|| met(LimitOf::Network, of_network, of_network_most))
+        met(LimitOf::Policy, waiting.runs_at_once, &|run| run.policy == waiting.policy)
+            .or_else(|| met(LimitOf::Client, per_client, &|run| run.client == waiting.client))
+            .or_else(|| met(LimitOf::Network, of_network, &|run| run.network.is_some() && run.network == network))
     }
 
-    fn begins(&mut self, terms: &RunTerms, policy: &'a str, client: &'a str, network: Option<&'a str>) {
+    fn begins(&mut self, terms: &RunTerms, run: BackupAtWork<'a>) {
         match terms {
-            RunTerms::Writes(_) => self.backups.push((policy, client, network)),
-            RunTerms::Reads(_) => self.restores.push(client),
+            RunTerms::Writes(_) => self.backups.push(run),
+            RunTerms::Reads(_) => self.restores.push((run.client, run.ends)),
         }
     }
 }
@@ -334,7 +357,8 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     order.sort_by_key(|waiting| (rank(waiting), waiting.run));
     let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new() };
     for run in &situation.working {
-        at_work.begins(&run.terms, &run.policy, &run.client, run.network.as_deref());
+        let (policy, client, network) = (&*run.policy, &*run.client, run.network.as_deref());
+        at_work.begins(&run.terms, BackupAtWork { policy, client, network, ends: run.ends });
     }
     let mut sessions = sessions_of(&situation.working);
     let mut rooms: Vec<LibraryRoom<'_>> =
@@ -342,7 +366,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let (mut kept_units, mut is_short) = (HashMap::new(), HashSet::new());
     let mut decisions = Vec::with_capacity(order.len());
     for &waiting in &order {
-        let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client));
+        let not_yet = not_ready(waiting, now).or_else(|| at_work.limit(waiting, situation.runs_per_client, now));
         let decision = match (not_yet, kept_units.get(waiting.unit.name.as_str())) {
             (Some(waits_for), _) => RunDecision::Waits(waits_for),
             (None, Some(behind)) => RunDecision::Waits(WaitsFor::Turn { behind: *behind, until: None }),
@@ -365,7 +389,8 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
         match decision {
             RunDecision::Begins { .. } => {
                 let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
-                at_work.begins(&waiting.terms, &waiting.policy, &waiting.client, network);
+                let (policy, client) = (&*waiting.policy, &*waiting.client);
+                at_work.begins(&waiting.terms, BackupAtWork { policy, client, network, ends: None });
             }
             RunDecision::Waits(WaitsFor::Drives { .. }) => is_short.extend(waiting.unit.libraries.iter()),
             RunDecision::Waits(_) => {}
@@ -524,14 +549,15 @@ fn place(
         if let (RunTerms::Reads(volume), Some(other)) =
             (&waiting.terms, sessions.iter().find(|session| session.terms == waiting.terms))
         {
-            return RunDecision::Waits(WaitsFor::Volume(format!("{volume}, which run {} reads", other.run)));
+            let held = format!("{volume}, which run {} reads", other.run);
+            return RunDecision::Waits(WaitsFor::Volume { held, until: other.ends.filter(|ends| *ends > now) });
         }
         if let Some((holder, is_run)) = &waiting.volume_in_use {
             // The session that has the volume comes to its end once nobody joins it.
             if *is_run && was_ready_long(waiting, now) {
                 own.iter_mut().for_each(|room| room.is_waited_for = true);
             }
-            return RunDecision::Waits(WaitsFor::Volume(holder.clone()));
+            return RunDecision::Waits(WaitsFor::Volume { held: holder.clone(), until: None });
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);
@@ -564,7 +590,10 @@ fn place(
     }
     if let Some(room) = own.iter().find(|room| room.kept.is_none() && needed <= room.free) {
         return RunDecision::Waits(match unit.drives {
-            Some(most) if needed > left => WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize },
+            Some(most) if needed > left => {
+                let until = free_at(sessions.iter().filter(|open| open.unit == unit.name), now, needed, left);
+                WaitsFor::Limit { of: LimitOf::Unit, at_most: most as usize, until }
+            }
             // The others have those of its models.
             _ => WaitsFor::Drives { needed, free: room.free_for(unit, sessions), until: None },
         });
@@ -572,12 +601,12 @@ fn place(
     // The library that has enough first, as far as that can be told.
     let mut open: Vec<&mut LibraryRoom<'_>> = own.into_iter().filter(|room| room.kept.is_none()).collect();
     open.sort_by_key(|room| {
-        let until = free_at(sessions, room.name, now, needed, room.free);
+        let until = free_at(in_library(sessions, room.name), now, needed, room.free);
         (until.is_none(), until, Reverse(room.free))
     });
     let Some(room) = open.into_iter().next() else { return RunDecision::Waits(WaitsFor::Library(Vec::new())) };
     let free = room.free;
-    let until = free_at(sessions, room.name, now, needed, free);
+    let until = free_at(in_library(sessions, room.name), now, needed, free);
     // Drives that jobs outside the queue use come free whenever they do.
     if needed + room.of_others <= room.drives && was_ready_long(waiting, now) {
         room.kept = Some((waiting.run, until));
@@ -624,10 +653,18 @@ fn not_ready(waiting: &WaitingRun, now: Timestamp) -> Option<WaitsFor> {
     waiting.source_in_use.clone().map(WaitsFor::Source)
 }
 
-/// When so many drives of a library will probably be free, as far as the runs at work have a usual length.
-fn free_at(sessions: &[OpenSession], library: &str, now: Timestamp, needed: u32, mut free: u32) -> Option<Timestamp> {
-    let own = sessions.iter().filter(|session| session.library == library);
-    let mut ends: Vec<_> = own.filter_map(|session| Some((session.ends?, session.all_drives()))).collect();
+fn in_library<'a>(sessions: &'a [OpenSession], library: &str) -> impl Iterator<Item = &'a OpenSession> {
+    sessions.iter().filter(move |session| session.library == library)
+}
+
+/// When so many drives that these sessions have will probably be free, as far as the runs at work have a usual length.
+fn free_at<'a>(
+    sessions: impl Iterator<Item = &'a OpenSession>,
+    now: Timestamp,
+    needed: u32,
+    mut free: u32,
+) -> Option<Timestamp> {
+    let mut ends: Vec<_> = sessions.filter_map(|session| Some((session.ends?, session.all_drives()))).collect();
     ends.sort_unstable();
     for (ends, drives) in ends {
         free += drives;

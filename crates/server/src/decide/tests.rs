@@ -155,7 +155,7 @@ fn restores_that_want_one_volume_go_one_after_the_other_at_one_drive() {
         restore(4, "A", "heron"),
         restore(5, "A", "plover"),
     ];
-    let waits = RunDecision::Waits(WaitsFor::Volume("A, which run 1 reads".into()));
+    let waits = RunDecision::Waits(WaitsFor::Volume { held: "A, which run 1 reads".into(), until: None });
     let begun = [(1, begins(1)), (2, begins(2)), (3, begins(1)), (4, begins(1)), (5, waits.clone())];
     assert_eq!(decide(&situation(queue.clone(), Vec::new(), 4)), begun, "three have room at a drive");
     let one_drive = decide(&situation(queue, Vec::new(), 1));
@@ -169,11 +169,11 @@ fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
     let of_tern: Vec<_> = (2..6).map(|run| restore(run, &format!("V{run}"), "tern")).collect();
     let queue = [vec![held, waiting(9, 50, 0)], of_tern].concat();
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, Vec::new(), 9) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Restores, at_most: 2 });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Restores, at_most: 2, until: None });
     assert_eq!(
         decide(&bounded),
         [
-            (1, RunDecision::Waits(WaitsFor::Volume("A, which another job uses".into()))),
+            (1, RunDecision::Waits(WaitsFor::Volume { held: "A, which another job uses".into(), until: None })),
             (2, begins(2)),
             (3, begins(3)),
             (4, limit.clone()),
@@ -221,7 +221,7 @@ fn bounds_of_policies_and_clients_are_kept() {
         vec![of(1, "web", "a", Some(2)), of(2, "web", "b", Some(2)), of(3, "db", "b", None), of(4, "db", "c", None)];
     let busy = WorkingRun { policy: "web".into(), client: "c".into(), ..working(9, 1, None) };
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, vec![busy], 9) };
-    let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most });
+    let limit = |of, at_most| RunDecision::Waits(WaitsFor::Limit { of, at_most, until: None });
     let (of_policy, of_client) = (limit(LimitOf::Policy, 2), limit(LimitOf::Client, 1));
     assert_eq!(decide(&bounded), [(1, begins(1)), (2, of_policy), (3, begins(3)), (4, of_client)]);
 }
@@ -234,9 +234,34 @@ fn so_many_runs_of_a_network_are_at_work() {
     };
     let queue = vec![in_network(1, "branch"), in_network(2, "branch"), in_network(3, "lab"), waiting(4, 50, 0)];
     let busy = WorkingRun { network: Some("branch".into()), ..working(9, 1, None) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Network, at_most: 2 });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Network, at_most: 2, until: None });
     let decided = decide(&situation(queue, vec![busy, working(8, 1, None)], 9));
     assert_eq!(decided, [(1, begins(1)), (2, limit), (3, begins(3)), (4, begins(4))]);
+}
+
+/// As many have to end as are too many, and of those whose length is known the first ones are counted on.
+#[test]
+fn when_a_bound_will_have_room_is_told_by_the_runs_at_work() {
+    let waits = |ends: &[Option<i64>], at_most| {
+        let waiting = WaitingRun { policy: "web".into(), runs_at_once: Some(at_most), ..waiting(1, 50, 0) };
+        let at_work =
+            ends.iter().zip(2..).map(|(ends, run)| WorkingRun { policy: "web".into(), ..working(run, 1, *ends) });
+        let decided = decide(&situation(vec![waiting], at_work.collect(), 9));
+        let [(1, RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Policy, until, .. }))] = decided[..] else {
+            panic!("{decided:?}")
+        };
+        until
+    };
+    assert_eq!(waits(&[Some(300), Some(100)], 2), Some(at(100)));
+    assert_eq!(waits(&[Some(300), Some(100)], 1), Some(at(300)), "the bound was lowered meanwhile");
+    assert_eq!((waits(&[None, Some(200)], 2), waits(&[None, Some(200)], 1)), (Some(at(200)), None));
+    assert_eq!(waits(&[Some(-10)], 1), None, "it takes longer than usual");
+    // So it is for drives of a storage unit, and for a volume that as many restores read as may.
+    let unit = StorageUnit { drives: Some(1), ..unit("tape", &[MAIN], 1) };
+    let at_work = WorkingRun { unit: "tape".into(), ..working(9, 1, Some(60)) };
+    let decided = decide(&situation(vec![WaitingRun { unit, ..waiting(1, 50, 0) }], vec![at_work], 3));
+    let until = Some(at(60));
+    assert_eq!(decided, [(1, RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until }))]);
 }
 
 #[test]
@@ -476,7 +501,7 @@ fn a_unit_has_a_bound_of_drives_and_keeps_them_in_its_libraries_alone() {
     let of_unit = |run: i64, unit: &StorageUnit| WaitingRun { unit: unit.clone(), ..waiting(run, 50, -7200 - run) };
     let libraries = vec![library("east", Some(1), 0), library("west", Some(1), 0)];
     let queue = vec![of_unit(2, &bounded), of_unit(1, &bounded)];
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1 });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 1, until: None });
     let both = Situation { libraries: libraries.clone(), ..situation(queue, vec![], 0) };
     assert_eq!(decide(&both), [(2, begins_in(2, "east")), (1, limit.clone())]);
     // The bound is kept for a run that waits long, too.
@@ -486,7 +511,7 @@ fn a_unit_has_a_bound_of_drives_and_keeps_them_in_its_libraries_alone() {
     let wide = vec![library("east", Some(1), 0), library("west", Some(2), 0)];
     let queue = vec![large, of_unit(1, &two)];
     let kept = Situation { libraries: wide, ..situation(queue, vec![at_work], 0) };
-    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2 });
+    let limit = RunDecision::Waits(WaitsFor::Limit { of: LimitOf::Unit, at_most: 2, until: None });
     let turn = RunDecision::Waits(WaitsFor::Turn { behind: 2, until: None });
     assert_eq!(decide(&kept), [(2, limit), (1, turn)]);
     // Drives of the east are kept for a run that waits long; the west goes on.

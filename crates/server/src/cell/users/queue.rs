@@ -283,7 +283,7 @@ pub(in crate::cell) fn run_waits_for(site: &Site, run: i64) -> Option<String> {
         WaitsFor::Release => "an operator to release it",
         WaitsFor::Repair(fault) => return Some(fault),
         WaitsFor::Time(_) | WaitsFor::Window(_) => "its next try",
-        WaitsFor::Volume(_) | WaitsFor::Source(_) => "a volume that is in use",
+        WaitsFor::Volume { .. } | WaitsFor::Source(_) => "a volume that is in use",
         WaitsFor::Client(_) => "its client: look whether `capstan client run` runs there",
         WaitsFor::Limit { .. } => "another restore to its client to end",
         WaitsFor::Library(_) => "the library to answer",
@@ -321,19 +321,19 @@ impl Waits {
             WaitsFor::Window(Some(opens)) => Self::new("window", "its window").until(*opens),
             WaitsFor::Window(None) => Self::new("window", "its window, which does not open within a year"),
             WaitsFor::Source(held) => Self::new("source", format!("its {held}")),
-            WaitsFor::Volume(held) => Self::new("volume", format!("volume {held}")),
+            WaitsFor::Volume { held, until } => Self::new("volume", format!("volume {held}")).until(*until),
             WaitsFor::Client(away) => {
                 let seen = if let PeerAway::Silent(seen) = away { *seen } else { None };
                 Self { seen, ..Self::new("client", peer_away_in_words(*away, "client", &run.client)) }
             }
-            WaitsFor::Limit { of, at_most } => {
+            WaitsFor::Limit { of, at_most, until } => {
                 let (name, of, setting) = match of {
                     LimitOf::Policy => (&run.policy, "policy", "runs_at_once"),
                     LimitOf::Client => (&run.client, "client", "runs_per_client"),
                     LimitOf::Restores => {
                         let words =
                             format!("another restore to client {} to end: at most {at_most} at a time", run.client);
-                        return Self::new("limit", words);
+                        return Self::new("limit", words).until(*until);
                     }
                     LimitOf::Network => (&run.client, "the network of client", "runs_at_once of [networks]"),
                     LimitOf::Unit => {
@@ -341,11 +341,13 @@ impl Waits {
                         return Self::new(
                             "limit",
                             format!("another run of its storage unit to end: {drives} at a time"),
-                        );
+                        )
+                        .until(*until);
                     }
                 };
                 let runs = counted_runs(*at_most);
                 Self::new("limit", format!("another run of {of} {name} to end: at most {runs} at a time ({setting})"))
+                    .until(*until)
             }
             WaitsFor::Library(libraries) => {
                 let which = match &libraries[..] {
