@@ -5,7 +5,7 @@
 //! was told at the mount and what was told last. A single count says little, as drives correct errors all the time;
 //! that it rises from stay to stay says that a volume wears out, or that a drive wants cleaning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use capstan_catalog::{DriveReport, Moment};
@@ -18,6 +18,10 @@ use crate::site::{Site, locked};
 /// Most reports that are looked at: of twenty drives that work day and night, those of the last days; of most sites,
 /// those of years.
 const REPORTS_MAX: u32 = 100_000;
+/// Reports that are looked at for what a person has to do now.
+const RECENT_REPORTS_MAX: u32 = 20_000;
+/// What was told before this, and not again, is of a drive or a volume that is used no more, or was looked after.
+const CONCERNS_KEPT_NS: i64 = 30 * 24 * 3_600 * 1_000_000_000;
 
 /// Fewer corrected errors than this, in the later half of the stays, are never called a rise.
 const RISE_ERRORS_MIN: u64 = 10;
@@ -311,29 +315,31 @@ fn fare(name: &str, stays: &[&Stay], (loads, metres): (Option<u64>, Option<u64>)
 fn history(mut reports: Vec<DriveReport>) -> DriveHistory {
     reports.reverse();
     let stays = stays(&reports);
-    let mut drives: Vec<&str> = stays.iter().map(|stay| stay.drive.as_str()).collect();
-    let mut volumes: Vec<&Volser> = stays.iter().map(|stay| &stay.volser).collect();
-    drives.sort_unstable();
-    drives.dedup();
-    volumes.sort_unstable();
-    volumes.dedup();
+    let (mut drives, mut volumes) = (BTreeMap::<&str, Vec<usize>>::new(), BTreeMap::<&Volser, Vec<usize>>::new());
+    for (at, stay) in stays.iter().enumerate() {
+        drives.entry(&stay.drive).or_default().push(at);
+        volumes.entry(&stay.volser).or_default().push(at);
+    }
+    let told_of_drive: HashMap<&str, &DriveReport> = reports.iter().map(|report| (&*report.drive, report)).collect();
+    let told_of_volume: HashMap<&Volser, &DriveReport> =
+        reports.iter().map(|report| (&report.volser, report)).collect();
     let mut found = DriveHistory::default();
     // The last stay of each drive and volume: what was said before has been said.
-    let mut last = BTreeSet::new();
-    for volume in volumes {
-        let its: Vec<&Stay> = stays.iter().filter(|stay| stay.volser == *volume).collect();
-        last.extend(stays.iter().rposition(|stay| stay.volser == *volume));
-        let loads = reports.iter().rev().find(|report| report.volser == *volume).and_then(|report| report.mounts);
+    let mut last = BTreeSet::<usize>::new();
+    for (volume, own) in volumes {
+        let its: Vec<&Stay> = own.iter().map(|at| &stays[*at]).collect();
+        last.extend(own.last());
+        let loads = told_of_volume.get(volume).and_then(|report| report.mounts);
         let fare = fare(volume.as_str(), &its, (loads, None));
         if let Some(rise) = fare.rise {
             found.concerns.push(Concern::VolumeWears { volser: volume.clone(), rise });
         }
         found.volumes.push(fare);
     }
-    for drive in drives {
-        let its: Vec<&Stay> = stays.iter().filter(|stay| stay.drive == drive).collect();
-        last.extend(stays.iter().rposition(|stay| stay.drive == drive));
-        let told = reports.iter().rev().find(|report| report.drive == drive);
+    for (drive, own) in drives {
+        let its: Vec<&Stay> = own.iter().map(|at| &stays[*at]).collect();
+        last.extend(own.last());
+        let told = told_of_drive.get(drive);
         let of_life = told.map_or((None, None), |report| (report.drive_loads, report.drive_metres));
         let fare = fare(drive, &its, of_life);
         if let (Some(rise), true) = (fare.rise, its.iter().any(|stay| stay.volser != its[0].volser)) {
@@ -356,13 +362,34 @@ fn history(mut reports: Vec<DriveReport>) -> DriveHistory {
     found
 }
 
+impl DriveHistory {
+    /// What a person has to do about drives and volumes that were in use since then.
+    fn concerns_since(self, since_ns: i64) -> Vec<Concern> {
+        let Self { stays, mut concerns, .. } = self;
+        concerns.retain(|concern| {
+            let (drive, volume) = concern.of();
+            stays.iter().any(|stay| {
+                stay.left_ns.unwrap_or(stay.since_ns) >= since_ns
+                    && drive.is_none_or(|drive| stay.drive == drive)
+                    && volume.is_none_or(|volume| stay.volser == *volume)
+            })
+        });
+        concerns
+    }
+}
+
 impl Concern {
-    fn is_about(&self, wanted_drive: Option<&str>, wanted_volume: Option<&Volser>) -> bool {
-        let (drive, volume) = match self {
+    /// The drive and the volume that it is about.
+    fn of(&self) -> (Option<&str>, Option<&Volser>) {
+        match self {
             Self::Alert { drive, volser, .. } | Self::Failed { drive, volser, .. } => (Some(drive), Some(volser)),
             Self::Cleaning { drive } | Self::DriveWears { drive, .. } => (Some(drive), None),
             Self::VolumeWears { volser, .. } => (None, Some(volser)),
-        };
+        }
+    }
+
+    fn is_about(&self, wanted_drive: Option<&str>, wanted_volume: Option<&Volser>) -> bool {
+        let (drive, volume) = self.of();
         let other_drive = wanted_drive.zip(drive).is_some_and(|(wanted, drive)| wanted != drive);
         let other_volume = wanted_volume.zip(volume).is_some_and(|(wanted, volume)| wanted != volume);
         !other_drive && !other_volume
@@ -400,6 +427,16 @@ impl Site {
         };
         found.concerns.retain(has);
         Ok(found)
+    }
+
+    /// What drives have told lately and a person has to do.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn drive_concerns(&self) -> Result<Vec<Concern>, DirectorError> {
+        let found = history(locked(&self.catalog).drive_reports(RECENT_REPORTS_MAX)?);
+        let since_ns = self.now_ns().saturating_sub(CONCERNS_KEPT_NS);
+        Ok(found.concerns_since(since_ns))
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use capstan_catalog::{ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState};
 use capstan_director::{
-    ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
+    Concern, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
 use capstan_format::{ObjectId, Volser};
 use capstan_server::cell::users::words::{StatusAnswer, StatusQuery};
@@ -49,6 +49,7 @@ struct Facts {
     expiry: ExpiryPlan,
     /// Volumes that are suspect, or have damage on record.
     suspect: Vec<Volume>,
+    drive_concerns: Vec<Concern>,
     /// Volumes that were not verified for too long, and when they were.
     unverified: Vec<(Volser, Option<i64>)>,
     library_problem: Option<String>,
@@ -114,6 +115,7 @@ impl Facts {
             volumes,
             damage,
             suspect,
+            drive_concerns: site.drive_concerns()?,
             timeline,
             reading,
             running,

@@ -221,8 +221,12 @@ impl Bench {
 
     /// What `capstan drives report` prints, and whether it asks for a person.
     fn report(&self, options: &[&str]) -> (String, Option<i32>) {
+        self.printed(&[&["drives", "report"], options].concat())
+    }
+
+    fn printed(&self, words: &[&str]) -> (String, Option<i32>) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_capstan"));
-        command.arg("--state").arg(self.ground.path("state")).args(["drives", "report"]).args(options);
+        command.arg("--state").arg(self.ground.path("state")).args(words);
         let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (String::from_utf8(text).unwrap(), output.status.code())
@@ -257,6 +261,8 @@ fn what_drives_say_in_the_middle_of_a_session_is_told_kept_and_shown() {
     assert_eq!((stay.corrected, stay.uncorrected, stay.alerts.len()), (Some(40), Some(0), 1), "{stay:?}");
     assert!(stay.written_mb.is_some_and(|mb| (2..8).contains(&mb)), "{stay:?}");
     assert_eq!(bench.aside(), [], "a drive that wants to be cleaned is no fault of the volume");
+    let (page, code) = bench.printed(&["status"]);
+    assert!(page.contains("TapeAlert 20: the drive must be cleaned now") && code == Some(3), "{page}");
     let (text, code) = bench.report(&["--last", "1"]);
     assert!(
         text.contains("look: drive drive-0 with volume A00001L9: TapeAlert 20: the drive must be cleaned now"),

@@ -88,6 +88,17 @@ fn who_wears_is_named() {
     }
 }
 
+/// A drive that was taken out says nothing more, for ever.
+#[test]
+fn what_was_said_long_ago_is_not_called_to_attention() {
+    let mut reports = told(&[("a", "A00001", 3, 0), ("b", "A00002", 3, 0)]);
+    reports.iter_mut().for_each(|report| report.cleaning = Some(true));
+    let since = |ns| history(reports.clone()).concerns_since(ns);
+    assert_eq!(since(0).len(), 2);
+    assert_eq!(since(12), [Concern::Cleaning { drive: "b".to_owned() }]);
+    assert_eq!(since(13), []);
+}
+
 #[test]
 fn only_what_was_said_last_asks_for_a_person() {
     let mut reports = told(&[("a", "A00001", 3, 0), ("a", "A00002", 5, 0), ("a", "A00002", 5, 0)]);

@@ -1,6 +1,6 @@
 //! What a person should look at, a line each, the gravest first. The server tells people of them, too.
 
-use capstan_director::{MANUAL, TellEvent};
+use capstan_director::{Concern, MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_server::tell::TellFinding;
 
@@ -99,6 +99,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
     never(facts, &mut lines);
     overdue(facts, &mut lines);
     suspect(facts, &mut lines);
+    lines.extend(facts.drive_concerns.iter().map(of_drive));
     for (volser, verified) in &facts.unverified {
         let when = verified.map_or_else(|| "never".to_owned(), |at_ns| format!("last on {}", units::day(at_ns)));
         let days = facts.verify_days;
@@ -284,6 +285,33 @@ fn never(facts: &Facts, lines: &mut Vec<Attention>) {
             format!("{source}{of} was never backed up, and {what} names it: {command}"),
         ));
     }
+}
+
+/// What drives have told, as `drives report` says it.
+fn of_drive(concern: &Concern) -> Attention {
+    let (event, key, subject) = match concern {
+        Concern::Alert { drive, volser, alert } => (
+            TellEvent::Drive,
+            format!("drive {drive} alert {} {volser}", alert.flag),
+            format!("drive {drive} raised TapeAlert {} with volume {volser}", alert.flag),
+        ),
+        Concern::Cleaning { drive } => {
+            (TellEvent::Drive, format!("drive {drive} cleaning"), format!("drive {drive} wants to be cleaned"))
+        }
+        Concern::Failed { drive, volser, .. } => (
+            TellEvent::Drive,
+            format!("drive {drive} failed {volser}"),
+            format!("reads or writes failed in drive {drive} with volume {volser}"),
+        ),
+        Concern::VolumeWears { volser, .. } => {
+            (TellEvent::Volume, format!("volume {volser} wears"), format!("errors rise on volume {volser}"))
+        }
+        Concern::DriveWears { drive, .. } => {
+            (TellEvent::Drive, format!("drive {drive} wears"), format!("errors rise in drive {drive}"))
+        }
+    };
+    let text = format!("{concern}. To look further: `capstan drives report`");
+    Attention::told(event, key, subject, text)
 }
 
 fn suspect(facts: &Facts, lines: &mut Vec<Attention>) {
