@@ -140,7 +140,8 @@ class Sweep:
         return what
 
     def one_way(self, member, length):
-        """All that a machine sends is lost for a while, or all that is sent to it."""
+        """All that a machine sends is held back for a while, or all that is sent to it. What clients send to a mover
+        is held back at that."""
         is_mute = self.random.random() < 0.5
         for proxy in (member.orders, member.links):
             proxy.stall("up" if is_mute else "down")

@@ -23,12 +23,13 @@ impl RateLimit {
         self.0.as_ref().and_then(|now| now())
     }
 
-    /// What holds so many to it together: each has the same part, and that of those that are dropped.
-    pub(crate) fn shared_by(&self, count: usize) -> Vec<Throttle> {
-        let left = Arc::new(AtomicU64::new(count as u64));
+    /// What holds so many to it together: each has the same part, once it has begun and until it is dropped.
+    pub(crate) fn shared_by(&self, count: usize) -> Vec<(Throttle, Part)> {
+        let begun = Arc::new(AtomicU64::new(0));
         let part = || {
-            let (all, own) = (self.clone(), Part(Arc::clone(&left)));
-            Throttle::new(move || all.now().map(|all| (all / own.0.load(Ordering::Relaxed).max(1)).max(1)))
+            let (all, of) = (self.clone(), Arc::clone(&begun));
+            let throttle = move || all.now().map(|all| (all / of.load(Ordering::Relaxed).max(1)).max(1));
+            (Throttle::new(throttle), Part { begun: Arc::clone(&begun), has_begun: false })
         };
         (0..count).map(|_| part()).collect()
     }
@@ -58,16 +59,28 @@ impl ToldRate {
 
 impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimit").field(&self.now()).finish()
+        f.debug_struct("RateLimit").finish_non_exhaustive()
     }
 }
 
 /// One of those that share a rate.
-struct Part(Arc<AtomicU64>);
+pub(crate) struct Part {
+    begun: Arc<AtomicU64>,
+    has_begun: bool,
+}
+
+impl Part {
+    /// From now on it has its part.
+    pub(crate) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.begun.fetch_sub(u64::from(self.has_begun), Ordering::Relaxed);
     }
 }
 
@@ -135,12 +148,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_are_left_share_a_rate() {
+    fn those_that_are_at_work_share_a_rate() {
         assert_eq!(Throttle::of(RateLimit::default()).rate(), None);
-        let mut shares = RateLimit::new(|| Some(9)).shared_by(3);
-        assert!(shares.iter().all(|share| share.rate() == Some(3)));
+        let mut shares = RateLimit::new(|| Some(9)).shared_by(4);
+        for (_, part) in &mut shares[..3] {
+            part.begin();
+            part.begin();
+        }
+        assert!(shares.iter().all(|(throttle, _)| throttle.rate() == Some(3)), "one has not begun");
         shares.truncate(1);
-        assert_eq!(shares[0].rate(), Some(9));
+        assert_eq!(shares[0].0.rate(), Some(9));
         let told = ToldRate::new(None);
         let throttle = told.throttle();
         assert_eq!(throttle.rate(), None);

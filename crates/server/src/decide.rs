@@ -239,12 +239,12 @@ pub enum LimitOf {
 
 /// Who is at work.
 struct AtWork<'a> {
-    backups: Vec<BackupAtWork<'a>>,
+    backups: Vec<RunAtWork<'a>>,
     /// Clients of restores, and when those will be done, if that can be told.
     restores: Vec<(&'a str, Option<Timestamp>)>,
 }
 
-struct BackupAtWork<'a> {
+struct RunAtWork<'a> {
     policy: &'a str,
     client: &'a str,
     network: Option<&'a str>,
@@ -261,9 +261,10 @@ fn limit(
 ) -> Option<WaitsFor> {
     let ends: Vec<_> = ends.collect();
     let too_many = ends.len().checked_sub(at_most)?;
-    let mut known: Vec<_> = ends.into_iter().flatten().collect();
+    // One that takes longer than usual ends when it does.
+    let mut known: Vec<_> = ends.into_iter().flatten().filter(|end| *end > now).collect();
     known.sort_unstable();
-    let until = known.get(too_many).copied().filter(|until| *until > now);
+    let until = known.get(too_many).copied();
     Some(WaitsFor::Limit { of, at_most, until })
 }
 
@@ -276,7 +277,7 @@ impl<'a> AtWork<'a> {
         }
         let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
         let of_network = waiting.network.as_ref().and_then(|(_, most)| *most);
-        let met = |of, most: Option<usize>, is_alike: &dyn Fn(&&BackupAtWork<'_>) -> bool| {
+        let met = |of, most: Option<usize>, is_alike: &dyn Fn(&&RunAtWork<'_>) -> bool| {
             limit(of, most?, now, self.backups.iter().filter(is_alike).map(|run| run.ends))
         };
         met(LimitOf::Policy, waiting.runs_at_once, &|run| run.policy == waiting.policy)
@@ -284,7 +285,7 @@ impl<'a> AtWork<'a> {
             .or_else(|| met(LimitOf::Network, of_network, &|run| run.network.is_some() && run.network == network))
     }
 
-    fn begins(&mut self, terms: &RunTerms, run: BackupAtWork<'a>) {
+    fn begins(&mut self, terms: &RunTerms, run: RunAtWork<'a>) {
         match terms {
             RunTerms::Writes(_) => self.backups.push(run),
             RunTerms::Reads(_) => self.restores.push((run.client, run.ends)),
@@ -310,6 +311,8 @@ struct OpenSession {
     runs: usize,
     /// When the last of its runs will be done, if that can be told.
     ends: Option<Timestamp>,
+    /// When one of them will be done at the latest, as far as that can be told.
+    first_ends: Option<Timestamp>,
 }
 
 impl OpenSession {
@@ -319,7 +322,7 @@ impl OpenSession {
     }
 }
 
-fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
+fn sessions_of(working: &[WorkingRun], now: Timestamp) -> Vec<OpenSession> {
     let mut sessions: Vec<OpenSession> = Vec::new();
     for run in working {
         match sessions.iter_mut().find(|session| session.number == run.session) {
@@ -327,12 +330,25 @@ fn sessions_of(working: &[WorkingRun]) -> Vec<OpenSession> {
                 session.runs += 1;
                 session.lifetime = session.lifetime.max(run.lifetime);
                 session.ends = session.ends.zip(run.ends).map(|(one, other)| one.max(other));
+                session.first_ends = session.first_ends.into_iter().chain(run.ends.filter(|end| *end > now)).min();
             }
             None => {
                 let (number, terms, ends) = (run.session, run.terms.clone(), run.ends);
                 let (library, drives, unit) = (run.library.clone(), run.drives, run.unit.clone());
-                let (run, lifetime) = (run.run, run.lifetime);
-                sessions.push(OpenSession { number, run, terms, library, drives, unit, lifetime, runs: 1, ends });
+                let (run, lifetime, first_ends) = (run.run, run.lifetime, ends.filter(|end| *end > now));
+                let runs = 1;
+                sessions.push(OpenSession {
+                    number,
+                    run,
+                    terms,
+                    library,
+                    drives,
+                    unit,
+                    lifetime,
+                    runs,
+                    ends,
+                    first_ends,
+                });
             }
         }
     }
@@ -358,9 +374,9 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
     let mut at_work = AtWork { backups: Vec::new(), restores: Vec::new() };
     for run in &situation.working {
         let (policy, client, network) = (&*run.policy, &*run.client, run.network.as_deref());
-        at_work.begins(&run.terms, BackupAtWork { policy, client, network, ends: run.ends });
+        at_work.begins(&run.terms, RunAtWork { policy, client, network, ends: run.ends });
     }
-    let mut sessions = sessions_of(&situation.working);
+    let mut sessions = sessions_of(&situation.working, now);
     let mut rooms: Vec<LibraryRoom<'_>> =
         situation.libraries.iter().filter_map(|library| LibraryRoom::of(library, &sessions, now)).collect();
     let (mut kept_units, mut is_short) = (HashMap::new(), HashSet::new());
@@ -390,7 +406,7 @@ pub fn decide(situation: &Situation) -> Vec<(i64, RunDecision)> {
             RunDecision::Begins { .. } => {
                 let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
                 let (policy, client) = (&*waiting.policy, &*waiting.client);
-                at_work.begins(&waiting.terms, BackupAtWork { policy, client, network, ends: None });
+                at_work.begins(&waiting.terms, RunAtWork { policy, client, network, ends: None });
             }
             RunDecision::Waits(WaitsFor::Drives { .. }) => is_short.extend(waiting.unit.libraries.iter()),
             RunDecision::Waits(_) => {}
@@ -550,7 +566,7 @@ fn place(
             (&waiting.terms, sessions.iter().find(|session| session.terms == waiting.terms))
         {
             let held = format!("{volume}, which run {} reads", other.run);
-            return RunDecision::Waits(WaitsFor::Volume { held, until: other.ends.filter(|ends| *ends > now) });
+            return RunDecision::Waits(WaitsFor::Volume { held, until: other.first_ends });
         }
         if let Some((holder, is_run)) = &waiting.volume_in_use {
             // The session that has the volume comes to its end once nobody joins it.
@@ -579,6 +595,7 @@ fn place(
             lifetime: waiting.lifetime,
             runs: 1,
             ends: None,
+            first_ends: None,
         });
         return RunDecision::Begins { session: number, library, drives: 1 };
     }
@@ -664,12 +681,14 @@ fn free_at<'a>(
     needed: u32,
     mut free: u32,
 ) -> Option<Timestamp> {
-    let mut ends: Vec<_> = sessions.filter_map(|session| Some((session.ends?, session.all_drives()))).collect();
+    // One that takes longer than usual ends when it does.
+    let known = sessions.filter_map(|session| Some((session.ends.filter(|ends| *ends > now)?, session.all_drives())));
+    let mut ends: Vec<_> = known.collect();
     ends.sort_unstable();
     for (ends, drives) in ends {
         free += drives;
         if free >= needed {
-            return (ends > now).then_some(ends);
+            return Some(ends);
         }
     }
     None

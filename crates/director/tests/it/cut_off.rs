@@ -12,7 +12,7 @@ use capstan_mover::RestoreWatch;
 use crate::place::{Bench, noise, small, tree};
 
 const MIB: u64 = 1 << 20;
-/// A mark is made each 16 MiB.
+/// One connection marks a file each 16 MiB.
 const LARGE_LEN: u64 = 44 * MIB;
 
 /// A large file, one with holes, and small ones.

@@ -205,7 +205,7 @@ struct ToMover<'a>(&'a FromClient);
 impl Dial for ToMover<'_> {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
         self.0.to_mover.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(self.0.mover.connect(|served, far| drop(served.accept("web1", Box::new(Wire(far)))))?))
+        Ok(Box::new(self.0.mover.connect(|served, far| drop(served.accept("web1", Box::new(far))))?))
     }
 }
 

@@ -96,31 +96,6 @@ impl NetworkStream for Breaking {
     }
 }
 
-/// The mover's end.
-struct Far(UnixStream);
-
-impl Read for Far {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.0.read(out)
-    }
-}
-
-impl Write for Far {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl NetworkStream for Far {
-    fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        self.0.set_timeout(limit)
-    }
-}
-
 impl Dial for Network {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
         if self.is_down.load(Ordering::Relaxed) {
@@ -128,7 +103,7 @@ impl Dial for Network {
         }
         let (near, far) = UnixStream::pair()?;
         let jobs = self.jobs.clone();
-        spawn(move || jobs.accept("web1", Box::new(Far(far))));
+        spawn(move || jobs.accept("web1", Box::new(far)));
         // The first connection is for orders: it is the job.
         let is_first = self.dialled.fetch_add(1, Ordering::Relaxed) == 0;
         let left = if is_first { None } else { (self.breaks)() };

@@ -48,7 +48,7 @@ impl Node {
     }
 
     /// Changes records as [`Node::change`] does; what `decide` refuses, it refuses by what the majority knew when it
-    /// was asked.
+    /// was asked, if that is heard in time.
     pub async fn change_or_look_again<E: From<NodeError>>(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, E>,
@@ -59,8 +59,18 @@ impl Node {
         if first.is_ok() || !refused {
             return first;
         }
-        self.catch_up(began).await?;
-        self.change(decide).await
+        match self.catch_up(began).await {
+            Ok(()) => self.change(decide).await,
+            Err(_) => first,
+        }
+    }
+
+    /// Looks at what is known; what `look` refuses, it refuses by what the majority knew when it was asked, if that is
+    /// heard in time.
+    pub async fn view_or_look_again<T, E>(&self, look: impl Fn(View<'_>) -> Result<T, E>) -> Result<T, E> {
+        let began = Instant::now();
+        let first = self.view(&look);
+        if first.is_err() && self.catch_up(began).await.is_ok() { self.view(look) } else { first }
     }
 
     /// Waits until this node knows what the majority knew at that moment.

@@ -26,6 +26,8 @@ const TRIES: u32 = 16;
 const SHARES_DRIVES: u32 = 5;
 /// The first version of movers that know fragments.
 const TAKES_FRAGMENTS: u32 = 6;
+/// How often a mover of an older version is spoken to in this one.
+const NEWEST_TRIED_EVERY: Duration = Duration::from_secs(60);
 /// The first version of movers that hold a restore to a rate.
 const HOLDS_TO_RATES: u32 = 7;
 /// How long the mover may take to take a connection into use.
@@ -68,6 +70,8 @@ struct Shared {
     answers_keys: Mutex<Option<JoinHandle<()>>>,
     /// The version of the protocol that it is spoken to in.
     version: AtomicU32,
+    /// When it was spoken to in the newest.
+    newest_tried: Mutex<Instant>,
 }
 
 type Orders = RemoteDevices<Box<dyn NetworkStream>>;
@@ -84,8 +88,8 @@ impl RemoteMover {
     pub fn new(connect: Arc<dyn Connect>, keys: Arc<dyn KeySource>) -> io::Result<Self> {
         let owner = JobToken::random()?;
         let (idle, silent, answers_keys) = Default::default();
-        let version = AtomicU32::new(VERSION);
-        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys, version })))
+        let (version, newest_tried) = (AtomicU32::new(VERSION), Mutex::new(Instant::now()));
+        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys, version, newest_tried })))
     }
 
     /// Whether the mover lets several reads have a drive at the same time, as far as it has said what it speaks.
@@ -103,9 +107,20 @@ impl RemoteMover {
         self.0.version.load(Ordering::Relaxed) >= HOLDS_TO_RATES
     }
 
+    /// What it is spoken to in next: what it spoke last, and the newest now and then, as it may have been upgraded.
+    fn version_to_try(&self) -> u32 {
+        let version = self.0.version.load(Ordering::Relaxed);
+        let mut tried = locked(&self.0.newest_tried);
+        if version >= VERSION || tried.elapsed() < NEWEST_TRIED_EVERY {
+            return version;
+        }
+        *tried = Instant::now();
+        VERSION
+    }
+
     /// Opens a connection for something.
     pub(super) fn call(&self, call: MoverCall, attached: &[u8]) -> io::Result<MoverLink> {
-        let version = self.0.version.load(Ordering::Relaxed);
+        let version = self.version_to_try();
         let mut opening = Opening { version, call };
         let mut tries = TRIES;
         loop {
@@ -115,6 +130,7 @@ impl RemoteMover {
             link.0.set_timeout(Some(if is_doubted { OPENS_WITHIN_DOUBTED } else { OPENS_WITHIN }))?;
             match link.send(&opening, attached).and_then(|()| link.receive_within(0)) {
                 Ok((Opened::Taken, _)) => {
+                    self.0.version.store(opening.version, Ordering::Relaxed);
                     *locked(&self.0.silent) = None;
                     link.0.set_timeout(None)?;
                     return Ok(link);
@@ -343,6 +359,11 @@ mod tests {
         mover.0.version.store(VERSION + 7, Ordering::Relaxed);
         assert_eq!(mover.drives().unwrap(), 2);
         assert_eq!(mover.0.version.load(Ordering::Relaxed), VERSION);
+        // One that spoke an older one is spoken to in that, and has what it was upgraded to noticed after a while.
+        mover.0.version.store(HOLDS_TO_RATES - 1, Ordering::Relaxed);
+        assert!(mover.drives().is_ok() && !mover.holds_to_rates() && mover.takes_fragments());
+        *locked(&mover.0.newest_tried) = Instant::now().checked_sub(NEWEST_TRIED_EVERY).unwrap();
+        assert!(mover.call(MoverCall::Devices { owner: mover.owner() }, &[]).is_ok() && mover.holds_to_rates());
     }
 
     #[test]

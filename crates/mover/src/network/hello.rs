@@ -37,10 +37,6 @@ impl NetworkStream for UnixStream {
         self.set_read_timeout(limit)?;
         self.set_write_timeout(limit)
     }
-
-    fn crosses_network(&self) -> bool {
-        false
-    }
 }
 
 impl NetworkStream for Box<dyn NetworkStream> {

@@ -25,7 +25,7 @@ use crate::Metadata;
 /// Files are marked after so many bytes of all connections together, where the next chunk ends. What was written behind
 /// the last mark that is recorded is read again.
 const MARK_BYTES: u64 = 16 << 20;
-/// However many connections there are, a mark costs less than what is between two of them.
+/// A mark costs less than what is between two of them, however many connections there are.
 const MARK_BYTES_MIN: u64 = 2 << 20;
 
 /// After how many bytes each of so many connections marks a file.
@@ -166,4 +166,15 @@ fn open_one(source: &TreeSource, queue: &Queue, cut: &CutFile) -> Option<OpenCut
     let fd = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty())).ok()?;
     let metadata = FileMetadata::new(&fstat(&fd).ok()?);
     cut.stands(&metadata).then(|| OpenCut { cut: cut.clone(), fd, metadata })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_together_have_little_between_their_marks() {
+        let of = |connections| mark_bytes(connections) >> 20;
+        assert_eq!([1, 2, 4, 8, 64].map(of), [16, 8, 4, 2, 2]);
+    }
 }

@@ -255,8 +255,16 @@ fn when_a_bound_will_have_room_is_told_by_the_runs_at_work() {
     assert_eq!(waits(&[Some(300), Some(100)], 2), Some(at(100)));
     assert_eq!(waits(&[Some(300), Some(100)], 1), Some(at(300)), "the bound was lowered meanwhile");
     assert_eq!((waits(&[None, Some(200)], 2), waits(&[None, Some(200)], 1)), (Some(at(200)), None));
-    assert_eq!(waits(&[Some(-10)], 1), None, "it takes longer than usual");
+    assert_eq!((waits(&[Some(-10)], 1), waits(&[Some(-10), Some(100)], 2)), (None, Some(at(100))), "one takes longer");
     // So it is for drives of a storage unit, and for a volume that as many restores read as may.
+    let seats = usize::from(restore(1, "A", "a").unit.runs_per_drive);
+    let reading = (0..seats as i64).map(|at| {
+        let (terms, library) = (RunTerms::Reads("A".into()), MAIN.to_owned());
+        WorkingRun { terms, library, session: 2, client: format!("c{at}"), ..working(2 + at, 1, Some(100 + at)) }
+    });
+    let decided = decide(&situation(vec![restore(1, "A", "a")], reading.collect(), 2));
+    let held = "A, which run 2 reads".to_owned();
+    assert_eq!(decided, [(1, RunDecision::Waits(WaitsFor::Volume { held, until: Some(at(100)) }))]);
     let unit = StorageUnit { drives: Some(1), ..unit("tape", &[MAIN], 1) };
     let at_work = WorkingRun { unit: "tape".into(), ..working(9, 1, Some(60)) };
     let decided = decide(&situation(vec![WaitingRun { unit, ..waiting(1, 50, 0) }], vec![at_work], 3));

@@ -463,6 +463,19 @@ async fn what_this_node_has_not_heard_of_yet_refuses_nothing() {
     house.node.change_or_look_again(is_there).await.unwrap();
     assert_eq!(house.node.view(|view| view.ledger().other("user/cy").map(<[u8]>::to_vec)), Some(b"{}".to_vec()));
 
+    // So is what is only looked at.
+    let seen = house.node.view_or_look_again(|view| match view.ledger().other("user/bea") {
+        Some(bytes) => Ok(bytes.to_vec()),
+        None if tried.fetch_add(1, SeqCst) > 1 => Err("it is there for nobody"),
+        None => {
+            let put = vec![("user/bea".to_owned(), house.sealed("user/bea", 1, 1, b"{}"))];
+            let (ledger, transaction) = (house.ledger.clone(), Transaction { put, ..Transaction::default() });
+            tokio::spawn(async move { ledger.commit(transaction).await });
+            Err("it is not here yet")
+        }
+    });
+    assert_eq!(seen.await, Ok(b"{}".to_vec()));
+
     // What is there for nobody is refused.
     let refuse = |_: View<'_>| Err::<Decided, _>(NodeError::Contended { tries: 0 });
     let refused = house.node.change_or_look_again(refuse).await.unwrap_err();

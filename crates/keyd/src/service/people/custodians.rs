@@ -53,7 +53,7 @@ async fn ask(person: Person, Input(asked): Input<AskCoreBackup>) -> Result<Json<
 async fn approved(person: Person, Of(id): Of<String>) -> Result<Json<AskCoreBackup>, Refusal> {
     person.permitted(Act::BackUpCoreSecurity).await?;
     let id = id_of(&id)?;
-    let (asked, _) = person.node.view(|view| executed(&person, view, id))?;
+    let (asked, _) = person.node.view_or_look_again(|view| executed(&person, view, id)).await?;
     suffices(&person, &asked)?;
     Ok(Json(asked))
 }
@@ -65,7 +65,7 @@ async fn make(
 ) -> Result<Json<CoreBackupMade>, Refusal> {
     person.permitted(Act::BackUpCoreSecurity).await?;
     let id = id_of(&id)?;
-    let (asked, _) = person.node.view(|view| executed(&person, view, id))?;
+    let (asked, _) = person.node.view_or_look_again(|view| executed(&person, view, id)).await?;
     suffices(&person, &asked)?;
     let custodians = as_approved(&asked.custodians, custodians)?;
     let noted = person.entry(Act::BackUpCoreSecurity).of("pending", id);

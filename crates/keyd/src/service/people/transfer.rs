@@ -126,7 +126,7 @@ async fn begin(person: &Person, id: PendingId, public: &Base64) -> Result<usize,
             }
         }
     };
-    let (what, _) = person.node.view(what_of)?;
+    let (what, _) = person.node.view_or_look_again(what_of).await?;
     let node = person.node.clone();
     let counting = tokio::task::spawn_blocking(move || count(&node, &what));
     let counted = counting.await.map_err(|error| broken(&error))??;
@@ -191,7 +191,8 @@ async fn import(
             return Ok(Json(answer));
         }
     }
-    let (mandate, _) = person.node.view(|view| execute_own(&person, view, id, Act::ImportKeys))?;
+    let own = |view: View<'_>| execute_own(&person, view, id, Act::ImportKeys);
+    let (mandate, _) = person.node.view_or_look_again(own).await?;
     let Some(Proposal::ImportKeys { group, keys, sha256 }) = Proposal::read(mandate.act(), mandate.arguments()) else {
         return Err(Refusal::failed());
     };

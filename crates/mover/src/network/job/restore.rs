@@ -22,8 +22,8 @@ use crate::read::{ReadPlan, VolumePlace, Wanted};
 use crate::restore::{RestoreWatch, StreamsReport};
 use crate::source::SourceError;
 use crate::stretch::open_at_once;
-use crate::throttle::{RateLimit, Throttle};
-use crate::{HostError, MountId, MountedDrives};
+use crate::throttle::{Part, RateLimit, Throttle};
+use crate::{Filled, HostError, MountId, MountedDrives, ReadOrder};
 
 /// The first version in which a client takes several connections of a restore at once.
 const SEVERAL_AT_ONCE: u32 = 3;
@@ -60,6 +60,32 @@ impl ReadHost for NoVolumes {
     }
 
     fn release(&mut self, _: MountId, _: &VolumePlace) {}
+}
+
+/// A share that has its part of the rate once it has a volume.
+struct BeginsWithMount<'a> {
+    host: Box<dyn ReadHost + 'a>,
+    part: Part,
+}
+
+impl ReadHost for BeginsWithMount<'_> {
+    fn mount(&mut self, place: &VolumePlace) -> Result<MountId, HostError> {
+        let mounted = self.host.mount(place)?;
+        self.part.begin();
+        Ok(mounted)
+    }
+
+    fn filled(&mut self, place: &VolumePlace) -> Option<Filled> {
+        self.host.filled(place)
+    }
+
+    fn ordered(&mut self, order: &ReadOrder, notice: Option<String>) {
+        self.host.ordered(order, notice);
+    }
+
+    fn release(&mut self, mount: MountId, place: &VolumePlace) {
+        self.host.release(mount, place);
+    }
 }
 
 impl NetworkJob {
@@ -110,11 +136,12 @@ impl NetworkJob {
         let what = |plan| ToRead { wanted, plan, stop: &enough, meters: &watch.meters };
         // One whose mover hangs does not keep the others waiting.
         let begun: Vec<_> = thread::scope(|scope| {
-            let begin = |(plan, ((host, drives), throttle))| {
+            let begin = |(plan, ((host, drives), (throttle, part)))| {
+                let host = Box::new(BeginsWithMount { host, part });
                 scope.spawn(move || self.begin(what(plan), (host, drives), throttle))
             };
-            let throttles = watch.rate.shared_by(plans.len());
-            let begun: Vec<_> = plans.iter().zip(hosts.into_iter().zip(throttles)).map(begin).collect();
+            let shares = watch.rate.shared_by(plans.len());
+            let begun: Vec<_> = plans.iter().zip(hosts.into_iter().zip(shares)).map(begin).collect();
             begun.into_iter().map(joined).collect()
         });
         let (mut connections, mut sends, mut over, mut last) = (Vec::new(), Vec::new(), HashMap::new(), None);
