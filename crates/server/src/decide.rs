@@ -240,8 +240,7 @@ pub enum LimitOf {
 /// Who is at work.
 struct AtWork<'a> {
     backups: Vec<RunAtWork<'a>>,
-    /// Clients of restores, and when those will be done, if that can be told.
-    restores: Vec<(&'a str, Option<Timestamp>)>,
+    restores: Vec<RunAtWork<'a>>,
 }
 
 struct RunAtWork<'a> {
@@ -272,8 +271,8 @@ impl<'a> AtWork<'a> {
     /// The bound that a run meets, if it meets one.
     fn limit(&self, waiting: &WaitingRun, per_client: Option<usize>, now: Timestamp) -> Option<WaitsFor> {
         if waiting.terms.is_restore() {
-            let of_client = self.restores.iter().filter(|(client, _)| *client == waiting.client);
-            return limit(LimitOf::Restores, RESTORES_PER_CLIENT, now, of_client.map(|(_, ends)| *ends));
+            let of_client = self.restores.iter().filter(|run| run.client == waiting.client);
+            return limit(LimitOf::Restores, RESTORES_PER_CLIENT, now, of_client.map(|run| run.ends));
         }
         let network = waiting.network.as_ref().map(|(network, _)| network.as_str());
         let of_network = waiting.network.as_ref().and_then(|(_, most)| *most);
@@ -288,7 +287,7 @@ impl<'a> AtWork<'a> {
     fn begins(&mut self, terms: &RunTerms, run: RunAtWork<'a>) {
         match terms {
             RunTerms::Writes(_) => self.backups.push(run),
-            RunTerms::Reads(_) => self.restores.push((run.client, run.ends)),
+            RunTerms::Reads(_) => self.restores.push(run),
         }
     }
 }

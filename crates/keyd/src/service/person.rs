@@ -124,8 +124,8 @@ impl Person {
     }
 
     /// Changes records by compare-and-set. The first record that `decide` puts is one that no other decision would: by
-    /// it a commit whose answer was lost is known again, and not made twice. What it refuses, it refuses
-    /// by what the majority has, where that is heard in time.
+    /// it a commit whose answer was lost is known again, and not made twice. What it refuses, it refuses by what the
+    /// majority has, where that is heard in time.
     pub(super) async fn change(
         &self,
         mut decide: impl FnMut(View<'_>) -> Result<Decided, Refusal> + Send,

@@ -130,7 +130,8 @@ impl RemoteMover {
             link.0.set_timeout(Some(if is_doubted { OPENS_WITHIN_DOUBTED } else { OPENS_WITHIN }))?;
             match link.send(&opening, attached).and_then(|()| link.receive_within(0)) {
                 Ok((Opened::Taken, _)) => {
-                    self.0.version.store(opening.version, Ordering::Relaxed);
+                    // Another call may have found it upgraded meanwhile.
+                    self.0.version.fetch_max(opening.version, Ordering::Relaxed);
                     *locked(&self.0.silent) = None;
                     link.0.set_timeout(None)?;
                     return Ok(link);

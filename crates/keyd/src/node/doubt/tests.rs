@@ -447,15 +447,18 @@ async fn clocks_that_are_far_apart_are_a_doubt() {
 async fn what_this_node_has_not_heard_of_yet_refuses_nothing() {
     let house = house();
     house.found().await;
+    // Another node commits it; this one hears of it after it has decided.
+    let commits = |path: &str| {
+        let put = vec![(path.to_owned(), house.sealed(path, 1, 1, b"{}"))];
+        let (ledger, transaction) = (house.ledger.clone(), Transaction { put, ..Transaction::default() });
+        tokio::spawn(async move { ledger.commit(transaction).await });
+    };
     let (path, tried) = (Path::parse("user/cy"), AtomicI64::new(0));
     let is_there = |view: View<'_>| match view.ledger().other("user/ann") {
         Some(_) => Ok(Decided::records(vec![(path.clone(), b"{}".to_vec())], Vec::new())),
         None => {
-            // Another node has committed it; this one hears of it after it has decided.
             if tried.fetch_add(1, SeqCst) == 0 {
-                let put = vec![("user/ann".to_owned(), house.sealed("user/ann", 1, 1, b"{}"))];
-                let (ledger, transaction) = (house.ledger.clone(), Transaction { put, ..Transaction::default() });
-                tokio::spawn(async move { ledger.commit(transaction).await });
+                commits("user/ann");
             }
             Err(NodeError::Contended { tries: 0 })
         }
@@ -464,15 +467,12 @@ async fn what_this_node_has_not_heard_of_yet_refuses_nothing() {
     assert_eq!(house.node.view(|view| view.ledger().other("user/cy").map(<[u8]>::to_vec)), Some(b"{}".to_vec()));
 
     // So is what is only looked at.
-    let seen = house.node.view_or_look_again(|view| match view.ledger().other("user/bea") {
-        Some(bytes) => Ok(bytes.to_vec()),
-        None if tried.fetch_add(1, SeqCst) > 1 => Err("it is there for nobody"),
-        None => {
-            let put = vec![("user/bea".to_owned(), house.sealed("user/bea", 1, 1, b"{}"))];
-            let (ledger, transaction) = (house.ledger.clone(), Transaction { put, ..Transaction::default() });
-            tokio::spawn(async move { ledger.commit(transaction).await });
-            Err("it is not here yet")
+    let looked = AtomicI64::new(0);
+    let seen = house.node.view_or_look_again(|view| {
+        if looked.fetch_add(1, SeqCst) == 0 {
+            commits("user/bea");
         }
+        view.ledger().other("user/bea").map(<[u8]>::to_vec).ok_or("it is not here")
     });
     assert_eq!(seen.await, Ok(b"{}".to_vec()));
 
