@@ -120,8 +120,8 @@ gone=$(echo "$encrypted" | sed -n 2p)
 shows 'while the volume is still in a drive' eval '[ -n "$(drive_with "$gone")" ]'
 shows 'its key is destroyed' capstan keys destroy "$gone" --yes
 shows 'the dump cannot be fetched' refused fetches "$source"
-shows 'the kernel says why: data protect' prints 'Sense Key : Data Protect' dmesg
-shows 'there is no key' prints 'Add. Sense: External data encryption key not found' dmesg
+shows 'the kernel says why: data protect' prints 'Sense Key : Data Protect' kernel_log
+shows 'there is no key' prints 'Add. Sense: External data encryption key not found' kernel_log
 shows 'and so says the drive to others' eval 'load "$gone" 0 && tells 0 "External data encryption key not found"'
 shows 'other volumes are fetched' fetches "$source/small"
 shows 'and nothing differs' diff -r "$source/small" "$scratch/restored"

@@ -123,8 +123,8 @@ asks_for() { wait_for 100 eval "said $job | grep -q 'Please mount read Volume .$
 ended() { [ "$(catalog "select JobStatus from Job where JobId = $job")" = "$1" ]; }
 shows 'a key is destroyed' capstan keys destroy "$gone" --yes
 shows 'a restore does not get past its volume' eval 'console "$restore jobid=1 all done yes" && asks_for "$gone"'
-shows 'the kernel says why: data protect' prints 'Sense Key : Data Protect' dmesg
-shows 'there is no key' prints 'Add. Sense: External data encryption key not found' dmesg
+shows 'the kernel says why: data protect' prints 'Sense Key : Data Protect' kernel_log
+shows 'there is no key' prints 'Add. Sense: External data encryption key not found' kernel_log
 shows 'and so says the drive to others' eval 'tells "$(drive_with "$gone")" "External data encryption key not found"'
 shows 'the restore is given up' eval 'console "cancel jobid=$job" && wait_for 100 ended A'
 # A file whose first and last block stand on the first volume.

@@ -111,10 +111,17 @@ tells() {
     wait_for 5 sg_raw "$drive" 01 00 00 00 00 00 && prints "$2" sg_raw -r 65536 "$drive" 08 00 01 00 00 00
 }
 
+# kernel_log: what the kernel has logged, with the words of SCSI for sense codes: a packaged guest kernel logs numbers.
+kernel_log() {
+    dmesg | sed 's/Sense Key : 0x7 /Sense Key : Data Protect /
+        s/ASC=0x74 ASCQ=0x63/Add. Sense: External data encryption key not found/
+        s/ASC=0x30 ASCQ=0x5 /Add. Sense: Cannot write medium - incompatible format/'
+}
+
 # complaints WORDS: what the kernel has logged of drives, changer and initiator, or of faults of its own, since the library was attached, but
 # what it says on first use and lines with those words. That a busy machine kept it waiting is no complaint of ours.
 complaints() {
-    dmesg | grep -E '(^|\] ) *(st|sg|ch|scsi|iscsi|connection|session)[ 0-9:]|BUG:|WARNING:|Oops|panic|segfault|Killed process|[Ee]rror|[Ff]ail|timed out' |
+    kernel_log | grep -E '(^|\] ) *(st|sg|ch|scsi|iscsi|connection|session)[ 0-9:]|BUG:|WARNING:|Oops|panic|segfault|Killed process|[Ee]rror|[Ff]ail|timed out' |
         grep -vE "Power-on or device reset occurred|Block limits|soft lockup|$1" || true
 }
 
@@ -128,5 +135,5 @@ mixed_rules() {
     shows 'a volume of the plain drive is loaded into an encrypting one' load "$2" 0
     shows 'which reads it' prints "$3" dd if=/dev/vtl/drive0 bs=1M count=1
     shows 'and appends nothing to it' eval 'mt-st -f /dev/vtl/drive0 eod && refused dd if=/dev/zero of=/dev/vtl/drive0 bs=64k count=1'
-    shows 'for encrypted blocks behind plain ones it does not write' prints 'Cannot write medium - incompatible format' dmesg
+    shows 'for encrypted blocks behind plain ones it does not write' prints 'Cannot write medium - incompatible format' kernel_log
 }
