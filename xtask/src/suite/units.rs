@@ -122,7 +122,7 @@ pub(super) fn doc_tests(mut cargo: Command) -> Unit {
 
 /// The end-to-end tests, which find the programs in a folder; those of the catalog once more on PostgreSQL.
 pub(super) fn end_to_end(root: &Path, programs: &Path, postgres: Option<&str>) -> Result<Vec<Unit>> {
-    let mut units = vec![guest_kernel(root), demo_of_cell(root, programs)];
+    let mut units = vec![demo_of_cell(root, programs)];
     for script in executables(&root.join("tests"))? {
         let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let place = match name.as_str() {
@@ -161,22 +161,12 @@ pub(super) fn memory() -> Option<TempDir> {
     Some(folder)
 }
 
-/// The kernel that the guests boot, which the first of them would build.
-fn guest_kernel(root: &Path) -> Unit {
-    let mut command = Command::new("sh");
-    command.args(["-c", ". tests/guest.sh; needs_guest 'the kernel of the guests'"]).current_dir(root);
-    Unit { name: GUEST_KERNEL.into(), command, place: Place::Guests, tests: None, in_memory: false }
-}
-
 /// The demonstration of a cell, which ends by itself and fails where something is not as it says.
 fn demo_of_cell(root: &Path, programs: &Path) -> Unit {
     let mut command = Command::new(programs.join("xtask"));
     command.arg("demo-cell").current_dir(root);
     Unit { name: "demo cell".into(), command, place: Place::Anywhere, tests: None, in_memory: true }
 }
-
-/// Its budget is above that of each guest, so that it comes first.
-const GUEST_KERNEL: &str = "guest kernel";
 
 /// The executable files of a folder, by name.
 fn executables(folder: &Path) -> Result<Vec<PathBuf>> {
