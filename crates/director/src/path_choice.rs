@@ -117,7 +117,8 @@ impl RestorePlan {
         }
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         let mut named: HashMap<Vec<u8>, &StateEntry> = HashMap::new();
-        let written = self.entries.iter().filter(|entry| entry.entry.member_len > 0).chain(&self.streams);
+        let stored = self.entries.iter().chain(&self.there).filter(|entry| entry.entry.member_len > 0);
+        let written = stored.chain(&self.streams);
         for entry in written {
             let path = &entry.entry.path;
             let is_directory = |entry: &StateEntry| entry.entry.kind == EntryKind::Directory;

@@ -1,11 +1,12 @@
 //! The plan of a restore: what is read from which volume, made and shown before anything is mounted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use capstan_catalog::{Catalog, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
 use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
+use capstan_mover::extract::ExistingFiles;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
 
 use crate::DirectorError;
@@ -56,6 +57,8 @@ pub struct RestorePlan {
     pub bytes: u64,
     /// Bytes of blocks to read, before compression.
     pub read_bytes: u64,
+    /// Files that are there already, size and time the same: they are neither read nor counted above.
+    pub(crate) there: Vec<StateEntry>,
     /// Paths of which nothing is stored, because they could not be read when they were backed up.
     pub lost: Vec<Vec<u8>>,
     /// Paths of which nothing is stored, because they vanished while they were backed up: nothing is missing in what
@@ -103,6 +106,28 @@ impl Site {
     /// # Errors
     /// As [`Site::plan_restore`].
     pub fn plan_restore_of(&self, places: &[Place], filter: &PathFilter) -> Result<RestorePlan, DirectorError> {
+        self.plan_places(places, filter, None)
+    }
+
+    /// Plans a restore that goes on: of files that are there already nothing is read.
+    ///
+    /// # Errors
+    /// As [`Site::plan_restore`].
+    pub fn plan_restore_on(
+        &self,
+        places: &[Place],
+        filter: &PathFilter,
+        existing: &mut ExistingFiles,
+    ) -> Result<RestorePlan, DirectorError> {
+        self.plan_places(places, filter, Some(existing))
+    }
+
+    fn plan_places(
+        &self,
+        places: &[Place],
+        filter: &PathFilter,
+        existing: Option<&mut ExistingFiles>,
+    ) -> Result<RestorePlan, DirectorError> {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut objects = Vec::new();
         let mut interrupted = false;
@@ -129,7 +154,9 @@ impl Site {
                 streams.extend(entries.extract_if(.., |entry| entry.object == *object));
             }
         }
+        let there = existing.map_or_else(Vec::new, |existing| leave_out(&mut entries, existing));
         let mut plan = self.plan(entries, objects, interrupted, WhichCopy::Any)?;
+        plan.there = there;
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         // What was standard input is read by itself, each after the rest.
@@ -209,6 +236,7 @@ impl Site {
             reads,
             entries,
             streams: Vec::new(),
+            there: Vec::new(),
             unknown: Vec::new(),
             passes,
             objects,
@@ -222,6 +250,11 @@ impl Site {
 }
 
 impl RestorePlan {
+    /// Files that are there already, size and time the same: of them nothing is read.
+    pub fn files_there(&self) -> u64 {
+        self.there.len() as u64
+    }
+
     /// Blocks of a volume that are read, in the order of the tape.
     pub(crate) fn blocks_on(&self, volser: &Volser) -> Vec<Range<u64>> {
         let passes = self.reads.passes.iter().filter(|pass| self.wanted.volumes[pass.volume].volser == *volser);
@@ -256,6 +289,21 @@ fn unknown_bytes(catalog: &Catalog, object: ObjectId) -> Result<u64, DirectorErr
         }
     }
     Ok(unknown)
+}
+
+/// Takes out the files that are there already. A hard link needs the file that it names, and what comes
+/// back in part or in an older version is said of each path.
+fn leave_out(entries: &mut Vec<StateEntry>, existing: &mut ExistingFiles) -> Vec<StateEntry> {
+    let mut needed: HashSet<Vec<u8>> = HashSet::new();
+    needed.extend(entries.iter().filter(|of| of.entry.kind == EntryKind::HardLink).map(|of| of.entry.link.clone()));
+    // One path of two objects: the last of them decides.
+    let doubled = entries.windows(2).filter(|pair| pair[0].entry.path == pair[1].entry.path);
+    needed.extend(doubled.map(|pair| pair[0].entry.path.clone()));
+    let there = entries.extract_if(.., |StateEntry { entry, unread, .. }| {
+        let is_whole = unread.is_none() && entry.member_len > 0 && !entry.flags.contains(EntryFlags::UNREADABLE);
+        is_whole && !needed.contains(&entry.path) && existing.has(entry)
+    });
+    there.collect()
 }
 
 /// The mounts: a volume that is read in several passes one behind the other stays in its drive.

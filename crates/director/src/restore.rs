@@ -143,7 +143,9 @@ impl Site {
                 Ok(restore_streams(&again.wanted, &again.reads, access, &target, watch))
             })?;
         }
-        report.extract = Some(target.finish().map_err(DirectorError::Extract)?);
+        let mut extract = target.finish().map_err(DirectorError::Extract)?;
+        extract.unchanged += plan.files_there();
+        report.extract = Some(extract);
         for stream in &plan.streams {
             self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
         }

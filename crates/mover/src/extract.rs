@@ -43,6 +43,7 @@ mod acl;
 mod beneath;
 mod deferred;
 mod directories;
+mod existing;
 mod extractor;
 mod journal;
 mod members;
@@ -54,6 +55,7 @@ mod placement;
 mod report;
 mod target;
 
+pub use existing::ExistingFiles;
 pub use extractor::Extractor;
 pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};
 pub use options::{DeviceNodes, Durability, ExtractOptions, MemberChoice, Overwrite, Owners};

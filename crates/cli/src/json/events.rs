@@ -209,6 +209,8 @@ pub(crate) enum Event {
         members: u64,
         /// Bytes of files that will be written.
         bytes: u64,
+        /// Files that are there already, as `--overwrite changed` leaves them: they are neither read nor counted above.
+        there: u64,
         /// Bytes to read, before compression.
         read_bytes: u64,
         /// Volumes that are not in the library and hold part of it that no volume there holds.
@@ -296,6 +298,7 @@ impl Event {
             passes: plan.passes.iter().map(pass).collect(),
             members: plan.members,
             bytes: plan.bytes,
+            there: plan.files_there(),
             read_bytes: plan.read_bytes,
             absent: plan.absent.iter().map(ToString::to_string).collect(),
             estimate_ns: plan.estimate_ns,

@@ -15,7 +15,7 @@ use capstan_director::{
 };
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
-use capstan_mover::extract::{DeviceNodes, ExtractOptions, Owners};
+use capstan_mover::extract::{DeviceNodes, ExistingFiles, ExtractOptions, Owners};
 
 use crate::args;
 use crate::audited::{ShellAct, audited};
@@ -80,11 +80,21 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
     };
     let places = places(&site, &args.places, args.at.as_deref(), args.of.as_deref())?;
     let filter = PathFilter::new(&args.include, &args.exclude)?;
-    let plan = site.plan_restore_of(&places, &filter)?;
+    let strip = usize::from(args.strip);
+    let existing = match (&args.to, args.overwrite) {
+        (Some(to), args::Overwrite::Changed) => {
+            let failed = |error| Failure::Other(format!("cannot open the directory {}: {error}", to.display()));
+            ExistingFiles::below(to, strip).map_err(failed)?
+        }
+        _ => None,
+    };
+    let plan = match existing {
+        Some(mut existing) => site.plan_restore_on(&places, &filter, &mut existing)?,
+        None => site.plan_restore_of(&places, &filter)?,
+    };
     for option in filter.unused() {
         display.warn(&format!("{option} {MATCHED_NOTHING}"));
     }
-    let strip = usize::from(args.strip);
     plan.check_strip(strip)?;
     show_plan(cli, &plan)?;
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else {
@@ -155,7 +165,12 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     if cli.quiet {
         return Ok(());
     }
-    eprintln!("{}, {} of files", units::counted(plan.members, "path"), units::bytes(plan.bytes));
+    let there = match plan.files_there() {
+        0 => String::new(),
+        1 => "; 1 file is there already".to_owned(),
+        files => format!("; {} are there already", units::counted(files, "file")),
+    };
+    eprintln!("{}, {} of files{there}", units::counted(plan.members, "path"), units::bytes(plan.bytes));
     for (number, pass) in plan.passes.iter().enumerate() {
         eprintln!(
             "  mount {}: volume {}, read {}, pass over {}",

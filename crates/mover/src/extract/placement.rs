@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use capstan_format::EntryKind;
 use capstan_format::pax::DecodedMember;
 
+use super::existing::KnownFile;
 use super::options::Overwrite;
 use super::report::{ExtractProblemKind, Failure, MemberOutcome};
 use super::target::RestoreTarget;
@@ -127,23 +128,18 @@ fn existing_stays(
         let reason = "a directory of this name exists and is not replaced. Remove it, or restore to another directory";
         return Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()));
     }
-    let unfinished = kind == FileType::RegularFile
-        && existing.st_mode & 0o7777 == UNFINISHED.as_raw_mode()
-        && member.mode != UNFINISHED.as_raw_mode();
+    let known = KnownFile::of(member);
     match overwrite {
         Overwrite::Always => Ok(None),
-        Overwrite::Never if unfinished => {
+        Overwrite::Never if known.is_unfinished(existing) => {
             let reason = "what exists looks like the unfinished rest of an earlier restore (mode 0200). Restore with \
                           --overwrite changed";
             Err(Failure::Member(ExtractProblemKind::InTheWay, reason.to_owned()))
         }
         Overwrite::Never => Ok(Some(MemberOutcome::Kept)),
         Overwrite::Changed => {
-            let mtime_ns = i128::from(existing.st_mtime) * 1_000_000_000 + i128::from(existing.st_mtime_nsec);
             let same = match (member.kind, kind) {
-                (EntryKind::File, FileType::RegularFile) => {
-                    !unfinished && existing.st_size.cast_unsigned() == member.size && mtime_ns == member.mtime_ns
-                }
+                (EntryKind::File, _) => known.is_same(existing),
                 (EntryKind::Symlink, FileType::Symlink) => {
                     readlinkat(directory, name, Vec::new()).is_ok_and(|link| link.as_bytes() == member.link)
                 }

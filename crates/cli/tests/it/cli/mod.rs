@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 mod cell;
 mod client;
+mod going_on;
 mod jobs;
 mod json;
 mod key_cluster;
