@@ -169,17 +169,9 @@ fn pack(seen: &CheckpointSeen<'_>) -> Result<Packed, CatalogError> {
             packed.fragments.extend(fragment.map(|fragment| (*object, (entry, fragment))));
         }
         for entry in EntryDecoder::new(run) {
-            let FileEntry { path, size, offset, member_len, .. } = entry.map_err(damaged)?;
-            // Whoever reads the catalog may add what it says without looking twice.
-            let ends = [Some(size), offset.checked_add(member_len)];
-            if ends.iter().any(|end| end.is_none_or(|end| i64::try_from(end).is_err())) {
-                return Err(refused(
-                    seen,
-                    format!("{:?} reaches further than any stream", String::from_utf8_lossy(&path)),
-                ));
-            }
-            if path.is_empty() || path.starts_with(b"/") || path.ends_with(b"/") || path.contains(&0) {
-                return Err(refused(seen, format!("{:?} is no path of a member", String::from_utf8_lossy(&path))));
+            let entry = entry.map_err(damaged)?;
+            if let Some(fault) = entry.fault() {
+                return Err(refused(seen, format!("{:?} {fault}", String::from_utf8_lossy(&entry.path))));
             }
         }
         packed.pieces.extend(pack_entries(*object, &members)?);

@@ -62,8 +62,9 @@ impl<'a> ClientWork<'a> {
 
     /// Stops all that is at work, and what still comes.
     pub fn stop(&self) {
+        let jobs = self.jobs();
         self.is_stopped.store(true, Ordering::Relaxed);
-        self.jobs().values().for_each(|stop| stop.store(true, Ordering::Relaxed));
+        jobs.values().for_each(|stop| stop.store(true, Ordering::Relaxed));
     }
 
     /// Restores what the server was asked for: writes below a directory what the mover of the order reads, in this
@@ -103,8 +104,11 @@ impl<'a> ClientWork<'a> {
             Some(RestoreInto { directory, options: options.clone(), told: &nobody })
         });
         let dialer = DataDialer::new(&self.state.identity()?, address.clone())?.beside(self.mover.clone());
+        // Under the lock of whoever stops them all: one that begins meanwhile is stopped, too.
+        let mut jobs = self.jobs();
         let stop = Arc::new(AtomicBool::new(self.is_stopped.load(Ordering::Relaxed)));
-        self.jobs().insert(job, Arc::clone(&stop));
+        jobs.insert(job, Arc::clone(&stop));
+        drop(jobs);
         let end = ClientEnd {
             dial: &dialer,
             token: JobToken(*token.expose()),

@@ -140,6 +140,19 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
+    /// What is wrong with it, in words that follow its path, if no backup writes it so: a catalog refuses the whole
+    /// checkpoint that it comes with. Whoever takes entries from elsewhere asks before.
+    pub fn fault(&self) -> Option<&'static str> {
+        // Whoever reads a catalog may add what it says without looking twice.
+        let ends = [Some(self.size), self.offset.checked_add(self.member_len)];
+        if ends.iter().any(|end| end.is_none_or(|end| i64::try_from(end).is_err())) {
+            return Some("reaches further than any stream");
+        }
+        let path = &self.path;
+        let is_path = !path.is_empty() && !path.starts_with(b"/") && !path.ends_with(b"/") && !path.contains(&0);
+        (!is_path).then_some("is no path of a member")
+    }
+
     /// Whether it is a fragment, and no member.
     pub fn is_fragment(&self) -> bool {
         self.flags.contains(EntryFlags::FRAGMENT)

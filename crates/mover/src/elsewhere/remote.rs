@@ -167,8 +167,10 @@ impl RemoteMover {
         let done = asked.map_err(DevicesError::Connection).and_then(|()| order(&orders));
         match done {
             Err(DevicesError::Connection(error)) if was_kept && again && is_lost(&error) => {
-                // The others are of the same mover, and so is whoever it asks for keys.
-                locked(&self.0.idle).clear();
+                // The others are of the same mover, and so is whoever it asks for keys. A mover that still runs lets go
+                // of what this server has mounted once its last connection ends: so the new one comes first.
+                let fresh = self.orders().map_err(DevicesError::Connection)?;
+                *locked(&self.0.idle) = vec![fresh];
                 locked(&self.0.answers_keys).take();
                 self.order(order, false)
             }

@@ -251,6 +251,10 @@ impl BlockReceiver {
         link.read_exact(&mut packed)?;
         for entry in EntryDecoder::new(&packed) {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
+            // It is for this client alone: the catalog would refuse it with all that others have in the checkpoint.
+            if let Some(fault) = entry.fault() {
+                return Err(nonsense(&format!("an entry {fault}")));
+            }
             *bytes += entry_bytes(&entry);
             let is_sound = entry.offset.checked_add(entry.member_len).is_some_and(|end| end <= STREAM_LEN_MAX);
             // A member that ends here may have begun in an earlier stream of the object.
@@ -357,6 +361,11 @@ enum Taken {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use capstan_format::{EntryEncoder, EntryFlags, EntryKind};
+
     use super::*;
     use crate::StreamSink;
     use crate::control::{Control, Controls};
@@ -443,6 +452,45 @@ mod tests {
         let mut connection = brought(&receiver).unwrap();
         receiver.session.stop.store(true, Ordering::Relaxed);
         assert!(write(&mut connection).is_err() && handed.lock().unwrap().is_empty());
+    }
+
+    /// The catalog refused it with the whole checkpoint: every job of the session failed, and its volume was suspect.
+    #[test]
+    fn an_entry_that_a_catalog_would_refuse_ends_the_connection_that_brings_it() {
+        let (receiver, _, _) = receiver();
+        let taken = |path: &str, size: u64| {
+            let entry = FileEntry {
+                path: path.as_bytes().to_vec(),
+                kind: EntryKind::File,
+                flags: EntryFlags::default(),
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                size,
+                mtime_ns: 0,
+                change: 0,
+                crc: 0,
+                connection: 0,
+                offset: 0,
+                member_len: 1024,
+                link: Vec::new(),
+            };
+            let mut encoder = EntryEncoder::new();
+            encoder.push(&entry);
+            let packed = encoder.finish();
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            near.write_all(&packed).unwrap();
+            let (mut entries, mut bytes) = (Vec::new(), 0);
+            receiver
+                .take_entries(&mut far, 0, packed.len() as u32, &mut entries, &mut bytes)
+                .map(|()| entries.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(taken("home/ada/letter", 1 << 40), Ok(1));
+        for path in ["", "/home", "home/", "a\0b"] {
+            assert!(taken(path, 1).unwrap_err().contains("is no path of a member"), "{path:?}");
+        }
+        assert!(taken("home", 1 << 63).unwrap_err().contains("reaches further than any stream"));
     }
 
     /// A walk that meets nothing new, or a program that prints nothing, may last for hours.
