@@ -54,6 +54,8 @@ pub struct SourceInUse {
 pub struct VolumeInUse {
     /// Its barcode.
     pub volser: String,
+    /// Its pool; none if it is scratch.
+    pub pool: Option<String>,
     /// Whose job that is, in words; none for a run of the server.
     pub holder: Option<String>,
 }
@@ -235,14 +237,14 @@ impl Site {
     pub fn volumes_in_use(&self) -> Result<Vec<VolumeInUse>, DirectorError> {
         let held = self.holds.living()?;
         let server = held.iter().find(|held| held.resource == Resource::Server).map(|held| held.owner.clone());
-        let in_use = |held: Reservation| match &held.resource {
-            Resource::Volume(volser) => {
-                let holder = (Some(&held.owner) != server.as_ref()).then(|| holder(&held));
-                Some(VolumeInUse { volser: volser.to_string(), holder })
-            }
-            _ => None,
-        };
-        Ok(held.into_iter().filter_map(in_use).collect())
+        let mut in_use = Vec::new();
+        for held in &held {
+            let Resource::Volume(volser) = &held.resource else { continue };
+            let pool = locked(&self.catalog).volume(volser)?.and_then(|volume| volume.pool);
+            let holder = (Some(&held.owner) != server.as_ref()).then(|| holder(held));
+            in_use.push(VolumeInUse { volser: volser.to_string(), pool, holder });
+        }
+        Ok(in_use)
     }
 
     /// The library that the volume of a barcode is in, or was last.

@@ -44,6 +44,15 @@ impl RunTerms {
         }
     }
 
+    /// Whether they can have no volume of these pools.
+    fn is_outside(&self, pools: &[String]) -> bool {
+        match self {
+            Self::Writes(terms) => !pools.contains(&terms.pool),
+            // A restore reads volumes of any pool.
+            Self::Reads(_) => pools.is_empty(),
+        }
+    }
+
     fn is_restore(&self) -> bool {
         matches!(self, Self::Reads(_))
     }
@@ -84,8 +93,8 @@ pub struct WaitingRun {
     pub fault: Option<String>,
     /// A source of it that another job has, and who, in words.
     pub source_in_use: Option<String>,
-    /// The volume that it reads first, and who has it, in words, if anybody has; and whether that is a run.
-    pub volume_in_use: Option<(String, bool)>,
+    /// The volume that it reads first, if anybody has it.
+    pub volume_in_use: Option<VolumeTaken>,
     /// Why its client cannot be told to begin, if it cannot.
     pub client_away: Option<PeerAway>,
 }
@@ -98,6 +107,15 @@ impl WaitingRun {
         let opened = || window.next_open(since(self), zone).is_some_and(|opened| opened <= now);
         !window.is_open(now, zone) && opened()
     }
+}
+
+/// A volume that a run waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeTaken {
+    /// Which it is and who has it, in words.
+    pub held: String,
+    /// Its pool, if a run has it: a session that writes to that pool, or reads, may be the one.
+    pub pool: Option<String>,
 }
 
 /// Why a client, or a mover, cannot be told to begin.
@@ -453,6 +471,8 @@ struct LibraryRoom<'a> {
     /// Whether somebody outside the queue waits for a drive, and that for no longer than others may be kept off: a
     /// session that runs join keeps its drive for longer.
     is_waited_for: bool,
+    /// Pools of which a volume is waited for.
+    closed_pools: Vec<String>,
     /// The run that drives are kept for, and when it will probably have them.
     kept: Option<(i64, Option<Timestamp>)>,
 }
@@ -471,6 +491,7 @@ impl<'a> LibraryRoom<'a> {
             classes: &library.classes,
             free: drives.saturating_sub(used).saturating_sub(of_others),
             is_waited_for: waited_for.is_some_and(|since| now.duration_since(since) < PASSED_FOR),
+            closed_pools: Vec::new(),
             kept: None,
         })
     }
@@ -539,8 +560,10 @@ fn place(
     }
     let needed = waiting.terms.drives().min(largest);
     own.retain(|room| needed <= room.all_for(unit));
-    let open: Vec<&str> =
-        own.iter().filter(|room| room.kept.is_none() && !room.is_waited_for).map(|room| room.name).collect();
+    let is_open = |room: &LibraryRoom<'_>| {
+        room.kept.is_none() && !room.is_waited_for && waiting.terms.is_outside(&room.closed_pools)
+    };
+    let open: Vec<&str> = own.iter().filter(|room| is_open(room)).map(|room| room.name).collect();
     let may_join = |session: &&mut OpenSession| {
         let has_room = session.runs < usize::from(unit.runs_per_drive);
         session.terms == waiting.terms && has_room && open.contains(&session.library.as_str())
@@ -567,12 +590,12 @@ fn place(
             let held = format!("{volume}, which run {} reads", other.run);
             return RunDecision::Waits(WaitsFor::Volume { held, until: other.first_ends });
         }
-        if let Some((holder, is_run)) = &waiting.volume_in_use {
-            // The session that has the volume comes to its end once nobody joins it.
-            if *is_run && was_ready_long(waiting, now) {
-                own.iter_mut().for_each(|room| room.is_waited_for = true);
+        if let Some(VolumeTaken { held, pool }) = &waiting.volume_in_use {
+            // The session that has the volume comes to its end once nobody joins it. Those of other pools go on.
+            if let Some(pool) = pool.as_ref().filter(|_| was_ready_long(waiting, now)) {
+                own.iter_mut().for_each(|room| room.closed_pools.push(pool.clone()));
             }
-            return RunDecision::Waits(WaitsFor::Volume { held: holder.clone(), until: None });
+            return RunDecision::Waits(WaitsFor::Volume { held: held.clone(), until: None });
         }
     }
     let free = |room: &LibraryRoom<'_>| room.free_for(unit, sessions);

@@ -29,7 +29,9 @@ mod restore_run;
 mod serve;
 pub mod tell;
 
-pub use decide::{LimitOf, PeerAway, RunDecision, RunTerms, Situation, WaitingRun, WaitsFor, WorkingRun, decide};
+pub use decide::{
+    LimitOf, PeerAway, RunDecision, RunTerms, Situation, VolumeTaken, WaitingRun, WaitsFor, WorkingRun, decide,
+};
 pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use expiry::expire;
 pub use look::{Look, MoverAway, SEEN_WITHIN, look, network_of_client, peers_away};

@@ -13,7 +13,7 @@ use capstan_director::{
 use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{PeerAway, RunTerms, Situation, WaitingRun, WorkingRun};
+use crate::decide::{PeerAway, RunTerms, Situation, VolumeTaken, WaitingRun, WorkingRun};
 use crate::due::Scheduled;
 use crate::restore_run::RestoreRun;
 
@@ -150,7 +150,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             window: None,
             fault: what.err(),
             source_in_use: None,
-            volume_in_use: held.map(|held| (volume_in_use(held, &active), held.holder.is_none())),
+            volume_in_use: held.map(|held| volume_in_use(held, &active)),
             client_away: if waits_for_client { away_of(client) } else { None },
         })
     };
@@ -340,7 +340,7 @@ pub fn peers_away(site: &Site) -> Result<HashSet<String>, DirectorError> {
 }
 
 /// A volume that another job has, and who, in words.
-fn volume_in_use(held: &VolumeInUse, active: &[ActiveRun]) -> String {
+fn volume_in_use(held: &VolumeInUse, active: &[ActiveRun]) -> VolumeTaken {
     let mut sessions: Vec<i64> = active.iter().map(|active| active.place.session).collect();
     sessions.dedup();
     let holder = match (&held.holder, &sessions[..], active) {
@@ -348,7 +348,8 @@ fn volume_in_use(held: &VolumeInUse, active: &[ActiveRun]) -> String {
         (None, [_], [first, ..]) => format!("run {}", first.run.run),
         (None, ..) => "a run at work".to_owned(),
     };
-    format!("{}, which {holder} uses", held.volser)
+    let pool = held.holder.is_none().then(|| held.pool.clone()).flatten();
+    VolumeTaken { held: format!("{}, which {holder} uses", held.volser), pool }
 }
 
 /// A source of a policy that another job has, and who, in words.

@@ -164,8 +164,10 @@ fn restores_that_want_one_volume_go_one_after_the_other_at_one_drive() {
 
 #[test]
 fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
-    let held =
-        WaitingRun { volume_in_use: Some(("A, which another job uses".into(), false)), ..restore(1, "A", "tern") };
+    let held = WaitingRun {
+        volume_in_use: Some(VolumeTaken { held: "A, which another job uses".into(), pool: None }),
+        ..restore(1, "A", "tern")
+    };
     let of_tern: Vec<_> = (2..6).map(|run| restore(run, &format!("V{run}"), "tern")).collect();
     let queue = [vec![held, waiting(9, 50, 0)], of_tern].concat();
     let bounded = Situation { runs_per_client: Some(1), ..situation(queue, Vec::new(), 9) };
@@ -181,6 +183,33 @@ fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
             (9, begins(9)),
         ]
     );
+}
+
+/// It kept every session of its library from being joined, for as long as it waited: a night of other pools' backups.
+#[test]
+fn a_volume_that_is_waited_for_closes_the_sessions_of_its_pool_alone() {
+    let at_work = |session: i64, pool: &str| WorkingRun { terms: of_pool(pool, 1), ..working(session, 1, None) };
+    let taken = VolumeTaken { held: "A, which run 8 uses".into(), pool: Some("weekly".into()) };
+    let held = |entered: i64| WaitingRun {
+        volume_in_use: Some(taken.clone()),
+        entered: at(entered),
+        not_before: at(entered),
+        ..restore(1, "A", "tern")
+    };
+    let joins = |run: i64, pool: &str| WaitingRun {
+        terms: of_pool(pool, 1),
+        unit: unit(MAIN, &[MAIN], 3),
+        ..waiting(run, 50, -60)
+    };
+    let decided = |waited: i64| {
+        let queue = vec![held(-waited), joins(2, "weekly"), joins(3, "daily")];
+        decide(&situation(queue, vec![at_work(8, "weekly"), at_work(9, "daily")], 2))
+    };
+    let waits = RunDecision::Waits(WaitsFor::Volume { held: taken.held.clone(), until: None });
+    assert_eq!(decided(60), [(1, waits.clone()), (2, begins(8)), (3, begins(9))], "it waits for a minute only");
+    let long = decided(3_600);
+    assert_eq!((&long[0], &long[2]), (&(1, waits), &(3, begins(9))));
+    assert!(matches!(long[1], (2, RunDecision::Waits(WaitsFor::Drives { .. }))), "{long:?}");
 }
 
 #[test]
