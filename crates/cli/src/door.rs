@@ -45,12 +45,14 @@ pub(crate) fn door(cli: &Globals) -> Result<Door, Failure> {
 /// The way to the server, if the state directory is that of a user of its cell.
 pub(crate) fn as_user_of(cli: &Globals) -> Result<Option<Door>, Failure> {
     let Some(state) = user_state(cli)? else { return Ok(None) };
+    crate::rustix_sigpipe::ignore_of_network();
     Ok(Some(Door::There(ServerQuestions::of_user(&state, now_ns()).map_err(of_member)?)))
 }
 
 /// The way to the server as a user, who must be one.
 pub(crate) fn as_user(cli: &Globals) -> Result<ServerQuestions, Failure> {
     let state = MemberState::new(&state_dir(cli)?, PeerKind::User);
+    crate::rustix_sigpipe::ignore_of_network();
     ServerQuestions::of_user(&state, now_ns()).map_err(of_member)
 }
 

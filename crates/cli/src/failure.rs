@@ -51,6 +51,9 @@ pub(crate) fn outcome_word(code: u8) -> &'static str {
 /// Somebody stopped it.
 pub(crate) const STOPPED: u8 = 130;
 
+/// Exit code where nobody reads the output any more, as of a program that a closed pipe ends.
+pub(crate) const PIPE_CLOSED: u8 = 141;
+
 /// It did not begin, because another job had what it needs.
 pub(crate) const BUSY: u8 = 6;
 
@@ -86,6 +89,10 @@ impl Failure {
 
     #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
     pub(crate) fn output(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            // Nobody reads any more, and nothing is wrong.
+            std::process::exit(PIPE_CLOSED.into());
+        }
         Self::Other(format!("cannot write the output: {error}"))
     }
 

@@ -74,6 +74,21 @@ fn restore_sigpipe() {
 mod rustix_sigpipe {
     //! The one signal whose default is wanted back.
 
+    /// For commands that speak with another machine: that it hangs up is an error to tell, and no end of the command.
+    /// If the reader of standard output is gone, the command ends as quietly as before.
+    pub(crate) fn ignore_of_network() {
+        ignore();
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // What `println` does where it cannot write.
+            let text = panic.payload().downcast_ref::<String>();
+            if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
+                std::process::exit(crate::failure::PIPE_CLOSED.into());
+            }
+            tell(panic);
+        }));
+    }
+
     #[allow(unsafe_code, reason = "setting a signal's disposition has no safe wrapper")]
     pub(crate) fn ignore() {
         // SAFETY: a constant disposition; no handler runs.

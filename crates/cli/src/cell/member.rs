@@ -74,6 +74,7 @@ pub(super) fn join_cell(cli: &Globals, kind: PeerKind, args: &MemberJoin, joined
     let passphrase: EnrolmentPassphrase = enrolment_passphrase_from(passphrase_file.as_deref())?
         .parse()
         .map_err(|error: InvalidPassphrase| Failure::Passphrase(error.to_string()))?;
+    crate::rustix_sigpipe::ignore_of_network();
     let identity = join(&state, address, name, &passphrase, now_ns()).map_err(of_member)?;
     let servers = state.addresses().map_err(of_member)?;
     if !cli.json && !cli.quiet {

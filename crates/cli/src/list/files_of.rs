@@ -28,6 +28,7 @@ impl FilesOf {
     /// Those that a user may see, if the state directory is that of a user.
     pub(super) fn user(cli: &Globals, of: Option<&str>) -> Result<Option<Self>, Failure> {
         let Some(state) = user_state(cli)? else { return Ok(None) };
+        crate::rustix_sigpipe::ignore_of_network();
         let server = ServerQuestions::of_user(&state, now_ns()).map_err(of_member)?;
         Ok(Some(Self::Seen { server, of: of.map(str::to_owned) }))
     }
@@ -35,6 +36,7 @@ impl FilesOf {
     /// Those of the client whose state directory this is.
     pub(crate) fn own(cli: &Globals) -> Result<Self, Failure> {
         let state = MemberState::new(&state_dir(cli)?, PeerKind::Client);
+        crate::rustix_sigpipe::ignore_of_network();
         Ok(Self::Own(ServerQuestions::new(&state).map_err(of_member)?))
     }
 

@@ -1,5 +1,6 @@
 //! Objects and paths in them, as clients and users name them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -101,10 +102,29 @@ pub(super) fn object_and_path(
         return Ok((object, (!index_path(typed).is_empty()).then(|| typed.to_vec())));
     }
     // A path below a source, as people type it.
-    for above in Path::new(OsStr::from_bytes(text.as_bytes())).ancestors().skip(1) {
-        let Some(name) = above.to_str() else { continue };
-        let Some(object) = names.object(name)? else { continue };
-        return Ok((object, Some(text.as_bytes().to_vec())));
+    let object = latest_with(&names, text)?;
+    object.map(|object| (object, Some(text.as_bytes().to_vec()))).ok_or_else(|| unknown(whose, text))
+}
+
+/// The latest object of the sources above a path that has it: sources may lie in one another. Where none has it, that
+/// of the nearest, which says so.
+fn latest_with(names: &Names<'_>, path: &str) -> Result<Option<Object>, Refusal> {
+    let (mut found, mut refusal): (Vec<Object>, Option<Refusal>) = (Vec::new(), None);
+    for above in Path::new(OsStr::from_bytes(path.as_bytes())).ancestors().skip(1) {
+        match above.to_str().map(|name| names.object(name)) {
+            // Of the same machine: another one's file of that name is another file.
+            Some(Ok(Some(object))) if found.first().is_none_or(|first| first.client == object.client) => {
+                found.push(object);
+            }
+            Some(Err(error)) => refusal = refusal.or(Some(error)),
+            Some(Ok(_)) | None => {}
+        }
     }
-    Err(unknown(whose, text))
+    let nearest = found.first().cloned();
+    if let (None, Some(refusal)) = (&nearest, refusal) {
+        return Err(refusal);
+    }
+    found.sort_by_key(|object| Reverse(object.started_ns));
+    let has = |object: &Object| found.len() == 1 || names.site.paths_in(object, path.as_bytes()).is_ok();
+    Ok(found.iter().find(|object| has(object)).cloned().or(nearest))
 }

@@ -217,3 +217,41 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
     }
     server.stop();
 }
+
+/// The longest source won, however old its backup was: the older version of a file came back without a word.
+#[test]
+fn a_path_below_two_sources_is_the_one_of_the_later_backup() {
+    let bench = Bench::new(&[]);
+    let letters = bench.source().join("letters");
+    let letter = letters.join("ada.txt");
+    let (letters, letter_text) = (letters.to_str().unwrap().to_owned(), letter.to_str().unwrap().to_owned());
+    bench.done(&["backup", &letters], 0);
+    std::fs::write(&letter, "dear Ada, once more\n").unwrap();
+    bench.done(&["backup", &bench.source_text()], 0);
+    let (server, address) = serve(&bench);
+    let ada = joined(&bench, &address, "ada", &["--role", "administrator"]);
+    let host = bench.rows(&["objects"])[0]["client"].as_str().unwrap().to_owned();
+    let size = |args: &[&str]| rows(&ada, &[&["ls", &letter_text, "--of", &host], args].concat(), 0)[0]["size"].clone();
+    assert_eq!(size(&[]), 20);
+    // What only the older one has is of that one.
+    std::fs::remove_file(&letter).unwrap();
+    bench.done(&["backup", &bench.source_text()], 0);
+    assert_eq!(size(&[]), 9);
+    server.stop();
+}
+
+/// The other ports of a server hang up on whoever brings them something else: the command died of it, and said nothing.
+#[test]
+fn a_port_that_hangs_up_is_named() {
+    let bench = Bench::new(&[]);
+    let (server, _) = serve(&bench);
+    let opened = events(&bench, &["client", "enrol", "tern"], 0);
+    server.stop();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let machine = Machine::new();
+    let passphrase = opened[0]["passphrase"].as_str().unwrap();
+    let said = machine.said(&["client", "join", &address, "--name", "tern"], passphrase, 1);
+    assert!(said.contains(&address), "{said}");
+}
