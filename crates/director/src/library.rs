@@ -104,8 +104,8 @@ impl Site {
             let elements = match self.ask(library) {
                 // A library that is not there has nothing in it; `status` says why it is not there.
                 Err(DevicesError::Changer(ChangerError::Unusable { .. })) if library.config.is_virtual() => Vec::new(),
-                // Nor has one whose mover is away, for those who ask for others.
-                Err(_) if self.libraries.are_several() => {
+                // Nor has one whose mover is away, and the rest of what is known of its volumes is asked for then.
+                Err(_) if self.libraries.are_several() || !library.config.mover.is_empty() => {
                     silent.push(&library.name);
                     Vec::new()
                 }
@@ -118,7 +118,7 @@ impl Site {
             let element = elements.find(|element| element.volser.as_ref() == Some(&volume.volser));
             let own = if all.len() == 1 { all.first() } else { self.libraries.get(&volume.library) };
             let elsewhere = match own.map(|library| library.config.loader()) {
-                _ if silent.contains(&&volume.library) => Whereabouts::Unknown,
+                _ if own.is_some_and(|own| silent.contains(&&own.name)) => Whereabouts::Unknown,
                 Some(Loader::Person) => Whereabouts::Shelf,
                 Some(Loader::Robot) | None => Whereabouts::Outside,
             };

@@ -10,7 +10,9 @@ use rustix::io::Errno;
 
 use super::directories::{DIRECTORY, DirectoryCache, Missing, Root};
 use super::path::{checked, split, stripped};
-use super::placement::UNFINISHED;
+
+/// Mode of a file that is not complete.
+pub(super) const UNFINISHED: Mode = Mode::WUSR;
 
 /// A regular file as a backup knows it.
 pub(super) struct KnownFile {
@@ -94,7 +96,7 @@ mod tests {
         FileEntry {
             path: path.as_bytes().to_vec(),
             kind,
-            flags: EntryFlags::empty(),
+            flags: EntryFlags::default(),
             mode: 0o644,
             uid: 0,
             gid: 0,

@@ -11,11 +11,12 @@ use rustix::fs::{
 use rustix::io::{Errno, pwrite};
 
 use super::directories::{Directory, DirectoryCache, Missing};
+use super::existing::UNFINISHED;
 use super::members::{Content, MemberHead, MemberReader, Piece};
 use super::metadata::{self, Handle, InheritedAcl, MadeAs};
 use super::options::{DeviceNodes, MemberChoice, Overwrite};
 use super::path::{checked, split};
-use super::placement::{Placed, UNFINISHED, place};
+use super::placement::{Placed, place};
 use super::report::{ExtractError, ExtractProblemKind, Failure, MemberDone, MemberOutcome, count};
 use super::target::RestoreTarget;
 

@@ -11,7 +11,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Mode, Stat, readlinkat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, readlinkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use capstan_format::EntryKind;
@@ -21,9 +21,6 @@ use super::existing::KnownFile;
 use super::options::Overwrite;
 use super::report::{ExtractProblemKind, Failure, MemberOutcome};
 use super::target::RestoreTarget;
-
-/// Mode of a file that is not complete.
-pub(super) const UNFINISHED: Mode = Mode::WUSR;
 
 /// How often a temporary name that is taken is drawn anew.
 const TRIES: usize = 8;

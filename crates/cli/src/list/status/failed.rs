@@ -1,6 +1,6 @@
 //! Sources that their last run did not back up: it failed, or went on without them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
 use capstan_format::ObjectId;
@@ -41,7 +41,12 @@ pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>
 /// job that failed as a whole is named by its name.
 pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> Result<Vec<NotBackedUp>, Failure> {
     let mut runs = site.history(RUNS_LOOKED_AT)?;
-    runs.retain(|run| run.job.kind == "backup" && run.job.end.is_some());
+    // Those of clients may have had a source of the same name.
+    let peers = site.catalog().peers().map_err(director)?;
+    let of_clients: HashSet<String> =
+        peers.iter().filter(|peer| peer.kind == "client").map(|peer| format!(" of {}", peer.name)).collect();
+    let is_here = |run: &HistoryEntry| !of_clients.iter().any(|of| run.job.subject.ends_with(of));
+    runs.retain(|run| run.job.kind == "backup" && run.job.end.is_some() && is_here(run));
     let mut source_of: HashMap<ObjectId, Option<Vec<u8>>> = HashMap::new();
     let mut found = Vec::new();
     for row in
