@@ -553,13 +553,15 @@ impl Catalog {
         Ok(lost.into_iter().map(|active| active.run).collect())
     }
 
-    /// Keeps a run that waits from beginning, or lets it begin: it then waits since now. Whether it waits.
+    /// Keeps a run that waits from beginning, or lets it begin: it then waits since now. One that is not held and waits
+    /// for its next attempt waits for that no longer. Whether the run waits.
     ///
     /// # Errors
     /// The database cannot be written.
     pub fn hold_run(&mut self, run: i64, is_held: bool, now_ns: i64) -> Result<bool, CatalogError> {
         let transaction = self.write()?;
-        let since = "UPDATE pending_runs SET not_before_ns = ?2 WHERE run = ?1 AND held = 1 AND not_before_ns < ?2";
+        let since = "UPDATE pending_runs SET not_before_ns = ?2
+            WHERE run = ?1 AND ((held = 1 AND not_before_ns < ?2) OR (held = 0 AND not_before_ns > ?2))";
         if !is_held {
             transaction.execute(since, params![run, now_ns])?;
         }

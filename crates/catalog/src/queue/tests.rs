@@ -190,6 +190,8 @@ fn a_run_is_tried_again_held_and_cancelled() {
     assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 3).unwrap(), None);
     assert!(catalog.hold_run(id, false, 600).unwrap());
     assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 600, "it waits since it was released");
+    assert!(catalog.hold_run(id, false, 550).unwrap());
+    assert_eq!(catalog.pending_runs().unwrap()[0].not_before_ns, 550, "it waits for no time any more");
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);
     assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 5).unwrap(), None);

@@ -81,3 +81,18 @@ fn mistakes_on_the_way_of_a_mover_are_answered_with_what_to_do() {
     assert!(said.contains("mover.toml: announce: \"heron\" is no host and port"), "{said}");
     server.stop();
 }
+
+/// On the night on which a mover is away, its volumes are what people ask for.
+#[test]
+fn volumes_are_listed_while_the_only_mover_is_away() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "home", "--quiet"], 0);
+    let place = |bench: &Bench| bench.rows(&["volumes"])[0]["place"].as_str().unwrap().to_owned();
+    let before = place(&bench);
+    let settings = bench.dir.path().join("state/capstan.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replacen("mover = \"\"", "mover = \"heron\"", 1)).unwrap();
+    let away = place(&bench);
+    assert!(away != before && !away.is_empty(), "{away:?} beside {before:?}");
+    assert!(bench.said(&["drives"], 1).contains("mover heron"));
+}
