@@ -89,7 +89,7 @@ impl Failure {
 
     #[expect(clippy::needless_pass_by_value, reason = "map_err gives its error away")]
     pub(crate) fn output(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
+        if error.kind() == std::io::ErrorKind::BrokenPipe && crate::rustix_sigpipe::ends_quietly() {
             // Nobody reads any more, and nothing is wrong.
             std::process::exit(PIPE_CLOSED.into());
         }

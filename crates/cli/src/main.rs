@@ -74,10 +74,20 @@ fn restore_sigpipe() {
 mod rustix_sigpipe {
     //! The one signal whose default is wanted back.
 
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static ENDS_QUIETLY: AtomicBool = AtomicBool::new(false);
+
+    /// Whether the command ends once nobody reads its output. One that serves others goes on.
+    pub(crate) fn ends_quietly() -> bool {
+        ENDS_QUIETLY.load(Ordering::Relaxed)
+    }
+
     /// For commands that speak with another machine: that it hangs up is an error to tell, and no end of the command.
     /// If the reader of standard output is gone, the command ends as quietly as before.
     pub(crate) fn ignore_of_network() {
         ignore();
+        ENDS_QUIETLY.store(true, Ordering::Relaxed);
         let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             // What `println` does where it cannot write.
