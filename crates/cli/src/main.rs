@@ -86,8 +86,10 @@ mod rustix_sigpipe {
     /// For commands that speak with another machine: that it hangs up is an error to tell, and no end of the command.
     /// If the reader of standard output is gone, the command ends as quietly as before.
     pub(crate) fn ignore_of_network() {
+        if ENDS_QUIETLY.swap(true, Ordering::Relaxed) {
+            return;
+        }
         ignore();
-        ENDS_QUIETLY.store(true, Ordering::Relaxed);
         let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             // What `println` does where it cannot write.

@@ -18,6 +18,7 @@ use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
 use capstan_tape::{ChangerError, with_causes};
 
 use crate::mounter::{InDrive, Mounter};
+use crate::pools::is_copy_pool;
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
@@ -341,12 +342,6 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         Err(error) => set_aside(mounter, known.volser.clone(), error.to_string())?,
     }
     Ok(Learned::Nothing)
-}
-
-/// Whether a pool is another or one that holds further copies for it.
-pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
 }
 
 /// Bars a volume from being written, and says why.

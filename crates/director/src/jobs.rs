@@ -12,12 +12,13 @@ use uuid::Uuid;
 
 use crate::base::{BaseChoice, BaseSelector};
 use crate::baseline::StateBaseline;
-use crate::catch_up::{Known, is_copy_pool};
+use crate::catch_up::Known;
 use crate::chains::cut_files;
 use crate::earlier_attempts::EarlierObjects;
 use crate::events::BaseUnavailable;
 use crate::left_out::Compared;
 use crate::mounter::Mounter;
+use crate::pools::is_copy_pool;
 use crate::request::{BackupRequest, Level, MissingSource, Retention, Target};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};

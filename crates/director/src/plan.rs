@@ -291,8 +291,8 @@ fn unknown_bytes(catalog: &Catalog, object: ObjectId) -> Result<u64, DirectorErr
     Ok(unknown)
 }
 
-/// Takes out the files that are there already. A hard link needs the file that it names, and what comes
-/// back in part or in an older version is said of each path.
+/// Takes out the files that are there already. A hard link needs the file that it names, and what comes back in part or
+/// in an older version is said of each path.
 fn leave_out(entries: &mut Vec<StateEntry>, existing: &mut ExistingFiles) -> Vec<StateEntry> {
     let mut needed: HashSet<Vec<u8>> = HashSet::new();
     needed.extend(entries.iter().filter(|of| of.entry.kind == EntryKind::HardLink).map(|of| of.entry.link.clone()));

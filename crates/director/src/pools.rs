@@ -27,6 +27,12 @@ pub(crate) fn name_of_copy(pool: &str, copy: u8) -> String {
     if copy == 1 { pool.to_owned() } else { format!("{pool}-copy{copy}") }
 }
 
+/// Whether a pool is another or one that holds further copies for it.
+pub(crate) fn is_copy_pool(pool: &str, name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name == pool || name.strip_prefix(pool).and_then(|rest| rest.strip_prefix("-copy")).is_some_and(is_number)
+}
+
 /// How far a volume has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {

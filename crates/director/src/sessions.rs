@@ -19,7 +19,7 @@ use capstan_tape::with_causes;
 
 use crate::config::{JobConfig, StorageUnit};
 use crate::hold::Hold;
-use crate::pools::DEFAULT_POOL;
+use crate::pools::{DEFAULT_POOL, is_copy_pool};
 use crate::request::{BackupRequest, Shortfall};
 use crate::shared::locked;
 use crate::{DirectorError, Event, Events};
@@ -43,6 +43,11 @@ pub struct SessionTerms {
 }
 
 impl SessionTerms {
+    /// Whether a session on these terms writes to volumes of a pool: of the first copy's, or of a further one's.
+    pub fn writes_to(&self, pool: &str) -> bool {
+        is_copy_pool(&self.pool, pool)
+    }
+
     /// The terms of a policy that writes to a storage unit.
     pub fn of_job(job: &JobConfig, unit: &StorageUnit) -> Self {
         Self {

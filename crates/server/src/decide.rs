@@ -47,7 +47,7 @@ impl RunTerms {
     /// Whether they can have no volume of these pools.
     fn is_outside(&self, pools: &[String]) -> bool {
         match self {
-            Self::Writes(terms) => !pools.contains(&terms.pool),
+            Self::Writes(terms) => !pools.iter().any(|pool| terms.writes_to(pool)),
             // A restore reads volumes of any pool.
             Self::Reads(_) => pools.is_empty(),
         }

@@ -69,7 +69,11 @@ impl Names<'_> {
                 clients.join(", ")
             )));
         };
-        // Others may have the same source.
+        self.latest_of(client, name)
+    }
+
+    /// The latest object of a source of a client. Others may have the same source.
+    fn latest_of(&self, client: &str, name: &str) -> Result<Option<Object>, Refusal> {
         match self.site.clone().for_client(client).find_object(name, self.at_ns) {
             Ok(object) => Ok(Some(object)),
             Err(DirectorError::UnknownObject { .. }) if self.at_ns.is_some() => {
@@ -111,13 +115,19 @@ pub(super) fn object_and_path(
 fn latest_with(names: &Names<'_>, path: &str) -> Result<Option<Object>, Refusal> {
     let (mut found, mut refusal): (Vec<Object>, Option<Refusal>) = (Vec::new(), None);
     for above in Path::new(OsStr::from_bytes(path.as_bytes())).ancestors().skip(1) {
-        match above.to_str().map(|name| names.object(name)) {
-            // Of the same machine: another one's file of that name is another file.
-            Some(Ok(Some(object))) if found.first().is_none_or(|first| first.client == object.client) => {
-                found.push(object);
-            }
-            Some(Err(error)) => refusal = refusal.or(Some(error)),
-            Some(Ok(_)) | None => {}
+        let Some(name) = above.to_str() else { continue };
+        let clients = names.sources.get(name.as_bytes());
+        let object = match found.first().map(|nearest| nearest.client.as_str()) {
+            // Another machine's file of that name is another file.
+            Some(client) if clients.is_none_or(|clients| !clients.contains(client)) => continue,
+            Some(client) => names.latest_of(client, name),
+            // Whose it is has to be said, whatever lies further up.
+            None if clients.is_some_and(|clients| clients.len() > 1) => return names.object(name),
+            None => names.object(name),
+        };
+        match object {
+            Ok(object) => found.extend(object),
+            Err(error) => refusal = refusal.or(Some(error)),
         }
     }
     let nearest = found.first().cloned();

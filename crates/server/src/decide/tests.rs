@@ -189,9 +189,9 @@ fn a_restore_waits_for_its_volume_and_for_no_backup_of_its_client() {
 #[test]
 fn a_volume_that_is_waited_for_closes_the_sessions_of_its_pool_alone() {
     let at_work = |session: i64, pool: &str| WorkingRun { terms: of_pool(pool, 1), ..working(session, 1, None) };
-    let taken = VolumeTaken { held: "A, which run 8 uses".into(), pool: Some("weekly".into()) };
-    let held = |entered: i64| WaitingRun {
-        volume_in_use: Some(taken.clone()),
+    let taken = |pool: &str| VolumeTaken { held: "A, which run 8 uses".into(), pool: Some(pool.into()) };
+    let held = |entered: i64, pool: &str| WaitingRun {
+        volume_in_use: Some(taken(pool)),
         entered: at(entered),
         not_before: at(entered),
         ..restore(1, "A", "tern")
@@ -201,15 +201,22 @@ fn a_volume_that_is_waited_for_closes_the_sessions_of_its_pool_alone() {
         unit: unit(MAIN, &[MAIN], 3),
         ..waiting(run, 50, -60)
     };
-    let decided = |waited: i64| {
-        let queue = vec![held(-waited), joins(2, "weekly"), joins(3, "daily")];
+    let decided = |waited: i64, pool: &str| {
+        let queue = vec![held(-waited, pool), joins(2, "weekly"), joins(3, "daily")];
         decide(&situation(queue, vec![at_work(8, "weekly"), at_work(9, "daily")], 2))
     };
-    let waits = RunDecision::Waits(WaitsFor::Volume { held: taken.held.clone(), until: None });
-    assert_eq!(decided(60), [(1, waits.clone()), (2, begins(8)), (3, begins(9))], "it waits for a minute only");
-    let long = decided(3_600);
-    assert_eq!((&long[0], &long[2]), (&(1, waits), &(3, begins(9))));
-    assert!(matches!(long[1], (2, RunDecision::Waits(WaitsFor::Drives { .. }))), "{long:?}");
+    let waits = RunDecision::Waits(WaitsFor::Volume { held: taken("").held, until: None });
+    assert_eq!(
+        decided(60, "weekly"),
+        [(1, waits.clone()), (2, begins(8)), (3, begins(9))],
+        "it waits for a minute only"
+    );
+    // The second is that of its further copies.
+    for pool in ["weekly", "weekly-copy2"] {
+        let long = decided(3_600, pool);
+        assert_eq!((&long[0], &long[2]), (&(1, waits.clone()), &(3, begins(9))));
+        assert!(matches!(long[1], (2, RunDecision::Waits(WaitsFor::Drives { .. }))), "{long:?}");
+    }
 }
 
 #[test]
