@@ -13,7 +13,7 @@ use capstan_tape::{ChangerError, EncryptionState};
 use crate::damage::BadPlaces;
 use crate::drive_keys::note_destroyed;
 use crate::hold::Hold;
-use crate::label::{create_cartridge, label_volume};
+use crate::label::{check_all_known, create_cartridge, label_volume};
 use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
 use crate::retention_lock::check_unlocked;
@@ -53,6 +53,7 @@ impl Site {
     /// # Errors
     /// [`DirectorError::VolumeHoldsData`] if objects would lose their last copy and `loss` refuses that;
     /// [`DirectorError::RetentionLocked`] if one of them is locked, whatever `loss` says;
+    /// [`DirectorError::HoldsUnknown`] if it holds more than the catalog knows and `loss` refuses that;
     /// [`DirectorError::WriteOnce`] if the medium keeps what is on it; [`DirectorError::UnknownPool`];
     /// [`DirectorError::InUse`] if a job has the volume or what is on it. Otherwise the volume cannot be mounted or
     /// written.
@@ -88,13 +89,17 @@ impl Site {
         let encrypts = pool.as_ref().is_some_and(|pool| pool.encryption.is_some());
         let mut volume =
             mounter.clone().for_writing_over(encrypts, loss == Loss::Accept).mount_held(volser, Some(hold))?;
-        let known = locked(&self.catalog).volume(volser)?.is_some();
-        let foreign = !known && volume.medium.encryption != EncryptionState::Blank;
+        let known = locked(&self.catalog).volume(volser)?;
+        let foreign = known.is_none() && volume.medium.encryption != EncryptionState::Blank;
+        let unknown = known.filter(|_| loss == Loss::Refuse);
+        let unknown = unknown.map_or(Ok(()), |known| check_all_known(&mounter, &mut volume, &known));
         let block_len_max = (BLOCK_HEADER_LEN + self.config.chunk_len()) as u32;
         let labelled = if let Err(error) = volume.check_rewritable() {
             Err(error)
         } else if foreign && loss == Loss::Refuse {
             Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
+        } else if let Err(error) = unknown {
+            Err(error)
         } else {
             label_volume(&mounter, &mut volume, pool.as_ref(), block_len_max, promise)
         };
@@ -143,8 +148,14 @@ impl Site {
         let objects = self.claim_held_on(volser, None)?;
         self.check_rewritable(volser)?;
         let last = self.would_lose(volser, loss, promise)?;
-        let volume = mounter.clone().for_writing_over(false, loss == Loss::Accept).mount_held(volser, Some(hold))?;
-        if let Err(error) = volume.check_writable().and_then(|()| volume.check_rewritable()) {
+        let mut volume =
+            mounter.clone().for_writing_over(false, loss == Loss::Accept).mount_held(volser, Some(hold))?;
+        let erasable = volume.check_writable().and_then(|()| volume.check_rewritable());
+        let erasable = erasable.and_then(|()| match loss {
+            Loss::Refuse => check_all_known(&mounter, &mut volume, &known),
+            Loss::Accept => Ok(()),
+        });
+        if let Err(error) = erasable {
             mounter.dismount(volume)?;
             return Err(error);
         }

@@ -344,6 +344,17 @@ pub enum DirectorError {
         /// How many objects.
         objects: usize,
     },
+    /// Operator: the catalog does not know of it.
+    #[error(
+        "volume {volser} holds what the catalog does not know: {reason}. Nothing was changed. `capstan rebuild` reads what \
+         the volumes hold into the catalog; --force gives it up"
+    )]
+    HoldsUnknown {
+        /// The volume.
+        volser: Volser,
+        /// How that is seen.
+        reason: String,
+    },
     /// Operator: nobody may take it away.
     #[error(
         "volume {volser} holds object {object}, and its retention, or that of an object that is based on it, is locked, {}. \

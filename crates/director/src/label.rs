@@ -2,9 +2,10 @@
 
 use capstan_catalog::{KeyRef, LostCopy, Pool, Promise, Volume, VolumeState};
 use capstan_format::{Volser, VolumeHeader, VolumeId};
-use capstan_mover::FIRST_SESSION_LBN;
+use capstan_keys::KeyError;
 use capstan_mover::devices::ChangerOrder;
-use capstan_tape::{CartridgeSpec, ChangerError, Rewritability, barcode};
+use capstan_mover::{FIRST_SESSION_LBN, MoverError};
+use capstan_tape::{CartridgeSpec, ChangerError, EncryptionState, Rewritability, barcode};
 use uuid::Uuid;
 
 use crate::drive_keys::for_drive;
@@ -34,6 +35,47 @@ pub(crate) fn create_cartridge(mounter: &Mounter, volser: &Volser, capacity_byte
         ..Volume::blank(volser.clone())
     })?;
     (mounter.events)(Event::Created { volser: volser.clone() });
+    Ok(())
+}
+
+/// Makes sure that a volume that a person gives up holds no more than the catalog knows of, which may be an older one
+/// that was put back. No key is asked for where it is the one that the catalog knows.
+pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &Volume) -> Result<(), DirectorError> {
+    let unknown = |reason: String| DirectorError::HoldsUnknown { volser: known.volser.clone(), reason };
+    let takes_for_blank = known.state == VolumeState::Blank;
+    let key = match volume.medium.encryption {
+        EncryptionState::Blank => return Ok(()),
+        EncryptionState::Encrypted { tag, .. } => Some(tag),
+        _ => None,
+    };
+    let life = if key.is_some() && key == known.key.map(|key| key.tag) {
+        known.id
+    } else {
+        match mounter.open_label(volume) {
+            // What an erasing left that was killed is of an earlier life.
+            Ok(header) if takes_for_blank && header.recycled < known.recycled => None,
+            Ok(header) if !takes_for_blank && header.recycled <= known.recycled => Some(header.volume),
+            Ok(_) => return Err(unknown("it was labelled after what the catalog knows of it".to_owned())),
+            // Nobody reads it any more.
+            Err(DirectorError::Keys(KeyError::KeyDestroyed { .. })) => None,
+            Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. }))
+                if !takes_for_blank =>
+            {
+                None
+            }
+            Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })) => {
+                return Err(unknown("the catalog takes it for blank, and something is written on it".to_owned()));
+            }
+            Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(unknown(reason)),
+            Err(DirectorError::Keys(error)) => return Err(unknown(format!("its label cannot be read: {error}"))),
+            Err(error) if error.blames_volume() => return Err(unknown(format!("its label cannot be read: {error}"))),
+            Err(error) => return Err(error),
+        }
+    };
+    let Some(life) = known.id.filter(|known| Some(*known) == life) else { return Ok(()) };
+    if volume.last_checkpoint_lbn(life)?.is_some_and(|lbn| lbn > known.checkpoint_lbn) {
+        return Err(unknown("it has sessions that are not in the catalog".to_owned()));
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use capstan_director::{DirectorError, Level, Loss};
 use capstan_format::Volser;
 use capstan_tape::{Tab, VirtualLibrary};
 
-use crate::place::{Bench, small};
+use crate::place::{Bench, copy_tree, small};
 
 fn volser(name: &str) -> Volser {
     Volser::new(name).unwrap()
@@ -38,6 +38,34 @@ fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
         let labelled = site.label(second, Some("default"), None, Loss::Refuse, Promise::Keep);
         assert!(matches!(labelled, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{labelled:?}");
         assert!(site.erase(first, Loss::Refuse, Promise::Keep).unwrap().last.is_empty());
+    }
+}
+
+/// What the catalog did not know, since an older one had been put back, was written over without a word.
+#[test]
+fn what_an_older_catalog_does_not_know_is_not_given_up() {
+    for pool in [None, Some("default")] {
+        let bench = Bench::new(small());
+        bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
+        copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
+        bench.fill("a", 5, 150_000);
+        bench.backup(&bench.request(Level::Full)).unwrap();
+        let first = bench.objects().remove(0);
+        bench.put_back("saved", "state/catalog");
+        let site = bench.site();
+        let labelled = site.label(&volser("A00001"), Some("default"), None, Loss::Refuse, Promise::Keep);
+        assert!(matches!(labelled, Err(DirectorError::HoldsUnknown { .. })), "{labelled:?}");
+        let erased = site.erase(&volser("A00001"), Loss::Refuse, Promise::Keep);
+        assert!(matches!(erased, Err(DirectorError::HoldsUnknown { .. })), "{erased:?}");
+        drop(site);
+        bench.rebuild();
+        bench.assert_restores(&first, "out");
+        // Once it is known and nobody wants it, and once more, it is given up.
+        for _ in 0..2 {
+            bench.site().erase(&volser("A00001"), Loss::Accept, Promise::Keep).unwrap();
+        }
+        bench.site().erase(&volser("A00001"), Loss::Refuse, Promise::Keep).unwrap();
+        bench.site().label(&volser("A00001"), Some("default"), None, Loss::Refuse, Promise::Keep).unwrap();
     }
 }
 
