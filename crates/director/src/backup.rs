@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
+use capstan_mover::devices::LibraryConfig;
 use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, SourceSpec, Totals, TreeOptions};
 use capstan_tape::DriveNeeds;
 use joined::Joined;
@@ -19,6 +20,7 @@ use reading::Reading;
 use crate::catch_up::{Known, Looked, Looking, catch_up_pool, looking};
 use crate::claims::ClaimedJobs;
 use crate::earlier_attempts::{EarlierObject, EarlierObjects};
+use crate::error::DrivesOwner;
 use crate::events::BaseUnavailable;
 use crate::hold::{Hold, holder};
 use crate::jobs::Job;
@@ -442,7 +444,13 @@ impl Site {
     fn check_drives(&self, copies: u8, pools: &[Pool]) -> Result<(), DirectorError> {
         let drives = self.drives_for_pools(pools)?;
         if u32::from(copies) > drives && copies > 1 {
-            return Err(DirectorError::TooFewDrives { copies, drives, is_virtual: self.library.config.is_virtual() });
+            let LibraryConfig { mover, .. } = &self.library.config;
+            let owner = match (&**mover, self.library.config.is_virtual()) {
+                ("", true) => DrivesOwner::Settings,
+                ("", false) => DrivesOwner::Host,
+                (mover, _) => DrivesOwner::Mover(mover.to_owned()),
+            };
+            return Err(DirectorError::TooFewDrives { copies, drives, owner });
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What the director can't do, each with what to do next.
 
+mod words;
+
 use std::path::PathBuf;
 
 use capstan_catalog::CatalogError;
@@ -9,8 +11,10 @@ use capstan_mover::devices::DevicesError;
 use capstan_mover::extract::ExtractError;
 use capstan_mover::{MoverError, SourceError};
 use capstan_tape::{ChangerError, DriveError};
-use jiff::Timestamp;
 use thiserror::Error;
+pub(crate) use words::until_words;
+pub use words::{DrivesOwner, meant_by};
+use words::{copies_text, further_sources, held_text, more_drives, shortage_advice, shortage_text, tried_as};
 
 use crate::elsewhere::Elsewhere;
 use crate::pools::Shortage;
@@ -156,15 +160,15 @@ pub enum DirectorError {
     /// Operator: more copies at once than drives.
     #[error(
         "{} are written at once, each on its own drive, and the library has {drives}: {}, or back up one copy and add others with `capstan copy`",
-        copies_text(*copies), more_drives(*is_virtual)
+        copies_text(*copies), more_drives(owner)
     )]
     TooFewDrives {
         /// Copies that were asked for.
         copies: u8,
         /// Drives that there are.
         drives: u32,
-        /// Whether the drives are of a virtual library.
-        is_virtual: bool,
+        /// Who decides on how many there are.
+        owner: DrivesOwner,
     },
     /// Operator: a pool that something needs.
     #[error("pool {pool} is not removed: {reason}")]
@@ -669,73 +673,6 @@ impl From<DevicesError> for DirectorError {
 /// Whether the catalog refused what a volume's catalog part says: the checkpoints before it are none the worse.
 pub(crate) fn refuses_part(error: &CatalogError) -> bool {
     matches!(error, CatalogError::PartRefused { .. } | CatalogError::PartDamaged { .. } | CatalogError::TooLarge { .. })
-}
-
-fn copies_text(copies: u8) -> String {
-    if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
-}
-
-fn more_drives(is_virtual: bool) -> &'static str {
-    if is_virtual { "set drives in capstan.toml" } else { "let this host use more drives" }
-}
-
-/// What may have been meant, where something looks like it.
-pub fn meant_by(like: Option<&str>) -> String {
-    like.map(|like| format!(", did you mean {like:?}?")).unwrap_or_default()
-}
-
-fn tried_as(tried: &[String]) -> String {
-    match tried {
-        [] | [_] => String::new(),
-        several => format!(" (tried as {})", several.join(", ")),
-    }
-}
-
-fn further_sources(missing: &[PathBuf]) -> String {
-    missing.iter().map(|path| format!(", nor {}", path.display())).collect()
-}
-
-/// Until when a lock holds, in words.
-pub(crate) fn until_words(until_ns: i64) -> String {
-    match Timestamp::from_nanosecond(until_ns.into()) {
-        Ok(until) if until_ns < i64::MAX => format!("until {} UTC", until.strftime("%Y-%m-%d %H:%M")),
-        _ => "for as long as nobody knows when it was begun".to_owned(),
-    }
-}
-
-/// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
-fn held_text(objects: usize) -> String {
-    match objects {
-        0 => "data that this catalog does not know, of another program or another site: they would be gone for good"
-            .to_owned(),
-        1 => "1 object, and may be its last copy: the object would be lost for good".to_owned(),
-        _ => format!("{objects} objects, and may be their last copy: they would be lost for good"),
-    }
-}
-
-fn shortage_text(shortage: &Shortage) -> String {
-    let unfit = match shortage.unfit {
-        0 => String::new(),
-        unfit => format!(", {unfit} that no drive there writes"),
-    };
-    format!(
-        "{} full, {} not to be written, {} not in the library, {} in use{unfit}",
-        shortage.full, shortage.barred, shortage.absent, shortage.in_use
-    )
-}
-
-fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
-    if shortage.absent > 0 {
-        format!(
-            "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`"
-        )
-    } else if shortage.unfit > 0 {
-        format!(
-            "add one of a generation that the drives write (`capstan drives`) with `capstan label NEW --pool {pool}`"
-        )
-    } else {
-        format!("add one with `capstan label NEW --pool {pool}`, or expire objects so that a volume can be recycled")
-    }
 }
 
 impl DirectorError {

@@ -94,7 +94,7 @@ pub use damage::LostParts;
 pub use drive_history::{Concern, DriveHistory, Fare, Rise, Stay};
 pub use earlier_attempts::EarlierObject;
 pub use elsewhere::Elsewhere;
-pub use error::{DirectorError, WriteOnceBar, meant_by};
+pub use error::{DirectorError, DrivesOwner, WriteOnceBar, meant_by};
 pub use events::{BaseUnavailable, Event, Events};
 pub use expiry::{ExpiryPlan, ExpiryRefusal, ExpiryRequest, ExpirySnapshot, Kept, Unexpired, kept_reason, plan_expiry};
 pub use file_search::{FileSearch, FoundFile, SearchCursor, SearchEnd, Searched, SearchedFor};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText};
+use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText, Pool};
 use serde::Deserialize;
 
 use crate::DirectorError;
@@ -114,6 +114,25 @@ impl Site {
         Ok(self.known_policies.of(from, |from| self.read_policies(from)))
     }
 
+    /// The policies that a plan changes, as they would be.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn planned_policies(&self, plan: &PolicyChanges) -> Result<Vec<BackupPolicy>, DirectorError> {
+        let now_ns = self.now_ns();
+        let planned = |change: &PolicyChange| {
+            let (name, text) = (change.name.clone(), change.text.clone()?);
+            Some(PolicyText { name, text, changed_ns: now_ns, scheduled_ns: now_ns })
+        };
+        let texts = plan.changes.iter().filter_map(planned).collect();
+        let (labels, pools) = {
+            let catalog = locked(&self.catalog);
+            (catalog.labels_of_members()?, catalog.pools()?)
+        };
+        let (settings, client) = (self.settings_now(), self.client.clone());
+        Ok(self.read_policies(&PolicySources { texts, labels, pools, settings, client }))
+    }
+
     /// The policy of a name.
     ///
     /// # Errors
@@ -126,13 +145,8 @@ impl Site {
         let PolicySources { texts, labels, pools, settings, client } = from;
         let mut policies: Vec<_> = texts.iter().map(|text| read(text.clone(), settings, &self.config)).collect();
         for BackupPolicy { config, fault, .. } in &mut policies {
-            if config.lock && config.retention.is_none() {
-                let name = config.pool.as_deref().unwrap_or(DEFAULT_POOL);
-                let pool = pools.iter().find(|pool| pool.name == name);
-                if pool.is_some_and(|pool| pool.retention_ns.is_none()) {
-                    let reason = format!("lock: a locked retention must end: give it, or pool {name}, a retention");
-                    fault.get_or_insert(reason);
-                }
+            if let Err(reason) = check_pool(config, pools) {
+                fault.get_or_insert(reason);
             }
             // Nobody joins under the name of the server's machine; but that may be called so since.
             let counts = |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != *client;
@@ -293,9 +307,8 @@ fn read(text: PolicyText, settings: &Config, opened: &Config) -> BackupPolicy {
     if settings.jobs.contains_key(&name) {
         fault = Some("capstan.toml has a job of that name: give one of them another name".to_owned());
     }
-    if let Some(unit) = config.unit.as_deref().filter(|unit| opened.unit(Some(unit)).is_none()) {
-        let reason = opened.no_such_unit(unit);
-        fault.get_or_insert(format!("unit: {reason} (a server learns of new ones when it is started again)"));
+    if let Err(reason) = check_unit(&config, opened) {
+        fault.get_or_insert(reason);
     }
     if let Err((key, reason)) = config.check_policy(&name) {
         let place = key.map_or(String::new(), |key| format!("{key}: "));
@@ -314,6 +327,48 @@ fn read(text: PolicyText, settings: &Config, opened: &Config) -> BackupPolicy {
         }
     }
     BackupPolicy { name, config, fault, changed_ns, scheduled_ns }
+}
+
+/// Whether its pool is there and gives it what it lacks.
+fn check_pool(config: &JobConfig, pools: &[Pool]) -> Result<(), String> {
+    let name = config.pool.as_deref().unwrap_or(DEFAULT_POOL);
+    let Some(pool) = pools.iter().find(|pool| pool.name == name) else {
+        return Err(format!("pool: {}", DirectorError::UnknownPool { pool: name.to_owned() }));
+    };
+    if config.lock && config.retention.is_none() && pool.retention_ns.is_none() {
+        return Err(format!("lock: a locked retention must end: give it, or pool {name}, a retention"));
+    }
+    Ok(())
+}
+
+/// Whether its storage unit is there and can have a drive for each copy.
+fn check_unit(config: &JobConfig, opened: &Config) -> Result<(), String> {
+    let Some(unit) = opened.unit(config.unit.as_deref()) else {
+        let reason = opened.no_such_unit(config.unit.as_deref().unwrap_or_default());
+        return Err(format!("unit: {reason} (a server learns of new ones when it is started again)"));
+    };
+    // All copies of an object are written in one library. How many drives a mover's has, and one whose drives answer
+    // themselves, is not known here.
+    let drives_of = |name: &String| {
+        let (_, library) = opened.all_libraries().find(|(known, _)| known == name)?;
+        (library.mover.is_empty() && library.is_virtual()).then_some(library.drives)
+    };
+    let most = unit.libraries.iter().map(drives_of).try_fold(0, |most, drives| Some(drives?.max(most)));
+    let copies = u32::from(config.copies.unwrap_or(1));
+    match (unit.drives, most) {
+        (Some(bound), _) if copies > bound => {
+            let of = if unit.models.is_empty() { String::new() } else { format!(" (of {})", unit.models.join(", ")) };
+            Err(format!(
+                "copies: it makes {copies} copies at once, and its storage unit {} has a bound of {bound}{of}",
+                unit.name
+            ))
+        }
+        (_, Some(most)) if copies > 1 && copies > most => Err(format!(
+            "copies: it makes {copies} copies at once, each on its own drive, and its library has {most}: set drives in \
+             capstan.toml, or make one copy and add others with `capstan copy`"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What changes if these are the policies, beside or instead of the others.

@@ -64,6 +64,14 @@ pub struct MoverAway {
 }
 
 impl Look {
+    /// When a run that comes at a time may begin: then, or when the window of its policy opens.
+    #[must_use]
+    pub fn may_begin(&self, policy: &str, at: Timestamp) -> Timestamp {
+        let timing = self.policy(policy).and_then(|policy| timing(policy).ok());
+        let opens = timing.and_then(|timing| timing.window?.next_open(at, &timing.zone));
+        opens.unwrap_or(at)
+    }
+
     /// The policy of a name.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&BackupPolicy> {
@@ -165,16 +173,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let unit = unit_of(&pending.run.policy)?;
         let terms = terms_of(&pending.run.policy, &unit);
         let drives = policy.map_or(Ok(1), |policy| site.drives_needed(&policy.config, client))?;
-        let too_many = unit.drives.filter(|drives| u32::from(terms.copies) > *drives).map(|drives| {
-            let of = if unit.models.is_empty() { String::new() } else { format!(" (of {})", unit.models.join(", ")) };
-            format!(
-                "it makes {} copies at once, and its storage unit {} has a bound of {drives}{of}",
-                terms.copies, unit.name
-            )
-        });
         let fault = match timing {
             Some(Err(fault)) => Some(fault.clone()),
-            Some(Ok(_)) if too_many.is_some() => too_many,
             Some(Ok(_)) if !is_named => Some(format!("it does not name client {client} any more: cancel the run")),
             Some(Ok(_)) => None,
             None => Some("there is no such policy any more".to_owned()),

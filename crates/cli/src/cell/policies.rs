@@ -50,16 +50,17 @@ fn change(
     ask: impl Fn(Option<String>) -> Result<PoliciesChanged, Failure>,
 ) -> Result<ExitCode, Failure> {
     let planned = ask(None)?;
-    if dry_run {
-        tell(cli, &planned, true)?;
-        return Ok(ExitCode::SUCCESS);
+    if !dry_run {
+        confirm_removals(&planned, yes)?;
     }
-    confirm_removals(&planned, yes)?;
-    let changed = ask(Some(planned.basis))?;
-    tell(cli, &changed, false)?;
+    let changed = if dry_run { planned } else { ask(Some(planned.basis))? };
+    tell(cli, &changed, dry_run)?;
     // A policy that cannot be run is taken, since the script it names may come later; but not without a word.
     for fault in &changed.faults {
         eprintln!("capstan: policy {} cannot be run on this machine: {}", fault.policy, fault.fault);
+    }
+    for notice in &changed.notices {
+        eprintln!("capstan: policy {}: {}", notice.policy, notice.notice);
     }
     Ok(if changed.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }

@@ -93,6 +93,50 @@ fn a_policy_writes_to_several_drives_and_a_lock_without_an_end_is_its_fault() {
 }
 
 #[test]
+fn a_dry_run_tells_all_that_would_keep_policies_from_running() {
+    let bench = Bench::new(&["--drives", "2"]);
+    let policies = "[policies.locked]\nsources = [\"SOURCE\"]\nlock = true\n\
+                    [policies.nowhere]\nsources = [\"SOURCE\"]\npool = \"valut\"\n\
+                    [policies.thrice]\nsources = [\"SOURCE\"]\ncopies = 3\n\
+                    [policies.past]\nsources = [\"SOURCE\"]\nschedule = \"2020-01-01 12:00\"\n\
+                    [policies.others]\nsources = [\"SOURCE\"]\nclients = [\"tern\"]\n\
+                    [policies.labelled]\nsources = [\"SOURCE\"]\nclient_labels = [\"web\"]\n";
+    let file = write_policies(&bench, policies);
+    for args in [&["policies", "apply", &*file, "--dry-run"][..], &["policies", "apply", &*file]] {
+        let said = bench.said(args, 3);
+        for told in [
+            "policy locked cannot be run on this machine: lock: a locked retention must end",
+            "policy nowhere cannot be run on this machine: pool: there is no pool \"valut\"",
+            "policy thrice cannot be run on this machine: copies: it makes 3 copies at once",
+            "policy past: its schedule has no time that is still to come",
+            "policy others: client tern has not joined",
+            "policy labelled: there is none of its clients with label web",
+        ] {
+            assert!(said.contains(told), "{told}: {said}");
+        }
+    }
+    // Those that have only a notice are run; nothing is tried that cannot succeed.
+    let said = bench.said(&["queue", "add", "thrice"], 1);
+    assert!(said.contains("make one copy and add others with `capstan copy`"), "{said}");
+}
+
+#[test]
+fn the_schedule_says_when_the_window_lets_a_run_begin() {
+    let bench = Bench::new(&[]);
+    let policies = "[policies.early]\nsources = [\"SOURCE\"]\nschedule = \"18:00\"\nwindow = \"22:00-23:00\"\n\
+                    catch_up = \"once\"\nzone = \"UTC\"\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    let coming = events(&bench, &["schedule", "--days", "3"], 0);
+    assert!(!coming.is_empty());
+    for run in coming {
+        let (due, starts) = (run["due_ns"].as_u64().unwrap(), run["starts_ns"].as_u64().unwrap());
+        assert_eq!(starts - due, 4 * 3_600_000_000_000, "{run}");
+    }
+    let listed = events(&bench, &["policies"], 0);
+    assert_eq!(listed[0]["next_ns"].as_u64().unwrap() / 1_000_000_000 % 86_400, 22 * 3600, "{listed:?}");
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
     let with_script = format!("{HOME}before = [\"quiesce\"]\n");

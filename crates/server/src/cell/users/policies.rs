@@ -1,10 +1,11 @@
 //! Policies, as users see and change them.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::Arc;
 
 use capstan_director::{BackupPolicy, OtherPolicies, PolicyChange, PolicyChanges, PolicySetting};
+use capstan_keys::api::PeerKind;
 use capstan_service::audit::{AuditEntry, AuditFact};
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,9 +15,10 @@ use super::queue::ns;
 use super::rights::CellAct;
 use super::words::{
     ApplyPolicies, BackupPolicyRow, ChangedSetting, ExportPolicies, PoliciesAnswer, PoliciesChanged, PoliciesFile,
-    PolicyChangeRow, PolicyFaultRow, RemovePolicies,
+    PolicyChangeRow, PolicyFaultRow, PolicyNoticeRow, RemovePolicies,
 };
 use crate::cell::CellError;
+use crate::cell::enrolments::{CellPeerState, cell_members};
 use crate::due::forecast;
 use crate::look::{Look, look};
 
@@ -97,19 +99,49 @@ impl CellActs {
             };
             self.does(CellAct::ChangePolicies, noted, |site| Ok(site.change_policies(plan)?))?;
         }
-        let is_changed = |policy: &&BackupPolicy| plan.changes.iter().any(|change| change.name == policy.name);
-        let after = if is_made { self.site.policies()? } else { Arc::default() };
+        let after = self.site.planned_policies(plan)?;
         let fault = |policy: &BackupPolicy| {
             policy.fault.clone().map(|fault| PolicyFaultRow { policy: policy.name.clone(), fault })
         };
+        let clients = cell_members(&self.site, PeerKind::Client)?;
+        let joined = clients.iter().filter(|client| client.state == CellPeerState::Enrolled);
+        let joined: HashSet<&str> = joined.map(|client| client.name.as_str()).chain([self.site.client()]).collect();
+        let notices = after.iter().filter(|policy| policy.fault.is_none());
+        let notices = notices.flat_map(|policy| {
+            let row = |notice| PolicyNoticeRow { policy: policy.name.clone(), notice };
+            notices_of(policy, &joined, self.site.client()).into_iter().map(row)
+        });
         Ok(PoliciesChanged {
             changes: plan.changes.iter().map(|change| change_row(change, !is_made)).collect(),
             unchanged: plan.unchanged,
             ruled,
             basis: found,
-            faults: after.iter().filter(is_changed).filter_map(fault).collect(),
+            faults: after.iter().filter_map(fault).collect(),
+            notices: notices.collect(),
         })
     }
+}
+
+/// What makes a policy that can be run do less than its words say: who it names and is not there, when it never comes.
+fn notices_of(policy: &BackupPolicy, joined: &HashSet<&str>, server: &str) -> Vec<String> {
+    let config = &policy.config;
+    let mut notices = Vec::new();
+    for client in config.clients.iter().filter(|client| !joined.contains(client.as_str())) {
+        notices.push(format!(
+            "client {client} has not joined: its runs wait until it has (`capstan client enrol {client}` at the server)"
+        ));
+    }
+    if config.is_of_clients() && config.clients_of(server).is_empty() {
+        notices
+            .push(format!("there is none of its {}: `capstan client label` gives a label", config.clients_in_words()));
+    }
+    let event = config.timing().ok().and_then(|timing| timing.schedule);
+    if let Some(schedule) = event
+        && schedule.next_run(Timestamp::now(), "").is_none()
+    {
+        notices.push("its schedule has no time that is still to come".to_owned());
+    }
+    notices
 }
 
 /// What stands for the policies that a plan was made on. Only this process and others like it compare it.
@@ -142,7 +174,7 @@ fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
     BackupPolicyRow {
         policy: policy.name.clone(),
         schedule: policy.config.schedule.clone(),
-        next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(run.starts)),
+        next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(look.may_begin(&policy.name, run.starts))),
         zone: policy.config.zone.clone(),
         window: policy.config.window.clone(),
         priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),

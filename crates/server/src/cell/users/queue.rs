@@ -74,12 +74,13 @@ impl CellActs {
         let until = look.situation.now.checked_add(ahead).unwrap_or(Timestamp::MAX);
         let most = asked.most.unwrap_or(RUNS_USUAL) as usize;
         let row = |run: crate::ComingRun| ComingRunRow {
-            starts_ns: ns(run.starts),
+            starts_ns: ns(look.may_begin(&run.policy, run.starts)),
             due_ns: ns(run.due),
             policy: run.policy,
             client: run.client,
         };
-        let runs = forecast(&look.scheduled, until, most).into_iter().map(row).collect();
+        let mut runs: Vec<_> = forecast(&look.scheduled, until, most).into_iter().map(row).collect();
+        runs.sort_by_key(|run| run.starts_ns);
         Ok(ScheduleAnswer { runs, unscheduled })
     }
 

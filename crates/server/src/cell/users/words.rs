@@ -460,8 +460,19 @@ pub struct PoliciesChanged {
     pub ruled: Vec<String>,
     /// What the policies were that this was compared with.
     pub basis: String,
-    /// Changed policies that the server's machine cannot run, and why.
+    /// Changed policies that the server's machine cannot run, and why; of a question, those that it could not.
     pub faults: Vec<PolicyFaultRow>,
+    /// What makes changed policies do less than their words say.
+    pub notices: Vec<PolicyNoticeRow>,
+}
+
+/// What makes a policy do less than its words say.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyNoticeRow {
+    /// The policy.
+    pub policy: String,
+    /// What it is.
+    pub notice: String,
 }
 
 /// A policy that cannot be run.
