@@ -135,7 +135,7 @@ pub use policy::{PolicyEdit, PolicyText};
 pub use pool::{Pool, ScratchFeed};
 pub use queue::{
     ActiveRun, Again, Cancelled, DoneRun, DueDecision, Entered, NewRun, PendingRun, QueuedRun, RunAgain, RunEnd,
-    RunOutcome, RunPlace, SchedulePosition,
+    RunOutcome, RunPlace, RunProgress, SchedulePosition,
 };
 pub use reservation::{Grant, Reservation, Resource, SeatsWanted, Wish};
 pub use state::{MergedState, StateEntries, StateEntry};

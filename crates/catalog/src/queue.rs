@@ -20,7 +20,10 @@ use crate::db::{Db, Transaction, params};
 use crate::job::JobOutcome;
 use crate::reservation::Resource;
 
+mod progress;
 mod rows;
+
+pub use progress::RunProgress;
 
 use rows::{PENDING, RUN, active, done, outcome_of, pending, put_active, put_done, put_pending, queued, take_active};
 

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 26] = [
+pub(crate) const STEPS: [&str; 27] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -260,6 +260,14 @@ pub(crate) const STEPS: [&str; 26] = [
         object BLOB NOT NULL, connection INTEGER NOT NULL, start INTEGER NOT NULL, stretch INTEGER NOT NULL,
         goes_on INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (object, connection, start)
     ) STRICT, WITHOUT ROWID;
+    ",
+    // How far runs at work are. NULL until somebody notes it.
+    "
+    ALTER TABLE active_runs ADD COLUMN files INTEGER;
+    ALTER TABLE active_runs ADD COLUMN bytes INTEGER;
+    ALTER TABLE active_runs ADD COLUMN bytes_planned INTEGER;
+    ALTER TABLE active_runs ADD COLUMN rate INTEGER;
+    ALTER TABLE active_runs ADD COLUMN noted_ns INTEGER;
     ",
 ];
 

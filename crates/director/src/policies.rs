@@ -46,7 +46,8 @@ impl PolicyChange {
     }
 
     fn edit(&self) -> PolicyEdit<'_> {
-        let is_rescheduled = self.settings.iter().any(|setting| matches!(setting.key.as_str(), "schedule" | "zone"));
+        let is_rescheduled =
+            self.settings.iter().any(|setting| matches!(setting.key.as_str(), "schedule" | "zone" | "enabled"));
         match &self.text {
             Some(text) => PolicyEdit::Put { name: &self.name, text, is_rescheduled },
             None => PolicyEdit::Remove(&self.name),

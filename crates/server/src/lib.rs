@@ -36,4 +36,4 @@ pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
 pub use expiry::expire;
 pub use look::{Look, MoverAway, SEEN_WITHIN, look, network_of_client, peers_away};
 pub use metrics::{ServedMetrics, serve_metrics};
-pub use serve::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
+pub use serve::{Expired, Notice, RunCounts, TakesEntry, WorkEnd, Worked, Worker, serve};

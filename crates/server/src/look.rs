@@ -173,9 +173,14 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
         let unit = unit_of(&pending.run.policy)?;
         let terms = terms_of(&pending.run.policy, &unit);
         let drives = policy.map_or(Ok(1), |policy| site.drives_needed(&policy.config, client))?;
+        // What somebody enters runs all the same.
+        let is_off = pending.run.due_ns.is_some() && policy.is_some_and(|policy| policy.config.is_switched_off());
         let fault = match timing {
             Some(Err(fault)) => Some(fault.clone()),
             Some(Ok(_)) if !is_named => Some(format!("it does not name client {client} any more: cancel the run")),
+            Some(Ok(_)) if is_off => {
+                Some("its policy is switched off (enabled = false): cancel it, or switch it on".to_owned())
+            }
             Some(Ok(_)) => None,
             None => Some("there is no such policy any more".to_owned()),
         };
@@ -401,6 +406,9 @@ fn scheduled(
     positions: &[SchedulePosition],
     client: &str,
 ) -> Option<Scheduled> {
+    if policy.config.is_switched_off() {
+        return None;
+    }
     // One that cannot be run here comes due all the same, waits, and says why.
     let schedule = match timings.get(policy.name.as_str())? {
         Ok(timing) => timing.schedule.clone()?,

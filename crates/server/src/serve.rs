@@ -1,6 +1,9 @@
 //! The loop: enters what is due, begins what can begin, and records what came of it.
 
 mod expiry;
+mod progress;
+
+pub use progress::RunCounts;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +23,7 @@ use crate::due::due;
 use crate::look::{Look, look};
 use crate::restore_run::RestoreRun;
 use crate::tell::{TellDesk, TellFinding, TellFrom};
+use progress::Noted;
 
 /// How often the server looks.
 const LOOKS: Duration = Duration::from_millis(500);
@@ -137,6 +141,11 @@ pub trait Worker: Sync {
     /// Does the work of a run, in this thread, until it is done or told to stop. `entered` takes the number of the
     /// run's entry in the history, once it has one; a backup may not begin without.
     fn work(&self, run: &ActiveRun, stop: &Arc<AtomicBool>, entered: &TakesEntry<'_>) -> Worked;
+
+    /// How far the runs are that are worked on.
+    fn counts(&self) -> Vec<RunCounts> {
+        Vec::new()
+    }
 
     /// Whether a client waits for orders; `None` where that is not known here.
     fn is_connected(&self, client: &str) -> Option<bool>;
@@ -296,12 +305,13 @@ impl Server<'_> {
     }
 
     fn serve(&self, begin: &Begin<'_>) -> Result<(), DirectorError> {
-        let (mut trouble, mut settings) = (Trouble::default(), Trouble::default());
+        let (mut trouble, mut settings, mut noted) = (Trouble::default(), Trouble::default(), Noted::default());
         while !self.stop.load(Ordering::Relaxed) {
             let fault = self.site.settings_fault();
             let goes_on = |fault| format!("{fault}. The server goes on with what the file said before");
             settings.tell(self, fault.map(goes_on));
             let turn = self.turn(begin);
+            let turn = turn.and_then(|()| noted.mind(self.site, self.term.number(), || self.worker.counts()));
             if let Err(error @ DirectorError::Catalog(CatalogError::ServerReplaced)) = turn {
                 return Err(error);
             }

@@ -57,6 +57,24 @@ fn put<'a>(name: &'a str, text: &'a str) -> PolicyEdit<'a> {
 
 const CLAIM: [u8; 16] = [7; 16];
 
+#[test]
+fn how_far_a_run_is_is_noted_by_its_server_alone_and_gone_with_its_attempt() {
+    let (_dir, mut catalog, term) = served();
+    let first = waits(catalog.enter_run(&run("a", None), 1).unwrap());
+    let progress = |bytes| RunProgress { files: 3, bytes, bytes_planned: 900, rate: 20, noted_ns: 7 };
+    catalog.note_progress(term, &[(first, progress(1))]).unwrap();
+    assert!(catalog.run_progress().unwrap().is_empty(), "it waits");
+    catalog.claim_run(term, first, CLAIM, &at_main(1), 2).unwrap().unwrap();
+    assert!(catalog.run_progress().unwrap().is_empty());
+    catalog.note_progress(term, &[(first, progress(100)), (first + 1, progress(1))]).unwrap();
+    catalog.note_progress(term + 1, &[(first, progress(200))]).unwrap();
+    assert_eq!(catalog.run_progress().unwrap().into_iter().collect::<Vec<_>>(), [(first, progress(100))]);
+    let next = RunAgain { attempt: 2, not_before_ns: 0, message: "" };
+    catalog.retry_run(CLAIM, &next, 3).unwrap();
+    catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
+    assert!(catalog.run_progress().unwrap().is_empty(), "the next attempt begins anew");
+}
+
 /// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.
 fn again(not_before_ns: i64) -> RunAgain<'static> {
     RunAgain { attempt: 2, not_before_ns, message: "the tape broke" }

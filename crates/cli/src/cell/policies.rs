@@ -106,7 +106,11 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
     for row in &rows {
         table.row(vec![
             row.policy.clone(),
-            row.schedule.clone().unwrap_or_else(|| "by hand".to_owned()),
+            match (&row.schedule, row.enabled) {
+                (None, _) => "by hand".to_owned(),
+                (Some(schedule), true) => schedule.clone(),
+                (Some(schedule), false) => format!("off ({schedule})"),
+            },
             row.next_ns.map_or_else(|| "-".to_owned(), units::time),
             row.window.clone().unwrap_or_else(|| "any time".to_owned()),
             row.priority.to_string(),
@@ -151,6 +155,9 @@ pub(crate) fn schedule(cli: &Globals, args: &args::Schedule) -> Result<ExitCode,
     let coming = door(cli)?.schedule(&ScheduleQuery { policies, days: Some(args.days), most: Some(most) })?;
     for name in &coming.unscheduled {
         eprintln!("capstan: policy {name} has no schedule: it runs when somebody enters it (capstan queue add {name})");
+    }
+    for name in &coming.switched_off {
+        eprintln!("capstan: policy {name} is switched off (enabled = false): it runs when somebody enters it");
     }
     if cli.json {
         return print_rows(coming.runs.into_iter().map(Ok));

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use capstan_server::cell::users::words::{
-    ChangeRuns, EnterRuns, QueueChangeRow, QueueRow, RerunRuns, RunChange, RunNotChanged, RunsChanged,
+    ChangeRuns, EnterRuns, QueueChangeRow, QueueRow, RerunRuns, RunChange, RunNotChanged, RunProgressRow, RunsChanged,
 };
 
 use crate::args::{self, QueueAction};
@@ -17,6 +17,8 @@ use crate::units;
 
 /// Runs that a server changes by one request.
 const RUNS_AT_ONCE: usize = 100;
+/// Longest message in a table.
+const MESSAGE_CHARS_MAX: usize = 300;
 
 pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failure> {
     let door = door(cli)?;
@@ -60,7 +62,7 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
         eprintln!("the queue is empty");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["run", "policy", "client", "state", "since", "history", "waits for"]);
+    let mut table = Table::new(&["run", "policy", "client", "state", "since", "done", "history", "waits for"]);
     for row in &queue.runs {
         table.row(vec![
             row.run.to_string(),
@@ -68,11 +70,18 @@ fn list(cli: &Globals, door: &Door) -> Result<ExitCode, Failure> {
             row.client.clone(),
             row.state.to_string(),
             units::time(row.started_ns.unwrap_or(row.entered_ns)),
+            row.progress.as_ref().map_or_else(|| "-".to_owned(), how_far),
             row.history.map_or_else(|| "-".to_owned(), |job| job.to_string()),
             with_times(row),
         ]);
     }
     print(&table)
+}
+
+/// How far a run at work is.
+fn how_far(progress: &RunProgressRow) -> String {
+    let planned = progress.bytes_planned.map(|planned| format!(" of {}", units::bytes(planned))).unwrap_or_default();
+    format!("{}{planned} at {}/s", units::bytes(progress.bytes), units::bytes(progress.rate))
 }
 
 /// The policy of a run, or that it is a restore.
@@ -83,8 +92,8 @@ fn name_of(row: &QueueRow) -> String {
 /// What a run waits for in words, with the times that are known of it in this machine's zone, and why its last attempt
 /// did not do it.
 fn with_times(row: &QueueRow) -> String {
-    let last = row.last_message.as_deref().and_then(|message| message.lines().next());
-    let last = last.map(|line| format!("; last attempt: {line}"));
+    let last = row.last_message.as_deref().filter(|message| !message.is_empty());
+    let last = last.map(|message| format!("; last attempt: {}", in_one_line(message)));
     format!("{}{}", waits_with_times(row), last.unwrap_or_default())
 }
 
@@ -104,6 +113,16 @@ fn waits_with_times(row: &QueueRow) -> String {
             let parts = [said(Some(row.message.clone())), until, time("last seen", row.seen_ns)];
             parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
+    }
+}
+
+/// A message of several lines; what no line of a table has room for is in the history.
+fn in_one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let text = lines.collect::<Vec<_>>().join("; ").replace("; because: ", ", because: ");
+    match text.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }
 
@@ -131,7 +150,7 @@ fn done(cli: &Globals, door: &Door, last: u32) -> Result<ExitCode, Failure> {
             row.state.to_string(),
             row.attempt.to_string(),
             row.history.map_or_else(|| "-".to_owned(), |job| job.to_string()),
-            row.message.lines().next().unwrap_or_default().to_owned(),
+            in_one_line(&row.message),
         ]);
     }
     print(&table)
@@ -203,6 +222,7 @@ mod tests {
             seen_ns,
             message: message.to_owned(),
             last_message: None,
+            progress: None,
             history: None,
             session: None,
             library: None,
@@ -224,6 +244,11 @@ mod tests {
             last_message: Some("no drive\nbecause: x".to_owned()),
             ..row(Some("time"), "attempt 2", at, None)
         };
-        assert_eq!(with_times(&again), format!("attempt 2 at {time}; last attempt: no drive"));
+        assert_eq!(with_times(&again), format!("attempt 2 at {time}; last attempt: no drive, because: x"));
+        assert_eq!(in_one_line(&"\u{e4}".repeat(301)), format!("{}...", "\u{e4}".repeat(300)));
+        let progress = RunProgressRow { files: 1, bytes: 1 << 30, bytes_planned: None, rate: 100 << 20, noted_ns: 0 };
+        assert_eq!(how_far(&progress), "1.00 GiB at 100 MiB/s");
+        let planned = RunProgressRow { bytes_planned: Some(4 << 30), ..progress };
+        assert_eq!(how_far(&planned), "1.00 GiB of 4.00 GiB at 100 MiB/s");
     }
 }

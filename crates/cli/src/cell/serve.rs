@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_catalog::{ActiveRun, QueuedRun};
 use capstan_director::{BackupWatch, DirectorError, NetworkRuns, NetworkShare, ServerConfig, Site};
 use capstan_keys::api::PeerId;
-use capstan_mover::{NetworkJob, RateLimit};
+use capstan_mover::{NetworkJob, RateLimit, RestoreWatch};
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
 use capstan_server::tell::TellFinding;
 use capstan_server::{
-    Expired, Notice, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
+    Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
     serve_metrics,
 };
 
@@ -25,7 +25,7 @@ use crate::failure::{BUSY, DONE_WITH_PROBLEMS, Failure, STOPPED, of_cell};
 use crate::globals::Globals;
 use crate::json::{self, ServerEvent};
 use crate::list::{findings, metrics_of, status_of};
-use crate::progress::{Display, stop_all_on_interrupt, tell};
+use crate::progress::{Display, Standing, stop_all_on_interrupt, tell};
 use crate::secrets::{Need, PASSPHRASES, open};
 use crate::units;
 use crate::work::{Served, run_served};
@@ -72,7 +72,14 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     let site = site.with_movers(&|mover| movers.way_to(mover))?;
     let cell = serve_cell(cli, &site, &settings, movers)?;
     let watched = watched(cli, &site, &settings)?;
-    let worker = InProcess { cli, of_runs, site: &site, cell: cell.as_ref(), networks: Mutex::default() };
+    let worker = InProcess {
+        cli,
+        of_runs,
+        site: &site,
+        cell: cell.as_ref(),
+        networks: Mutex::default(),
+        working: Mutex::default(),
+    };
     worker.show(ServerEvent::Serving { term: term.number(), policies: site.policies()?.len() });
     if let Some(cell) = &cell {
         worker.show(ServerEvent::Listening {
@@ -221,6 +228,23 @@ struct InProcess<'a> {
     cell: Option<&'a ServedCell>,
     /// Networks whose bandwidth runs share.
     networks: Mutex<HashMap<String, Arc<NetworkRuns>>>,
+    /// How far the runs are that are worked on, by their numbers.
+    working: Mutex<HashMap<i64, Seen>>,
+}
+
+/// Where it is seen how far a run is.
+enum Seen {
+    Backup(Arc<BackupWatch>),
+    Restore(Arc<RestoreWatch>),
+}
+
+/// A run that is seen, until this is dropped.
+struct SeenRun<'a>(&'a Mutex<HashMap<i64, Seen>>, i64);
+
+impl Drop for SeenRun<'_> {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
 }
 
 impl InProcess<'_> {
@@ -235,6 +259,11 @@ impl InProcess<'_> {
         let runs = there.unwrap_or_else(|| NetworkRuns::new(bandwidth));
         networks.insert(name.to_owned(), Arc::clone(&runs));
         Some(Arc::new(runs.join()))
+    }
+
+    fn seen(&self, run: i64, seen: Seen) -> SeenRun<'_> {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner).insert(run, seen);
+        SeenRun(&self.working, run)
     }
 
     fn show(&self, event: ServerEvent) {
@@ -274,14 +303,17 @@ impl Worker for InProcess<'_> {
                 Some(cell) => {
                     let share = self.share_of_network(&run.run.client);
                     let rate = share.map_or_else(RateLimit::default, |share| self.site.rate(None, Some(share)));
-                    cell.restore(run, stop, entered, rate)
+                    let watch = Arc::new(RestoreWatch { rate, ..RestoreWatch::default() });
+                    let _seen = self.seen(run.run.run, Seen::Restore(Arc::clone(&watch)));
+                    cell.restore(run, stop, entered, &watch)
                 }
                 None => Worked { end: WorkEnd::Busy, message: NO_CELL.to_owned() },
             };
         }
         let name = &run.run.policy;
         let display = Display::of_run(&self.of_runs, name);
-        let watch = BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() };
+        let watch = Arc::new(BackupWatch { stop: Arc::clone(stop), ..BackupWatch::default() });
+        let _seen = self.seen(run.run.run, Seen::Backup(Arc::clone(&watch)));
         let client = match self.client(&run.run) {
             Ok(client) => client,
             Err(worked) => return worked,
@@ -313,6 +345,18 @@ impl Worker for InProcess<'_> {
         // Whatever it failed by, it was on its way to its end.
         let end = if end == WorkEnd::Failed && stop.load(Ordering::Relaxed) { WorkEnd::Stopped } else { end };
         Worked { end, message }
+    }
+
+    fn counts(&self) -> Vec<RunCounts> {
+        let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_one = |(run, seen): (&i64, &Seen)| {
+            let Standing { done, planned, moved, items, .. } = match seen {
+                Seen::Backup(watch) => Standing::of_backup(watch),
+                Seen::Restore(watch) => Standing::of_reading(watch),
+            };
+            RunCounts { run: *run, files: items, bytes: done, bytes_planned: planned, moved }
+        };
+        working.iter().map(of_one).collect()
     }
 
     fn is_connected(&self, client: &str) -> Option<bool> {

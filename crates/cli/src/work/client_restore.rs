@@ -111,7 +111,11 @@ pub(crate) fn show_planned(cli: &Globals, planned: &RestoreOutlook) -> Result<()
     if !cli.quiet {
         let (paths, bytes) = (units::counted(planned.members, "path"), units::bytes(planned.bytes));
         let estimate = units::duration(planned.estimate_ns as f64 / 1e9);
-        eprintln!("{paths}, {bytes} of files, from volumes {}, about {estimate}", planned.volumes.join(", "));
+        let from = match planned.volumes.is_empty() {
+            true => "no volume has to be read".to_owned(),
+            false => format!("from volumes {}, about {estimate}", planned.volumes.join(", ")),
+        };
+        eprintln!("{paths}, {bytes} of files, {from}");
     }
     Ok(())
 }

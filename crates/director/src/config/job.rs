@@ -81,6 +81,9 @@ pub struct JobConfig {
     /// The clients that have one, as the catalog has it now, and since when, nanoseconds since 1970.
     #[serde(skip)]
     pub labelled: BTreeMap<String, i64>,
+    /// Whether a policy comes due by its schedule; it does if it does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
     /// When a policy is due: a calendar event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -130,6 +133,11 @@ impl JobConfig {
     /// Whether it backs up what changed, where there is something to stand on.
     pub fn is_incremental(&self) -> bool {
         self.level == Some(JobLevel::Incremental) || self.level.is_none() && self.full_every.is_some()
+    }
+
+    /// Whether its schedule is switched off.
+    pub fn is_switched_off(&self) -> bool {
+        self.enabled == Some(false)
     }
 
     /// The machines that it backs up, as a server with this name sees it.

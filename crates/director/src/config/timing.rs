@@ -116,6 +116,7 @@ impl JobConfig {
         [
             ("clients", !self.clients.is_empty()),
             ("client_labels", !self.client_labels.is_empty()),
+            ("enabled", self.enabled.is_some()),
             ("schedule", self.schedule.is_some()),
             ("zone", self.zone.is_some()),
             ("spread", self.spread.is_some()),

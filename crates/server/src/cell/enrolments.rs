@@ -160,7 +160,12 @@ pub fn cell_members(site: &Site, kind: PeerKind) -> Result<Vec<CellPeer>, CellEr
 /// [`CellError::UnknownMember`] if there is nothing to revoke. Otherwise the state directory cannot be written.
 pub fn revoke_member(site: &Site, peer: &PeerId) -> Result<(), CellError> {
     match site.revoke_peer(peer.kind.as_str(), peer.name.as_str())? {
-        0 => Err(CellError::UnknownMember { peer: peer.clone() }),
+        0 => {
+            let known = cell_members(site, peer.kind)?;
+            let is_known = known.iter().any(|member| member.name == peer.name.as_str());
+            let peer = peer.clone();
+            Err(if is_known { CellError::NothingToRevoke { peer } } else { CellError::UnknownMember { peer } })
+        }
         _ => Ok(()),
     }
 }

@@ -43,7 +43,7 @@ pub enum CellError {
     /// Operator or host: a port cannot be opened.
     #[error(
         "cannot listen at {address} (setting {setting}): another program may have the port, or the address is not of \
-         this machine. Name another one"
+         this machine. Name another one; enrolment and data follow listen, at the next two ports, where they name none"
     )]
     Listen {
         /// The setting.
@@ -108,6 +108,12 @@ pub enum CellError {
     #[error("there is no {0} {1}: `capstan {0} list` lists them", peer.kind, peer.name)]
     UnknownMember {
         /// Who is not there.
+        peer: PeerId,
+    },
+    /// Operator: there is nothing left to revoke.
+    #[error("{0} {1} has no certificate that could be revoked: it was revoked or has ended", peer.kind, peer.name)]
+    NothingToRevoke {
+        /// Whose certificate.
         peer: PeerId,
     },
     /// Operator: the name of a user that nobody has.
@@ -238,6 +244,7 @@ impl CellError {
             Self::Denied { .. } => "no role of this user may do it",
             Self::NameTaken { .. } | Self::ServersName { .. } => "the name is taken",
             Self::UnknownMember { .. } | Self::UnknownUser { .. } => "there is nobody of that name",
+            Self::NothingToRevoke { .. } => "there is nothing to revoke",
             Self::RunNotQueued { .. } | Self::RunNotEnded { .. } | Self::RunAtWork { .. } => {
                 "the run is not where it would have to be"
             }
@@ -257,9 +264,10 @@ pub(super) fn refusal_of(error: &CellError) -> Refusal {
     let text = format!("{}.", in_words(error));
     match error {
         CellError::Denied { .. } | CellError::NotNamedFor { .. } => Refusal::forbidden(text),
-        CellError::NameTaken { .. } | CellError::PoliciesChanged | CellError::RunAtWork { .. } => {
-            Refusal::conflict(text)
-        }
+        CellError::NameTaken { .. }
+        | CellError::NothingToRevoke { .. }
+        | CellError::PoliciesChanged
+        | CellError::RunAtWork { .. } => Refusal::conflict(text),
         CellError::UnknownMember { .. }
         | CellError::UnknownUser { .. }
         | CellError::RunNotQueued { .. }

@@ -21,7 +21,7 @@ use capstan_client::restores::{
     AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
 use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally};
-use capstan_mover::{NetworkJob, RateLimit, RestoreWatch};
+use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
@@ -357,7 +357,7 @@ impl Restores {
         &self,
         site: &Site,
         active: &ActiveRun,
-        (stop, rate): (&Arc<AtomicBool>, RateLimit),
+        (stop, watch): (&Arc<AtomicBool>, &RestoreWatch),
         jobs: &dyn RestoreJobs,
         entered: &TakesEntry<'_>,
     ) -> Worked {
@@ -435,8 +435,7 @@ impl Restores {
         if let Some(journal) = &journal {
             let _ = entered(journal.number());
         }
-        let watch = RestoreWatch { rate, ..RestoreWatch::default() };
-        let report = stopped_by(stop, &watch, || site.restore_to_client(&plan, &job, &watch));
+        let report = stopped_by(stop, watch, || site.restore_to_client(&plan, &job, watch));
         // The client hears of the end of its job, and asks how it went.
         drop(job);
         *locked(&restore.order) = None;

@@ -10,7 +10,7 @@ use capstan_client::CellOrder;
 use capstan_director::Site;
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::Identity;
-use capstan_mover::{NetworkJob, NetworkJobs, RateLimit};
+use capstan_mover::{NetworkJob, NetworkJobs, RestoreWatch};
 use capstan_service::clock::WallClock;
 use capstan_service::enrolment::renewal_routes;
 use capstan_service::identity::{Authority, Gate, PresentedCertificate, enrolment_tls, member_tls};
@@ -227,9 +227,9 @@ impl ServedCell {
         run: &ActiveRun,
         stop: &Arc<AtomicBool>,
         entered: &TakesEntry<'_>,
-        rate: RateLimit,
+        watch: &RestoreWatch,
     ) -> Worked {
-        self.restores.carry_out(&self.shared.site, run, (stop, rate), self, entered)
+        self.restores.carry_out(&self.shared.site, run, (stop, watch), self, entered)
     }
 
     /// Who is let in, for a listener of members: to be asked on each connection, and now and then on one that is open.

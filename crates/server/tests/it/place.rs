@@ -12,7 +12,7 @@ use capstan_director::{
 };
 use capstan_keys::{Unlock, create_key_file};
 use capstan_server::tell::TellFinding;
-use capstan_server::{Expired, Notice, TakesEntry, WorkEnd, Worked, Worker, serve};
+use capstan_server::{Expired, Notice, RunCounts, TakesEntry, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -203,6 +203,11 @@ impl Worker for Clerk<'_> {
             Err(error @ DirectorError::SourceInUse { .. }) => Worked { end: WorkEnd::Busy, message: error.to_string() },
             Err(error) => Worked { end: WorkEnd::Failed, message: error.to_string() },
         }
+    }
+
+    fn counts(&self) -> Vec<RunCounts> {
+        let counts = |run| RunCounts { run, files: 3, bytes: 1000, bytes_planned: 4000, moved: 1000 };
+        self.hand.begun().into_iter().map(counts).collect()
     }
 
     fn is_connected(&self, _: &str) -> Option<bool> {

@@ -7,6 +7,7 @@ use capstan_catalog::{
     Wish,
 };
 use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, ServerTerm, Site};
+use capstan_server::cell::users::CellActs;
 use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
 
 use crate::place::{Bench, Hand};
@@ -75,6 +76,46 @@ fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
     let objects = bench.site().catalog().objects(&ObjectFilter::default()).unwrap();
     assert_eq!(objects.len(), 2);
     assert!(objects.iter().all(|object| object.policy == "one"));
+}
+
+#[test]
+fn the_queue_says_how_far_a_run_is() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    hand.waits.store(true, Ordering::SeqCst);
+    let run = enter(&bench, "one");
+    bench.serve(&hand, || {
+        bench.until("it is noted", |site| site.catalog().run_progress().unwrap().contains_key(&run));
+        let queue = CellActs::at_shell(&bench.site(), 0).unwrap().queue().unwrap();
+        let progress = queue.runs[0].progress.as_ref().unwrap();
+        assert_eq!((progress.files, progress.bytes, progress.bytes_planned), (3, 1000, Some(4000)));
+        hand.go_on();
+        bench.until("it ends", |site| is_done(site, 1));
+    });
+    assert!(bench.site().catalog().run_progress().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_due_waits_while_its_policy_is_switched_off_and_is_not_caught_up_with() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    bench.serve(&hand, || {
+        hand.fails.store(1, Ordering::SeqCst);
+        bench.set_clock("2026-11-20T22:00:01Z");
+        bench.until("it waits for its second attempt", |_| attempts(&bench) == [2]);
+        bench.apply(&format!("{NIGHTLY}enabled = false\n"));
+        bench.set_clock("2026-11-22T23:00:00Z");
+        bench.until("it says so", |site| {
+            let look = look(site).unwrap();
+            let decided = decide(&look.situation);
+            matches!(&decided[..], [(_, RunDecision::Waits(WaitsFor::Repair(why)))] if why.contains("switched off"))
+        });
+        bench.apply(NIGHTLY);
+        bench.until("it runs", |site| is_done(site, 1));
+        bench.set_clock("2026-11-23T22:00:01Z");
+        bench.until("so does the next one", |site| is_done(site, 2));
+    });
+    assert_eq!(hand.begun().len(), 3, "two attempts of the first run, and that of the last night");
 }
 
 #[test]

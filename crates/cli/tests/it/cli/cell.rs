@@ -137,6 +137,23 @@ fn the_schedule_says_when_the_window_lets_a_run_begin() {
 }
 
 #[test]
+fn a_policy_that_is_switched_off_runs_only_when_it_is_entered() {
+    let bench = Bench::new(&[]);
+    let on = "[policies.often]\nsources = [\"SOURCE\"]\nschedule = \"minutely\"\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, &format!("{on}enabled = false\n"))], 0);
+    let listed = events(&bench, &["policies"], 0);
+    assert_eq!((&listed[0]["enabled"], &listed[0]["next_ns"]), (&false.into(), &Value::Null));
+    let said = bench.said(&["schedule", "often"], 0);
+    assert!(said.contains("policy often is switched off") && said.contains("no run comes"), "{said}");
+    bench.done(&["queue", "add", "often"], 0);
+    serve_until_done(&bench, 1);
+    bench.done(&["policies", "apply", &write_policies(&bench, on)], 0);
+    assert!(events(&bench, &["policies"], 0)[0]["next_ns"].is_u64());
+    let said = bench.said(&["schedule", "often", "--days", "1"], 0);
+    assert!(!said.contains("switched off"), "{said}");
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
     let with_script = format!("{HOME}before = [\"quiesce\"]\n");

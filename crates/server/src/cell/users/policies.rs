@@ -174,6 +174,7 @@ fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
     BackupPolicyRow {
         policy: policy.name.clone(),
         schedule: policy.config.schedule.clone(),
+        enabled: !policy.config.is_switched_off(),
         next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(look.may_begin(&policy.name, run.starts))),
         zone: policy.config.zone.clone(),
         window: policy.config.window.clone(),

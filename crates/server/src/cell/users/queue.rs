@@ -1,6 +1,8 @@
 //! The queue and the schedule, as users see and change them.
 
-use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome};
+use std::collections::HashMap;
+
+use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
 use capstan_director::{DirectorError, Site};
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +10,7 @@ use super::acts::{CellActs, known};
 use super::rights::CellAct;
 use super::words::{
     ChangeRuns, ComingRunRow, EnterRuns, QueueAnswer, QueueChangeRow, QueueRow, RerunRuns, RunChange, RunNotChanged,
-    RunsChanged, ScheduleAnswer, ScheduleQuery, Word,
+    RunProgressRow, RunsChanged, ScheduleAnswer, ScheduleQuery, Word,
 };
 use crate::cell::CellError;
 use crate::decide::{LimitOf, PeerAway, RunDecision, WaitsFor, decide};
@@ -33,7 +35,8 @@ impl CellActs {
         self.permitted(CellAct::ListQueue)?;
         let look = look(&self.site)?;
         let is_served = self.site.is_served()?;
-        let runs = at_work(&look, is_served).into_iter().chain(waiting(&look, is_served)).collect();
+        let progress = if is_served { self.site.catalog().run_progress()? } else { HashMap::new() };
+        let runs = at_work(&look, is_served, &progress).into_iter().chain(waiting(&look, is_served)).collect();
         Ok(QueueAnswer { is_served, runs })
     }
 
@@ -60,11 +63,12 @@ impl CellActs {
         self.permitted(CellAct::ListQueue)?;
         let mut look = look(&self.site)?;
         let policies: Vec<&str> = asked.policies.as_deref().unwrap_or_default().split_whitespace().collect();
-        let mut unscheduled = Vec::new();
+        let (mut unscheduled, mut switched_off) = (Vec::new(), Vec::new());
         for name in &policies {
             match look.policy(name) {
                 None => return Err(DirectorError::UnknownPolicy { name: (*name).to_owned() }.into()),
                 Some(policy) if policy.config.schedule.is_none() => unscheduled.push(policy.name.clone()),
+                Some(policy) if policy.config.is_switched_off() => switched_off.push(policy.name.clone()),
                 Some(_) => {}
             }
         }
@@ -81,7 +85,7 @@ impl CellActs {
         };
         let mut runs: Vec<_> = forecast(&look.scheduled, until, most).into_iter().map(row).collect();
         runs.sort_by_key(|run| run.starts_ns);
-        Ok(ScheduleAnswer { runs, unscheduled })
+        Ok(ScheduleAnswer { runs, unscheduled, switched_off })
     }
 
     /// Enters runs of policies: of the client that is named, or of all.
@@ -212,7 +216,7 @@ impl CellActs {
     }
 }
 
-fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
+fn at_work(look: &Look, is_served: bool, progress: &HashMap<i64, RunProgress>) -> Vec<QueueRow> {
     let line = |active: &capstan_catalog::ActiveRun| {
         let ends = look.situation.working.iter().find(|working| working.run == active.run.run);
         let until = ends.and_then(|working| working.ends).filter(|ends| *ends > look.situation.now);
@@ -239,6 +243,7 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
             started_ns: Some(active.started_ns),
             until_ns: until.filter(|_| is_served).map(ns),
             message,
+            progress: progress.get(&active.run.run).map(progress_row),
             history: active.job,
             session: Some(active.place.session),
             library: Some(active.place.library.clone()),
@@ -247,6 +252,16 @@ fn at_work(look: &Look, is_served: bool) -> Vec<QueueRow> {
         }
     };
     look.active.iter().map(line).collect()
+}
+
+fn progress_row(progress: &RunProgress) -> RunProgressRow {
+    RunProgressRow {
+        files: progress.files,
+        bytes: progress.bytes,
+        bytes_planned: Some(progress.bytes_planned).filter(|planned| *planned > 0),
+        rate: progress.rate,
+        noted_ns: progress.noted_ns,
+    }
 }
 
 fn waiting(look: &Look, is_served: bool) -> Vec<QueueRow> {
@@ -410,6 +425,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         seen_ns: None,
         message: String::new(),
         last_message: None,
+        progress: None,
         history: None,
         session: None,
         library: None,

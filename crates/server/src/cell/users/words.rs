@@ -23,6 +23,8 @@ pub struct BackupPolicyRow {
     pub policy: String,
     /// When it is due, as a calendar event; null if it runs only when somebody enters it.
     pub schedule: Option<String>,
+    /// Whether it comes due by its schedule.
+    pub enabled: bool,
     /// When its next run begins, nanoseconds since 1970; null if none comes within ten years.
     pub next_ns: Option<i64>,
     /// The zone of schedule and window, if it names one.
@@ -115,6 +117,9 @@ pub struct QueueRow {
     /// Why the last attempt of a run that waits did not do it, in words; left out if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_message: Option<String>,
+    /// How far a run at work is; left out until it has read or restored something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RunProgressRow>,
     /// Its entry in the history (`history RUN`), if it has one.
     pub history: Option<i64>,
     /// The session that a run at work writes into. Runs of one session take turns at the same drives.
@@ -125,6 +130,21 @@ pub struct QueueRow {
     /// How many drives each copy of that session has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drives: Option<u32>,
+}
+
+/// How far a run at work is. The server notes it every few seconds.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct RunProgressRow {
+    /// Files or paths that are done.
+    pub files: u64,
+    /// Bytes of what is planned that are behind it, read or passed over.
+    pub bytes: u64,
+    /// Bytes that are planned; null while that is not known.
+    pub bytes_planned: Option<u64>,
+    /// Bytes a second in the last seconds.
+    pub rate: u64,
+    /// When it was noted, nanoseconds since 1970.
+    pub noted_ns: i64,
 }
 
 /// What `queue add`, `rerun`, `cancel`, `hold` and `release` did with a run.
@@ -400,6 +420,8 @@ pub struct ScheduleAnswer {
     pub runs: Vec<ComingRunRow>,
     /// Policies that were asked for and have no schedule: they run when somebody enters them.
     pub unscheduled: Vec<String>,
+    /// Policies that were asked for and are switched off.
+    pub switched_off: Vec<String>,
 }
 
 /// `GET /v1/policies`.
