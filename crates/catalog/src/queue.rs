@@ -55,6 +55,8 @@ pub struct QueuedRun {
     pub returns: u32,
     /// What is restored, for a restore: in the words of whoever enters and carries out restores.
     pub restore: Option<String>,
+    /// Whether somebody asked for a full backup, whatever its policy says.
+    pub is_full: bool,
 }
 
 impl QueuedRun {
@@ -167,6 +169,8 @@ pub struct NewRun<'a> {
     pub priority: i64,
     /// It does not begin before.
     pub not_before_ns: i64,
+    /// Whether it is a full backup, whatever its policy says.
+    pub is_full: bool,
 }
 
 /// What a schedule has decided on for a client.
@@ -300,7 +304,7 @@ impl Catalog {
             params![policy, client, decided_ns.saturating_sub(NAMES_KEPT_NS)],
         )?;
         if let Some(message) = missed {
-            let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0 };
+            let run = NewRun { policy, client, due_ns: None, priority: 0, not_before_ns: 0, is_full: false };
             leave_out(&transaction, &run, message, now_ns)?;
         }
         let entered = run.as_ref().map(|run| enter(&transaction, run, now_ns)).transpose()?;
@@ -334,7 +338,7 @@ impl Catalog {
         now_ns: i64,
     ) -> Result<i64, CatalogError> {
         let transaction = self.write()?;
-        let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0 };
+        let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0, is_full: false };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
         put_pending(&transaction, &run, NOT_NOTED_NS, None)?;
         transaction.execute("UPDATE pending_runs SET held = 1 WHERE run = ?1", params![run.run])?;
@@ -627,7 +631,7 @@ fn check_term(db: &Db, term: u64) -> Result<(), CatalogError> {
 
 /// Enters a run, if none of its policy and client is in the queue, and none of its name ever was.
 fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result<Entered, CatalogError> {
-    let NewRun { policy, client, due_ns, not_before_ns, .. } = *new;
+    let NewRun { policy, client, due_ns, not_before_ns, is_full, .. } = *new;
     if !transaction.exists("SELECT 1 FROM policies WHERE name = ?1", params![policy])? {
         return Ok(Entered::Void);
     }
@@ -640,6 +644,9 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
     for table in ["pending_runs", "active_runs"] {
         let query = format!("SELECT run FROM {table} WHERE policy = ?1 AND client = ?2");
         if let Some(other) = transaction.query_first(&query, params![policy, client], |row| row.get(0))? {
+            if is_full {
+                transaction.execute("UPDATE pending_runs SET is_full = 1 WHERE run = ?1", params![other])?;
+            }
             return Ok(Entered::Behind(other));
         }
     }
@@ -665,6 +672,7 @@ fn numbered(
         attempt,
         returns: 0,
         restore: None,
+        is_full: new.is_full,
     })
 }
 

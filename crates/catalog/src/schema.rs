@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 27] = [
+pub(crate) const STEPS: [&str; 28] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -268,6 +268,12 @@ pub(crate) const STEPS: [&str; 27] = [
     ALTER TABLE active_runs ADD COLUMN bytes_planned INTEGER;
     ALTER TABLE active_runs ADD COLUMN rate INTEGER;
     ALTER TABLE active_runs ADD COLUMN noted_ns INTEGER;
+    ",
+    // Whether somebody asked for a full backup.
+    "
+    ALTER TABLE pending_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE active_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE done_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

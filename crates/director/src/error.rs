@@ -228,7 +228,7 @@ pub enum DirectorError {
     /// Medium: no volume gives the list of files of an object.
     #[error(
         "the list of files of object {object} cannot be read from any volume that holds it ({}): bring in those that are missing, or back \
-         its source up again with --full", problems.iter().map(|(volser, why)| format!("{volser}: {why}")).collect::<Vec<_>>().join("; ")
+         its source up again with --full (of a client: `capstan queue add POLICY --full`)", problems.iter().map(|(volser, why)| format!("{volser}: {why}")).collect::<Vec<_>>().join("; ")
     )]
     IndexOutOfReach {
         /// The object.
@@ -529,7 +529,7 @@ pub enum DirectorError {
     /// Medium: damage hit every copy in the same place.
     #[error(
         "{bytes} bytes of object {object} can no longer be read from any copy: `capstan ls -R {object}` flags the \
-         files. Back up {source_name} again with --full"
+         files. Back up {source_name} again with --full (of a client: `capstan queue add POLICY --full`)"
     )]
     NoCopyLeft {
         /// The object.

@@ -19,6 +19,15 @@ use crate::site::{Site, locked};
 /// The catalog's fact that says where the audit log of the cell stood at its last record.
 pub const AUDIT_ANCHOR_FACT: &str = "anchor of the audit log";
 
+/// What a run that somebody enters backs up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunLevel {
+    /// What its policy says.
+    OfPolicy,
+    /// Everything.
+    Full,
+}
+
 /// The catalog's fact that says how many drives the server found in a library.
 fn drives_fact(library: &str) -> String {
     if library == MAIN_LIBRARY { "drives of the server".to_owned() } else { format!("drives of the server: {library}") }
@@ -293,7 +302,12 @@ impl Site {
     /// # Errors
     /// [`DirectorError::UnknownPolicy`]; [`DirectorError::PolicyFault`] if it cannot be run here, or has no such
     /// client. Otherwise the state directory cannot be written.
-    pub fn enter_runs(&self, policy: &str, client: Option<&str>) -> Result<Vec<(String, Entered)>, DirectorError> {
+    pub fn enter_runs(
+        &self,
+        policy: &str,
+        client: Option<&str>,
+        level: RunLevel,
+    ) -> Result<Vec<(String, Entered)>, DirectorError> {
         let _presence = self.presence()?;
         let unknown = || DirectorError::UnknownPolicy { name: policy.to_owned() };
         let known = self.policy(policy)?.ok_or_else(unknown)?;
@@ -316,8 +330,9 @@ impl Site {
             }
         }
         let priority = known.config.timing().map_or(0, |timing| timing.priority);
+        let is_full = level == RunLevel::Full;
         let enter = |client: &str| {
-            let run = NewRun { policy, client, due_ns: None, priority, not_before_ns: 0 };
+            let run = NewRun { policy, client, due_ns: None, priority, not_before_ns: 0, is_full };
             match locked(&self.catalog).enter_run(&run, self.now_ns())? {
                 Entered::Void => Err(unknown()),
                 entered => Ok((client.to_owned(), entered)),

@@ -496,6 +496,7 @@ impl Server<'_> {
                 due_ns: Some(ns(run.due)),
                 priority,
                 not_before_ns: ns(run.starts),
+                is_full: false,
             });
             let decision = DueDecision {
                 policy: &come.policy,

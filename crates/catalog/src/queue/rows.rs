@@ -6,7 +6,7 @@ use crate::catalog::number;
 use crate::db::{Row, Transaction, Value, impossible, params};
 
 /// The columns that all tables of runs have.
-pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore";
+pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full";
 
 /// Those that only runs have that wait.
 pub(super) const PENDING: &str = "not_before_ns, held, last_message";
@@ -17,9 +17,10 @@ pub(super) fn put_pending(
     not_before_ns: i64,
     last_message: Option<&str>,
 ) -> Result<(), CatalogError> {
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
-    let insert =
-        format!("INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, ?11)");
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
+    let insert = format!(
+        "INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12)"
+    );
     let restore = restore.as_deref();
     transaction
         .execute(
@@ -34,6 +35,7 @@ pub(super) fn put_pending(
                 attempt,
                 returns,
                 restore,
+                is_full,
                 not_before_ns,
                 last_message
             ],
@@ -45,18 +47,18 @@ pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> R
     let ActiveRun { run, term, claim, started_ns, place, .. } = active;
     let RunPlace { session, library, drives } = place;
     let term = number("a term", *term)?;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
     let insert = format!(
         "INSERT INTO active_runs ({RUN}, term, claim, started_ns, cancelled, session, library, drives)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, ?13, ?14, ?15)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, ?14, ?15, ?16)"
     );
     let restore = restore.as_deref();
     transaction
         .execute(
             &insert,
             params![
-                run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, term, *claim, started_ns,
-                session, library, drives
+                run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, term, *claim,
+                started_ns, session, library, drives
             ],
         )
         .map(drop)
@@ -64,17 +66,17 @@ pub(super) fn put_active(transaction: &Transaction<'_>, active: &ActiveRun) -> R
 
 pub(super) fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<(), CatalogError> {
     let DoneRun { run, started_ns, ended_ns, outcome, message, job } = done;
-    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore } = run;
+    let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
     let insert = format!(
         "INSERT INTO done_runs ({RUN}, started_ns, ended_ns, outcome, message, job)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
     );
     let (outcome, restore) = (*outcome as u8, restore.as_deref());
     transaction.execute(
         &insert,
         params![
-            run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, started_ns, ended_ns,
-            outcome, message, job
+            run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full, started_ns,
+            ended_ns, outcome, message, job
         ],
     )?;
     transaction.execute("DELETE FROM done_runs WHERE run <= ?1", params![run - DONE_KEPT])?;
@@ -104,18 +106,19 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
         attempt: row.get(6)?,
         returns: row.get(7)?,
         restore: row.get(8)?,
+        is_full: row.get(9)?,
     })
 }
 
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
-    let (not_before_ns, is_held, last_message) = (row.get(9)?, row.get(10)?, row.get(11)?);
+    let (not_before_ns, is_held, last_message) = (row.get(10)?, row.get(11)?, row.get(12)?);
     Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, last_message })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {
-    let (term, claim, started_ns) = (row.get(9)?, row.get(10)?, row.get(11)?);
-    let (is_cancelled, job) = (row.get(12)?, row.get(13)?);
-    let place = RunPlace { session: row.get(14)?, library: row.get(15)?, drives: row.get(16)? };
+    let (term, claim, started_ns) = (row.get(10)?, row.get(11)?, row.get(12)?);
+    let (is_cancelled, job) = (row.get(13)?, row.get(14)?);
+    let place = RunPlace { session: row.get(15)?, library: row.get(16)?, drives: row.get(17)? };
     Ok(ActiveRun { run: queued(row)?, term, claim, started_ns, is_cancelled, job, place })
 }
 
@@ -125,7 +128,7 @@ pub(super) fn outcome_of(code: u8) -> Result<RunOutcome, CatalogError> {
 }
 
 pub(super) fn done(row: &Row<'_>) -> Result<DoneRun, CatalogError> {
-    let outcome = outcome_of(row.get(11)?)?;
-    let (started_ns, ended_ns, message, job) = (row.get(9)?, row.get(10)?, row.get(12)?, row.get(13)?);
+    let outcome = outcome_of(row.get(12)?)?;
+    let (started_ns, ended_ns, message, job) = (row.get(10)?, row.get(11)?, row.get(13)?, row.get(14)?);
     Ok(DoneRun { run: queued(row)?, started_ns, ended_ns, outcome, message, job })
 }

@@ -32,7 +32,7 @@ fn at_main(session: i64) -> RunPlace {
 }
 
 fn run(policy: &'static str, due_ns: Option<i64>) -> NewRun<'static> {
-    NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0 }
+    NewRun { policy, client: "tern", due_ns, priority: 50, not_before_ns: 0, is_full: false }
 }
 
 fn due(policy: &'static str, due_ns: i64) -> DueDecision<'static> {
@@ -73,6 +73,26 @@ fn how_far_a_run_is_is_noted_by_its_server_alone_and_gone_with_its_attempt() {
     catalog.retry_run(CLAIM, &next, 3).unwrap();
     catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
     assert!(catalog.run_progress().unwrap().is_empty(), "the next attempt begins anew");
+}
+
+#[test]
+fn a_run_that_waits_becomes_full_if_that_is_asked_for_and_stays_it() {
+    let (_dir, mut catalog, term) = served();
+    let full = NewRun { is_full: true, ..run("a", None) };
+    let first = waits(catalog.enter_run(&run("a", None), 1).unwrap());
+    assert!(!catalog.pending_runs().unwrap()[0].run.is_full);
+    assert_eq!(catalog.enter_run(&full, 1).unwrap(), Entered::Behind(first));
+    assert_eq!(catalog.enter_run(&run("a", None), 1).unwrap(), Entered::Behind(first));
+    assert!(catalog.pending_runs().unwrap()[0].run.is_full);
+    let active = catalog.claim_run(term, first, CLAIM, &at_main(1), 2).unwrap().unwrap();
+    assert!(active.run.is_full && catalog.active_runs().unwrap()[0].run.is_full);
+    let next = RunAgain { attempt: 2, not_before_ns: 0, message: "" };
+    catalog.retry_run(CLAIM, &next, 3).unwrap();
+    assert!(catalog.pending_runs().unwrap()[0].run.is_full);
+    catalog.claim_run(term, first, [8; 16], &at_main(2), 4).unwrap().unwrap();
+    let end = RunEnd { ended_ns: 5, outcome: RunOutcome::Succeeded, message: "" };
+    assert!(catalog.end_run([8; 16], &end).unwrap());
+    assert!(catalog.done_run(first).unwrap().unwrap().run.is_full);
 }
 
 /// A restore has no policy: several of a client wait, no policy's end touches them, and each is carried out once.

@@ -78,7 +78,7 @@ pub(crate) enum QueueAction {
         last: u32,
     },
     /// Put a run of each policy into the queue; it starts as soon as it can
-    #[command(after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1")]
+    #[command(after_help = "Examples:\n  capstan queue add home\n  capstan queue add web --client web1 --full")]
     Add {
         /// The policies
         #[arg(required = true)]
@@ -86,6 +86,9 @@ pub(crate) enum QueueAction {
         /// A client that the policies name; all if none is named
         #[arg(long)]
         client: Option<String>,
+        /// Back up everything, and not only what changed, whatever the policies say
+        #[arg(long)]
+        full: bool,
     },
     /// Cancel runs: one that is at work stops, and what it has flushed stays
     #[command(after_help = "Example:\n  capstan queue cancel 17")]

@@ -39,8 +39,8 @@ pub(crate) fn queue(cli: &Globals, args: &args::Queue) -> Result<ExitCode, Failu
     match &args.action {
         None => list(cli, &door),
         Some(QueueAction::Done { last }) => done(cli, &door, *last),
-        Some(QueueAction::Add { policies, client }) => {
-            let asked = EnterRuns { policies: policies.clone(), client: client.clone() };
+        Some(QueueAction::Add { policies, client, full }) => {
+            let asked = EnterRuns { policies: policies.clone(), client: client.clone(), full: *full };
             tell(cli, &door.enter_runs(&asked)?, client.is_some())
         }
         Some(QueueAction::Cancel { runs }) => change(RunChange::Cancel, runs),
@@ -86,7 +86,11 @@ fn how_far(progress: &RunProgressRow) -> String {
 
 /// The policy of a run, or that it is a restore.
 fn name_of(row: &QueueRow) -> String {
-    row.restore.as_ref().map_or_else(|| row.policy.clone(), |_| "(restore)".to_owned())
+    match (&row.restore, row.full) {
+        (Some(_), _) => "(restore)".to_owned(),
+        (None, true) => format!("{} (full)", row.policy),
+        (None, false) => row.policy.clone(),
+    }
 }
 
 /// What a run waits for in words, with the times that are known of it in this machine's zone, and why its last attempt
@@ -210,6 +214,7 @@ mod tests {
             policy: String::new(),
             client: String::new(),
             restore: None,
+            full: false,
             state: "waiting".into(),
             due_ns: None,
             entered_ns: 0,

@@ -186,7 +186,7 @@ impl Facts {
             return Some("gone: nothing is waited for".to_owned());
         }
         if row.unprotected.is_some() {
-            return Some("back it up again with --full".to_owned());
+            return Some(self.queued.full_again(row.job.as_deref().unwrap_or_default()));
         }
         if row.open.is_some() {
             return Some("interrupted: run it again".to_owned());

@@ -219,7 +219,8 @@ pub(crate) fn run_served(
     let (session, run_number) = (Some(served.session), Some(run_of.run));
     let (client, network) = (served.client.as_deref(), served.network.as_ref());
     let around = Around { open: &open, begun: &begun, client, session, run: run_number, network };
-    let args = args::Backup { drives: u8::try_from(served.drives).ok(), ..args::Backup::default() };
+    let drives = u8::try_from(served.drives).ok();
+    let args = args::Backup { drives, full: run_of.is_full, ..args::Backup::default() };
     let ended = run(cli, &args, (name, &job), display, watch, &around);
     // One that failed before it began is in the history all the same, where that can be written.
     let _ = begun();

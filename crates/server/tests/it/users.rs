@@ -154,14 +154,14 @@ fn what_users_do_is_noted_and_refusals_too() {
     };
     let refused = refusal(ada.post::<PoliciesChanged>("/v1/policies/apply", &again));
     assert!(refused.contains("somebody changed the policies meanwhile"), "{refused}");
-    let enter = EnterRuns { policies: vec!["home".to_owned()], client: None };
+    let enter = EnterRuns { policies: vec!["home".to_owned()], client: None, full: false };
     let entered: RunsChanged = ada.post("/v1/queue/enter", &enter).unwrap();
     let run = entered.changes[0].run;
     let change = |change, runs| -> RunsChanged { ada.post("/v1/queue/change", &ChangeRuns { change, runs }).unwrap() };
     assert_eq!(change(RunChange::Hold, vec![run]).changes[0].change, "held");
     let cancelled = change(RunChange::Cancel, vec![run, 77]);
     assert_eq!((cancelled.changes[0].change.as_ref(), cancelled.failed[0].run), ("cancelled", Some(77)));
-    let unknown = EnterRuns { policies: vec!["hmoe".to_owned()], client: None };
+    let unknown = EnterRuns { policies: vec!["hmoe".to_owned()], client: None, full: false };
     let refused = refusal(ada.post::<RunsChanged>("/v1/queue/enter", &unknown));
     assert!(refused.contains("hmoe") && refused.contains("capstan policies"), "{refused}");
 
@@ -319,7 +319,7 @@ fn a_policy_names_clients_by_their_labels() {
         acts.apply_policies(&ApplyPolicies { basis, ..asked }).unwrap();
     };
     apply(text);
-    let enter = EnterRuns { policies: vec!["w".to_owned()], client: None };
+    let enter = EnterRuns { policies: vec!["w".to_owned()], client: None, full: false };
     let entered = acts.enter_runs(&enter).unwrap().changes;
     let entered: Vec<_> = entered.iter().map(|row| row.client.as_deref().unwrap()).collect();
     assert_eq!(entered, ["plover", "tern"]);

@@ -149,7 +149,7 @@ fn unprotected(facts: &Facts, lines: &mut Vec<Attention>) {
         let mut whole = facts.protection.protected.iter();
         let then = match whole.any(|other| other.source == object.source && other.client == object.client) {
             true => format!("another backup of it is whole; `capstan expire {id}` lets this one go"),
-            false => "back it up again with --full".to_owned(),
+            false => facts.queued.full_again(&object.policy),
         };
         let why = match facts.lost.bytes(object.id) {
             0 => format!("`capstan verify {id}` says why; {then}"),

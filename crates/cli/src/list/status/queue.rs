@@ -221,6 +221,14 @@ impl Queued {
         }
     }
 
+    /// How all of a source is backed up again, of this job or policy.
+    pub(super) fn full_again(&self, name: &str) -> String {
+        match self.is_of_clients(name) {
+            true => format!("back it up again in full: `capstan queue add {name} --full`"),
+            false => "back it up again with --full".to_owned(),
+        }
+    }
+
     /// Lines for people, each with its name; none where nothing runs by itself.
     pub(super) fn text(&self) -> Vec<(&'static str, String)> {
         if self.policies.is_empty() && !self.is_served {

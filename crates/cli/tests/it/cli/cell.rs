@@ -154,6 +154,29 @@ fn a_policy_that_is_switched_off_runs_only_when_it_is_entered() {
 }
 
 #[test]
+fn a_full_backup_is_asked_for_by_queue() {
+    let bench = Bench::new(&[]);
+    let policies = "[policies.home]\nsources = [\"SOURCE\"]\nlevel = \"incremental\"\n";
+    bench.done(&["policies", "apply", &write_policies(&bench, policies)], 0);
+    bench.done(&["queue", "add", "home"], 0);
+    serve_until_done(&bench, 1);
+    bench.done(&["queue", "add", "home"], 0);
+    // The run waits, and becomes full.
+    bench.done(&["queue", "add", "home", "--full"], 3);
+    assert_eq!(events(&bench, &["queue"], 0)[0]["full"], true);
+    assert!(bench.done(&["queue"], 0).contains("home (full)"));
+    serve_until_done(&bench, 1);
+    bench.done(&["queue", "rerun", "2"], 0);
+    serve_until_done(&bench, 1);
+    bench.done(&["queue", "add", "home"], 0);
+    serve_until_done(&bench, 1);
+    let mut objects = events(&bench, &["objects"], 0);
+    objects.sort_by_key(|object| object["started_ns"].as_u64());
+    let levels: Vec<_> = objects.iter().map(|object| object["level"].as_str().unwrap()).collect();
+    assert_eq!(levels, ["full", "full", "full", "incr"], "{objects:?}");
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let bench = Bench::new(&[]);
     let with_script = format!("{HOME}before = [\"quiesce\"]\n");

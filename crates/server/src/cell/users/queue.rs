@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use capstan_catalog::{Cancelled, DoneRun, Entered, MAIN_LIBRARY, QueuedRun, RunOutcome, RunProgress};
-use capstan_director::{DirectorError, Site};
+use capstan_director::{DirectorError, RunLevel, Site};
 use jiff::{SignedDuration, Timestamp};
 
 use super::acts::{CellActs, known};
@@ -94,7 +94,8 @@ impl CellActs {
     /// [`CellError::Denied`]. [`DirectorError::UnknownPolicy`] or [`DirectorError::PolicyFault`] if one of the policies
     /// is not there or cannot be run: then nothing is entered.
     pub fn enter_runs(&self, asked: &EnterRuns) -> Result<RunsChanged, CellError> {
-        let wanted = asked.policies.iter().map(|policy| (policy.clone(), asked.client.clone())).collect();
+        let level = if asked.full { RunLevel::Full } else { RunLevel::OfPolicy };
+        let wanted = asked.policies.iter().map(|policy| (policy.clone(), asked.client.clone(), level)).collect();
         self.enter(wanted)
     }
 
@@ -110,17 +111,20 @@ impl CellActs {
             let done = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
             match done.restore {
                 Some(_) => Err(CellError::RunIsRestore { run: *run }),
-                None => Ok((done.policy, Some(done.client))),
+                None => {
+                    let level = if done.is_full { RunLevel::Full } else { RunLevel::OfPolicy };
+                    Ok((done.policy, Some(done.client), level))
+                }
             }
         };
         self.enter(asked.runs.iter().map(done).collect::<Result<_, CellError>>()?)
     }
 
-    fn enter(&self, wanted: Vec<(String, Option<String>)>) -> Result<RunsChanged, CellError> {
+    fn enter(&self, wanted: Vec<(String, Option<String>, RunLevel)>) -> Result<RunsChanged, CellError> {
         self.permitted(CellAct::EnterRuns)?;
         // All or none: a name that is mistyped enters nothing.
         let policies = self.site.policies()?;
-        for (name, client) in &wanted {
+        for (name, client, _) in &wanted {
             let policy = policies.iter().find(|policy| policy.name == *name);
             let policy = policy.ok_or_else(|| DirectorError::UnknownPolicy { name: name.clone() })?;
             let clients = policy.config.clients_of(self.site.client());
@@ -133,12 +137,12 @@ impl CellActs {
             return Err(DirectorError::PolicyFault { name: name.clone(), reason }.into());
         }
         let (mut changes, mut failed) = (Vec::new(), Vec::new());
-        for (name, client) in wanted {
+        for (name, client, level) in wanted {
             let noted = |entry: capstan_service::audit::AuditEntry| match &client {
                 Some(client) => entry.of("policy", known(&name)).with("client", known(client)),
                 None => entry.of("policy", known(&name)),
             };
-            let work = |site: &Site| Ok(site.enter_runs(&name, client.as_deref())?);
+            let work = |site: &Site| Ok(site.enter_runs(&name, client.as_deref(), level)?);
             let entered = match self.does(CellAct::EnterRuns, noted, work) {
                 Ok(entered) => entered,
                 Err(error) if changes.is_empty() => return Err(error),
@@ -413,6 +417,7 @@ fn row(run: &QueuedRun) -> QueueRow {
         policy: run.policy.clone(),
         client: run.client.clone(),
         restore: restored_in_words(run),
+        full: run.is_full,
         state: "waiting".into(),
         due_ns: run.due_ns,
         entered_ns: run.entered_ns,

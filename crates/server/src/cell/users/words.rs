@@ -90,6 +90,9 @@ pub struct QueueRow {
     /// What is restored, and to which client, for a restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<String>,
+    /// Whether somebody asked for a full backup; left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full: bool,
     /// `waiting`, `running`, `stopping`, `interrupted` (no server runs); of one that has ended `done`, `problems`,
     /// `failed`, `cancelled` or `missed`.
     pub state: Word,
@@ -348,6 +351,9 @@ pub struct EnterRuns {
     pub policies: Vec<String>,
     /// A client that they name; all if none is named.
     pub client: Option<String>,
+    /// Whether full backups are made, whatever the policies say.
+    #[serde(default)]
+    pub full: bool,
 }
 
 /// What becomes of runs that are in the queue, or were.
