@@ -25,7 +25,10 @@ mod rows;
 
 pub use progress::RunProgress;
 
-use rows::{PENDING, RUN, active, done, outcome_of, pending, put_active, put_done, put_pending, queued, take_active};
+use rows::{
+    PENDING, RUN, active, cancelled, done, outcome_of, pending, put_active, put_cancelled, put_done, put_pending,
+    queued, take_active,
+};
 
 /// Runs that have ended and are kept; older ones are forgotten when another ends.
 const DONE_KEPT: i64 = 10_000;
@@ -586,7 +589,7 @@ impl Catalog {
         let delete = format!("DELETE FROM pending_runs WHERE run = ?1 RETURNING {RUN}");
         let became = match transaction.query_first(&delete, params![run], queued)? {
             Some(run) => {
-                put_done(&transaction, &cancelled(run, None, now_ns))?;
+                put_cancelled(&transaction, run, now_ns)?;
                 Cancelled::Removed
             }
             None => match transaction.execute("UPDATE active_runs SET cancelled = 1 WHERE run = ?1", params![run])? {
@@ -612,7 +615,7 @@ pub(crate) fn cancel_restores_to(transaction: &Transaction<'_>, client: &str, no
 fn cancel_where(transaction: &Transaction<'_>, which: &str, name: &str, now_ns: i64) -> Result<(), CatalogError> {
     let delete = format!("DELETE FROM pending_runs WHERE {which} RETURNING {RUN}");
     for run in transaction.query(&delete, params![name], queued)? {
-        put_done(transaction, &cancelled(run, None, now_ns))?;
+        put_cancelled(transaction, run, now_ns)?;
     }
     let tell = format!("UPDATE active_runs SET cancelled = 1 WHERE {which}");
     transaction.execute(&tell, params![name])?;
@@ -765,17 +768,6 @@ impl WholeQueue {
             transaction.execute("INSERT INTO run_numbers (id, last) VALUES (1, ?1)", params![last])?;
         }
         Ok(())
-    }
-}
-
-fn cancelled(run: QueuedRun, active: Option<&ActiveRun>, now_ns: i64) -> DoneRun {
-    DoneRun {
-        run,
-        started_ns: active.map(|active| active.started_ns),
-        ended_ns: now_ns,
-        outcome: RunOutcome::Cancelled,
-        message: "cancelled".to_owned(),
-        job: active.and_then(|active| active.job),
     }
 }
 

@@ -83,6 +83,24 @@ pub(super) fn put_done(transaction: &Transaction<'_>, done: &DoneRun) -> Result<
     Ok(())
 }
 
+/// Puts a run that waited among those that have ended, with the entry of its last attempt in the history.
+pub(super) fn put_cancelled(transaction: &Transaction<'_>, run: QueuedRun, now_ns: i64) -> Result<(), CatalogError> {
+    let last = "SELECT job FROM jobs WHERE run = ?1 ORDER BY job DESC LIMIT 1";
+    let job = transaction.query_first(last, params![run.run], |row| row.get(0))?;
+    put_done(transaction, &DoneRun { job, ..cancelled(run, None, now_ns) })
+}
+
+pub(super) fn cancelled(run: QueuedRun, active: Option<&ActiveRun>, now_ns: i64) -> DoneRun {
+    DoneRun {
+        run,
+        started_ns: active.map(|active| active.started_ns),
+        ended_ns: now_ns,
+        outcome: RunOutcome::Cancelled,
+        message: "cancelled".to_owned(),
+        job: active.and_then(|active| active.job),
+    }
+}
+
 /// Takes runs out of work.
 pub(super) fn take_active(
     transaction: &Transaction<'_>,

@@ -217,8 +217,10 @@ fn a_run_is_tried_again_held_and_cancelled() {
     let (_dir, mut catalog, term) = served();
     let id = waits(catalog.enter_run(&run("home", None), 1).unwrap());
     catalog.claim_run(term, id, CLAIM, &at_main(1), 2).unwrap().unwrap();
-    catalog.run_has_job(CLAIM, 77).unwrap();
-    assert_eq!(catalog.active_runs().unwrap()[0].job, Some(77));
+    let start = crate::JobStart { kind: "backup", subject: "home", process: "", started_ns: 2 };
+    let job = catalog.begin_job(&start).unwrap();
+    catalog.run_has_job(CLAIM, job).unwrap();
+    assert_eq!(catalog.active_runs().unwrap()[0].job, Some(job));
     assert!(!catalog.hold_run(id, true, 3).unwrap(), "it is at work");
     assert_eq!(catalog.retry_run(CLAIM, &again(500), 3).unwrap(), Again::Waits);
     let pending = catalog.pending_runs().unwrap();
@@ -233,7 +235,8 @@ fn a_run_is_tried_again_held_and_cancelled() {
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Removed);
     assert_eq!(catalog.cancel_run(id, 4).unwrap(), Cancelled::Unknown);
     assert_eq!(catalog.claim_run(term, id, CLAIM, &at_main(1), 5).unwrap(), None);
-    assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
+    let done = catalog.done_runs(9).unwrap().remove(0);
+    assert_eq!((done.outcome, done.job), (RunOutcome::Cancelled, Some(job)), "what its attempt said is found");
 }
 
 #[test]

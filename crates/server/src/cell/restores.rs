@@ -63,10 +63,11 @@ const LOOKS: Duration = Duration::from_secs(1);
 const FAILED_MAX: usize = 200;
 /// What a client does that restores something of its own.
 const RESTORES_OWN: AuditAction = AuditAction::named("restore-own");
-/// How many exit codes of history stand for: done, and done with problems.
+/// What exit codes of the history stand for: done, done with problems, failed, stopped.
 const DONE: u8 = 0;
 const WITH_PROBLEMS: u8 = 3;
 const FAILED: u8 = 1;
+const STOPPED: u8 = 130;
 
 /// What a server knows of restores beside the queue: whom to tell what, by run. It goes with the server; whoever waits
 /// asks the next one.
@@ -442,7 +443,7 @@ impl Restores {
         let mut ended = ended(report, std::mem::take(&mut *locked(&notices)));
         // What a client says of its end, and what that stops here, is no order of the server.
         let (end, outcome, code) = match (&ended.failure, ended.failed_count) {
-            (Some(_), _) if stop.load(Ordering::Relaxed) => (WorkEnd::Stopped, JobOutcome::Failed, FAILED),
+            (Some(_), _) if stop.load(Ordering::Relaxed) => (WorkEnd::Stopped, JobOutcome::Failed, STOPPED),
             (Some(_), _) => (WorkEnd::Failed, JobOutcome::Failed, FAILED),
             (None, 0) => (WorkEnd::Succeeded, JobOutcome::Succeeded, DONE),
             (None, _) => (WorkEnd::Warned, JobOutcome::Warned, WITH_PROBLEMS),
