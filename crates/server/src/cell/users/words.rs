@@ -24,6 +24,7 @@ pub struct BackupPolicyRow {
     /// When it is due, as a calendar event; null if it runs only when somebody enters it.
     pub schedule: Option<String>,
     /// Whether it comes due by its schedule.
+    #[serde(default = "always")]
     pub enabled: bool,
     /// When its next run begins, nanoseconds since 1970; null if none comes within ten years.
     pub next_ns: Option<i64>,
@@ -39,6 +40,11 @@ pub struct BackupPolicyRow {
     pub fault: Option<String>,
     /// When it was changed last, nanoseconds since 1970.
     pub changed_ns: i64,
+}
+
+/// What a server says that knows of no policies that are switched off.
+fn always() -> bool {
+    true
 }
 
 /// A setting that a policy has otherwise, or would have.
@@ -427,6 +433,7 @@ pub struct ScheduleAnswer {
     /// Policies that were asked for and have no schedule: they run when somebody enters them.
     pub unscheduled: Vec<String>,
     /// Policies that were asked for and are switched off.
+    #[serde(default)]
     pub switched_off: Vec<String>,
 }
 
@@ -491,6 +498,7 @@ pub struct PoliciesChanged {
     /// Changed policies that the server's machine cannot run, and why; of a question, those that it could not.
     pub faults: Vec<PolicyFaultRow>,
     /// What makes changed policies do less than their words say.
+    #[serde(default)]
     pub notices: Vec<PolicyNoticeRow>,
 }
 
