@@ -31,6 +31,20 @@ impl Catalog {
         transaction.commit()
     }
 
+    /// Notes that all is recorded that was written on this life of a volume under a reservation; whether it was noted
+    /// under that. One that was taken over is opened by somebody else, who may be writing.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn volume_closed_under(&mut self, life: VolumeId, generation: u64) -> Result<bool, CatalogError> {
+        let transaction = self.write()?;
+        let close = "DELETE FROM opened_volumes WHERE volume = ?1 AND generation = ?2";
+        let generation = number("a generation", generation)?;
+        let closed = transaction.execute(close, params![life.0.cast_signed(), generation])?;
+        transaction.commit()?;
+        Ok(closed > 0)
+    }
+
     /// Notes that all that this life of a volume holds is recorded.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_catalog::{
-    CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
+    Catalog, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
 };
 use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
@@ -507,19 +507,22 @@ impl CopyHost for AppendHost {
     }
 
     fn release(&mut self, _mount: MountId, volser: &Volser, end: VolumeEnd) {
-        let Some(Writing { volume, life, .. }) = self.writing.take() else { return };
+        let Some(Writing { volume, life, generation }) = self.writing.take() else { return };
         let notice = |message: String| (self.mounter.events)(Event::Notice { message });
         if end == VolumeEnd::Full {
             (self.mounter.events)(Event::Full { volser: volser.clone() });
-            let changed =
-                locked(&self.mounter.catalog).update_volume(volser, |volume| volume.state = VolumeState::Full);
-            if let Err(error) = changed {
+            let full = |catalog: &mut Catalog| match catalog.opened_under(life)? == Some(generation) {
+                true => catalog.update_volume(volser, |volume| volume.state = VolumeState::Full).map(drop),
+                // It was taken over: what it is now, whoever has it knows.
+                false => Ok(()),
+            };
+            if let Err(error) = full(&mut locked(&self.mounter.catalog)) {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
         }
         // What was flushed was recorded. Behind a failure that is not known.
         if end != VolumeEnd::Failed
-            && let Err(error) = locked(&self.mounter.catalog).volume_closed(life)
+            && let Err(error) = locked(&self.mounter.catalog).volume_closed_under(life, generation)
         {
             notice(format!("that volume {volser} was closed could not be noted: {error}"));
         }

@@ -22,7 +22,7 @@ use capstan_catalog::{
     Catalog, ClockReading, GoneSource, MediumKind, Object, ObjectFilter, ObjectStatus, Resource, Timeline, Volume,
     VolumeState, Wish,
 };
-use capstan_format::{ObjectId, Volser};
+use capstan_format::{ObjectId, Volser, VolumeId};
 use jiff::tz::TimeZone;
 
 use crate::base::why_gone;
@@ -318,9 +318,12 @@ impl Site {
     fn expiry_snapshot(&self, now_ns: i64) -> Result<ExpirySnapshot, DirectorError> {
         let restorable = self.protection()?.protected.into_iter().map(|object| object.id).collect();
         let catalog = locked(&self.catalog);
+        // One that may hold more than is known is looked at by the next backup to its pool first.
+        let opened: HashSet<VolumeId> = catalog.opened_volumes()?.into_iter().collect();
+        let is_closed = |volume: &Volume| volume.id.is_none_or(|life| !opened.contains(&life));
         let mut volumes = Vec::new();
         for volume in catalog.volumes()? {
-            if is_used(&volume) && volume.medium == MediumKind::Rewritable {
+            if is_used(&volume) && volume.medium == MediumKind::Rewritable && is_closed(&volume) {
                 let objects = catalog.objects_on(&volume.volser)?.into_iter().map(|object| object.id).collect();
                 volumes.push((volume.volser, objects));
             }

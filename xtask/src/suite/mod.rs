@@ -15,6 +15,7 @@ mod count;
 mod excerpt;
 mod lanes;
 mod programs;
+mod room;
 mod step;
 mod times;
 mod units;
@@ -56,7 +57,10 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
     let asked = Instant::now();
     let built = built(compiled_by_clippy(cargo(root)))?;
     steps.done("clippy", asked.elapsed(), &built.warnings)?;
-    let postgres = Server::start(&env::temp_dir(), Durability::None)?;
+    let (temporary, programs) = (env::temp_dir(), units::target_folder()?);
+    let places = [programs.as_path(), Path::new("/var/tmp"), temporary.as_path(), Path::new(units::MEMORY)];
+    steps.say(format!("\n==> free: {}\n", room::free(&places)).as_bytes())?;
+    let postgres = Server::start(&temporary, Durability::None)?;
     if postgres.is_none() {
         steps.say(b"SKIP PostgreSQL is not installed: no test of the catalog on it was run\n")?;
         steps.outcome.count.skipped += 1;
@@ -64,7 +68,7 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
     let url = postgres.as_ref().map(Server::url);
     let mut units = units::of_programs(&built.programs, url.as_deref())?;
     units.push(units::doc_tests(compiled_by_clippy(cargo(root))));
-    units.extend(units::end_to_end(root, &units::target_folder()?, url.as_deref())?);
+    units.extend(units::end_to_end(root, &programs, url.as_deref())?);
     units.retain(|unit| words.is_empty() || words.iter().any(|word| unit.name.contains(word)));
     let memory = units::memory();
     for unit in &mut units {
@@ -76,6 +80,11 @@ pub(crate) fn test(root: &Path, full: bool, build: Duration, words: &[String]) -
         }
     }
     lanes::run(&mut steps, units)?;
+    // While the tests' own files are there no more.
+    for place in room::full(&places) {
+        let words = format!("\n==> {} is full: what failed may have failed by that\n", place.display());
+        steps.say(words.as_bytes())?;
+    }
     let table = steps.outcome.times.table(build + started.elapsed());
     steps.say(format!("\n==> how long each part took\n{table}\n").as_bytes())?;
     steps.show_failures()?;

@@ -44,7 +44,7 @@ const THREADS: &str = "2";
 const ON_DISK: &[&str] = &["full_disk.sh", "mover", "point_in_time.sh", "roundtrip.sh"];
 
 /// Where files in memory are.
-const MEMORY: &str = "/dev/shm";
+pub(super) const MEMORY: &str = "/dev/shm";
 /// What must be free there.
 const MEMORY_FREE_MIN: u64 = 8 << 30;
 

@@ -55,6 +55,21 @@ fn pools_and_volumes_are_kept_as_they_were_put() {
 }
 
 #[test]
+fn whoever_lost_a_volume_does_not_close_it_for_whoever_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = catalog_in(dir.path());
+    let life = VolumeId(u64::MAX);
+    let volume = Volume { id: Some(life), ..Volume::blank(Volser::new("A00001").unwrap()) };
+    catalog.put_volume(&volume).unwrap();
+    catalog.volume_opened(life, 4).unwrap();
+    catalog.volume_opened(life, 7).unwrap();
+    assert!(!catalog.volume_closed_under(life, 4).unwrap());
+    assert_eq!((catalog.opened_under(life).unwrap(), catalog.opened_volumes().unwrap()), (Some(7), vec![life]));
+    assert!(catalog.volume_closed_under(life, 7).unwrap());
+    assert_eq!(catalog.opened_under(life).unwrap(), None);
+}
+
+#[test]
 fn a_volume_labelled_anew_loses_its_copies_and_says_whose() {
     let dir = tempfile::tempdir().unwrap();
     let (mut first, mut second) = (Tape::new("A00001", 11), Tape::new("B00001", 22));

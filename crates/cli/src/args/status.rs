@@ -30,6 +30,10 @@ pub(crate) struct Status {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// What the history has entries of.
+const KINDS: [&str; 10] =
+    ["backup", "restore", "verify", "copy", "repair", "expire", "label", "erase", "forget", "rebuild"];
+
 #[derive(Debug, Args)]
 pub(crate) struct History {
     /// The number of a run, to show everything about it and its output; or a job, source or volume, to list its runs
@@ -41,8 +45,8 @@ pub(crate) struct History {
     /// Only what was begun since: 7d, 2026-11-01
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// Only these: backup, restore, verify, copy, repair, expire, label, erase, forget, rebuild
-    #[arg(long, value_name = "KIND")]
+    /// Only these
+    #[arg(long, value_name = "KIND", value_parser = KINDS)]
     pub(crate) kind: Option<String>,
 }
 

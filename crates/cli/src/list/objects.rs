@@ -60,6 +60,7 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
     if cli.json {
         return print_rows(objects.into_iter().map(Ok));
     }
+    note_none(cli, args, objects.is_empty());
     let mut table =
         Table::new(&["object", "begun", "level", "status", ">files", ">size", "client", "policy", "source"]);
     for row in &objects {
@@ -76,6 +77,17 @@ fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCod
         ]);
     }
     print(&table)
+}
+
+/// Says what nothing was found for: a name may be mistyped.
+fn note_none(cli: &Globals, args: &args::Objects, is_none: bool) {
+    let host = args.host.as_ref().map(|host| format!("host {host}"));
+    let policy = args.policy.as_ref().map(|policy| format!("policy {policy}"));
+    let source = args.source.as_ref().map(|source| format!("source {}", source.display()));
+    let named: Vec<_> = [host, policy, source].into_iter().flatten().collect();
+    if is_none && !named.is_empty() && !cli.quiet {
+        eprintln!("capstan: there is no such object of {}: `capstan objects` lists all", named.join(", "));
+    }
 }
 
 /// Objects that a process writes now: they are not interrupted.
@@ -248,6 +260,7 @@ pub(crate) fn objects(cli: &Globals, args: &args::Objects) -> Result<ExitCode, F
     if cli.json {
         return print_rows(objects.iter().map(|object| object_json(&site, &known, object)));
     }
+    note_none(cli, args, objects.is_empty());
     let mut table = Table::new(&[
         "object",
         "begun",

@@ -50,6 +50,27 @@ fn no_more_is_forgotten_than_was_shown_and_nothing_that_became_a_base() {
     assert_eq!(bench.objects().len(), 3);
 }
 
+/// A volume that a killed session may have written more on became scratch, and suspect when it was to be used again.
+#[test]
+fn a_volume_that_may_hold_more_than_is_known_is_not_freed() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 3 WHERE volser = 'A00001'");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let first = bench.objects()[1].id;
+    bench.sql("INSERT INTO opened_volumes (volume) SELECT volume FROM volumes WHERE volser = 'A00001'");
+    let expire = |request: &ExpiryRequest| {
+        let site = bench.site();
+        let done = site.expire(&site.plan_expiry(request).unwrap(), request).unwrap();
+        done.frees.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(expire(&names(&[first])), [""; 0]);
+    assert_eq!(bench.objects().len(), 1);
+    bench.sql("DELETE FROM opened_volumes");
+    assert_eq!(expire(&ExpiryRequest::default()), ["A00001"]);
+}
+
 fn hex(object: ObjectId) -> String {
     object.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }

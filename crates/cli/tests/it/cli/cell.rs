@@ -192,6 +192,8 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["queue", "hold", "7"], 1, "run 7 is not in the queue"),
         (&["queue", "rerun", "7"], 1, "`capstan queue done` lists those that can run again"),
         (&["policies", "apply", "absent.toml"], 1, "absent.toml"),
+        (&["history", "--kind", "backpu"], 2, "possible values: backup, restore"),
+        (&["objects", "--host", "tren", "--policy", "hoem"], 0, "no such object of host tren, policy hoem"),
         (&["policies", "remove", "home"], 2, "use --yes to answer yes"),
         (&["policies", "export", "hoem"], 1, "there is no policy hoem"),
         (&["server"], 2, "Usage"),
