@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
-use capstan_mover::devices::LibraryConfig;
 use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, SourceSpec, Totals, TreeOptions};
 use capstan_tape::DriveNeeds;
 use joined::Joined;
@@ -444,12 +443,7 @@ impl Site {
     fn check_drives(&self, copies: u8, pools: &[Pool]) -> Result<(), DirectorError> {
         let drives = self.drives_for_pools(pools)?;
         if u32::from(copies) > drives && copies > 1 {
-            let LibraryConfig { mover, .. } = &self.library.config;
-            let owner = match (&**mover, self.library.config.is_virtual()) {
-                ("", true) => DrivesOwner::Settings,
-                ("", false) => DrivesOwner::Host,
-                (mover, _) => DrivesOwner::Mover(mover.to_owned()),
-            };
+            let owner = DrivesOwner::of(&self.library.config);
             return Err(DirectorError::TooFewDrives { copies, drives, owner });
         }
         Ok(())

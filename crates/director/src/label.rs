@@ -56,19 +56,20 @@ pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &V
             Ok(header) if takes_for_blank && header.recycled < known.recycled => None,
             Ok(header) if !takes_for_blank && header.recycled <= known.recycled => Some(header.volume),
             Ok(_) => return Err(unknown("it was labelled after what the catalog knows of it".to_owned())),
+            // That no key can be had is told as it is: with keys it may be seen that all is known.
+            Err(error) if error.no_keys_at_all() => return Err(error),
             // Nobody reads it any more.
             Err(DirectorError::Keys(KeyError::KeyDestroyed { .. })) => None,
-            Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. }))
-                if !takes_for_blank =>
-            {
+            Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })) => {
+                if takes_for_blank {
+                    return Err(unknown("the catalog takes it for blank, and something is written on it".to_owned()));
+                }
                 None
             }
-            Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })) => {
-                return Err(unknown("the catalog takes it for blank, and something is written on it".to_owned()));
-            }
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(unknown(reason)),
-            Err(DirectorError::Keys(error)) => return Err(unknown(format!("its label cannot be read: {error}"))),
-            Err(error) if error.blames_volume() => return Err(unknown(format!("its label cannot be read: {error}"))),
+            Err(error) if matches!(error, DirectorError::Keys(_)) || error.blames_volume() => {
+                return Err(unknown(format!("its label cannot be read: {error}")));
+            }
             Err(error) => return Err(error),
         }
     };

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText, Pool};
 use serde::Deserialize;
 
-use crate::DirectorError;
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
 use crate::known_policies::{BackupPolicy, FoldedPolicies, PolicySources};
 use crate::pools::DEFAULT_POOL;
 use crate::site::{Site, locked};
+use crate::{DirectorError, DrivesOwner};
 
 /// What becomes of policies that a file does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,16 +102,11 @@ impl Site {
     /// # Errors
     /// The catalog cannot be read.
     pub fn policies(&self) -> Result<Arc<Vec<BackupPolicy>>, DirectorError> {
-        let (texts, labels, pools) = {
-            let catalog = locked(&self.catalog);
-            let texts = catalog.policies()?;
-            if texts.is_empty() {
-                return Ok(Arc::default());
-            }
-            (texts, catalog.labels_of_members()?, catalog.pools()?)
-        };
-        let (settings, client) = (self.settings_now(), self.client.clone());
-        let from = PolicySources { texts, labels, pools, settings, client };
+        let texts = locked(&self.catalog).policies()?;
+        if texts.is_empty() {
+            return Ok(Arc::default());
+        }
+        let from = self.policy_sources(texts)?;
         Ok(self.known_policies.of(from, |from| self.read_policies(from)))
     }
 
@@ -125,13 +120,17 @@ impl Site {
             let (name, text) = (change.name.clone(), change.text.clone()?);
             Some(PolicyText { name, text, changed_ns: now_ns, scheduled_ns: now_ns })
         };
-        let texts = plan.changes.iter().filter_map(planned).collect();
+        let from = self.policy_sources(plan.changes.iter().filter_map(planned).collect())?;
+        Ok(self.read_policies(&from))
+    }
+
+    /// All that policies with these texts follow from.
+    fn policy_sources(&self, texts: Vec<PolicyText>) -> Result<PolicySources, DirectorError> {
         let (labels, pools) = {
             let catalog = locked(&self.catalog);
             (catalog.labels_of_members()?, catalog.pools()?)
         };
-        let (settings, client) = (self.settings_now(), self.client.clone());
-        Ok(self.read_policies(&PolicySources { texts, labels, pools, settings, client }))
+        Ok(PolicySources { texts, labels, pools, settings: self.settings_now(), client: self.client.clone() })
     }
 
     /// The policy of a name.
@@ -352,22 +351,22 @@ fn check_unit(config: &JobConfig, opened: &Config) -> Result<(), String> {
     // themselves, is not known here.
     let drives_of = |name: &String| {
         let (_, library) = opened.all_libraries().find(|(known, _)| known == name)?;
-        (library.mover.is_empty() && library.is_virtual()).then_some(library.drives)
+        (DrivesOwner::of(library) == DrivesOwner::Settings).then_some(library.drives)
     };
     let most = unit.libraries.iter().map(drives_of).try_fold(0, |most, drives| Some(drives?.max(most)));
-    let copies = u32::from(config.copies.unwrap_or(1));
+    let copies = config.copies.unwrap_or(1);
     match (unit.drives, most) {
-        (Some(bound), _) if copies > bound => {
+        (Some(bound), _) if u32::from(copies) > bound => {
             let of = if unit.models.is_empty() { String::new() } else { format!(" (of {})", unit.models.join(", ")) };
             Err(format!(
                 "copies: it makes {copies} copies at once, and its storage unit {} has a bound of {bound}{of}",
                 unit.name
             ))
         }
-        (_, Some(most)) if copies > 1 && copies > most => Err(format!(
-            "copies: it makes {copies} copies at once, each on its own drive, and its library has {most}: set drives in \
-             capstan.toml, or make one copy and add others with `capstan copy`"
-        )),
+        (_, Some(drives)) if copies > 1 && u32::from(copies) > drives => {
+            let too_few = DirectorError::TooFewDrives { copies, drives, owner: DrivesOwner::Settings };
+            Err(format!("copies: {too_few}"))
+        }
         _ => Ok(()),
     }
 }

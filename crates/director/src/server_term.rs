@@ -28,6 +28,13 @@ pub enum RunLevel {
     Full,
 }
 
+impl RunLevel {
+    /// That of a run that is full, or is not.
+    pub fn of(is_full: bool) -> Self {
+        if is_full { Self::Full } else { Self::OfPolicy }
+    }
+}
+
 /// The catalog's fact that says how many drives the server found in a library.
 fn drives_fact(library: &str) -> String {
     if library == MAIN_LIBRARY { "drives of the server".to_owned() } else { format!("drives of the server: {library}") }

@@ -311,11 +311,12 @@ impl Server<'_> {
             let goes_on = |fault| format!("{fault}. The server goes on with what the file said before");
             settings.tell(self, fault.map(goes_on));
             let turn = self.turn(begin);
-            let turn = turn.and_then(|()| noted.mind(self.site, self.term.number(), || self.worker.counts()));
             if let Err(error @ DirectorError::Catalog(CatalogError::ServerReplaced)) = turn {
                 return Err(error);
             }
             let pause = if turn.is_ok() { LOOKS } else { LOOKS_AFTER_FAILURE };
+            // No run waits for what cannot be noted of others.
+            let turn = turn.and_then(|()| noted.mind(self.site, self.term.number(), || self.worker.counts()));
             trouble.tell(self, turn.err().map(|error| tries_again(&error)));
             self.pause(pause);
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use capstan_mover::devices::LibraryConfig;
 use jiff::Timestamp;
 
 use crate::pools::Shortage;
@@ -19,6 +20,17 @@ pub enum DrivesOwner {
     Host,
     /// The mover that has them.
     Mover(String),
+}
+
+impl DrivesOwner {
+    /// That of the drives of a library.
+    pub(crate) fn of(library: &LibraryConfig) -> Self {
+        match (&*library.mover, library.is_virtual()) {
+            ("", true) => Self::Settings,
+            ("", false) => Self::Host,
+            (mover, _) => Self::Mover(mover.to_owned()),
+        }
+    }
 }
 
 pub(super) fn more_drives(owner: &DrivesOwner) -> String {
@@ -77,7 +89,8 @@ pub(super) fn shortage_text(shortage: &Shortage) -> String {
 pub(super) fn shortage_advice(pool: &str, shortage: &Shortage) -> String {
     if shortage.absent > 0 {
         format!(
-            "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one with `capstan label NEW --pool {pool}`"
+            "insert one of the pool's volumes (`capstan library import` brings in what lies in a mail slot), or add one \
+             with `capstan label NEW --pool {pool}`"
         )
     } else if shortage.unfit > 0 {
         format!(

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use capstan_catalog::{ObjectStatus, Promise, VolumeState};
+use capstan_catalog::{Object, ObjectStatus, Promise, VolumeState};
 use capstan_director::{
     BackupRequest, BackupWatch, DirectorError, Event, Level, Loss, Retention, Shortfall, VerifiedCopy,
 };
@@ -122,9 +122,9 @@ fn a_source_that_is_named_twice_is_taken_up_once() {
     bench.assert_restores(&bench.objects()[0], "out");
 }
 
-/// Labels a volume, saves the catalog, backs up, puts the older catalog back, backs up another tree: both must be
-/// there.
-fn an_older_catalog(pool: Option<&str>) {
+/// Labels a volume, saves the catalog, backs up, and puts the older catalog back; gives the object that it does not
+/// know.
+pub(crate) fn with_an_older_catalog(pool: Option<&str>) -> (Bench, Object) {
     let bench = Bench::new(small());
     bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
     copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
@@ -132,6 +132,12 @@ fn an_older_catalog(pool: Option<&str>) {
     bench.backup(&bench.request(Level::Full)).unwrap();
     let first = bench.objects().remove(0);
     bench.put_back("saved", "state/catalog");
+    (bench, first)
+}
+
+/// Another tree is backed up then: both must be there.
+fn an_older_catalog(pool: Option<&str>) {
+    let (bench, first) = with_an_older_catalog(pool);
     bench.fill("b", 5, 150_000);
     bench.backup(&bench.request(Level::Full)).unwrap();
     bench.rebuild();

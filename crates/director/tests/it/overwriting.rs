@@ -7,7 +7,8 @@ use capstan_director::{DirectorError, Level, Loss};
 use capstan_format::Volser;
 use capstan_tape::{Tab, VirtualLibrary};
 
-use crate::place::{Bench, copy_tree, small};
+use crate::main_path::with_an_older_catalog;
+use crate::place::{Bench, small};
 
 fn volser(name: &str) -> Volser {
     Volser::new(name).unwrap()
@@ -45,13 +46,7 @@ fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
 #[test]
 fn what_an_older_catalog_does_not_know_is_not_given_up() {
     for pool in [None, Some("default")] {
-        let bench = Bench::new(small());
-        bench.site().label(&volser("A00001"), pool, None, Loss::Refuse, Promise::Keep).unwrap();
-        copy_tree(&bench.path("state/catalog"), &bench.path("saved"));
-        bench.fill("a", 5, 150_000);
-        bench.backup(&bench.request(Level::Full)).unwrap();
-        let first = bench.objects().remove(0);
-        bench.put_back("saved", "state/catalog");
+        let (bench, first) = with_an_older_catalog(pool);
         let site = bench.site();
         let labelled = site.label(&volser("A00001"), Some("default"), None, Loss::Refuse, Promise::Keep);
         assert!(matches!(labelled, Err(DirectorError::HoldsUnknown { .. })), "{labelled:?}");

@@ -45,14 +45,14 @@ impl Noted {
             return Ok(());
         }
         let counts: HashMap<i64, RunCounts> = counts().into_iter().map(|counts| (counts.run, counts)).collect();
-        // The first one that begins is noted at once.
-        self.last = (!counts.is_empty()).then_some(now);
         let changed = self.changed(&counts, since, site.now_ns());
-        self.before = counts;
-        match changed.is_empty() {
-            true => Ok(()),
-            false => Ok(site.catalog().note_progress(term, &changed)?),
+        if !changed.is_empty() {
+            site.catalog().note_progress(term, &changed)?;
         }
+        // The first one that begins is noted at once, and what could not be noted at the next look.
+        self.last = (!counts.is_empty()).then_some(now);
+        self.before = counts;
+        Ok(())
     }
 
     /// One that stands still is noted once more, with a rate of nothing.

@@ -107,7 +107,7 @@ fn a_dry_run_tells_all_that_would_keep_policies_from_running() {
         for told in [
             "policy locked cannot be run on this machine: lock: a locked retention must end",
             "policy nowhere cannot be run on this machine: pool: there is no pool \"valut\"",
-            "policy thrice cannot be run on this machine: copies: it makes 3 copies at once",
+            "policy thrice cannot be run on this machine: copies: 3 copies are written at once, each on its own drive, and the library has 2",
             "policy past: its schedule has no time that is still to come",
             "policy others: client tern has not joined",
             "policy labelled: there is none of its clients with label web",
@@ -117,7 +117,7 @@ fn a_dry_run_tells_all_that_would_keep_policies_from_running() {
     }
     // Those that have only a notice are run; nothing is tried that cannot succeed.
     let said = bench.said(&["queue", "add", "thrice"], 1);
-    assert!(said.contains("make one copy and add others with `capstan copy`"), "{said}");
+    assert!(said.contains("back up one copy and add others with `capstan copy`"), "{said}");
 }
 
 #[test]

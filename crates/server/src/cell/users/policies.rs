@@ -128,7 +128,8 @@ fn notices_of(policy: &BackupPolicy, joined: &HashSet<&str>, server: &str) -> Ve
     let mut notices = Vec::new();
     for client in config.clients.iter().filter(|client| !joined.contains(client.as_str())) {
         notices.push(format!(
-            "client {client} has not joined: its runs wait until it has (`capstan client enrol {client}` at the server)"
+            "client {client} has not joined, or its certificate holds no more: its runs wait until it has joined \
+             (`capstan client enrol {client}` at the server)"
         ));
     }
     if config.is_of_clients() && config.clients_of(server).is_empty() {

@@ -94,7 +94,7 @@ impl CellActs {
     /// [`CellError::Denied`]. [`DirectorError::UnknownPolicy`] or [`DirectorError::PolicyFault`] if one of the policies
     /// is not there or cannot be run: then nothing is entered.
     pub fn enter_runs(&self, asked: &EnterRuns) -> Result<RunsChanged, CellError> {
-        let level = if asked.full { RunLevel::Full } else { RunLevel::OfPolicy };
+        let level = RunLevel::of(asked.full);
         let wanted = asked.policies.iter().map(|policy| (policy.clone(), asked.client.clone(), level)).collect();
         self.enter(wanted)
     }
@@ -111,10 +111,7 @@ impl CellActs {
             let done = done.ok_or(CellError::RunNotEnded { run: *run })?.run;
             match done.restore {
                 Some(_) => Err(CellError::RunIsRestore { run: *run }),
-                None => {
-                    let level = if done.is_full { RunLevel::Full } else { RunLevel::OfPolicy };
-                    Ok((done.policy, Some(done.client), level))
-                }
+                None => Ok((done.policy, Some(done.client), RunLevel::of(done.is_full))),
             }
         };
         self.enter(asked.runs.iter().map(done).collect::<Result<_, CellError>>()?)
