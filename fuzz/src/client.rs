@@ -1,7 +1,8 @@
 //! A hostile client at the wire: it was told of a job and has the token, and sends what it likes.
 //!
 //! ```text
-//! one connection after the other:  kind (1): 0 orders, else blocks of stream kind - 1 | length (2) | bytes behind the hello
+//! one connection after the other:  kind (1) | length (2) | bytes behind the hello
+//! kind:  0 orders, else blocks of stream (kind - 1) modulo 16, on link (kind - 1) / 16
 //! ```
 //! Of the orders' bytes, what follows the first message comes once the blocks' connections have ended, as it does from
 //! a client that answers.
@@ -29,7 +30,7 @@ const CLOCK: Clock = || 1_790_000_000_000_000_000;
 pub(crate) const CLIENT: &str = "tern";
 pub(crate) const SOURCE: &str = "/srv";
 /// The version of the protocol, and the numbers of the job's only reading and of a process.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const READING: u64 = 1;
 const PROCESS: [u8; 32] = [5; 32];
 /// Connections of one input.
@@ -132,8 +133,8 @@ impl Conversation {
             match input.byte() {
                 0 => orders.push([&hello(token, &json!("Orders"))[..], input.counted()].concat()),
                 kind => {
-                    let connection = u16::from(kind - 1);
-                    let purpose = json!({"Blocks": {"reading": READING, "connection": connection}});
+                    let (connection, link) = (u16::from(kind - 1) % 16, u16::from(kind - 1) / 16);
+                    let purpose = json!({"Blocks": {"reading": READING, "connection": connection, "link": link}});
                     blocks.push((connection, [&hello(token, &purpose)[..], input.counted()].concat()));
                 }
             }

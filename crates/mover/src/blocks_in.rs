@@ -19,7 +19,7 @@ pub(crate) struct BlocksIn {
     pub(crate) stop: Arc<AtomicBool>,
     /// Numbers of streams.
     pub(crate) streams: Arc<AtomicU64>,
-    /// Block connections that are open.
+    /// Streams that are open and that block links bring.
     pub(crate) receivers: Arc<AtomicUsize>,
     /// Blocks that they have reserved.
     pub(crate) reserved: Arc<AtomicUsize>,
@@ -37,7 +37,7 @@ impl BlocksIn {
         self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Begins a stream that a block connection brings; its number.
+    /// Begins a stream that block links bring; its number.
     pub(crate) fn open_received(&self, object: ObjectId) -> u64 {
         self.receivers.fetch_add(1, Ordering::Relaxed);
         self.open_stream(object)

@@ -16,17 +16,20 @@
 //! **Credit.** A client sends a block only when the mover has reserved a free one for it. So a slow drive slows the
 //! source, and a client that sends nothing holds a few blocks.
 //!
-//! **A block connection that breaks** is opened again. The mover says how many blocks of the stream it has, and the
-//! client sends what follows: it keeps each block until the mover has it. That a block was received says nothing of its
-//! safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run. An
-//! orders link that breaks ends the job.
+//! **Links.** The blocks of a stream cross one link, or several where the way is long (`links`); the mover brings them
+//! in order.
+//!
+//! **A block link that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
+//! sends what it does not have: it keeps each block until the mover has it. That a block was received says nothing of
+//! its safety. What is safe is what a checkpoint recorded; a client that dies is continued from there by the next run.
+//! An orders link that breaks ends the job.
 //!
 //! **A restore** goes the other way: the mover sends blocks as it reads them, and the client unpacks them and writes
 //! files, where its own user said. Nothing is written that nobody asked for there.
 //!
 //! **LAN-free.** A client in the process of the mover that writes puts its blocks into the session itself (`here`).
 //!
-//! **Silence.** Both ends of a block connection say something every 15 seconds, also while a tape is rewound, and take
+//! **Silence.** Both ends of a block link say something every 15 seconds, also while a tape is rewound, and take
 //! the other for gone after a minute.
 
 mod client;
@@ -36,6 +39,7 @@ mod here;
 mod job;
 #[cfg(test)]
 mod kept_words;
+mod links;
 mod orders;
 mod pieces;
 mod receiver;
@@ -43,6 +47,8 @@ mod restore;
 mod rules;
 mod script;
 mod sender;
+#[cfg(test)]
+mod several_links;
 
 pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
@@ -53,7 +59,7 @@ pub use rules::ClientRules;
 pub(crate) use hello::{common, connect};
 pub(crate) use job::Expected;
 pub(crate) use pieces::receive as receive_pieces;
-pub(crate) use sender::{BlockSender, NotSent};
+pub(crate) use sender::{BlockSender, Links, NotSent};
 
 use std::time::Duration;
 

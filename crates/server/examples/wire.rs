@@ -1,8 +1,9 @@
 //! A client's backup to a mover at the other end of TLS, uncompressed and to nowhere, beside bare TLS sockets, as many,
 //! that carry as much.
 //!
-//! `wire FOLDER [ROUNDS [CONNECTIONS]]` backs FOLDER up; prints a line of JSON for each round. Both ends are in this
-//! process, and what is between them is what a cell has: its blocks, credit, checksums and reports.
+//! `wire FOLDER [ROUNDS [CONNECTIONS [WAY_MS]]]` backs FOLDER up; prints a line of JSON for each round. Both ends are
+//! in this process, and what is between them is what a cell has: its blocks, credit, checksums and reports. WAY_MS is
+//! how long a byte and its answer take, there and back, for both, with 4 MB under way in each connection.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot run stops")]
 
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use capstan_catalog::Database;
@@ -26,6 +27,8 @@ const CLIENT: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What bare sockets write at a time: a block.
 const PIECE: usize = 256 << 10;
+/// What is under way in one connection over a long way: what Linux lets a sender keep by itself.
+const UNDER_WAY: usize = 4 << 20;
 
 /// Two ends of TLS on loopback.
 #[derive(Clone)]
@@ -72,6 +75,48 @@ impl Ends {
     }
 }
 
+/// An address that leads to another one over so long a way; it ends with the process.
+fn way_to(address: SocketAddr, way: Duration) -> SocketAddr {
+    if way.is_zero() {
+        return address;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let begins = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(address).unwrap());
+            [&near, &far].iter().for_each(|end| end.set_nodelay(true).unwrap());
+            pass(near.try_clone().unwrap(), far.try_clone().unwrap(), way / 2);
+            pass(far, near, way / 2);
+        }
+    });
+    begins
+}
+
+/// Passes on what comes, each piece so long after it came.
+fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    const STEP: usize = 64 << 10;
+    // Half of it is on its way back, as answers.
+    let (put, take) = sync_channel::<(Instant, Vec<u8>)>(UNDER_WAY / STEP / 2);
+    std::thread::spawn(move || {
+        for (due, bytes) in take {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; STEP];
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            if put.send((Instant::now() + delay, bytes[..len].to_vec())).is_err() {
+                break;
+            }
+        }
+    });
+}
+
 /// What the client dials.
 struct Mover {
     ends: Ends,
@@ -106,7 +151,7 @@ fn now_ns() -> i64 {
 }
 
 /// How long a backup of a folder takes, and its bytes.
-fn backup(site: Site, ends: &Ends, folder: &Path, connections: u16) -> (Duration, u64) {
+fn backup(site: Site, ends: &Ends, folder: &Path, (connections, way): (u16, Duration)) -> (Duration, u64) {
     let jobs = NetworkJobs::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -120,7 +165,7 @@ fn backup(site: Site, ends: &Ends, folder: &Path, connections: u16) -> (Duration
     });
     let began = Instant::now();
     let job = jobs.open(CLIENT, PATIENCE).unwrap();
-    let (token, dial) = (job.token().clone(), Mover { ends: ends.clone(), address });
+    let (token, dial) = (job.token().clone(), Mover { ends: ends.clone(), address: way_to(address, way) });
     let report = std::thread::scope(|scope| {
         let client = scope.spawn(move || {
             let stop = Arc::default();
@@ -142,9 +187,9 @@ fn backup(site: Site, ends: &Ends, folder: &Path, connections: u16) -> (Duration
 }
 
 /// How long as many bare sockets take for as many bytes.
-fn bare(ends: &Ends, connections: u16, bytes: u64) -> Duration {
+fn bare(ends: &Ends, (connections, way): (u16, Duration), bytes: u64) -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = way_to(listener.local_addr().unwrap(), way);
     let each = bytes / u64::from(connections);
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -188,6 +233,8 @@ fn main() {
     let folder = PathBuf::from(arguments.first().unwrap());
     let rounds: u32 = arguments.get(1).map_or(5, |rounds| rounds.parse().unwrap());
     let connections: u16 = arguments.get(2).map_or(2, |connections| connections.parse().unwrap());
+    let way = Duration::from_millis(arguments.get(3).map_or(0, |way| way.parse().unwrap()));
+    let over = (connections, way);
     let state = tempfile::tempdir().unwrap();
     let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
     let unlock = create_key_file(&state.path().join("key")).unwrap();
@@ -195,8 +242,8 @@ fn main() {
     let ends = Ends::new();
     for round in 0..=rounds {
         let site = Site::open(&state.path().join("state"), Some(&unlock), now_ns, Arc::new(|_| {})).unwrap();
-        let (took, bytes) = backup(site, &ends, &folder, connections);
-        let bare = bare(&ends, connections, bytes);
+        let (took, bytes) = backup(site, &ends, &folder, over);
+        let bare = bare(&ends, over, bytes);
         // The first fills the caches.
         if round > 0 {
             let row = serde_json::json!({

@@ -15,12 +15,13 @@ use capstan_tape::with_causes;
 use super::frame::nonsense;
 use super::hello::connect;
 use super::here::streams_here;
+use super::links::LinkTimes;
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
 };
 use super::rules::ClientRules;
 use super::script::{self, Owed, no_script};
-use super::sender::{BlockSender, NotSent};
+use super::sender::{BlockSender, Links, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
 use crate::block::Block;
@@ -300,7 +301,8 @@ impl Reader<'_> {
             thread::scope(|scope| {
                 let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
                     let (start, token, stop) = (StreamStart::whole(connection), (token, self.process), &*self.stop);
-                    let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop };
+                    let links = Links::AsWanted(LinkTimes::default());
+                    let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop, links };
                     scope.spawn(move || sender.run())
                 });
                 let streams: Vec<_> = streams.collect();

@@ -1,12 +1,12 @@
-//! What crosses a block connection, as bytes (little endian).
+//! What crosses a block link, as bytes (little endian).
 //!
 //! ```text
-//!  from the client, 32 bytes and what follows them       from the mover, 12 bytes
-//!   0  1  kind: 1 block, 2 entries, 3 still here           0  4  kind: 1 grant, 2 stop
+//!  from the client, 32 bytes and what follows them       from the mover, 12 or 20 bytes
+//!   0  1  kind: 1 block, 2 entries, 3 still here           0  4  kind: 1 grant, 2 stop, 3 grant on one of several links
 //!   1  1  compression: 0 none, 1 zstd                      4  4  blocks received
 //!   2  1  1: the connection's last block, 2: that of a run  8  4  blocks that may have been sent
-//!   3  1  0
-//!   4  4  sequence of the block
+//!   3  1  0                                               12  4  frames that this link has brought (only kind 3)
+//!   4  4  sequence of the block                           16  4  1: it says more unasked, 2: the job is held back
 //!   8  8  offset of the block in the stream
 //!  16  8  end of the last whole member
 //!  24  4  bytes of the block in the stream
@@ -25,6 +25,9 @@ const ENTRIES: u8 = 2;
 const STILL_HERE: u8 = 3;
 const GRANT: u32 = 1;
 const STOP: u32 = 2;
+const LINK_GRANT: u32 = 3;
+const SAYS_MORE: u32 = 1;
+const HELD_BACK: u32 = 2;
 
 /// The head of a frame of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,25 +101,37 @@ impl Head {
     }
 }
 
-/// What the mover says on a block connection.
+/// What the mover says on a block link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Grant {
     /// It has so many blocks, and takes so many in all.
-    Takes { received: u32, granted: u32 },
+    Takes { received: u32, granted: u32, on_link: Option<OnLink> },
     /// It takes no more: the session was stopped, or no copy is left that writes.
     Stop,
 }
 
+/// What a grant says of the link that it comes over, where a stream may have several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct OnLink {
+    /// Frames that the link has brought.
+    pub(super) answered: u32,
+    /// Whether the mover says more before it hears anything.
+    pub(super) says_more: bool,
+    /// Whether it is the job's own bound that is waited for.
+    pub(super) is_held_back: bool,
+}
+
 impl Grant {
     pub(super) fn write(&self, to: &mut (impl Write + ?Sized)) -> io::Result<()> {
-        let [kind, received, granted] = match *self {
-            Self::Takes { received, granted } => [GRANT, received, granted],
-            Self::Stop => [STOP, 0, 0],
+        let words = match *self {
+            Self::Takes { received, granted, on_link: None } => &[GRANT, received, granted][..],
+            Self::Takes { received, granted, on_link: Some(OnLink { answered, says_more, is_held_back }) } => {
+                let flags = SAYS_MORE * u32::from(says_more) + HELD_BACK * u32::from(is_held_back);
+                &[LINK_GRANT, received, granted, answered, flags]
+            }
+            Self::Stop => &[STOP, 0, 0],
         };
-        let mut bytes = [0; 12];
-        for (place, value) in bytes.chunks_exact_mut(4).zip([kind, received, granted]) {
-            place.copy_from_slice(&value.to_le_bytes());
-        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         to.write_all(&bytes)?;
         to.flush()
     }
@@ -126,7 +141,16 @@ impl Grant {
         from.read_exact(&mut bytes)?;
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         match u32_at(0) {
-            GRANT => Ok(Self::Takes { received: u32_at(4), granted: u32_at(8) }),
+            GRANT => Ok(Self::Takes { received: u32_at(4), granted: u32_at(8), on_link: None }),
+            LINK_GRANT => {
+                let mut more = [0; 8];
+                from.read_exact(&mut more)?;
+                let [answered, flags] =
+                    [0, 4].map(|at| u32::from_le_bytes(std::array::from_fn(|byte| more[at + byte])));
+                let (says_more, is_held_back) = (flags & SAYS_MORE != 0, flags & HELD_BACK != 0);
+                let on_link = Some(OnLink { answered, says_more, is_held_back });
+                Ok(Self::Takes { received: u32_at(4), granted: u32_at(8), on_link })
+            }
             STOP => Ok(Self::Stop),
             _ => Err(nonsense("the mover says what no mover says")),
         }
@@ -162,7 +186,9 @@ mod tests {
             head.write(&mut bytes).unwrap();
             assert_eq!((bytes.len(), Head::read(&mut bytes.as_slice()).unwrap()), (HEAD_LEN, head));
         }
-        for grant in [Grant::Takes { received: 1, granted: u32::MAX }, Grant::Stop] {
+        let takes = |on_link| Grant::Takes { received: 1, granted: u32::MAX, on_link };
+        let on_link = |says_more, is_held_back| takes(Some(OnLink { answered: 7, says_more, is_held_back }));
+        for grant in [takes(None), on_link(true, false), on_link(false, true), on_link(false, false), Grant::Stop] {
             let mut bytes = Vec::new();
             grant.write(&mut bytes).unwrap();
             assert_eq!(Grant::read(&mut bytes.as_slice()).unwrap(), grant);

@@ -14,9 +14,11 @@ use crate::{Connection, JobToken};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/clients-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 2;
+/// From this one on, a stream may have several block links, and the mover says on each what it has answered.
+pub(super) const SEVERAL_LINKS: u32 = 5;
 
 /// A connection of bytes.
 pub trait NetworkStream: Read + Write + Send {
@@ -102,6 +104,9 @@ pub enum Purpose {
         reading: u64,
         /// The connection's number in its object.
         connection: u16,
+        /// Which of the links that carry it.
+        #[serde(default)]
+        link: u16,
     },
 }
 
@@ -129,9 +134,18 @@ pub(super) enum Welcome {
 /// Opens a connection of a job.
 pub(crate) fn connect(
     dial: &dyn Dial,
-    (token, process): (&JobToken, &JobToken),
+    token: (&JobToken, &JobToken),
     purpose: Purpose,
 ) -> io::Result<Box<dyn NetworkStream>> {
+    connect_speaking(dial, token, purpose).map(|(stream, _)| stream)
+}
+
+/// The same; also the version of the words that are spoken on it.
+pub(super) fn connect_speaking(
+    dial: &dyn Dial,
+    (token, process): (&JobToken, &JobToken),
+    purpose: Purpose,
+) -> io::Result<(Box<dyn NetworkStream>, u32)> {
     let mut version = VERSION;
     loop {
         let mut stream = dial.dial()?;
@@ -139,7 +153,7 @@ pub(crate) fn connect(
         let mut link = Link(stream);
         link.send(&Hello { version, token: token.clone(), process: process.clone(), purpose }, &[])?;
         match link.receive_within(0)?.0 {
-            Welcome::Taken => return Ok(link.0),
+            Welcome::Taken => return Ok((link.0, version)),
             Welcome::Refused(reason) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
             Welcome::Speaks(theirs) => version = common(version, (OLDEST, theirs))?,
         }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use capstan_format::ObjectId;
 use capstan_tape::with_causes;
 
-use super::hello::{Hello, OLDEST, StreamHere, VERSION, Welcome};
+use super::hello::{Hello, OLDEST, SEVERAL_LINKS, StreamHere, VERSION, Welcome};
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RowPacker, RunScript,
     crossing,
 };
-use super::receiver::BlockReceiver;
+use super::receiver::{BlockReceiver, LINK_NUMBERS, LinkOf};
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::intake::{IntakeHere, IntakeWay, StreamStart};
 use crate::link::Link;
@@ -179,14 +179,15 @@ impl NetworkJobs {
                 }
                 Ok(())
             }
-            Purpose::Blocks { reading, connection } => {
+            Purpose::Blocks { reading, connection, link: number } => {
                 let receiver = locked(&job.readings).get(&(reading, connection)).map(Arc::clone);
+                let receiver = receiver.filter(|_| number < LINK_NUMBERS);
                 let Some(receiver) = receiver else {
                     link.send(&Welcome::Refused(NOT_READ.to_owned()), &[])?;
                     return Err(io::ErrorKind::PermissionDenied.into());
                 };
                 link.send(&Welcome::Taken, &[])?;
-                receiver.receive(&mut *link.0).map(drop)
+                receiver.receive(&mut *link.0, LinkOf { number, of_several: version >= SEVERAL_LINKS }).map(drop)
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use capstan_format::{ObjectId, ObjectKind};
 
-use super::frame::{BlockHead, Grant, Head};
+use super::frame::{BlockHead, Grant, Head, OnLink};
 use super::hello::{Hello, OLDEST, Purpose, VERSION, Welcome};
 use super::orders::{
     FailedMembers, JobOrder, JobReport, OtherMover, PiecesFrom, ReadSource, RestoreOrder, RestoreStream,
@@ -105,11 +105,12 @@ fn the_words_of_each_version_are_understood() {
     let failed =
         vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3, are_written: false }];
     let restored = RestoredReport { members: 1, bytes: 2, failed, fatal: None, extract: None };
+    let on_link = OnLink { answered: 3, says_more: true, is_held_back: true };
     let found = SourceFound { kind: ObjectKind::Tree, real_path: Some(path()), is_image: false };
     let words = [
         Word::of("hello-orders", &hello(Purpose::Orders)),
         Word::of("hello-pieces", &hello(Purpose::Pieces { restore: 1 })),
-        Word::of("hello-blocks", &hello(Purpose::Blocks { reading: 1, connection: 2 })),
+        Word::of("hello-blocks", &hello(Purpose::Blocks { reading: 1, connection: 2, link: 3 })),
         Word::of("welcome-taken", &Welcome::Taken),
         Word::of("welcome-refused", &Welcome::Refused("no".to_owned())),
         Word::of("welcome-speaks", &Welcome::Speaks(VERSION)),
@@ -136,7 +137,8 @@ fn the_words_of_each_version_are_understood() {
         frame("frame-block", head),
         frame("frame-entries", Head::Entries { sequence: 1, len: 2 }),
         frame("frame-still-here", Head::StillHere),
-        grant("frame-grant", Grant::Takes { received: 1, granted: 2 }),
+        grant("frame-grant", Grant::Takes { received: 1, granted: 2, on_link: None }),
+        grant("frame-link-grant", Grant::Takes { received: 1, granted: 2, on_link: Some(on_link) }),
         grant("frame-stop", Grant::Stop),
     ];
     check("clients", (OLDEST, VERSION), &words);

@@ -1,6 +1,7 @@
-//! The mover's end of a block connection: what comes in is checked, and put into the session.
+//! The mover's end of a stream's block links: what comes in is checked, brought in order, and put into the session.
 
-use std::io;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, ObjectId};
 
-use super::frame::{BlockHead, Grant, Head, nonsense};
+use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, Chunk, ChunkPlace};
 use crate::blocks_in::BlocksIn;
@@ -18,8 +19,10 @@ use crate::pack::Packer;
 use crate::pool::Buffer;
 use crate::{Connection, Stopped};
 
-/// Bytes that a client may have under way on one connection.
-const WINDOW_BYTES: usize = 16 << 20;
+/// Bytes that a client may have under way, for each link of a stream.
+pub(super) const WINDOW_BYTES: usize = 16 << 20;
+/// Links of one stream that are taken, by their numbers.
+pub(super) const LINK_NUMBERS: u16 = 16;
 /// How often a client hears that it is waited for by the job's own bound.
 const THROTTLED_SPEAKS_EVERY: Duration = Duration::from_millis(500);
 /// Longest frame of packed entries.
@@ -49,8 +52,14 @@ pub(super) struct BlockReceiver {
 }
 
 struct Received {
-    /// Which block connection feeds it: an older one gives way.
-    link: u64,
+    /// Which connection each link is: an older one gives way.
+    links: HashMap<u16, u64>,
+    /// How many there have been.
+    connections: u64,
+    /// Links whose blocks are being read.
+    arriving: usize,
+    /// Blocks that have come before one in front of them.
+    early: BTreeMap<u32, (Reserved, BlockHead, Vec<FileEntry>)>,
     /// The sequence of the next block: how many have come, counted from the first of all.
     blocks: u32,
     offset: u64,
@@ -82,7 +91,24 @@ impl Drop for Counted {
     }
 }
 
-/// Why a block connection ended.
+/// A connection that is one of the links of a stream.
+#[derive(Clone, Copy)]
+pub(super) struct LinkOf {
+    /// Which of them.
+    pub(super) number: u16,
+    /// Whether there may be several, and each hears what it has brought.
+    pub(super) of_several: bool,
+}
+
+/// Entries that have come before their block.
+#[derive(Default)]
+struct Pending {
+    sequence: u32,
+    entries: Vec<FileEntry>,
+    bytes: usize,
+}
+
+/// Why a block link ended.
 #[derive(Debug)]
 pub(super) enum LinkEnd {
     /// All of the stream is here.
@@ -98,7 +124,10 @@ impl BlockReceiver {
         let (session, packer) = (set.blocks.clone(), Some(set.packer.share()));
         let stream = session.open_received(object);
         let state = Mutex::new(Received {
-            link: 0,
+            links: HashMap::new(),
+            connections: 0,
+            arriving: 0,
+            early: BTreeMap::new(),
             blocks: start.sequence,
             offset: start.offset,
             valid_len: 0,
@@ -120,6 +149,7 @@ impl BlockReceiver {
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.reserved.clear();
+        state.early.clear();
         // The session waits for its packers.
         state.packer = None;
         if !std::mem::replace(&mut state.is_over, true) {
@@ -135,9 +165,10 @@ impl BlockReceiver {
 
     /// Whether one more free block is reserved. Half of the pool is for what is on its way, whatever others do, and
     /// each connection has its share of that. Two blocks each may have in any case.
-    fn reserves_more(&self, own: usize) -> bool {
+    fn reserves_more(&self, state: &Received) -> bool {
         let (open, buffers) = (self.session.receivers.load(Ordering::Relaxed).max(1), self.session.pool.buffers());
-        let window = (WINDOW_BYTES / self.session.pool.chunk_len()).max(2);
+        let window = (WINDOW_BYTES / self.session.pool.chunk_len()).max(2) * state.links.len().max(1);
+        let own = state.on_their_way();
         let share = (buffers / (2 * open)).clamp(2, window);
         own < 2 || own < share && self.session.reserved.load(Ordering::Relaxed) < buffers / 2
     }
@@ -161,79 +192,86 @@ impl BlockReceiver {
     }
 
     /// Takes in what comes over a connection, until all is here or the connection ends.
-    pub(super) fn receive(&self, link: &mut dyn NetworkStream) -> io::Result<LinkEnd> {
-        let number = {
+    pub(super) fn receive(&self, link: &mut dyn NetworkStream, of: LinkOf) -> io::Result<LinkEnd> {
+        let which = {
             let mut state = self.state();
             if state.is_brought {
                 return Ok(LinkEnd::Replaced);
             }
             state.packer = None;
-            state.link += 1;
-            state.link
+            state.connections += 1;
+            let which = (of.number, state.connections);
+            state.links.insert(of.number, which.1);
+            which
         };
-        let (mut entries, mut entries_bytes) = (Vec::new(), 0);
+        let ended = self.receive_as(link, which, of.of_several);
+        let mut state = self.state();
+        if state.has(which) {
+            state.links.remove(&of.number);
+        }
+        drop(state);
+        ended
+    }
+
+    fn receive_as(&self, link: &mut dyn NetworkStream, which: (u16, u64), of_several: bool) -> io::Result<LinkEnd> {
+        let (mut pending, mut answered) = (Pending::default(), 0_u32);
         loop {
             let stops = self.session.stop.load(Ordering::Relaxed);
-            match self.credit(number) {
-                Some(_) if stops => {
-                    Grant::Stop.write(link)?;
-                    return Ok(LinkEnd::Stopped);
+            let Some((received, granted, has_free)) = self.credit(which) else { return Ok(LinkEnd::Replaced) };
+            if stops {
+                Grant::Stop.write(link)?;
+                return Ok(LinkEnd::Stopped);
+            }
+            let wait = self.session.throttle.as_ref().and_then(|throttle| throttle.wait());
+            let is_whole = self.state().is_whole;
+            let says_more = !is_whole && (wait.is_some() || !has_free);
+            let on_link = OnLink { answered, says_more, is_held_back: wait.is_some() };
+            Grant::Takes { received, granted, on_link: of_several.then_some(on_link) }.write(link)?;
+            if is_whole {
+                return Ok(LinkEnd::Whole);
+            }
+            if let Some(wait) = wait {
+                thread::sleep(wait.min(THROTTLED_SPEAKS_EVERY));
+                continue;
+            }
+            if !has_free {
+                // Nothing is read that there is no room for.
+                if let Some(buffer) = self.session.pool.take_within(SPEAKS_EVERY) {
+                    let reserved = self.reserve(buffer);
+                    self.state().reserved.push(reserved);
                 }
-                Some((grant, has_free)) => {
-                    grant.write(link)?;
-                    if self.state().is_whole {
-                        return Ok(LinkEnd::Whole);
-                    }
-                    if let Some(wait) = self.session.throttle.as_ref().and_then(|throttle| throttle.wait()) {
-                        thread::sleep(wait.min(THROTTLED_SPEAKS_EVERY));
-                        continue;
-                    }
-                    if !has_free {
-                        // Nothing is read that there is no room for.
-                        if let Some(buffer) = self.session.pool.take_within(SPEAKS_EVERY) {
-                            let reserved = self.reserve(buffer);
-                            self.state().reserved.push(reserved);
-                        }
-                        continue;
-                    }
-                }
-                None => return Ok(LinkEnd::Replaced),
+                continue;
             }
             match Head::read(link)? {
                 Head::StillHere => {}
-                Head::Entries { sequence, len } => {
-                    self.take_entries(link, sequence, len, &mut entries, &mut entries_bytes)?;
-                }
-                Head::Block(head) => {
-                    entries_bytes = 0;
-                    let taken = self.take_block(link, number, head, std::mem::take(&mut entries))?;
-                    match taken {
-                        Taken::Handed => {}
-                        Taken::NotWanted => return Ok(LinkEnd::Replaced),
-                        Taken::Stopped => {
-                            Grant::Stop.write(link)?;
-                            return Ok(LinkEnd::Stopped);
-                        }
+                Head::Entries { sequence, len } => self.take_entries(link, sequence, len, &mut pending)?,
+                Head::Block(head) => match self.take_block(link, which, head, std::mem::take(&mut pending))? {
+                    Taken::Handed => {}
+                    Taken::NotWanted => return Ok(LinkEnd::Replaced),
+                    Taken::Stopped => {
+                        Grant::Stop.write(link)?;
+                        return Ok(LinkEnd::Stopped);
                     }
-                }
+                },
             }
+            answered = answered.wrapping_add(1);
         }
     }
 
-    /// Reserves what is free, up to its share; what the client is to be told, and whether a block may come. None where
-    /// this connection is not the one that feeds the stream any more.
-    fn credit(&self, link: u64) -> Option<(Grant, bool)> {
+    /// Reserves what is free, up to its share; how many blocks are here, how many may be sent in all, and whether one
+    /// may come. None where this connection is not the link any more.
+    fn credit(&self, which: (u16, u64)) -> Option<(u32, u32, bool)> {
         let mut state = self.state();
-        if state.link != link || state.is_over {
+        if !state.has(which) || state.is_over {
             return None;
         }
-        while !state.is_whole && self.reserves_more(state.reserved.len()) {
+        while !state.is_whole && self.reserves_more(&state) {
             let Some(buffer) = self.session.pool.try_take() else { break };
             state.reserved.push(self.reserve(buffer));
         }
-        let free = u32::try_from(state.reserved.len()).unwrap_or(u32::MAX);
-        state.granted = state.granted.max(state.blocks.saturating_add(free));
-        Some((Grant::Takes { received: state.blocks, granted: state.granted }, free > 0))
+        let ahead = u32::try_from(state.on_their_way()).unwrap_or(u32::MAX);
+        state.granted = state.granted.max(state.blocks.saturating_add(ahead));
+        Some((state.blocks, state.granted, !state.reserved.is_empty()))
     }
 
     fn take_entries(
@@ -241,12 +279,14 @@ impl BlockReceiver {
         link: &mut dyn NetworkStream,
         sequence: u32,
         len: u32,
-        entries: &mut Vec<FileEntry>,
-        bytes: &mut usize,
+        pending: &mut Pending,
     ) -> io::Result<()> {
-        if len > ENTRIES_LEN_MAX || sequence != self.state().blocks {
+        let is_of_one = pending.entries.is_empty() || pending.sequence == sequence;
+        // Those of a block that has come already are read once more, and forgotten with it.
+        if len > ENTRIES_LEN_MAX || !is_of_one || sequence >= self.state().granted {
             return Err(nonsense("entries came that belong to no block"));
         }
+        pending.sequence = sequence;
         let mut packed = vec![0; len as usize];
         link.read_exact(&mut packed)?;
         for entry in EntryDecoder::new(&packed) {
@@ -255,17 +295,17 @@ impl BlockReceiver {
             if let Some(fault) = entry.fault() {
                 return Err(nonsense(&format!("an entry {fault}")));
             }
-            *bytes += entry_bytes(&entry);
+            pending.bytes += entry_bytes(&entry);
             let is_sound = entry.offset.checked_add(entry.member_len).is_some_and(|end| end <= STREAM_LEN_MAX);
             // A member that ends here may have begun in an earlier stream of the object.
             let is_own = match entry.fragment().map_err(|_| nonsense("a fragment is damaged"))? {
                 Some(_) => entry.connection == self.start.connection,
                 None => entry.connection <= self.start.connection,
             };
-            if !is_own || *bytes > ENTRIES_BYTES_MAX || !is_sound {
+            if !is_own || pending.bytes > ENTRIES_BYTES_MAX || !is_sound {
                 return Err(nonsense("an entry is of another connection, lies nowhere, or is one too many"));
             }
-            entries.push(entry);
+            pending.entries.push(entry);
         }
         Ok(())
     }
@@ -273,65 +313,113 @@ impl BlockReceiver {
     fn take_block(
         &self,
         link: &mut dyn NetworkStream,
-        number: u64,
+        which: (u16, u64),
         head: BlockHead,
-        entries: Vec<FileEntry>,
+        pending: Pending,
     ) -> io::Result<Taken> {
         let chunk_len = self.session.pool.chunk_len();
-        let mut buffer = {
+        let fits = head.plain_len as usize <= chunk_len && head.stored_len as usize <= chunk_len;
+        let plain = head.compression != Compression::None || head.stored_len == head.plain_len;
+        let follows = pending.entries.is_empty() || pending.sequence == head.sequence;
+        let ends = !head.closes || head.last || self.may_end_early;
+        if !(fits && plain && follows && ends) {
+            return Err(does_not_follow());
+        }
+        let stored_len = head.stored_len as usize;
+        let reserved = {
             let mut state = self.state();
-            let end = head.offset.checked_add(u64::from(head.plain_len));
-            let follows = head.sequence == state.blocks && head.offset == state.offset && !state.is_whole;
-            let fits = head.plain_len as usize <= chunk_len && head.stored_len as usize <= chunk_len;
-            let plain = head.compression != Compression::None || head.stored_len == head.plain_len;
-            let within = end.is_some_and(|end| head.valid_len <= end && end <= STREAM_LEN_MAX);
-            let valid = within && head.valid_len >= state.valid_len && (!head.last || Some(head.valid_len) == end);
-            let ends = !head.closes || head.last || self.may_end_early;
-            if !(follows && fits && plain && valid && ends) {
-                return Err(nonsense("a block came that does not follow the one before"));
+            if !state.has(which) || state.is_over {
+                return Ok(Taken::NotWanted);
             }
-            match state.reserved.pop() {
-                Some(reserved) if state.link == number && !state.is_over => reserved.buffer,
-                Some(_) => return Ok(Taken::NotWanted),
-                None => return Err(nonsense("a block came that was not granted")),
+            if head.sequence < state.blocks || state.early.contains_key(&head.sequence) {
+                drop(state);
+                // It came over a link that broke before it could say so.
+                io::copy(&mut link.take(stored_len as u64), &mut io::sink())?;
+                return Ok(Taken::Handed);
             }
+            if head.sequence >= state.granted || state.is_whole {
+                return Err(nonsense("a block came that was not granted"));
+            }
+            state.arriving += 1;
+            state.reserved.pop()
         };
-        let read = link.read_exact(&mut buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + head.stored_len as usize]);
+        // One that was granted may have been kept for a link that is gone, and still reads.
+        let reserved = match reserved {
+            None => self.session.pool.take_unless(&self.session.stop).map(|buffer| self.reserve(buffer)),
+            reserved => reserved,
+        };
+        let read = reserved.map(|mut reserved| {
+            let place = BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + stored_len;
+            link.read_exact(&mut reserved.buffer[place]).map(|()| reserved)
+        });
         let mut state = self.state();
-        if state.link != number || state.is_over {
+        state.arriving -= 1;
+        if !state.has(which) || state.is_over {
             return Ok(Taken::NotWanted);
         }
-        if let Err(error) = read {
-            state.reserved.push(self.reserve(buffer));
-            return Err(error);
-        }
-        let place = ChunkPlace {
-            stream: self.stream,
-            first_sequence: self.start.sequence,
-            closes: head.closes,
-            object: self.object,
-            connection: self.start.connection,
-            sequence: head.sequence,
-            offset: head.offset,
-            plain_len: head.plain_len,
-            last: head.last,
-            valid_len: head.valid_len,
-        };
-        let (compression, stored_len) = (head.compression, head.stored_len);
-        state.blocks += 1;
-        state.offset += u64::from(head.plain_len);
-        state.valid_len = head.valid_len;
-        state.is_whole = head.closes;
-        if state.is_whole {
-            state.reserved.clear();
+        let Some(read) = read else { return Ok(Taken::Stopped) };
+        let reserved = read?;
+        // Another link may have brought it meanwhile.
+        if head.sequence >= state.blocks {
+            state.early.insert(head.sequence, (reserved, head, pending.entries));
         }
         if let Some(throttle) = &self.session.throttle {
-            throttle.took(u64::from(stored_len));
+            throttle.took(stored_len as u64);
         }
-        // While the stream is locked: no block of another connection may pass it.
-        let handed = (self.session.out)(Block { place, buffer, compression, stored_len, entries });
-        Ok(if handed.is_ok() { Taken::Handed } else { Taken::Stopped })
+        self.hand_on(&mut state)
     }
+
+    /// Hands on what is next. While the stream is locked: no block of another link may pass it.
+    fn hand_on(&self, state: &mut Received) -> io::Result<Taken> {
+        while let Some((reserved, head, entries)) = state.early.remove(&{ state.blocks }) {
+            let end = head.offset.checked_add(u64::from(head.plain_len));
+            let within = end.is_some_and(|end| head.valid_len <= end && end <= STREAM_LEN_MAX);
+            let valid = within && head.valid_len >= state.valid_len && (!head.last || Some(head.valid_len) == end);
+            if head.offset != state.offset || !valid {
+                return Err(does_not_follow());
+            }
+            let place = ChunkPlace {
+                stream: self.stream,
+                first_sequence: self.start.sequence,
+                closes: head.closes,
+                object: self.object,
+                connection: self.start.connection,
+                sequence: head.sequence,
+                offset: head.offset,
+                plain_len: head.plain_len,
+                last: head.last,
+                valid_len: head.valid_len,
+            };
+            state.blocks += 1;
+            state.offset += u64::from(head.plain_len);
+            state.valid_len = head.valid_len;
+            state.is_whole = head.closes;
+            if state.is_whole {
+                state.reserved.clear();
+                state.early.clear();
+            }
+            let (buffer, compression, stored_len) = (reserved.buffer, head.compression, head.stored_len);
+            if (self.session.out)(Block { place, buffer, compression, stored_len, entries }).is_err() {
+                return Ok(Taken::Stopped);
+            }
+        }
+        Ok(Taken::Handed)
+    }
+}
+
+impl Received {
+    fn has(&self, (number, connection): (u16, u64)) -> bool {
+        self.links.get(&number) == Some(&connection)
+    }
+
+    /// Blocks that have not been handed on, and have a buffer: on their way, or here before one in front of them.
+    fn on_their_way(&self) -> usize {
+        self.reserved.len() + self.arriving + self.early.len()
+    }
+}
+
+fn does_not_follow() -> io::Error {
+    nonsense("a block came that does not follow the one before")
 }
 
 impl StreamGate for BlockReceiver {
@@ -359,7 +447,7 @@ enum Taken {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -382,9 +470,18 @@ mod tests {
             to.lock().unwrap().push(block.place.sequence);
             Ok(())
         });
+        (receiver_of(pool, out, controls), handed, said)
+    }
+
+    /// The receiver of a whole stream, which hands on so.
+    pub(in crate::network) fn receiver_of(
+        pool: BlockPool,
+        out: crate::pack::PackedTo,
+        controls: Sender<Control>,
+    ) -> Arc<BlockReceiver> {
         let packer = Packer::storing(&pool, Arc::clone(&out));
         let set = SetIn { blocks: blocks_in(pool, out, controls), packer };
-        (Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false)), handed, said)
+        Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false))
     }
 
     fn blocks_in(pool: BlockPool, out: crate::pack::PackedTo, controls: Sender<Control>) -> BlocksIn {
@@ -480,10 +577,11 @@ mod tests {
             let packed = encoder.finish();
             let (mut near, mut far) = UnixStream::pair().unwrap();
             near.write_all(&packed).unwrap();
-            let (mut entries, mut bytes) = (Vec::new(), 0);
+            let mut pending = Pending::default();
+            receiver.state().granted = 1;
             receiver
-                .take_entries(&mut far, 0, packed.len() as u32, &mut entries, &mut bytes)
-                .map(|()| entries.len())
+                .take_entries(&mut far, 0, packed.len() as u32, &mut pending)
+                .map(|()| pending.entries.len())
                 .map_err(|error| error.to_string())
         };
         assert_eq!(taken("home/ada/letter", 1 << 40), Ok(1));

@@ -1,16 +1,24 @@
-//! The client's end of a block connection: each block is kept until the mover has it.
+//! The client's end of a stream's block links: each block is kept until the mover has it.
+//!
+//! A stream begins with one link, and gets more where those that it has are waited for ([`super::links`]). Every link
+//! takes the next block that is granted, in whatever order the links are ready; the mover brings them in order. A link
+//! that breaks gives back what it had under way, for any link to send again, and is opened again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use capstan_format::{BLOCK_HEADER_LEN, EntryEncoder};
 use capstan_tape::with_causes;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::frame::{BlockHead, Grant, Head, nonsense};
-use super::hello::connect;
-use super::receiver::{ENTRIES_BYTES_MAX, entry_bytes};
+use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
+use super::hello::{SEVERAL_LINKS, connect_speaking};
+use super::links::{LINKS_MAX, LinkChoice, LinkTimes, SoFar};
+use super::receiver::{ENTRIES_BYTES_MAX, WINDOW_BYTES, entry_bytes};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::block::Block;
 use crate::intake::StreamStart;
@@ -23,8 +31,10 @@ const TRIES_FOR: Duration = Duration::from_secs(120);
 /// How long after the first failure.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often one of several links looks what the others have left.
+const LOOKS: Duration = Duration::from_millis(50);
 
-/// Sends the blocks of one connection.
+/// Sends the blocks of one stream.
 pub(crate) struct BlockSender<'a> {
     pub(crate) dial: &'a dyn Dial,
     /// The job's token, and what names this process.
@@ -34,22 +44,17 @@ pub(crate) struct BlockSender<'a> {
     pub(crate) blocks: Receiver<Block>,
     /// Set where the mover takes no more.
     pub(crate) stop: &'a AtomicBool,
+    /// How many links it may have.
+    pub(crate) links: Links,
 }
 
-/// Where a stream is.
-#[derive(Default)]
-struct Sending {
-    /// Blocks that were packed before the one in front of them.
-    early: BTreeMap<u32, Block>,
-    /// Blocks that the mover does not have yet, in order.
-    kept: VecDeque<Block>,
-    /// The sequence of the first that is kept: the mover has those in front of it.
-    received: u32,
-    granted: u32,
-    /// Whether the last block is among those that were taken.
-    is_whole: bool,
-    /// Whether there will be no more blocks.
-    is_over: bool,
+/// How many links a stream may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Links {
+    /// One: more cannot be opened, or would be no use.
+    One,
+    /// As many as the way wants.
+    AsWanted(LinkTimes),
 }
 
 /// Why a stream was not sent to its end.
@@ -64,86 +69,82 @@ pub(crate) enum NotSent {
 }
 
 impl BlockSender<'_> {
-    /// Sends all blocks, opening the connection again where it breaks.
-    pub(crate) fn run(mut self) -> Result<(), NotSent> {
-        let mut sending = Sending { received: self.start.sequence, ..Sending::default() };
-        let ended = self.send(&mut sending);
+    /// Sends all blocks, opening links again where they break.
+    pub(crate) fn run(self) -> Result<(), NotSent> {
+        let Self { dial, token, reading, start, blocks, stop, links } = self;
+        let (times, max) = match links {
+            Links::One => (LinkTimes::default(), 1),
+            Links::AsWanted(times) => (times, LINKS_MAX),
+        };
+        let kept = Kept { received: start.sequence, next: start.sequence, ..Kept::default() };
+        let sending = Sending {
+            dial,
+            token,
+            stream: (reading, start.connection),
+            stop,
+            queue: Mutex::new(blocks),
+            kept: Mutex::new(kept),
+            changed: Condvar::new(),
+            regrouped: Condvar::new(),
+            links: AtomicU16::new(1),
+            bytes: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+        };
+        let ended = thread::scope(|scope| {
+            let choice = LinkChoice::new(Instant::now(), times, max);
+            let ended = sending.carry(0, Some(&mut More { scope, choice, begun: 1, sending: &sending }));
+            sending.kept().is_left = true;
+            sending.tell_all();
+            ended
+        });
         if !matches!(ended, Ok(()) | Err(NotSent::Unfinished)) {
-            self.stop.store(true, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
         }
         ended
     }
+}
 
-    fn send(&mut self, sending: &mut Sending) -> Result<(), NotSent> {
-        let (mut failing_since, mut pause) = (None, PAUSE);
-        loop {
-            let before = sending.received;
-            let error = match self.over_one_link(sending) {
-                Ok(Ended::Whole) => return Ok(()),
-                Ok(Ended::Stopped) => return Err(NotSent::Stopped),
-                Ok(Ended::Unfinished) => return Err(NotSent::Unfinished),
-                Err(error) => error,
-            };
-            if sending.received > before {
-                (failing_since, pause) = (None, PAUSE);
-            }
-            let since: Instant = *failing_since.get_or_insert_with(Instant::now);
-            // The mover has said that it is over.
-            let is_final = error.kind() == io::ErrorKind::PermissionDenied;
-            if is_final || since.elapsed() > TRIES_FOR || self.stop.load(Ordering::Relaxed) {
-                return Err(NotSent::Lost(with_causes(&error)));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
+/// What the links of a stream share.
+struct Sending<'a> {
+    dial: &'a dyn Dial,
+    token: (&'a JobToken, &'a JobToken),
+    /// The reading, and the connection in its object.
+    stream: (u64, u16),
+    stop: &'a AtomicBool,
+    queue: Mutex<Receiver<Block>>,
+    kept: Mutex<Kept>,
+    /// Blocks have come, or word of the mover.
+    changed: Condvar,
+    /// The stream has ended, or other links are to take blocks.
+    regrouped: Condvar,
+    /// How many links take blocks; those that are numbered higher wait.
+    links: AtomicU16,
+    bytes: AtomicU64,
+    waited_ns: AtomicU64,
+}
 
-    fn over_one_link(&mut self, sending: &mut Sending) -> io::Result<Ended> {
-        let purpose = Purpose::Blocks { reading: self.reading, connection: self.start.connection };
-        let mut link = connect(self.dial, self.token, purpose)?;
-        link.set_timeout(Some(SILENT_MAX))?;
-        if !sending.listen(&mut link)? {
-            return Ok(Ended::Stopped);
-        }
-        let mut next = sending.received;
-        loop {
-            sending.put_in_order();
-            if sending.is_whole && sending.kept.is_empty() {
-                return Ok(Ended::Whole);
-            }
-            let at = (next - sending.received) as usize;
-            if at < sending.kept.len() && next < sending.granted {
-                send_block(&mut link, &sending.kept[at])?;
-                next += 1;
-                if let Some(block) = self.blocks.try_next() {
-                    sending.take(block);
-                }
-                continue;
-            }
-            if !sending.kept.is_empty() {
-                // The mover answers each block, and speaks while it has no room for more.
-                if !sending.listen(&mut link)? {
-                    return Ok(Ended::Stopped);
-                }
-                next = next.max(sending.received);
-                continue;
-            }
-            if sending.is_over {
-                return Ok(Ended::Unfinished);
-            }
-            match self.blocks.next_within(SPEAKS_EVERY) {
-                Ok(block) => sending.take(block),
-                Err(Nothing::More) => sending.is_over = true,
-                Err(Nothing::Yet) => {
-                    Head::StillHere.write(&mut link)?;
-                    link.flush()?;
-                    if !sending.listen(&mut link)? {
-                        return Ok(Ended::Stopped);
-                    }
-                }
-            }
-        }
-    }
+/// Where a stream is.
+#[derive(Default)]
+struct Kept {
+    /// Blocks that were packed before the one in front of them.
+    early: BTreeMap<u32, Arc<Block>>,
+    /// Blocks that the mover does not have yet, in order.
+    blocks: VecDeque<Arc<Block>>,
+    /// The sequence of the first that is kept: the mover has those in front of it.
+    received: u32,
+    /// The first that no link has begun to send.
+    next: u32,
+    /// Those of links that broke.
+    again: BTreeSet<u32>,
+    granted: u32,
+    /// Whether the last block is among those that were taken.
+    is_whole: bool,
+    /// Whether there will be no more blocks.
+    is_over: bool,
+    /// Whether the mover takes no more.
+    is_stopped: bool,
+    /// Whether the first link has left.
+    is_left: bool,
 }
 
 enum Ended {
@@ -152,46 +153,351 @@ enum Ended {
     Unfinished,
 }
 
-impl Sending {
+impl Kept {
     fn take(&mut self, block: Block) {
-        self.early.insert(block.place.sequence, block);
-    }
-
-    fn put_in_order(&mut self) {
-        while let Some(block) = self.early.remove(&(self.received + self.kept.len() as u32)) {
+        self.early.insert(block.place.sequence, Arc::new(block));
+        while let Some(block) = self.early.remove(&(self.received + self.blocks.len() as u32)) {
             self.is_whole |= block.place.closes;
-            self.kept.push_back(block);
+            self.blocks.push_back(block);
         }
     }
 
-    /// Hears what the mover says, and gives up what it has; whether it takes more.
-    fn listen(&mut self, link: &mut impl NetworkStream) -> io::Result<bool> {
-        let Grant::Takes { received, granted } = Grant::read(link)? else { return Ok(false) };
-        let had = received.checked_sub(self.received).filter(|had| *had as usize <= self.kept.len());
-        let Some(had) = had else { return Err(nonsense("the mover has blocks that were never sent")) };
-        self.kept.drain(..had as usize);
-        (self.received, self.granted) = (received, granted);
-        Ok(true)
+    fn ended(&self) -> Option<Ended> {
+        match (self.is_whole && self.blocks.is_empty(), self.blocks.is_empty() && self.is_over) {
+            (true, _) => Some(Ended::Whole),
+            _ if self.is_stopped => Some(Ended::Stopped),
+            (false, true) => Some(Ended::Unfinished),
+            _ if self.is_left => Some(Ended::Stopped),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a block that no link has sent.
+    fn has_unsent(&self) -> bool {
+        !self.again.is_empty() || ((self.next - self.received) as usize) < self.blocks.len()
+    }
+
+    /// The next block that may be sent.
+    fn next_to_send(&mut self) -> Option<Arc<Block>> {
+        let sequence = match self.again.pop_first() {
+            Some(sequence) => sequence,
+            None if self.has_unsent() && self.next < self.granted => {
+                self.next += 1;
+                self.next - 1
+            }
+            None => return None,
+        };
+        self.blocks.get((sequence - self.received) as usize).cloned()
+    }
+
+    /// Gives up what the mover has.
+    fn hear(&mut self, received: u32, granted: u32) -> io::Result<()> {
+        if received > self.next {
+            return Err(nonsense("the mover has blocks that were never sent"));
+        }
+        // What came over another link may be newer.
+        self.blocks.drain(..received.saturating_sub(self.received) as usize);
+        self.received = self.received.max(received);
+        self.next = self.next.max(received);
+        self.granted = self.granted.max(granted);
+        self.again = self.again.split_off(&self.received);
+        Ok(())
     }
 }
 
-fn send_block(link: &mut impl NetworkStream, block: &Block) -> io::Result<()> {
+/// Begins further links of a stream.
+struct More<'scope, 'env, 'a> {
+    scope: &'scope Scope<'scope, 'env>,
+    sending: &'scope Sending<'a>,
+    choice: LinkChoice,
+    /// Links that were begun.
+    begun: u16,
+}
+
+impl More<'_, '_, '_> {
+    /// Looks how many links there should be, and begins those that are missing.
+    fn look(&mut self) {
+        let sending = self.sending;
+        let waited = Duration::from_nanos(sending.waited_ns.load(Ordering::Relaxed));
+        let so_far = SoFar { bytes: sending.bytes.load(Ordering::Relaxed), waited };
+        let links = self.choice.look(Instant::now(), so_far);
+        if sending.links.swap(links, Ordering::Relaxed) != links {
+            sending.tell_all();
+        }
+        for number in self.begun..links {
+            // What cannot be begun now is no loss: the others carry the stream.
+            let carry = move || drop(sending.carry(number, None));
+            if thread::Builder::new().name("send".to_owned()).spawn_scoped(self.scope, carry).is_err() {
+                return;
+            }
+            self.begun = number + 1;
+        }
+    }
+}
+
+/// One link, while it lasts.
+struct BlockLink {
+    stream: Box<dyn NetworkStream>,
+    speaks: u32,
+    /// Frames that were sent over it, and those of them that were answered.
+    sent: u32,
+    answered: u32,
+    /// Whether the mover says more before it hears anything.
+    says_more: bool,
+    is_held_back: bool,
+    spoke: Instant,
+}
+
+impl<'a> Sending<'a> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_all(&self) {
+        // Whoever looked before the change waits by now.
+        drop(self.kept());
+        self.changed.notify_all();
+        self.regrouped.notify_all();
+    }
+
+    /// Carries blocks over one link until the stream ends, opening it again where it breaks.
+    fn carry(&self, number: u16, mut more: Option<&mut More<'_, '_, 'a>>) -> Result<(), NotSent> {
+        let (mut failing_since, mut pause) = (None, PAUSE);
+        loop {
+            let before = self.kept().received;
+            let mut under_way = BTreeSet::new();
+            let error = match self.over_one_link(number, more.as_deref_mut(), &mut under_way) {
+                Ok(Ended::Whole) => return Ok(()),
+                Ok(Ended::Stopped) => return Err(NotSent::Stopped),
+                Ok(Ended::Unfinished) => return Err(NotSent::Unfinished),
+                Err(error) => error,
+            };
+            let mut kept = self.kept();
+            let received = kept.received;
+            kept.again.extend(under_way.split_off(&received));
+            drop(kept);
+            self.changed.notify_all();
+            if received > before {
+                (failing_since, pause) = (None, PAUSE);
+            }
+            let since: Instant = *failing_since.get_or_insert_with(Instant::now);
+            // The mover has said that it is over.
+            let is_final = error.kind() == io::ErrorKind::PermissionDenied;
+            if is_final || since.elapsed() > TRIES_FOR || self.stop.load(Ordering::Relaxed) {
+                return Err(NotSent::Lost(with_causes(&error)));
+            }
+            self.wait_for_news(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Waits until the stream has ended, or as long as that.
+    fn wait_for_news(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut kept = self.kept();
+        while kept.ended().is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            kept = self.changed.wait_timeout(kept, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn over_one_link(
+        &self,
+        number: u16,
+        mut more: Option<&mut More<'_, '_, 'a>>,
+        under_way: &mut BTreeSet<u32>,
+    ) -> io::Result<Ended> {
+        if let Some(ended) = self.kept().ended() {
+            return Ok(ended);
+        }
+        let (reading, connection) = self.stream;
+        let purpose = Purpose::Blocks { reading, connection, link: number };
+        let (mut stream, speaks) = connect_speaking(self.dial, self.token, purpose)?;
+        stream.set_timeout(Some(SILENT_MAX))?;
+        let mut link = BlockLink {
+            stream,
+            speaks,
+            sent: 0,
+            answered: 0,
+            says_more: true,
+            is_held_back: false,
+            spoke: Instant::now(),
+        };
+        self.hear(&mut link, under_way)?;
+        loop {
+            self.empty_queue();
+            if let Some(more) = more.as_mut().filter(|_| link.speaks >= SEVERAL_LINKS && link.stream.crosses_network())
+            {
+                more.look();
+            }
+            let mut kept = self.kept();
+            if let Some(ended) = kept.ended() {
+                return Ok(ended);
+            }
+            let takes = number < self.links.load(Ordering::Relaxed);
+            let block = if takes { kept.next_to_send() } else { None };
+            let has_unsent = kept.has_unsent();
+            let is_full = has_unsent && self.is_window_full(&kept);
+            drop(kept);
+            match block {
+                Some(block) => {
+                    under_way.insert(block.place.sequence);
+                    self.send(&mut link, &block)?;
+                }
+                // A word of the mover comes without anything more from here.
+                None if link.sent != link.answered || link.says_more && has_unsent => {
+                    let began = Instant::now();
+                    self.hear(&mut link, under_way)?;
+                    // Free blocks are there, and word of them is on its way.
+                    if takes && is_full && !link.is_held_back {
+                        self.add_wait(began.elapsed());
+                    }
+                }
+                None if takes => self.wait_for_more(&mut link)?,
+                None => self.wait_for_turn(number, &mut link)?,
+            }
+        }
+    }
+
+    /// Whether the mover has as many free blocks for this stream as it gives to so many links.
+    fn is_window_full(&self, kept: &Kept) -> bool {
+        let Some(block) = kept.blocks.front() else { return false };
+        let window = (WINDOW_BYTES / (block.buffer.len() - BLOCK_HEADER_LEN)).max(2);
+        let links = usize::from(self.links.load(Ordering::Relaxed));
+        (kept.granted - kept.received) as usize + 1 >= window * links
+    }
+
+    fn add_wait(&self, waited: Duration) {
+        self.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Takes what is ready to be sent.
+    fn empty_queue(&self) {
+        // Whoever has the queue puts what comes to the others.
+        let Ok(mut queue) = self.queue.try_lock() else { return };
+        let mut came = std::iter::from_fn(|| queue.try_next()).peekable();
+        if came.peek().is_some() {
+            let mut kept = self.kept();
+            came.for_each(|block| kept.take(block));
+            drop(kept);
+            self.changed.notify_all();
+        }
+    }
+
+    fn send(&self, link: &mut BlockLink, block: &Block) -> io::Result<()> {
+        let (began, worked) = (Instant::now(), processor_time());
+        link.sent += send_block(&mut link.stream, block)?;
+        let (passed, worked) = (began.elapsed(), processor_time().saturating_sub(worked));
+        if !link.is_held_back {
+            self.add_wait(passed.saturating_sub(worked));
+        }
+        self.bytes.fetch_add(u64::from(block.stored_len), Ordering::Relaxed);
+        link.spoke = Instant::now();
+        Ok(())
+    }
+
+    /// Hears what the mover says.
+    fn hear(&self, link: &mut BlockLink, under_way: &mut BTreeSet<u32>) -> io::Result<()> {
+        let grant = Grant::read(&mut link.stream)?;
+        let mut kept = self.kept();
+        match grant {
+            Grant::Stop => kept.is_stopped = true,
+            Grant::Takes { received, granted, on_link } => {
+                kept.hear(received, granted)?;
+                *under_way = under_way.split_off(&received);
+                // A mover of the only link answers each block, and speaks while it has no room for more.
+                let OnLink { answered, says_more, is_held_back } = on_link.unwrap_or_else(|| OnLink {
+                    answered: if under_way.is_empty() { link.sent } else { link.sent.wrapping_sub(1) },
+                    says_more: granted == received,
+                    is_held_back: false,
+                });
+                (link.answered, link.says_more, link.is_held_back) = (answered, says_more, is_held_back);
+            }
+        }
+        drop(kept);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits for a block, or for what the other links hear, where this one has nothing to send and nothing to hear.
+    fn wait_for_more(&self, link: &mut BlockLink) -> io::Result<()> {
+        let Some(quiet) = link.stays_quiet()? else { return Ok(()) };
+        let is_alone = self.links.load(Ordering::Relaxed) == 1;
+        let limit = if is_alone { quiet } else { quiet.min(LOOKS) };
+        let kept = self.kept();
+        let queue = if kept.is_over { None } else { self.queue.try_lock().ok() };
+        let Some(mut queue) = queue else {
+            if kept.ended().is_none() {
+                drop(self.changed.wait_timeout(kept, limit));
+            }
+            return Ok(());
+        };
+        drop(kept);
+        match queue.next_within(limit) {
+            Ok(block) => self.kept().take(block),
+            Err(Nothing::More) => self.kept().is_over = true,
+            Err(Nothing::Yet) => return Ok(()),
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until this link is to take blocks.
+    fn wait_for_turn(&self, number: u16, link: &mut BlockLink) -> io::Result<()> {
+        if let Some(quiet) = link.stays_quiet()? {
+            let kept = self.kept();
+            if kept.ended().is_none() && number >= self.links.load(Ordering::Relaxed) {
+                drop(self.regrouped.wait_timeout(kept, quiet));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockLink {
+    /// How long it may stay quiet; none where it has just spoken.
+    fn stays_quiet(&mut self) -> io::Result<Option<Duration>> {
+        let quiet = SPEAKS_EVERY.saturating_sub(self.spoke.elapsed());
+        if !quiet.is_zero() {
+            return Ok(Some(quiet));
+        }
+        Head::StillHere.write(&mut self.stream)?;
+        self.stream.flush()?;
+        self.sent += 1;
+        self.spoke = Instant::now();
+        Ok(None)
+    }
+}
+
+/// What this thread has worked so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Sends a block and the entries that end in it; how many frames that were.
+fn send_block(link: &mut (impl NetworkStream + ?Sized), block: &Block) -> io::Result<u32> {
     if block.entries.iter().map(entry_bytes).sum::<usize>() > ENTRIES_BYTES_MAX {
         // So many paths end in one block only where they have no content: they are gone.
         let reason = "more paths are gone since the last backup than an incremental can record over a network: back \
                       it up in full";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    let place = &block.place;
+    let (place, mut frames) = (&block.place, 1);
     let mut encoder = EntryEncoder::new();
     for entry in &block.entries {
         encoder.push(entry);
         if encoder.len() >= ENTRIES_LEN {
             send_entries(link, place.sequence, std::mem::take(&mut encoder))?;
+            frames += 1;
         }
     }
     if !encoder.is_empty() {
         send_entries(link, place.sequence, encoder)?;
+        frames += 1;
     }
     let head = BlockHead {
         compression: block.compression,
@@ -205,10 +511,11 @@ fn send_block(link: &mut impl NetworkStream, block: &Block) -> io::Result<()> {
     };
     Head::Block(head).write(link)?;
     link.write_all(&block.buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + block.stored_len as usize])?;
-    link.flush()
+    link.flush()?;
+    Ok(frames)
 }
 
-fn send_entries(link: &mut impl NetworkStream, sequence: u32, entries: EntryEncoder) -> io::Result<()> {
+fn send_entries(link: &mut (impl NetworkStream + ?Sized), sequence: u32, entries: EntryEncoder) -> io::Result<()> {
     let packed = entries.finish();
     Head::Entries { sequence, len: packed.len() as u32 }.write(link)?;
     link.write_all(&packed)
