@@ -35,7 +35,7 @@ NAMES = ("web1", "web2", "web3")
 DRIVES = 2
 FILE_BYTES_MAX = 1_500_000
 # One of two copies met a full disk, or a mover that was cut off.
-COPY_FAILED = re.compile(r"copy \d failed: .*(No space left on device|the mover cannot be reached)")
+COPY_FAILED = re.compile(r"copy \d failed: .*(No space left on device|the mover (cannot be reached|has ended the connection))")
 # Restores at the server at the same time, which share drives and passes over volumes.
 RESTORES_AT_ONCE = 4
 # What the proxies let through in rounds, so that runs take a moment.

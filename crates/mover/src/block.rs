@@ -2,6 +2,7 @@
 
 use capstan_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, Compression, FileEntry, ObjectId, SessionId, VolumeId};
 
+use crate::blocks_in::EntriesHeld;
 use crate::pool::Buffer;
 
 /// What a chunk is, before it is known on which volume it will stand.
@@ -38,6 +39,8 @@ pub(crate) struct Block {
     pub(crate) compression: Compression,
     pub(crate) stored_len: u32,
     pub(crate) entries: Vec<FileEntry>,
+    /// Their room, if they came over a network.
+    pub(crate) _held: Option<EntriesHeld>,
 }
 
 impl Block {

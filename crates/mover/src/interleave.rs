@@ -284,7 +284,7 @@ mod tests {
             valid_len: 0,
         };
         let buffer = BlockPool::new(1, 0).take();
-        Block { place, buffer, compression: Compression::None, stored_len: 0, entries: Vec::new() }
+        Block { place, buffer, compression: Compression::None, stored_len: 0, entries: Vec::new(), _held: None }
     }
 
     fn interleave() -> Interleave {

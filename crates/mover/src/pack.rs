@@ -101,7 +101,7 @@ impl Bench {
                 state.pass = state.next_pass;
             }
         }
-        Block { place, buffer, compression, stored_len: stored_len as u32, entries }
+        Block { place, buffer, compression, stored_len: stored_len as u32, entries, _held: None }
     }
 }
 
@@ -166,7 +166,7 @@ impl Packer {
         let PackOptions::Zstd(level) = self.options else {
             let (place, buffer, entries) = (chunk.place, chunk.buffer, chunk.entries);
             let stored_len = place.plain_len;
-            let block = Block { place, buffer, compression: Compression::None, stored_len, entries };
+            let block = Block { place, buffer, compression: Compression::None, stored_len, entries, _held: None };
             return (self.out)(block);
         };
         if let Some(work) = &self.work {

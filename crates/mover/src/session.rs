@@ -21,7 +21,7 @@ use capstan_format::{ObjectId, SessionRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
-use crate::blocks_in::BlocksIn;
+use crate::blocks_in::{BlocksIn, EntriesRoom};
 use crate::control::{Control, Controls, WholeObject};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::drive_sets::DriveSets;
@@ -303,6 +303,7 @@ impl NewSet {
             counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
             forward.block(block)
         });
+        let entries = EntriesRoom::beside(pool.buffers() * pool.chunk_len());
         let blocks = BlocksIn {
             pool,
             out,
@@ -311,6 +312,7 @@ impl NewSet {
             streams: Arc::default(),
             receivers: Arc::default(),
             reserved: Arc::default(),
+            entries,
             pack: options.pack,
             throttle: None,
         };

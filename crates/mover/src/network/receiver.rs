@@ -5,14 +5,14 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, ObjectId};
 
 use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, Chunk, ChunkPlace};
-use crate::blocks_in::BlocksIn;
+use crate::blocks_in::{BlocksIn, EntriesHeld};
 use crate::connection::StreamGate;
 use crate::intake::{SetIn, StreamStart};
 use crate::pack::Packer;
@@ -25,6 +25,8 @@ pub(super) const WINDOW_BYTES: usize = 16 << 20;
 pub(super) const LINK_NUMBERS: u16 = 16;
 /// How often a client hears that it is waited for by the job's own bound.
 const THROTTLED_SPEAKS_EVERY: Duration = Duration::from_millis(500);
+/// How often whoever waits for room looks whether it is still wanted.
+const ROOM_LOOKS: Duration = Duration::from_millis(100);
 /// Longest frame of packed entries.
 const ENTRIES_LEN_MAX: u32 = 4 << 20;
 /// Bytes of the entries that may end in one block, unpacked. All paths that are gone since the base of an incremental
@@ -59,7 +61,7 @@ struct Received {
     /// Links whose blocks are being read.
     arriving: usize,
     /// Blocks that have come before one in front of them.
-    early: BTreeMap<u32, (Reserved, BlockHead, Vec<FileEntry>)>,
+    early: BTreeMap<u32, (Reserved, BlockHead, Pending)>,
     /// The sequence of the next block: how many have come, counted from the first of all.
     blocks: u32,
     offset: u64,
@@ -100,12 +102,29 @@ pub(super) struct LinkOf {
     pub(super) of_several: bool,
 }
 
+/// The same, while it is one.
+struct LinkHere {
+    of: LinkOf,
+    /// Which connection it is, of all that there have been.
+    connection: u64,
+    /// Frames that it has brought.
+    answered: u32,
+}
+
+impl LinkHere {
+    fn grant(&self, (received, granted): (u32, u32), says_more: bool, is_held_back: bool) -> Grant {
+        let on_link = OnLink { answered: self.answered, says_more, is_held_back };
+        Grant::Takes { received, granted, on_link: self.of.of_several.then_some(on_link) }
+    }
+}
+
 /// Entries that have come before their block.
 #[derive(Default)]
 struct Pending {
     sequence: u32,
     entries: Vec<FileEntry>,
     bytes: usize,
+    held: Option<EntriesHeld>,
 }
 
 /// Why a block link ended.
@@ -193,31 +212,31 @@ impl BlockReceiver {
 
     /// Takes in what comes over a connection, until all is here or the connection ends.
     pub(super) fn receive(&self, link: &mut dyn NetworkStream, of: LinkOf) -> io::Result<LinkEnd> {
-        let which = {
+        let mut here = {
             let mut state = self.state();
             if state.is_brought {
                 return Ok(LinkEnd::Replaced);
             }
             state.packer = None;
             state.connections += 1;
-            let which = (of.number, state.connections);
-            state.links.insert(of.number, which.1);
-            which
+            let here = LinkHere { of, connection: state.connections, answered: 0 };
+            state.links.insert(of.number, here.connection);
+            here
         };
-        let ended = self.receive_as(link, which, of.of_several);
+        let ended = self.receive_as(link, &mut here);
         let mut state = self.state();
-        if state.has(which) {
+        if state.has(&here) {
             state.links.remove(&of.number);
         }
         drop(state);
         ended
     }
 
-    fn receive_as(&self, link: &mut dyn NetworkStream, which: (u16, u64), of_several: bool) -> io::Result<LinkEnd> {
-        let (mut pending, mut answered) = (Pending::default(), 0_u32);
+    fn receive_as(&self, link: &mut dyn NetworkStream, here: &mut LinkHere) -> io::Result<LinkEnd> {
+        let mut pending = Pending::default();
         loop {
             let stops = self.session.stop.load(Ordering::Relaxed);
-            let Some((received, granted, has_free)) = self.credit(which) else { return Ok(LinkEnd::Replaced) };
+            let Some((credit, has_free)) = self.credit(here) else { return Ok(LinkEnd::Replaced) };
             if stops {
                 Grant::Stop.write(link)?;
                 return Ok(LinkEnd::Stopped);
@@ -225,8 +244,7 @@ impl BlockReceiver {
             let wait = self.session.throttle.as_ref().and_then(|throttle| throttle.wait());
             let is_whole = self.state().is_whole;
             let says_more = !is_whole && (wait.is_some() || !has_free);
-            let on_link = OnLink { answered, says_more, is_held_back: wait.is_some() };
-            Grant::Takes { received, granted, on_link: of_several.then_some(on_link) }.write(link)?;
+            here.grant(credit, says_more, wait.is_some()).write(link)?;
             if is_whole {
                 return Ok(LinkEnd::Whole);
             }
@@ -243,9 +261,13 @@ impl BlockReceiver {
                 continue;
             }
             match Head::read(link)? {
-                Head::StillHere => {}
-                Head::Entries { sequence, len } => self.take_entries(link, sequence, len, &mut pending)?,
-                Head::Block(head) => match self.take_block(link, which, head, std::mem::take(&mut pending))? {
+                Head::StillHere if pending.entries.is_empty() => {}
+                // They take room that others may need.
+                Head::StillHere => return Err(nonsense("entries came without their block")),
+                Head::Entries { sequence, len } => {
+                    self.take_entries(link, here, (sequence, len), &mut pending)?;
+                }
+                Head::Block(head) => match self.take_block(link, here, head, std::mem::take(&mut pending))? {
                     Taken::Handed => {}
                     Taken::NotWanted => return Ok(LinkEnd::Replaced),
                     Taken::Stopped => {
@@ -254,15 +276,15 @@ impl BlockReceiver {
                     }
                 },
             }
-            answered = answered.wrapping_add(1);
+            here.answered = here.answered.wrapping_add(1);
         }
     }
 
     /// Reserves what is free, up to its share; how many blocks are here, how many may be sent in all, and whether one
     /// may come. None where this connection is not the link any more.
-    fn credit(&self, which: (u16, u64)) -> Option<(u32, u32, bool)> {
+    fn credit(&self, here: &LinkHere) -> Option<((u32, u32), bool)> {
         let mut state = self.state();
-        if !state.has(which) || state.is_over {
+        if !state.has(here) || state.is_over {
             return None;
         }
         while !state.is_whole && self.reserves_more(&state) {
@@ -271,14 +293,14 @@ impl BlockReceiver {
         }
         let ahead = u32::try_from(state.on_their_way()).unwrap_or(u32::MAX);
         state.granted = state.granted.max(state.blocks.saturating_add(ahead));
-        Some((state.blocks, state.granted, !state.reserved.is_empty()))
+        Some(((state.blocks, state.granted), !state.reserved.is_empty()))
     }
 
     fn take_entries(
         &self,
         link: &mut dyn NetworkStream,
-        sequence: u32,
-        len: u32,
+        here: &LinkHere,
+        (sequence, len): (u32, u32),
         pending: &mut Pending,
     ) -> io::Result<()> {
         let is_of_one = pending.entries.is_empty() || pending.sequence == sequence;
@@ -305,7 +327,27 @@ impl BlockReceiver {
             if !is_own || pending.bytes > ENTRIES_BYTES_MAX || !is_sound {
                 return Err(nonsense("an entry is of another connection, lies nowhere, or is one too many"));
             }
+            self.find_room(link, here, pending)?;
             pending.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for the entries of a block, and says meanwhile that the mover is there.
+    fn find_room(&self, link: &mut dyn NetworkStream, here: &LinkHere, pending: &mut Pending) -> io::Result<()> {
+        let held = pending.held.get_or_insert_with(|| self.session.entries.hold());
+        let mut spoke = Instant::now();
+        while !held.grows_to(pending.bytes, pending.sequence == self.state().blocks, ROOM_LOOKS) {
+            let state = self.state();
+            let credit = (state.blocks, state.granted);
+            if !state.has(here) || state.is_over || self.session.stop.load(Ordering::Relaxed) {
+                return Err(io::Error::other("nobody waits for these entries any more"));
+            }
+            drop(state);
+            if spoke.elapsed() >= SPEAKS_EVERY {
+                here.grant(credit, true, false).write(link)?;
+                spoke = Instant::now();
+            }
         }
         Ok(())
     }
@@ -313,7 +355,7 @@ impl BlockReceiver {
     fn take_block(
         &self,
         link: &mut dyn NetworkStream,
-        which: (u16, u64),
+        here: &LinkHere,
         head: BlockHead,
         pending: Pending,
     ) -> io::Result<Taken> {
@@ -328,7 +370,7 @@ impl BlockReceiver {
         let stored_len = head.stored_len as usize;
         let reserved = {
             let mut state = self.state();
-            if !state.has(which) || state.is_over {
+            if !state.has(here) || state.is_over {
                 return Ok(Taken::NotWanted);
             }
             if head.sequence < state.blocks || state.early.contains_key(&head.sequence) {
@@ -354,14 +396,14 @@ impl BlockReceiver {
         });
         let mut state = self.state();
         state.arriving -= 1;
-        if !state.has(which) || state.is_over {
+        if !state.has(here) || state.is_over {
             return Ok(Taken::NotWanted);
         }
         let Some(read) = read else { return Ok(Taken::Stopped) };
         let reserved = read?;
         // Another link may have brought it meanwhile.
         if head.sequence >= state.blocks {
-            state.early.insert(head.sequence, (reserved, head, pending.entries));
+            state.early.insert(head.sequence, (reserved, head, pending));
         }
         if let Some(throttle) = &self.session.throttle {
             throttle.took(stored_len as u64);
@@ -371,7 +413,7 @@ impl BlockReceiver {
 
     /// Hands on what is next. While the stream is locked: no block of another link may pass it.
     fn hand_on(&self, state: &mut Received) -> io::Result<Taken> {
-        while let Some((reserved, head, entries)) = state.early.remove(&{ state.blocks }) {
+        while let Some((reserved, head, pending)) = state.early.remove(&{ state.blocks }) {
             let end = head.offset.checked_add(u64::from(head.plain_len));
             let within = end.is_some_and(|end| head.valid_len <= end && end <= STREAM_LEN_MAX);
             let valid = within && head.valid_len >= state.valid_len && (!head.last || Some(head.valid_len) == end);
@@ -399,7 +441,8 @@ impl BlockReceiver {
                 state.early.clear();
             }
             let (buffer, compression, stored_len) = (reserved.buffer, head.compression, head.stored_len);
-            if (self.session.out)(Block { place, buffer, compression, stored_len, entries }).is_err() {
+            let Pending { entries, held: _held, .. } = pending;
+            if (self.session.out)(Block { place, buffer, compression, stored_len, entries, _held }).is_err() {
                 return Ok(Taken::Stopped);
             }
         }
@@ -408,8 +451,8 @@ impl BlockReceiver {
 }
 
 impl Received {
-    fn has(&self, (number, connection): (u16, u64)) -> bool {
-        self.links.get(&number) == Some(&connection)
+    fn has(&self, here: &LinkHere) -> bool {
+        self.links.get(&here.of.number) == Some(&here.connection)
     }
 
     /// Blocks that have not been handed on, and have a buffer: on their way, or here before one in front of them.
@@ -456,6 +499,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::StreamSink;
+    use crate::blocks_in::EntriesRoom;
     use crate::control::{Control, Controls};
     use crate::pack::PackOptions;
     use crate::pool::BlockPool;
@@ -493,6 +537,7 @@ pub(super) mod tests {
             streams: Arc::default(),
             receivers: Arc::default(),
             reserved: Arc::default(),
+            entries: EntriesRoom::beside(0),
             pack: PackOptions::Store,
             throttle: None,
         }
@@ -579,8 +624,9 @@ pub(super) mod tests {
             near.write_all(&packed).unwrap();
             let mut pending = Pending::default();
             receiver.state().granted = 1;
+            let here = LinkHere { of: LinkOf { number: 0, of_several: true }, connection: 0, answered: 0 };
             receiver
-                .take_entries(&mut far, 0, packed.len() as u32, &mut pending)
+                .take_entries(&mut far, &here, (0, packed.len() as u32), &mut pending)
                 .map(|()| pending.entries.len())
                 .map_err(|error| error.to_string())
         };

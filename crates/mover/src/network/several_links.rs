@@ -154,7 +154,7 @@ fn blocks(count: u32, pool: &BlockPool) -> impl Iterator<Item = Block> {
             valid_len: offset + u64::from(plain_len),
         };
         let entries = if sequence % 3 == 0 { vec![entry(sequence)] } else { Vec::new() };
-        Block { place, buffer, compression: Compression::None, stored_len: plain_len, entries }
+        Block { place, buffer, compression: Compression::None, stored_len: plain_len, entries, _held: None }
     })
 }
 
