@@ -401,7 +401,7 @@ impl AppendHost {
         // What its policy says, or that nobody can be asked, needs no mount; whatever else is wrong with its key is
         // told by the volume itself.
         if let Some(Err(DirectorError::Keys(error))) =
-            known.key.map(|key| self.mounter.drive_key(volser.into(), &key.tag, None))
+            known.key.map(|key| self.mounter.keys.drive_key(volser.into(), &key.tag, None))
             && (error.is_refusal() || matches!(error, KeyError::Cluster(_)))
         {
             return Err(error.into());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use capstan_catalog::{Catalog, ObjectStatus, Pool, Resource, Wish};
 use capstan_format::{ObjectId, ObjectKind, Volser};
-use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, SourceSpec, Totals, TreeOptions};
+use capstan_mover::{Bottleneck, Meters, Progress, RestoreWatch, SourceReport, TreeOptions};
 use capstan_tape::DriveNeeds;
 use joined::Joined;
 use reading::Reading;
@@ -178,7 +178,8 @@ impl Site {
         let Prepared { mounter, joined, jobs, missing, earlier, began } = self.prepare(request, watch)?;
         let wanted_objects = jobs.len();
         let meters = Arc::clone(&joined.meters);
-        let sources = self.read_into_session(&joined, jobs, request, watch);
+        let _ = watch.meters.set(Arc::clone(&meters));
+        let sources = Reading { site: self, joined: &joined, request, watch }.all(jobs);
         let left = joined.leave();
         let elapsed_ns = began.elapsed().as_nanos() as u64;
         let LeftSession { copies, claims, is_settled, mut passed_over } = left;
@@ -360,33 +361,6 @@ impl Site {
         Ok(catalog.put_left_out(&trees, &request.tree.rules())?)
     }
 
-    /// Reads all sources into a session.
-    fn read_into_session(
-        &self,
-        joined: &Joined,
-        jobs: Vec<Job>,
-        request: &BackupRequest,
-        watch: &BackupWatch,
-    ) -> Vec<SourceOutcome> {
-        let _ = watch.meters.set(Arc::clone(&joined.meters));
-        let specs: Vec<_> = jobs.iter().map(|job| job.spec.clone()).collect();
-        let all = |kind| specs.iter().all(|spec| spec.kind() == kind);
-        let is_here = self.sources_are_here();
-        let count = is_here && (all(ObjectKind::Device) || (request.count_first && !all(ObjectKind::Stream)));
-        let totals = Totals::default();
-        std::thread::scope(|scope| {
-            // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
-            let counting = count.then(|| scope.spawn(|| Self::count_files(&specs, &totals, watch)));
-            let connections = self.connections(request, joined.drive_sets());
-            let sources = Reading { site: self, intake: &joined.intake, connections, watch }.all(jobs);
-            totals.stop();
-            if let Some(Err(panic)) = counting.map(std::thread::ScopedJoinHandle::join) {
-                std::panic::resume_unwind(panic);
-            }
-            sources
-        })
-    }
-
     /// Says which copies failed; it is an error where all did.
     fn failed_copies(&self, copies: Vec<Result<(), CopyFailure>>) -> Result<Vec<(u8, String)>, DirectorError> {
         let (count, mut failed, mut first_failure) = (copies.len(), Vec::new(), None);
@@ -470,15 +444,6 @@ impl Site {
             }
         }
         Ok(true)
-    }
-
-    /// Counts what there is, for the display.
-    fn count_files(specs: &[SourceSpec], totals: &Totals, watch: &BackupWatch) {
-        specs.iter().for_each(|spec| spec.count(totals));
-        if totals.is_complete() {
-            watch.bytes_total.store(totals.bytes(), Ordering::Relaxed);
-            watch.files_total.store(totals.files(), Ordering::Relaxed);
-        }
     }
 
     /// Seals what is complete, by a connection of its own: a job that records a checkpoint meanwhile does not wait for

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Catalog, Volume};
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Cartridge, KeyError, KeyProvider, Name, VolumeKey};
+use capstan_keys::{Cartridge, KeyError, Name, VolumeKey};
 use capstan_mover::HostError;
 use capstan_mover::devices::{KeySource, KeyWanted};
 use capstan_tape::DriveKey;
@@ -13,10 +13,12 @@ use crate::DirectorError;
 use crate::mounts::Mounts;
 use crate::shared::{Clock, SharedKeys, locked};
 
-/// Who gives the keys that blocks name while this process's drives read them.
+/// Gives drives the keys that blocks name.
+#[derive(Clone)]
 pub(crate) struct BlockKeys {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
-    pub(crate) keys: Option<SharedKeys>,
+    /// None while they are locked.
+    pub(crate) provider: Option<SharedKeys>,
     pub(crate) clock: Clock,
     /// Where a key that could not be had is noted.
     pub(crate) mounts: Arc<Mounts>,
@@ -26,11 +28,7 @@ impl KeySource for BlockKeys {
     fn key(&self, wanted: &KeyWanted) -> Result<DriveKey, HostError> {
         let cartridge = Cartridge { volser: &wanted.volser, serial: wanted.cartridge.as_ref() };
         let drive = wanted.drive.as_ref().and_then(|serial| serial.parse().ok());
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked);
-        let found = keys.and_then(|keys| {
-            key_for_drive(keys, &self.catalog, cartridge, &wanted.tag, drive.as_ref(), (self.clock)())
-        });
-        found.map_err(|error| {
+        self.drive_key(cartridge, &wanted.tag, drive.as_ref()).map_err(|error| {
             let (mut missed, key) = (locked(&self.mounts.missed_keys), (wanted.volser.clone(), wanted.tag));
             if !missed.contains(&key) {
                 missed.push(key);
@@ -40,21 +38,22 @@ impl KeySource for BlockKeys {
     }
 }
 
-/// The key of a tag, ready for a drive's key slot. `serial` is the drive's, where it is in one.
-pub(crate) fn key_for_drive(
-    keys: &dyn KeyProvider,
-    catalog: &Mutex<Catalog>,
-    cartridge: Cartridge<'_>,
-    tag: &KeyTag,
-    serial: Option<&Name>,
-    now_ns: i64,
-) -> Result<DriveKey, DirectorError> {
-    let found = keys.key_for_reading(cartridge, tag, serial, now_ns);
-    if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
-        // The catalog may be older than the destruction, or made anew since.
-        note_destroyed(&mut locked(catalog), cartridge.volser, tag, *destroyed_ns)?;
+impl BlockKeys {
+    /// The key of a tag, ready for the drive's key slot. `serial` is the drive's, where it is in one.
+    pub(crate) fn drive_key(
+        &self,
+        cartridge: Cartridge<'_>,
+        tag: &KeyTag,
+        serial: Option<&Name>,
+    ) -> Result<DriveKey, DirectorError> {
+        let keys = self.provider.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let found = keys.key_for_reading(cartridge, tag, serial, (self.clock)());
+        if let Err(KeyError::KeyDestroyed { destroyed_ns, .. }) = &found {
+            // The catalog may be older than the destruction, or made anew since.
+            note_destroyed(&mut locked(&self.catalog), cartridge.volser, tag, *destroyed_ns)?;
+        }
+        Ok(for_drive(&found?))
     }
-    Ok(for_drive(&found?))
 }
 
 /// A key as drives take it.

@@ -100,7 +100,7 @@ pub(crate) fn label_volume(
     let recycled = if known.id.is_some() { known.recycled + 1 } else { known.recycled };
     let mut key: Option<KeyRef> = None;
     if let Some(algorithm) = pool.and_then(|pool| pool.encryption) {
-        let keys = mounter.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let keys = mounter.keys.provider.as_deref().ok_or(DirectorError::KeysLocked)?;
         let (serial, pool) = (volume.serial.as_ref(), pool.map(|pool| pool.name.as_str()));
         let issued = keys.key_for_new_volume(&volser, serial, pool, algorithm, now_ns)?;
         volume.set_key(Some(for_drive(&issued)))?;
@@ -144,7 +144,7 @@ pub(crate) fn label_volume(
     };
     let pool = header.pool.clone();
     volume.write_label(header)?;
-    match (key, mounter.keys.as_deref()) {
+    match (key, mounter.keys.provider.as_deref()) {
         (Some(key), Some(keys)) => drop(keys.activate(volume.cartridge(), &key.tag, now_ns)?),
         _ => mounter.keys_ended(volume.cartridge())?,
     }

@@ -15,11 +15,11 @@ use capstan_mover::devices::{
 };
 use capstan_tape::{ChangerError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes};
 
+use crate::drive_keys::BlockKeys;
 use crate::hold::{Hold, Holds};
 use crate::libraries::{Libraries, LibraryAt};
 use crate::mounts::Mounts;
 use crate::shared::Clock;
-use crate::shared::SharedKeys;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event, Events, WriteOnceBar};
 
@@ -37,7 +37,7 @@ pub(crate) use seats::Drives;
 #[derive(Clone)]
 pub(crate) struct Mounter {
     pub(crate) catalog: Arc<Mutex<Catalog>>,
-    pub(crate) keys: Option<SharedKeys>,
+    pub(crate) keys: BlockKeys,
     /// All libraries: a volume is mounted in the one that it is in.
     pub(crate) libraries: Libraries,
     /// The one that the job writes in.
@@ -86,7 +86,7 @@ impl Mounter {
     pub(crate) fn new(site: &Site) -> Self {
         Self {
             catalog: Arc::clone(&site.catalog),
-            keys: site.keys.clone(),
+            keys: site.block_keys(),
             libraries: site.libraries.clone(),
             library: Arc::clone(&site.library),
             clock: site.clock,
@@ -507,7 +507,7 @@ impl Mounter {
     /// Loads the key that the medium names, if it names one, and reads the label.
     pub(crate) fn open_label(&self, volume: &mut InDrive) -> Result<VolumeHeader, DirectorError> {
         if let EncryptionState::Encrypted { tag, .. } = volume.medium.encryption {
-            let key = self.drive_key(volume.cartridge(), &tag, volume.serial.as_ref())?;
+            let key = self.keys.drive_key(volume.cartridge(), &tag, volume.serial.as_ref())?;
             volume.set_key(Some(key))?;
         }
         volume.read_label()

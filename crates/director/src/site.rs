@@ -337,10 +337,11 @@ impl Site {
         VolumeRoutes::new(&self.libraries, &self.catalog)
     }
 
-    fn block_keys(&self) -> BlockKeys {
+    /// Who gives the keys that blocks name, to drives and to mounters.
+    pub(crate) fn block_keys(&self) -> BlockKeys {
         BlockKeys {
             catalog: Arc::clone(&self.catalog),
-            keys: self.keys.clone(),
+            provider: self.keys.clone(),
             clock: self.clock,
             mounts: Arc::clone(&self.mounts),
         }
@@ -370,7 +371,7 @@ impl Site {
         let client = Some(config.client.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
         let mounts: Arc<Mounts> = Arc::default();
         let block_keys =
-            || BlockKeys { catalog: Arc::clone(&catalog), keys: keys.clone(), clock, mounts: Arc::clone(&mounts) };
+            || BlockKeys { catalog: Arc::clone(&catalog), provider: keys.clone(), clock, mounts: Arc::clone(&mounts) };
         let names: Vec<&str> = config.all_libraries().map(|(name, _)| name).collect();
         let opened: Result<Vec<_>, _> = config
             .all_libraries()

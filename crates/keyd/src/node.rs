@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            agents, people                        replica (follows the ledger, on disk first)
-//!                 | ask, read                          | apply
+//!                 | ask, look_up                       | apply
 //!                 v                                    v
 //!   +----------- Node: state, what was decided apart --------------+
 //!   |  in touch:  decide -> commit -> state -> answer              |--> ledger
@@ -36,7 +36,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use capstan_format::{KeyTag, Volser};
+use capstan_format::KeyTag;
 use capstan_keys::{KeyError, Name, Period, Secret, VolumeKey};
 use capstan_service::clock::WallClock;
 use thiserror::Error;
@@ -322,23 +322,6 @@ impl Node {
     /// The newest verified backup that is kept holds everything up to that commit; 0 where there is none (any more).
     pub fn backed_up(&self, revision: i64) {
         self.memory_mut().backed_up = revision;
-    }
-
-    /// A key to read a volume with, by what this node's copy says.
-    pub fn read(
-        &self,
-        by: &Name,
-        drive: &Name,
-        volser: &Volser,
-        tag: &KeyTag,
-    ) -> Result<(IssuedRecord, VolumeKey, MajorityContact), NodeError> {
-        self.check_epoch()?;
-        let memory = self.memory();
-        self.check_member(&memory.state)?;
-        let (record, key) = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns())?;
-        let standing = self.standing();
-        self.check_isolation(&memory, &record.issued.group, standing)?;
-        Ok((record, key, standing))
     }
 
     /// A key that was issued, out of its record.

@@ -16,6 +16,7 @@
 //! before everything of the node, and never held across an await.
 
 mod access;
+mod agent;
 mod agents;
 mod autonomous;
 mod backup_record;

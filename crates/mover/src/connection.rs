@@ -201,7 +201,10 @@ impl Connection {
         self.offset += self.filled as u64;
         self.filled = 0;
         let chunk = Chunk { place, buffer, entries: std::mem::take(&mut self.entries) };
-        let handed = self.pass(chunk);
+        let handed = match &mut self.way {
+            Way::Packed(packer) => packer.hand_on(chunk, &self.stop),
+            Way::Through(gate) => gate.pass(chunk, &self.stop),
+        };
         match handed {
             Ok(()) => {
                 self.is_finished = edge != Edge::None;
@@ -211,15 +214,6 @@ impl Connection {
             Err(_) => self.sequence -= 1,
         }
         handed
-    }
-}
-
-impl Connection {
-    fn pass(&mut self, chunk: Chunk) -> Result<(), Stopped> {
-        match &mut self.way {
-            Way::Packed(packer) => packer.hand_on(chunk, &self.stop),
-            Way::Through(gate) => gate.pass(chunk, &self.stop),
-        }
     }
 
     /// Waits as long as the job's bound wants after so many bytes.

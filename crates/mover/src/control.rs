@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use capstan_format::{ObjectId, ObjectRecord};
 
+use crate::MoverError;
 use crate::block::Block;
 use crate::meters::Meters;
 use crate::queue::Sender;
-use crate::{MoverError, Stopped};
 
 /// All of it comes through one queue, so that an object's beginning always comes before its blocks.
 pub(crate) enum Control {
@@ -56,10 +56,6 @@ pub(crate) struct Controls(pub(crate) Sender<Control>);
 impl Controls {
     pub(crate) fn send(&self, control: Control) -> Result<(), MoverError> {
         self.0.send(control).map_err(|_| MoverError::Stopped)
-    }
-
-    pub(crate) fn block(&self, block: Block) -> Result<(), Stopped> {
-        self.0.send(Control::Block(block)).map_err(|_| Stopped)
     }
 
     /// Tells that a stream ends in front of a block; where nobody hears it, nobody waits for that.

@@ -267,7 +267,8 @@ impl Copy {
                 meters.at_drive.begin(now);
             }
             unasked += 1;
-            let done = self.work(command, now);
+            let applied = command.map_or(Ok(false), |command| self.apply(command));
+            let done = applied.and_then(|done| self.checkpoint_if_due(now).map(|()| done));
             if unasked == COMMANDS_UNASKED || !matches!(done, Ok(false)) {
                 now = self.at_work(now, unasked);
                 unasked = 0;
@@ -291,15 +292,6 @@ impl Copy {
         self.busy += now - since;
         meters.drive_busy_ns.fetch_max(self.busy.as_nanos() as u64, Ordering::Relaxed);
         now
-    }
-
-    fn work(&mut self, command: Option<Command>, now: Instant) -> Result<bool, MoverError> {
-        let done = match command {
-            Some(command) => self.apply(command)?,
-            None => false,
-        };
-        self.checkpoint_if_due(now)?;
-        Ok(done)
     }
 
     fn apply(&mut self, command: Command) -> Result<bool, MoverError> {

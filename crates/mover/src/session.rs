@@ -31,7 +31,7 @@ use crate::meters::Meters;
 use crate::pack::{PackOptions, PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
 use crate::queue::{Nothing, Receiver, Sender, queue};
-use crate::{MountedDrives, MoverError};
+use crate::{MountedDrives, MoverError, Stopped};
 
 /// After this long without a block the drive is taken to starve, and what is held back goes.
 const STARVING: Duration = Duration::from_millis(20);
@@ -297,17 +297,16 @@ impl NewSet {
         let share = options.pool_bytes / sets as u64;
         let pool = BlockPool::new(needed.max((share / options.chunk_len as u64) as usize), options.chunk_len);
         let (control, controls) = queue(usize::MAX);
-        let control = Controls(control);
         let (forward, counted) = (control.clone(), Arc::clone(meters));
         let out: PackedTo = Arc::new(move |block: Block| {
             counted.plain_bytes.fetch_add(u64::from(block.place.plain_len), Ordering::Relaxed);
-            forward.block(block)
+            forward.send(Control::Block(block)).map_err(|_| Stopped)
         });
         let entries = EntriesRoom::beside(pool.buffers() * pool.chunk_len());
         let blocks = BlocksIn {
             pool,
             out,
-            controls: control,
+            controls: Controls(control),
             stop,
             streams: Arc::default(),
             receivers: Arc::default(),

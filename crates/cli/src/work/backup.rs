@@ -228,7 +228,8 @@ pub(super) fn run(
     };
     let work = |record: &mut Record| {
         (frame.begun)()?;
-        let mut ended = work(cli, &site, &request, display, watch, record);
+        let ended = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch));
+        let mut ended = ended.map_err(Failure::from).and_then(|report| conclude(cli, display, &report, record));
         if let Some(reason) = (frame.after)(&ended) {
             record.message.clone_from(&reason);
             if let Ok(ended) = ended.as_mut() {
@@ -255,22 +256,15 @@ pub(super) fn run(
     recorded_in(journal.as_deref(), work)
 }
 
-fn work(
-    cli: &Globals,
-    site: &Site,
-    request: &BackupRequest,
-    display: &Display,
-    watch: &BackupWatch,
-    record: &mut Record,
-) -> Result<Ended, Failure> {
-    let report = display.follow(&|| Standing::of_backup(watch), || site.backup(request, watch))?;
-    record.tally = tally(&report);
+/// Shows how it ended, and notes it.
+fn conclude(cli: &Globals, display: &Display, report: &BackupReport, record: &mut Record) -> Result<Ended, Failure> {
+    record.tally = tally(report);
     let failed = report.sources.iter().find_map(|source| source.report.as_ref().err());
-    let code = show(cli, display, &report)?;
+    let code = show(cli, display, report)?;
     record.message = match failed {
         // Figures of nothing say nothing.
         Some(reason) if code == FAILED => reason.clone(),
-        _ => summary(&report),
+        _ => summary(report),
     };
     let earlier = report.earlier.iter().map(|earlier| earlier.object);
     let objects = earlier.chain(report.sources.iter().map(|source| source.object)).collect();

@@ -2,49 +2,74 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 
-use capstan_format::ObjectId;
-use capstan_mover::{Intake, ListedBaseline, ReadFrom, SnapshotUse, SourceReading, SourceReport, SourceSpec};
+use capstan_format::{ObjectId, ObjectKind};
+use capstan_mover::{Intake, ListedBaseline, ReadFrom, SnapshotUse, SourceReading, SourceReport, SourceSpec, Totals};
 use capstan_tape::with_causes;
 
+use super::joined::Joined;
 use super::{BackupWatch, SourceOutcome};
 use crate::Event;
 use crate::jobs::Job;
 use crate::ranges::stream_lengths;
+use crate::request::BackupRequest;
 use crate::site::{Site, locked};
 
 /// Reads sources into a session.
 pub(super) struct Reading<'a> {
     pub(super) site: &'a Site,
-    pub(super) intake: &'a Intake,
-    /// How many streams are read at the same time.
-    pub(super) connections: usize,
+    pub(super) joined: &'a Joined,
+    pub(super) request: &'a BackupRequest,
     pub(super) watch: &'a BackupWatch,
 }
 
 impl Reading<'_> {
     /// Reads all sources, as many at a time as there are connections for them.
     pub(super) fn all(&self, jobs: Vec<Job>) -> Vec<SourceOutcome> {
-        let at_once = jobs.len().min(self.connections).max(1);
-        let each = (self.connections / at_once).max(1);
+        let connections = self.site.connections(self.request, self.joined.drive_sets());
+        let at_once = jobs.len().min(connections).max(1);
+        let each = (connections / at_once).max(1);
+        let specs: Vec<_> = jobs.iter().map(|job| job.spec.clone()).collect();
+        let totals = Totals::default();
         let queue = Mutex::new(jobs.into_iter().enumerate().collect::<VecDeque<_>>());
         let outcomes = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for _ in 0..at_once {
-                scope.spawn(|| {
-                    loop {
-                        let next = locked(&queue).pop_front();
-                        let Some((number, job)) = next else { return };
-                        let outcome = self.one(job, each);
-                        locked(&outcomes).push((number, outcome));
-                    }
-                });
-            }
+            // Beside the reading, and by names alone: no file is looked at twice for the sake of a percentage.
+            let counter = self.is_to_count(&specs).then(|| scope.spawn(|| self.count(&specs, &totals)));
+            let read = || {
+                loop {
+                    let next = locked(&queue).pop_front();
+                    let Some((number, job)) = next else { return };
+                    let outcome = self.one(job, each);
+                    locked(&outcomes).push((number, outcome));
+                }
+            };
+            let readers: Vec<_> = (0..at_once).map(|_| scope.spawn(read)).collect();
+            readers.into_iter().for_each(join);
+            totals.stop();
+            counter.into_iter().for_each(join);
         });
         let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcomes.sort_by_key(|(number, _)| *number);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// Whether what there is is counted for the display.
+    fn is_to_count(&self, specs: &[SourceSpec]) -> bool {
+        let all = |kind| specs.iter().all(|spec| spec.kind() == kind);
+        let is_wanted = all(ObjectKind::Device) || (self.request.count_first && !all(ObjectKind::Stream));
+        is_wanted && self.site.sources_are_here()
+    }
+
+    fn count(&self, specs: &[SourceSpec], totals: &Totals) {
+        specs.iter().for_each(|spec| spec.count(totals));
+        if totals.is_complete() {
+            self.watch.bytes_total.store(totals.bytes(), Ordering::Relaxed);
+            self.watch.files_total.store(totals.files(), Ordering::Relaxed);
+        }
     }
 
     fn one(&self, job: Job, connections: usize) -> SourceOutcome {
@@ -57,20 +82,12 @@ impl Reading<'_> {
     }
 
     fn read(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
-        let object = job.record.object;
-        let known = stream_lengths(&locked(&self.site.catalog), object).map_err(|error| with_causes(&error))?;
-        self.intake.begin_object_again(job.record.clone(), known).map_err(|error| with_causes(&error))?;
-        // Whatever comes, a panic too: nobody waits for more of it.
-        let mut leaves = LeavesObject(self.intake, Some(object));
-        let report = self.read_begun(job, connections)?;
-        leaves.1 = None;
-        self.intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?;
-        Ok(report)
-    }
-
-    fn read_begun(&self, job: Job, connections: usize) -> Result<SourceReport, String> {
         let Job { mut spec, real_path, record, first_connection, baseline, cut, .. } = job;
-        let (object, began_ns) = (record.object, record.started_ns);
+        let (intake, object, began_ns) = (&self.joined.intake, record.object, record.started_ns);
+        let known = stream_lengths(&locked(&self.site.catalog), object).map_err(|error| with_causes(&error))?;
+        intake.begin_object_again(record.clone(), known).map_err(|error| with_causes(&error))?;
+        // Whatever comes, a panic too: nobody waits for more of it.
+        let mut leaves = LeavesObject(intake, Some(object));
         let connections = spec.connections(connections);
         if let SourceSpec::Tree { options, .. } = &mut spec {
             options.excludes.extend(real_path.and_then(|path| self.library_below(&path)));
@@ -87,9 +104,17 @@ impl Reading<'_> {
             progress: &self.watch.progress,
             on_problem: Box::new(move |path, kind| events(Event::PathProblem { object, path: path.to_vec(), kind })),
         };
-        let report = self.site.sources.read(self.intake, reading).map_err(|error| with_causes(&error))?;
-        let source = String::from_utf8_lossy(&record.source);
-        let wanted = match &spec {
+        let report = self.site.sources.read(intake, reading).map_err(|error| with_causes(&error))?;
+        self.check_snapshot(&spec, &record.source, &report)?;
+        leaves.1 = None;
+        intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?;
+        Ok(report)
+    }
+
+    /// Tells where a source was not read from a snapshot although it should be; it is an error where it had to.
+    fn check_snapshot(&self, spec: &SourceSpec, source: &[u8], report: &SourceReport) -> Result<(), String> {
+        let source = String::from_utf8_lossy(source);
+        let wanted = match spec {
             SourceSpec::Tree { options, .. } => options.snapshot,
             _ => SnapshotUse::None,
         };
@@ -106,10 +131,10 @@ impl Reading<'_> {
                 "the {by} snapshot that {source} was read from could not be removed ({reason}): the next backup of it \
                  tries again"
             ),
-            ReadFrom::Live | ReadFrom::Snapshot { .. } => return Ok(report),
+            ReadFrom::Live | ReadFrom::Snapshot { .. } => return Ok(()),
         };
         (self.site.events)(Event::Notice { message });
-        Ok(report)
+        Ok(())
     }
 
     /// A pattern for the library, if a tree holds it: volumes are no source for themselves, and each run would store
@@ -124,6 +149,12 @@ impl Reading<'_> {
         let message = format!("the library {} lies in a source, and is left out", library.display());
         (self.site.events)(Event::Notice { message });
         Some(pattern)
+    }
+}
+
+fn join(thread: ScopedJoinHandle<'_, ()>) {
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
     }
 }
 

@@ -9,29 +9,18 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Pool, Volume, VolumeState};
 use capstan_format::{KeyTag, Volser};
-use capstan_keys::{Cartridge, KeyError, KeyRecord, Name};
-use capstan_tape::{DriveKey, EncryptionState, with_causes};
+use capstan_keys::{Cartridge, KeyError, KeyRecord};
+use capstan_tape::{EncryptionState, with_causes};
 
 use super::{InDrive, Mounter};
-use crate::drive_keys::{for_drive, key_for_drive, note_destroyed};
+use crate::drive_keys::{for_drive, note_destroyed};
 use crate::shared::locked;
 use crate::{DirectorError, Event};
 
 impl Mounter {
-    /// The key of a tag, ready for the drive's key slot. `serial` is the drive's, where it is in one.
-    pub(crate) fn drive_key(
-        &self,
-        cartridge: Cartridge<'_>,
-        tag: &KeyTag,
-        serial: Option<&Name>,
-    ) -> Result<DriveKey, DirectorError> {
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
-        key_for_drive(keys, &self.catalog, cartridge, tag, serial, self.now_ns())
-    }
-
     /// Whether volumes of a pool can get keys at all: asked before a cartridge is made or mounted for it.
     pub(crate) fn check_policy(&self, pool: &Pool) -> Result<(), DirectorError> {
-        let (Some(algorithm), Some(keys)) = (pool.encryption, self.keys.as_deref()) else { return Ok(()) };
+        let (Some(algorithm), Some(keys)) = (pool.encryption, self.keys.provider.as_deref()) else { return Ok(()) };
         Ok(keys.check_new_volume(None, &pool.name, algorithm)?)
     }
 
@@ -40,7 +29,7 @@ impl Mounter {
     pub(crate) fn check_keys(&self, pools: &[Pool]) -> Result<(), DirectorError> {
         let encrypted: Vec<_> = pools.iter().filter(|pool| pool.encryption.is_some()).collect();
         let Some(first) = encrypted.first() else { return Ok(()) };
-        if self.keys.is_none() {
+        if self.keys.provider.is_none() {
             return Err(DirectorError::KeysLocked);
         }
         match self.check_policy(first) {
@@ -74,7 +63,7 @@ impl Mounter {
         volser: &Volser,
         first: &KeyTag,
     ) -> Result<Option<(KeyTag, i64)>, KeyError> {
-        let Some(keys) = self.keys.as_deref() else { return Ok(None) };
+        let Some(keys) = self.keys.provider.as_deref() else { return Ok(None) };
         let held = keys.keys_held(volser)?;
         // Nothing may lie under the first any more, by what they know, and the catalog still counts on it.
         let known = if held.iter().any(|key| key.tag == *first) { held } else { keys.keys_of(volser)? };
@@ -109,7 +98,7 @@ impl Mounter {
     /// Nothing on a volume is encrypted any more. Where the store is locked, or no node of a cluster answers, its
     /// history says so later, when the volume has a key again.
     pub(crate) fn keys_ended(&self, cartridge: Cartridge<'_>) -> Result<(), DirectorError> {
-        let Some(keys) = self.keys.as_deref() else { return Ok(()) };
+        let Some(keys) = self.keys.provider.as_deref() else { return Ok(()) };
         match keys.ended(cartridge, self.now_ns()) {
             Err(error @ KeyError::Cluster(_)) => {
                 let why = with_causes(&error);
@@ -134,7 +123,7 @@ impl Mounter {
         let missed: Vec<_> = locked(&self.mounts.missed_keys).extract_if(.., |(other, _)| other == volser).collect();
         // Asked for once more, for the reason.
         let reason = |(volser, tag): (Volser, KeyTag)| {
-            self.drive_key((&volser).into(), &tag, None).err().map(|error| (volser, error))
+            self.keys.drive_key((&volser).into(), &tag, None).err().map(|error| (volser, error))
         };
         missed.into_iter().filter_map(reason).collect()
     }
@@ -142,7 +131,7 @@ impl Mounter {
     /// Whether blocks of the volume may have a key that is there, although its first key is not: whether it went on
     /// under a later one.
     pub(super) fn went_on(&self, volser: &Volser, first: &KeyTag) -> Result<bool, DirectorError> {
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let keys = self.keys.provider.as_deref().ok_or(DirectorError::KeysLocked)?;
         let of_volume = keys.keys_of(volser)?;
         let mut later = of_volume.into_iter().skip_while(|key| key.tag != *first).skip(1);
         Ok(later.any(|key| key.activated_ns.is_some() && key.destroyed_ns.is_none()))
@@ -152,7 +141,7 @@ impl Mounter {
     /// over.
     pub(crate) fn load_key_to_append(&self, volume: &InDrive) -> Result<(), DirectorError> {
         let EncryptionState::Encrypted { tag: first, .. } = volume.medium.encryption else { return Ok(()) };
-        let keys = self.keys.as_deref().ok_or(DirectorError::KeysLocked)?;
+        let keys = self.keys.provider.as_deref().ok_or(DirectorError::KeysLocked)?;
         let key = keys.key_for_append(volume.cartridge(), &first, volume.serial.as_ref(), self.now_ns())?;
         volume.set_key(Some(for_drive(&key)))
     }

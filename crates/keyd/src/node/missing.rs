@@ -11,7 +11,7 @@ use capstan_keys::{KeyError, Name, VolumeKey};
 use tokio::time::Instant;
 
 use super::{Answered, MajorityContact, Node, NodeError};
-use crate::desk::{Decided, DeskError, Operation};
+use crate::desk::{self, Decided, DeskError, Operation};
 use crate::record::IssuedRecord;
 use crate::state::View;
 
@@ -29,7 +29,7 @@ impl Node {
         }
     }
 
-    /// A key to read a volume with, as [`Node::read`], and by the majority's word where this node has none.
+    /// A key to read a volume with, by what this node's copy says, and by the majority's word where it has none.
     pub async fn look_up(
         &self,
         by: &Name,
@@ -38,12 +38,25 @@ impl Node {
         tag: &KeyTag,
     ) -> Result<(IssuedRecord, VolumeKey, MajorityContact), NodeError> {
         let began = Instant::now();
-        match self.read(by, drive, volser, tag) {
-            Err(error) if is_missing(&error) => {
-                self.catch_up(began).await?;
-                self.read(by, drive, volser, tag)
+        let mut has_caught_up = false;
+        loop {
+            self.check_epoch()?;
+            {
+                let memory = self.memory();
+                self.check_member(&memory.state)?;
+                let read = desk::read(memory.view(), &self.keys, (by, drive), (volser, tag), self.now_ns());
+                match read.map_err(NodeError::from) {
+                    Err(error) if is_missing(&error) && !has_caught_up => {}
+                    read => {
+                        let (record, key) = read?;
+                        let standing = self.standing();
+                        self.check_isolation(&memory, &record.issued.group, standing)?;
+                        return Ok((record, key, standing));
+                    }
+                }
             }
-            read => read,
+            self.catch_up(began).await?;
+            has_caught_up = true;
         }
     }
 

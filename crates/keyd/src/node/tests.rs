@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use capstan_format::{Algorithm, KeyTag};
+use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_keys::api::ClusterId;
 use capstan_keys::{IssuedKey, KeyRecord, KeyState, KeyUse, StoredKey};
 

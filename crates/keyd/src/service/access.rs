@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use capstan_keys::api::PeerKind;
+use capstan_keys::api::{PeerKind, Problem, RequestId};
 use capstan_service::audit::{AuditAction, AuditFact, AuditOutcome};
 use capstan_service::identity::Peer;
 use capstan_service::listener::RemoteAddress;
@@ -12,7 +12,9 @@ use capstan_service::openapi::{AccessDoc, AccessRule, ApiRoutes, OperationDoc, R
 use capstan_service::problem::Refusal;
 use capstan_service::roles::TableAct;
 
+use super::agent::Asking;
 use super::person::{Person, identified};
+use super::registrar::certificate_path;
 use super::{Service, entry};
 use crate::authority::{Act, may};
 
@@ -101,8 +103,32 @@ impl AccessRule<Arc<Service>> for RouteAccess {
                     return Err(denied.into());
                 }
             }
+            Self::Agent => {
+                let known = &parts.extensions;
+                let (Some(peer), Some(&from), Some(&request)) =
+                    (known.get::<Peer>().cloned(), known.get::<RemoteAddress>(), known.get::<RequestId>())
+                else {
+                    return Err(Refusal::failed());
+                };
+                if peer.id.kind != PeerKind::Agent {
+                    return Err(Refusal::forbidden(format!(
+                        "{} is no agent: keys are given to drives alone.",
+                        peer.id
+                    )));
+                }
+                let node = service.node()?;
+                // Its certificate was committed before it had it. A node that knows nothing of that does not know what
+                // the agent may use either.
+                let certificate = certificate_path(&peer.serial).to_string();
+                if node.view(|view| view.ledger().other(&certificate).is_none()) {
+                    let detail = format!("This node has not heard of the enrolment of {} yet: ask another.", peer.id);
+                    let title = "The cluster's majority cannot be reached";
+                    return Err(Problem::new(503, "needs-majority", title, detail).into());
+                }
+                parts.extensions.insert(Asking { service: Arc::clone(service), node, peer, from, request });
+            }
             // Their handlers know them by their certificates.
-            Self::Member | Self::Agent | Self::Kma | Self::User | Self::Stranger => {}
+            Self::Member | Self::Kma | Self::User | Self::Stranger => {}
         }
         Ok(())
     }

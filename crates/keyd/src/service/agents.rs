@@ -1,29 +1,22 @@
 //! What agents ask: `/v1/keys/...`.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::{Extension, Json};
-use capstan_format::{KeyTag, MediumSerial, Volser};
+use capstan_format::Volser;
 use capstan_keys::api::{
-    ActivateKey, Activated, AppendVolume, Base64, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
-    KeyOfVolume, KeyRevoked, KeyTagText, PeerKind, Problem, ReadVolume, RequestId, RevokeKey,
+    ActivateKey, Activated, AppendVolume, BeginVolume, CartridgeListed, CartridgeSeenAs, EndVolume, KeyGiven,
+    KeyOfVolume, KeyRevoked, KeyTagText, ReadVolume, RevokeKey,
 };
-use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge, VolumeKey, api, cluster::hand_over};
+use capstan_keys::{DataUnit, Name, SeenAs, SeenCartridge};
 use capstan_service::audit::{AuditAction, AuditEntry, AuditOutcome};
-use capstan_service::identity::Peer;
-use capstan_service::listener::RemoteAddress;
 use capstan_service::problem::{Input, Refusal};
 use jiff::Timestamp;
 
 use super::access::{NodeRoutes, RouteAccess};
+use super::agent::{Another, Asking, Drive, READ};
+use super::entry;
 use super::person::came_to_nothing;
-use super::registrar::certificate_path;
-use super::{Service, entry};
-use crate::desk::{Answer, DeskError, Operation, recovered};
-use crate::node::{MajorityContact, Node, NodeError};
-use crate::record::{IssuedRecord, unconfirmed_group};
+use crate::desk::{Answer, Operation};
 
 /// The routes of agents.
 pub(super) fn routes() -> NodeRoutes {
@@ -39,179 +32,16 @@ pub(super) fn routes() -> NodeRoutes {
         .get("/v1/units/{volume}/cartridges", agent("list the cartridges that a volume was seen on"), cartridges_of)
 }
 
-/// An agent that asks something.
-struct Asking {
-    service: Arc<Service>,
-    node: Arc<Node>,
-    peer: Peer,
-    from: RemoteAddress,
-    request: RequestId,
-}
-
-/// A cartridge that has the barcode of a volume, and is not the one that the volume is known to be on.
-#[derive(Clone, Copy)]
-struct Another {
-    found: MediumSerial,
-    own: MediumSerial,
-}
-
-impl Another {
-    fn noted(self, entry: AuditEntry, warning: &'static str) -> AuditEntry {
-        entry.with("warning", warning).with("cartridge", &self.found).with("known-cartridge", &self.own)
-    }
-}
-
-/// The drive that a key is for.
-struct Drive {
-    name: Name,
-    /// Its public key for this request.
-    public: Base64,
-    another: Option<Another>,
-}
-
-type Whence = (Extension<Peer>, Extension<RemoteAddress>, Extension<RequestId>);
-
-impl Asking {
-    fn new(
-        service: Arc<Service>,
-        (Extension(peer), Extension(from), Extension(request)): Whence,
-    ) -> Result<Self, Refusal> {
-        if peer.id.kind != PeerKind::Agent {
-            return Err(Refusal::forbidden(format!("{} is no agent: keys are given to drives alone.", peer.id)));
-        }
-        let node = service.node()?;
-        // Its certificate was committed before it had it. A node that knows nothing of that does not know what the
-        // agent may use either.
-        let certificate = certificate_path(&peer.serial).to_string();
-        if node.view(|view| view.ledger().other(&certificate).is_none()) {
-            let detail = format!("This node has not heard of the enrolment of {} yet: ask another.", peer.id);
-            return Err(Problem::new(503, "needs-majority", "The cluster's majority cannot be reached", detail).into());
-        }
-        Ok(Self { service, node, peer, from, request })
-    }
-
-    fn name(&self) -> &Name {
-        &self.peer.id.name
-    }
-
-    /// A refusal is noted, up to some a minute: whoever has a stolen drive tries what it opens.
-    async fn noting<T>(&self, noted: AuditEntry, deed: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-        let done = deed.await;
-        let Err(Refusal(problem)) = &done else { return done };
-        let outcome = came_to_nothing(problem);
-        if let AuditOutcome::Refused { .. } = outcome
-            && let Some(left_out) = self.service.refusals.next(self.name(), Instant::now())
-        {
-            let noted = noted.came_to(outcome);
-            let noted = if left_out == 0 { noted } else { noted.with("left-out", left_out) };
-            // It is refused whether that can be noted or not.
-            let _ = self.service.note(noted).await;
-        }
-        done
-    }
-
-    fn entry(&self, action: AuditAction) -> AuditEntry {
-        entry(&self.peer, self.from, action)
-    }
-
-    /// Who reports something of a volume may use its keys: of one that is named, or of all that it holds.
-    fn check_groups(&self, volser: &Volser, key: Option<&KeyTag>) -> Result<(), Refusal> {
-        self.node.view(|view| {
-            let agent = view.ledger().realm().agent(self.name());
-            let held = view.unit(volser).into_iter().flat_map(|unit| &unit.keys).filter(|issued| match key {
-                Some(key) => issued.tag == *key,
-                None => issued.dropped_ns.is_none(),
-            });
-            match held.map(|issued| &issued.group).find(|group| !agent.may_use(group)) {
-                Some(group) => Err(Refusal::forbidden(format!("{} may not use keys of group {group}.", agent.name))),
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// The cartridge that the drive tells of, where it is another one than the volume's own.
-    fn another(&self, volser: &Volser, serial: Option<MediumSerial>) -> Option<Another> {
-        let own = self.node.view(|view| view.unit(volser)?.cartridges.differs(serial.as_ref()).copied())?;
-        Some(Another { found: serial?, own })
-    }
-
-    /// Gives a key that was committed, or noted in the journal: once the audit log has it as well.
-    async fn give(
-        &self,
-        action: AuditAction,
-        drive: &Drive,
-        record: &IssuedRecord,
-        key: &VolumeKey,
-        standing: MajorityContact,
-    ) -> Result<Json<KeyGiven>, Refusal> {
-        let mut noted = entry(&self.peer, self.from, action)
-            .of("key", record.stored.record.tag)
-            .with("volume", record.volser())
-            .with("drive", &drive.name);
-        match drive.another {
-            Some(another) => noted = another.noted(noted, "another cartridge has the barcode of this volume"),
-            None if action == READ => noted = noted.reading(),
-            None => {}
-        }
-        if standing != MajorityContact::Current {
-            noted = noted.with("cut-off", "yes");
-        }
-        self.service.note(noted).await?;
-        let handed_over = hand_over(key, &drive.public, &self.peer.id, &self.request)
-            .map_err(|error| Refusal::malformed(format!("The public key of the request is none: {error}")))?;
-        Ok(Json(KeyGiven {
-            key: record.stored.record.tag,
-            algorithm: record.stored.record.algorithm,
-            group: record.issued.group.clone(),
-            handed_over,
-            standing: said(standing),
-        }))
-    }
-
-    /// A volume names a key that a lost node may have given out: from here on it is on record. It is given to nobody
-    /// before an officer has confirmed of which group it is.
-    async fn claim(&self, volser: &Volser, tag: KeyTag) -> Result<(), Refusal> {
-        if self.node.view(|view| recovered(view.ledger(), &tag).is_none()) {
-            return Ok(());
-        }
-        let noted = self.entry(CLAIM).of("key", tag).with("volume", volser);
-        let (_, group_key) = self
-            .node
-            .keys()
-            .new_group_key(&unconfirmed_group())
-            .map_err(|error| NodeError::from(DeskError::from(error)))?;
-        let operation = Operation::Claim { volser: volser.clone(), tag, group_key };
-        self.node.ask(operation, self.name(), self.request.0).await?;
-        self.service.note(noted).await
-    }
-
-    async fn issued(
-        &self,
-        action: AuditAction,
-        drive: &Drive,
-        operation: Operation,
-    ) -> Result<Json<KeyGiven>, Refusal> {
-        let answered = self.node.ask(operation, self.name(), self.request.0).await?;
-        let Answer::Key(record) = answered.answer else { return Err(Refusal::failed()) };
-        let key = self.node.open(&record)?;
-        self.give(action, drive, &record, &key, answered.standing).await
-    }
-}
-
 const BEGIN: AuditAction = AuditAction::named("key-to-begin");
 const APPEND: AuditAction = AuditAction::named("key-to-append");
-const CLAIM: AuditAction = AuditAction::named("key-of-lost-node-on-record");
-const READ: AuditAction = AuditAction::named("key-to-read");
 const ACTIVATE: AuditAction = AuditAction::named("key-activated");
 const REVOKE: AuditAction = AuditAction::named("key-revoked-by-agent");
 const END: AuditAction = AuditAction::named("volume-ended");
 
 async fn begin(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(asked): Input<BeginVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let BeginVolume { volume: volser, drive, group, pool, algorithm, public } = asked;
     // The group of the pool's name, if there is one, else the drive's own.
     let of_pool = pool.and_then(|pool| pool.parse::<Name>().ok());
@@ -226,11 +56,9 @@ async fn begin(
 }
 
 async fn append(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(asked): Input<AppendVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let AppendVolume { volume: volser, serial, drive, first, public } = asked;
     let another = asking.another(&volser, serial);
     let noted = asking.entry(APPEND).of("unit", &volser).with("drive", &drive);
@@ -244,11 +72,9 @@ async fn append(
 }
 
 async fn read(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(asked): Input<ReadVolume>,
 ) -> Result<Json<KeyGiven>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let ReadVolume { volume: volser, serial, drive, key: tag, public } = asked;
     let noted = asking.entry(READ).of("key", tag).with("volume", &volser).with("drive", &drive);
     let found = async {
@@ -269,11 +95,9 @@ async fn read(
 }
 
 async fn activate(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(asked): Input<ActivateKey>,
 ) -> Result<Json<Activated>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let mut noted = asking.entry(ACTIVATE).of("key", asked.key).with("volume", &asked.volume);
     if let Some(another) = asking.another(&asked.volume, asked.serial) {
         noted = another.noted(noted, "the volume was begun on another cartridge than before");
@@ -293,11 +117,9 @@ async fn activate(
 }
 
 async fn revoke(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(RevokeKey { key: tag, why }): Input<RevokeKey>,
 ) -> Result<Json<KeyRevoked>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let noted = entry(&asking.peer, asking.from, REVOKE).of("key", tag).with("why", why.name());
     // Noted before it begins, as what people do: whoever takes keys out of use without need stops backups.
     asking.service.note(noted.clone().came_to(AuditOutcome::Begun)).await?;
@@ -313,11 +135,9 @@ async fn revoke(
 }
 
 async fn end(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Input(asked): Input<EndVolume>,
 ) -> Result<Json<serde_json::Value>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let noted = asking.entry(END).of("unit", &asked.volume);
     let answered = asking.noting(noted.clone(), async {
         asking.check_groups(&asked.volume, None)?;
@@ -331,11 +151,9 @@ async fn end(
 }
 
 async fn keys_of(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Path(volume): Path<String>,
 ) -> Result<Json<Vec<KeyOfVolume>>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let volser: Volser = volume.parse().map_err(|_| Refusal::malformed(format!("{volume:?} is no barcode.")))?;
     let now_ns = asking.node.now_ns();
     let keys = asking.node.view(|view| {
@@ -365,11 +183,9 @@ async fn keys_of(
 }
 
 async fn cartridges_of(
-    State(service): State<Arc<Service>>,
-    whence: Whence,
+    Extension(asking): Extension<Asking>,
     Path(volume): Path<String>,
 ) -> Result<Json<Vec<CartridgeListed>>, Refusal> {
-    let asking = Asking::new(service, whence)?;
     let volser: Volser = volume.parse().map_err(|_| Refusal::malformed(format!("{volume:?} is no barcode.")))?;
     Ok(Json(asking.node.view(|view| view.unit(&volser).map(cartridges_listed).unwrap_or_default())))
 }
@@ -397,11 +213,4 @@ fn said_late(noted: AuditEntry, answer: &Answer) -> AuditEntry {
 
 fn time(ns: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default()
-}
-
-fn said(standing: MajorityContact) -> api::Standing {
-    match standing {
-        MajorityContact::Current => api::Standing::Current,
-        MajorityContact::Alone { .. } => api::Standing::CutOff,
-    }
 }

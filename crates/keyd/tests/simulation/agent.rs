@@ -113,7 +113,7 @@ async fn agent(cluster: &Cluster, seen: Arc<Mutex<Seen>>, number: u64, mut rando
             }
             (_, Some(_)) => {
                 for tag in &volumes[&volser] {
-                    read(cluster, &seen, &drive, &volser, tag);
+                    read(cluster, &seen, &drive, &volser, tag).await;
                 }
             }
         }
@@ -191,11 +191,11 @@ async fn given(
     Some(tag)
 }
 
-fn read(cluster: &Cluster, seen: &Mutex<Seen>, drive: &capstan_keys::Name, volser: &Volser, tag: &KeyTag) {
+async fn read(cluster: &Cluster, seen: &Mutex<Seen>, drive: &capstan_keys::Name, volser: &Volser, tag: &KeyTag) {
     for seat in &cluster.seats {
         let Some(node) = seat.node() else { continue };
         // A node that is cut off need not know the key.
-        let Ok((_, key, _)) = node.read(drive, drive, volser, tag) else { continue };
+        let Ok((_, key, _)) = node.look_up(drive, drive, volser, tag).await else { continue };
         let mut seen = seen.lock().unwrap();
         seen.read += 1;
         if let Some((owner, bytes)) = seen.keys.get(tag) {
@@ -210,9 +210,12 @@ pub(crate) async fn check(cluster: &Cluster, seen: &Seen) {
         let node = seat.node().unwrap();
         for (tag, (volser, bytes)) in &seen.keys {
             let drive = name("auditor");
-            let (record, key, _) = node.read(&drive, &drive, volser, tag).unwrap_or_else(|error| {
-                panic!("node {} lost key {tag} of {volser}: {error}", seat.name);
-            });
+            let lost = |why: &str| -> ! { panic!("node {} lost key {tag} of {volser}: {why}", seat.name) };
+            if node.view(|view| view.key(tag).is_none()) {
+                lost("its copy does not have it");
+            }
+            let read = node.look_up(&drive, &drive, volser, tag).await;
+            let (record, key, _) = read.unwrap_or_else(|error| lost(&error.to_string()));
             assert_eq!(key.expose(), bytes);
             assert_eq!(record.volser(), volser);
         }

@@ -120,14 +120,15 @@ async fn a_removed_node_counts_for_nothing_and_serves_nobody() {
         // somebody has confirmed its group.
         let tag =
             a.view(|view| Path::parse(view.ledger().others("recovered/").next().unwrap().0).recovered_tag()).unwrap();
-        let read = || a.read(&name("drive"), &name("drive"), &volume("A00009"), &tag);
-        let is_unconfirmed = || read().err().unwrap().to_string().contains("must be confirmed first");
-        assert!(is_unconfirmed());
+        let (drive, of_lost) = (name("drive"), volume("A00009"));
+        let read = || a.look_up(&drive, &drive, &of_lost, &tag);
+        let is_unconfirmed = async || read().await.err().unwrap().to_string().contains("must be confirmed first");
+        assert!(is_unconfirmed().await);
         claimed(&a, "A00009", tag).await;
-        assert!(is_unconfirmed() && a.view(|view| view.ledger().unconfirmed().len() == 1));
+        assert!(is_unconfirmed().await && a.view(|view| view.ledger().unconfirmed().len() == 1));
         let before = set_aside(&a);
         reports(&a, Operation::Confirm { volser: volume("A00009"), tag, group: Name::default() }).await;
-        assert_eq!(read().unwrap().1.tag(), tag);
+        assert_eq!(read().await.unwrap().1.tag(), tag);
         assert_eq!((set_aside(&a), a.view(|view| view.ledger().unconfirmed().len())), (before, 0));
 
         // It comes back, hears of it, and is never again a node that is merely cut off.

@@ -1,7 +1,6 @@
 //! Writes members into one connection's stream and reports them.
 
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
 
 use capstan_format::pax::{DataExtent, Member, encode};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, Fragment, crc32c, crc32c_append_zeros};
@@ -91,29 +90,9 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         Ok(())
     }
 
-    /// A regular file: holes where it has them, content, and what happened to it meanwhile.
+    /// A regular file: holes where it has them, content, and what happened to it meanwhile. Of one whose beginning
+    /// another stream has (`cut`), what is left of it; the whole file, if its member begins otherwise now.
     pub(crate) fn file(
-        &mut self,
-        path: &[u8],
-        fd: BorrowedFd<'_>,
-        metadata: &FileMetadata,
-        records: &[u8],
-    ) -> Result<(), Stopped> {
-        self.file_from(path, fd, metadata, records, None)
-    }
-
-    /// What is left of a file whose beginning another stream has; the whole file, if its member begins otherwise now.
-    pub(crate) fn rest_of_file(
-        &mut self,
-        cut: &CutFile,
-        fd: BorrowedFd<'_>,
-        metadata: &FileMetadata,
-        records: &[u8],
-    ) -> Result<(), Stopped> {
-        self.file_from(cut.path.as_bytes(), fd, metadata, records, Some(cut))
-    }
-
-    fn file_from(
         &mut self,
         path: &[u8],
         fd: BorrowedFd<'_>,

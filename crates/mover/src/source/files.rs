@@ -108,7 +108,7 @@ impl<S: StreamSink> Walker<'_, S> {
             return Ok(());
         }
         self.read_attributes(path, AttributesOf::Open(fd.as_fd()), metadata.device);
-        self.emitter.rest_of_file(cut, fd.as_fd(), metadata, self.attributes.records())
+        self.emitter.file(path, fd.as_fd(), metadata, self.attributes.records(), Some(cut))
     }
 
     /// Compares a file with the base of an incremental, and is done with it if it stands as it did.
@@ -172,7 +172,7 @@ impl<S: StreamSink> Walker<'_, S> {
         for item in 0..batch.len() {
             match &batch.items[item].state {
                 State::Open(fd, metadata) => {
-                    self.emitter.file(batch.path(item), fd.as_fd(), metadata, batch.records(item))?;
+                    self.emitter.file(batch.path(item), fd.as_fd(), metadata, batch.records(item), None)?;
                 }
                 State::Directory(metadata, flags) => {
                     let (path, records) = (batch.path(item), batch.records(item));

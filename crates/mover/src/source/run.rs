@@ -45,17 +45,7 @@ impl TreeSource {
         (baseline, cut): (Option<&dyn Baseline>, &[CutFile]),
         progress: &Progress,
     ) -> Result<SourceReport, SourceError> {
-        self.run_within(raise_descriptor_limit(), sinks, (baseline, cut), progress)
-    }
-
-    /// Runs with no more than so many descriptors, as far as it is up to the walk.
-    fn run_within<S: StreamSink>(
-        &self,
-        descriptors: usize,
-        sinks: &mut [S],
-        (baseline, cut): (Option<&dyn Baseline>, &[CutFile]),
-        progress: &Progress,
-    ) -> Result<SourceReport, SourceError> {
+        let descriptors = self.descriptors_max.unwrap_or_else(raise_descriptor_limit);
         let mut walk = Walk::new(self, baseline, descriptors, sinks.len());
         let streams = sinks.iter().filter(|sink| sink.takes_fragments()).count();
         let cut = if streams == sinks.len() { cut } else { &[] };
@@ -105,9 +95,10 @@ mod tests {
     use crate::source::recorded::Entries;
 
     fn paths_within(descriptors: usize, root: &Path) -> Vec<Vec<u8>> {
-        let tree = TreeSource::new(&[root.to_owned()], &TreeOptions::default()).unwrap();
+        let mut tree = TreeSource::new(&[root.to_owned()], &TreeOptions::default()).unwrap();
+        tree.descriptors_max = Some(descriptors);
         let mut sinks = [Entries::default(), Entries::default()];
-        let report = tree.run_within(descriptors, &mut sinks, (None, &[]), &Progress::new()).unwrap();
+        let report = tree.run(&mut sinks, None, &Progress::new()).unwrap();
         assert_eq!(report.problem_counts, [0, 0, 0]);
         let mut paths: Vec<_> = sinks.into_iter().flat_map(|sink| sink.entries).map(|entry| entry.path).collect();
         paths.sort();

@@ -42,6 +42,8 @@ pub struct TreeSource {
     pub(crate) caches: CacheDirectories,
     pub(crate) owners: OwnerNames,
     pub(crate) on_problem: Option<OnProblem>,
+    /// How many descriptors a walk uses, as far as it is up to the walk; none for as many as the process may have.
+    pub(crate) descriptors_max: Option<usize>,
 }
 
 impl TreeSource {
@@ -69,7 +71,15 @@ impl TreeSource {
         }
         let excludes = PathPatterns::new(&options.excludes)?;
         let TreeOptions { mounts, caches, .. } = *options;
-        Ok(Self { roots, excludes, mounts, caches, owners: OwnerNames::read(), on_problem: None })
+        Ok(Self {
+            roots,
+            excludes,
+            mounts,
+            caches,
+            owners: OwnerNames::read(),
+            on_problem: None,
+            descriptors_max: None,
+        })
     }
 
     /// The same source, which has one path, read from a snapshot of it.

@@ -325,7 +325,7 @@ impl Drive for CartridgeDrive {
             }
             _ => (RecordKind::PlainBlock, block),
         };
-        let written = volume.write(*at, kind, crc32c(stored), stored);
+        let written = volume.records.write(*at, kind, crc32c(stored), stored);
         *at = written.as_ref().map_or(volume.records.end(), |place| *place);
         written.map_err(Self::write_failed(lbn))?;
         Ok(outcome(room))
@@ -345,7 +345,7 @@ impl Drive for CartridgeDrive {
             }
             for _ in 0..count {
                 let lbn = at.lbn;
-                let written = volume.write(*at, RecordKind::Filemark, crc32c(&[]), &[]);
+                let written = volume.records.write(*at, RecordKind::Filemark, crc32c(&[]), &[]);
                 *at = written.as_ref().map_or(volume.records.end(), |place| *place);
                 written.map_err(Self::write_failed(lbn))?;
             }

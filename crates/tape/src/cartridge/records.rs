@@ -178,9 +178,16 @@ impl Records {
         Ok(())
     }
 
-    /// Appends a record whose stored bytes are given. A failure may be that of an earlier append; the end of data is
-    /// then behind the last whole record.
-    pub(super) fn append(&mut self, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<()> {
+    /// Writes a record at `place`, behind which everything is dropped, and gives the end of data behind it. A failure
+    /// may be that of an earlier write; the end of data is then behind the last whole record.
+    pub(super) fn write(&mut self, place: Place, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<Place> {
+        if place.lbn > self.end.lbn {
+            let lbn = self.end.lbn;
+            return Err(io::Error::other(format!("a write before it failed, and data ends at block {lbn}")));
+        }
+        if place.lbn < self.end.lbn {
+            self.truncate(place)?;
+        }
         self.check_usable()?;
         if self.torn {
             self.file.set_len(self.end.offset)?;
@@ -198,7 +205,7 @@ impl Records {
         self.end = Place { lbn: lbn + 1, offset: offset + header.record_len() };
         // The record counts, whatever becomes of its entry: an entry that cannot be stored now stays gathered.
         let _ = self.index.push(IndexEntry { offset, kind: kind.into() });
-        Ok(())
+        Ok(self.end)
     }
 
     /// Puts everything on the medium.
@@ -386,7 +393,7 @@ mod tests {
     }
 
     fn append(records: &mut Records, len: usize) {
-        records.append(RecordKind::PlainBlock, 0, &vec![7; len]).unwrap();
+        records.write(records.end(), RecordKind::PlainBlock, 0, &vec![7; len]).unwrap();
     }
 
     /// A drive that was dropped without an unload let the cartridge go while a piece was on its way to the file: the

@@ -7,7 +7,7 @@ use std::path::Path;
 use capstan_format::KeyTag;
 
 use super::memory::{KEYS_MAX, Memory, RECORDS_AT, Tab};
-use super::record::{RECORD_HEADER_LEN, RecordKind};
+use super::record::RECORD_HEADER_LEN;
 use super::records::{Place, Records};
 use crate::lock::{Locked, LockedFile, try_lock};
 use crate::{DriveError, EncryptionState, Medium, Rewritability};
@@ -193,19 +193,6 @@ impl Volume {
         memory.write(self.records.file())?;
         self.memory = memory;
         self.records.begin(self.memory.life)
-    }
-
-    /// Appends a record at `place`, behind which everything is dropped.
-    pub(super) fn write(&mut self, place: Place, kind: RecordKind, crc: u32, stored: &[u8]) -> io::Result<Place> {
-        let end = self.records.end();
-        if place.lbn > end.lbn {
-            return Err(io::Error::other(format!("a write before it failed, and data ends at block {}", end.lbn)));
-        }
-        if place.lbn < end.lbn {
-            self.records.truncate(place)?;
-        }
-        self.records.append(kind, crc, stored)?;
-        Ok(self.records.end())
     }
 
     fn remaining_behind(&self, place: Place) -> u64 {

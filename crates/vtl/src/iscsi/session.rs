@@ -224,33 +224,16 @@ impl Session {
             match receiver.receive(self) {
                 Work::Run(task) => {
                     self.put_back(receiver, Some(task.lun));
-                    self.run(task, &mut data_in);
+                    let mut next = Some(task);
+                    while let Some(task) = next {
+                        next = self.execute(task, &mut data_in);
+                    }
                 }
                 Work::Manage(management) => {
                     self.put_back(receiver, None);
                     self.manage(&management);
                 }
                 Work::End => return self.end(),
-            }
-        }
-    }
-
-    /// Runs a command and what waits behind it in its lane.
-    fn run(&self, mut task: Task, data_in: &mut DataIn) {
-        loop {
-            let lun = task.lun;
-            if self.execute(&task, data_in).is_err() {
-                self.cut();
-            }
-            let mut state = self.state();
-            state.lanes.finish(lun);
-            state.keep(std::mem::take(&mut task.data));
-            if state.awaiting_end > 0 {
-                self.command_end.notify_all();
-            }
-            match self.advance(state, lun) {
-                Some(next) => task = next,
-                None => return,
             }
         }
     }

@@ -86,7 +86,7 @@ struct StatusSnapshot {
 
 /// The drive and the cartridge in it.
 struct MediumSlot {
-    drive: FaultyDrive<Box<dyn Drive>>,
+    drive: FaultyDrive<Interruptible<Box<dyn Drive>>>,
     volser: Volser,
     memory: CartridgeMemory,
     /// Why it could not be threaded.
@@ -325,7 +325,7 @@ impl TapeUnit {
 impl MediumSlot {
     fn new(unit: &DriveConfig, current: &Current, path: &Path, volser: &Volser) -> Self {
         let drive = Interruptible::new(unit.drive_for(path), current.clone());
-        let drive = FaultyDrive::new(Box::new(drive) as Box<dyn Drive>, Vec::new());
+        let drive = FaultyDrive::new(drive, Vec::new());
         Self { drive, volser: volser.clone(), memory: CartridgeMemory::open(path), trouble: None }
     }
 }

@@ -300,7 +300,7 @@ async fn a_record_of_a_later_epoch_ends_a_nodes_service() {
     let refused = house.node.ask(begin(), &name("host"), [2; 16]).await.unwrap_err();
     assert!(matches!(refused, NodeError::Superseded { epoch: 1, found: 2 }), "{refused}");
     let (host, tag) = (name("host"), KeyTag([1; 16]));
-    assert!(matches!(house.node.read(&host, &host, &volser(), &tag), Err(NodeError::Superseded { .. })));
+    assert!(matches!(house.node.look_up(&host, &host, &volser(), &tag).await, Err(NodeError::Superseded { .. })));
     assert!(house.node.doubts().iter().any(|doubt| doubt.contains("keyd join")));
 }
 

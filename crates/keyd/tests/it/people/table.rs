@@ -143,6 +143,9 @@ fn every_cell_of_the_table_is_held_to() {
             "people" if route.act.is_some() && !forbidden(&of_drive) => {
                 wrong.push(format!("a drive: {} {}: {of_drive:?}", route.method, route.path));
             }
+            "agents" if !forbidden(&of_dora) => {
+                wrong.push(format!("no drive: {} {}: {of_dora:?}", route.method, route.path));
+            }
             "nodes" if !forbidden(&of_dora) && !is_of_a_body(&of_dora) => {
                 wrong.push(format!("a person: {} {}: {of_dora:?}", route.method, route.path));
             }

@@ -93,8 +93,8 @@ fn segments<'a>(
 }
 
 impl Session {
-    /// Runs a command and answers it.
-    pub(crate) fn execute(&self, task: &Task, data_in: &mut DataIn) -> Result<(), WireError> {
+    /// Runs a command and answers it; gives the one that waits behind it in its lane.
+    pub(crate) fn execute(&self, task: Task, data_in: &mut DataIn) -> Option<Task> {
         data_in.clear();
         let request = Request {
             nexus: &self.nexus,
@@ -107,13 +107,27 @@ impl Session {
         let completion = catch_unwind(AssertUnwindSafe(|| self.device().execute(&request, data_in)))
             // INTERNAL TARGET FAILURE
             .unwrap_or_else(|_| check_condition(SenseKey::HardwareError, 0x44));
+        if self.conclude(&task, &completion, data_in.bytes()).is_err() {
+            self.cut();
+        }
+        let mut state = self.state();
+        state.lanes.finish(task.lun);
+        state.keep(task.data);
+        if state.awaiting_end > 0 {
+            self.command_end.notify_all();
+        }
+        self.advance(state, task.lun)
+    }
+
+    /// Answers a command, as far as anybody still waits for that.
+    fn conclude(&self, task: &Task, completion: &Completion, data_in: &[u8]) -> Result<(), WireError> {
         if self.pass(WirePoint::BeforeResponse) == Passage::Cut {
             return Err(WireError::Closed);
         }
         let aborted = self.state().lanes.answer(task.lun);
         match aborted {
             None if completion.status == CommandStatus::Lost => self.widen(task.immediate),
-            None => self.respond(task, &completion, data_in.bytes())?,
+            None => self.respond(task, completion, data_in)?,
             Some(Aborted::ByAnother) => self.respond_aborted(task)?,
             Some(Aborted::Silently) => self.widen(task.immediate),
         }
