@@ -2,7 +2,7 @@
 
 use capstan_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, Compression, FileEntry, ObjectId, SessionId, VolumeId};
 
-use crate::blocks_in::EntriesHeld;
+use crate::entries_room::EntriesHeld;
 use crate::pool::Buffer;
 
 /// What a chunk is, before it is known on which volume it will stand.

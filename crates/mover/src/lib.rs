@@ -15,6 +15,7 @@ pub mod devices;
 mod drive_health;
 mod drive_sets;
 mod elsewhere;
+mod entries_room;
 mod error;
 pub mod extract;
 mod feed;

@@ -21,10 +21,11 @@ use capstan_format::{ObjectId, SessionRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
-use crate::blocks_in::{BlocksIn, EntriesRoom};
+use crate::blocks_in::BlocksIn;
 use crate::control::{Control, Controls, WholeObject};
 use crate::copy::{CheckpointBounds, Command, CopyHost, CopyTask, CopyThread};
 use crate::drive_sets::DriveSets;
+use crate::entries_room::EntriesRoom;
 use crate::intake::{Intake, IntakeHere, IntakeWay, SetIn};
 use crate::interleave::{ExtentBounds, Interleave, Pressure, Turn};
 use crate::meters::Meters;

@@ -12,8 +12,9 @@ use capstan_format::{BLOCK_HEADER_LEN, Compression, EntryDecoder, FileEntry, Obj
 use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
 use super::{NetworkStream, SPEAKS_EVERY};
 use crate::block::{Block, Chunk, ChunkPlace};
-use crate::blocks_in::{BlocksIn, EntriesHeld};
+use crate::blocks_in::BlocksIn;
 use crate::connection::StreamGate;
+use crate::entries_room::EntriesHeld;
 use crate::intake::{SetIn, StreamStart};
 use crate::pack::Packer;
 use crate::pool::Buffer;
@@ -499,8 +500,8 @@ pub(super) mod tests {
 
     use super::*;
     use crate::StreamSink;
-    use crate::blocks_in::EntriesRoom;
     use crate::control::{Control, Controls};
+    use crate::entries_room::EntriesRoom;
     use crate::pack::PackOptions;
     use crate::pool::BlockPool;
     use crate::queue::{Receiver, Sender, queue};

@@ -36,7 +36,7 @@ struct Way {
     /// The version that the mover speaks.
     version: u32,
     random: Mutex<Draw>,
-    /// How long a byte takes, at most.
+    /// How long a byte takes: from half as long on.
     delay: Duration,
     /// Whether connections break, each after so many bytes at most; the last ones hold.
     breaks: Option<u64>,
@@ -86,7 +86,7 @@ impl Way {
 impl Dial for Way {
     fn dial(&self) -> io::Result<Box<dyn NetworkStream>> {
         let ((near, near_far), (far_near, far)) = (UnixStream::pair()?, UnixStream::pair()?);
-        let delay = self.delay.mul_f64(self.below(100) as f64 / 100.0);
+        let delay = self.delay.mul_f64((50 + self.below(50)) as f64 / 100.0);
         let breaks = self.breaks.filter(|_| self.broken.fetch_add(1, Ordering::Relaxed) < BREAKS);
         let cut_after = || breaks.map_or(u64::MAX, |most| 200 + self.below(most));
         self.pass(near_far.try_clone()?, far_near.try_clone()?, (delay, cut_after()));
