@@ -61,6 +61,22 @@ impl MemberState {
     /// # Errors
     /// [`ClientError::OtherRole`], [`ClientError::HasIdentity`], or the directory cannot be written.
     pub fn prepare(&self, replace: bool) -> Result<(), ClientError> {
+        self.check_others()?;
+        let identity = self.identity_file();
+        if identity.exists() && !replace {
+            return Err(ClientError::HasIdentity { path: identity });
+        }
+        let cell = self.dir.join("cell");
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&cell).map_err(ClientError::io("make", &cell))?;
+        Ok(capstan_keys::cluster::check_place(&identity)?)
+    }
+
+    /// Checks that the directory is not that of another kind: of a server, of a member, or of a user.
+    ///
+    /// # Errors
+    /// [`ClientError::OtherRole`].
+    pub fn check_others(&self) -> Result<(), ClientError> {
         let signs = [
             ("capstan.toml", PeerKind::Server),
             ("cell/authority.pem", PeerKind::Server),
@@ -71,21 +87,15 @@ impl MemberState {
         if let Some((_, other)) = signs.into_iter().find(is_other) {
             return Err(self.of_other(other));
         }
-        let identity = self.identity_file();
-        if identity.exists() && !replace {
-            return Err(ClientError::HasIdentity { path: identity });
-        }
         // A user's has no other sign; an identity that cannot be read is one that is replaced.
+        let identity = self.identity_file();
         if identity.exists()
             && let Ok(known) = Identity::load(&identity)
             && known.certificate().peer.kind != self.kind
         {
             return Err(self.of_other(known.certificate().peer.kind));
         }
-        let cell = self.dir.join("cell");
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&cell).map_err(ClientError::io("make", &cell))?;
-        Ok(capstan_keys::cluster::check_place(&identity)?)
+        Ok(())
     }
 
     /// Who this machine is.

@@ -9,7 +9,7 @@ const ROOM_MIN: usize = 64 << 20;
 const STEP: usize = 64 << 10;
 
 /// Room for entries that came over a network and are not on their volumes yet. Those of ordinary blocks are a fraction
-/// of the blocks; what does not fit, such as all paths that are gone, is one block's at a time.
+/// of the blocks. Only one block at a time may exceed the room, such as one with all paths that are gone.
 pub(crate) struct EntriesRoom {
     max: usize,
     taken: Mutex<RoomTaken>,
@@ -46,15 +46,16 @@ impl EntriesRoom {
 }
 
 impl EntriesHeld {
-    /// Takes room for so many bytes in all, or waits so long for it. Only whoever may be `large` takes more than there
-    /// is for all: a block in front of which others are missing could wait for them for ever.
-    pub(crate) fn grows_to(&mut self, bytes: usize, may_be_large: bool, wait: Duration) -> bool {
+    /// Takes room for so many bytes in all, or waits so long for it. A block that is not the next of its stream gets
+    /// half of the room at most, and never more than there is for all: it may wait for those in front of it for ever.
+    pub(crate) fn grows_to(&mut self, bytes: usize, is_next: bool, wait: Duration) -> bool {
         while bytes > self.bytes && !self.is_large {
             let mut taken = self.room.taken();
-            if taken.bytes + STEP <= self.room.max {
+            let max = if is_next { self.room.max } else { self.room.max / 2 };
+            if taken.bytes + STEP <= max {
                 taken.bytes += STEP;
                 self.bytes += STEP;
-            } else if may_be_large && !taken.has_large {
+            } else if is_next && !taken.has_large {
                 taken.has_large = true;
                 self.is_large = true;
             } else {
@@ -84,8 +85,9 @@ mod tests {
     fn entries_beyond_the_room_for_all_are_one_blocks_at_a_time() {
         let (room, moment) = (EntriesRoom::beside(0), Duration::from_millis(1));
         let [mut first, mut second, mut third] = [(); 3].map(|()| room.hold());
-        assert!(first.grows_to(ROOM_MIN - STEP, false, moment) && second.grows_to(1, false, moment));
-        assert!(!third.grows_to(1, false, moment), "all is taken");
+        assert!(first.grows_to(ROOM_MIN / 2, false, moment));
+        assert!(!first.grows_to(ROOM_MIN / 2 + 1, false, moment), "half is for those that are next");
+        assert!(second.grows_to(ROOM_MIN / 2, true, moment) && !third.grows_to(1, false, moment), "all is taken");
         assert!(third.grows_to(8 * ROOM_MIN, true, moment), "the one that is large");
         assert!(!first.grows_to(ROOM_MIN, true, moment), "there is one already");
         drop(third);

@@ -16,7 +16,7 @@
 //! **Credit.** A client sends a block only when the mover has reserved a free one for it. So a slow drive slows the
 //! source, and a client that sends nothing holds a few blocks.
 //!
-//! **Links.** The blocks of a stream cross one link, or several where the way is long (`links`); the mover brings them
+//! **Links.** The blocks of a stream cross one link, or several where latency is high (`links`). The mover brings them
 //! in order.
 //!
 //! **A block link that breaks** is opened again. The mover says how many blocks of the stream it has, and the client
@@ -59,9 +59,12 @@ pub use rules::ClientRules;
 pub(crate) use hello::{common, connect};
 pub(crate) use job::Expected;
 pub(crate) use pieces::receive as receive_pieces;
-pub(crate) use sender::{BlockSender, Links, NotSent};
+pub(crate) use sender::{BlockLinks, BlockSender, NotSent};
 
+use std::io;
 use std::time::Duration;
+
+use capstan_tape::with_causes;
 
 use crate::JobToken;
 
@@ -69,3 +72,14 @@ use crate::JobToken;
 const SPEAKS_EVERY: Duration = Duration::from_secs(15);
 /// After this long without a word the other end is gone.
 const SILENT_MAX: Duration = Duration::from_secs(60);
+
+/// Why a connection of data broke, in words for whoever reads the history.
+fn why_broken(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            "the other end was stopped, or something on the way cut it".to_owned()
+        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "nothing was heard for a minute".to_owned(),
+        _ => with_causes(error),
+    }
+}

@@ -26,7 +26,9 @@ pub(crate) fn user(cli: &Globals, action: &User) -> Result<ExitCode, Failure> {
         User::Enrol { enrol, rights } => {
             let UserRoles { roles, clients } = rights.clone();
             let (name, valid_seconds) = (enrol.name.clone(), valid_seconds(enrol)?);
-            tell_enrolment(cli, KIND, &door(cli)?.enrol_user(&EnrolUser { name, roles, clients, valid_seconds })?)
+            let opened = door(cli)?.enrol_user(&EnrolUser { name, roles, clients, valid_seconds })?;
+            tell_not_joined(cli, &opened.not_joined);
+            tell_enrolment(cli, KIND, &opened)
         }
         User::Join(args) => join_cell(cli, KIND, args, joined),
         User::Who => who(cli),
@@ -34,6 +36,7 @@ pub(crate) fn user(cli: &Globals, action: &User) -> Result<ExitCode, Failure> {
         User::Change { name, rights } => {
             let UserRoles { roles, clients } = rights.clone();
             let changed = door(cli)?.change_user(&ChangeUser { name: name.clone(), roles, clients })?;
+            tell_not_joined(cli, &changed.not_joined);
             if cli.json {
                 json::print(&changed)?;
             } else if !cli.quiet {
@@ -50,6 +53,12 @@ pub(crate) fn user(cli: &Globals, action: &User) -> Result<ExitCode, Failure> {
             }
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+fn tell_not_joined(cli: &Globals, clients: &[String]) {
+    for client in clients.iter().filter(|_| !cli.json) {
+        eprintln!("capstan: no client {client} has joined this cell: `capstan client list` shows those that have");
     }
 }
 

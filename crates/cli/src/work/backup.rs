@@ -6,18 +6,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_client::MemberState;
 use capstan_director::{
     BackupReport, BackupRequest, BackupWatch, Bandwidth, Config, DEFAULT_POOL, DirectorError, Events, InitOptions,
     KeysConfig, Level, MANUAL, NetworkShare, Retention, Shortfall, Site, Tally, Target, subject_of_job,
 };
 use capstan_format::ObjectId;
+use capstan_keys::api::PeerKind;
 use capstan_mover::devices::BY_HAND;
 use capstan_mover::{
     CacheDirectories, Mounts, ProblemKind, Severity, SourceProblem, StreamInput, TreeOptions, patterns_in,
 };
 
 use crate::args::{self, Device, WaitFor};
-use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, FAILED, Failure, of_member};
 use crate::globals::Globals;
 use crate::json::{self, BackupEnd};
 use crate::place::MATCHED_NOTHING;
@@ -38,6 +40,7 @@ pub(crate) fn init(cli: &Globals, args: &args::Init) -> Result<ExitCode, Failure
     if dir.join("capstan.toml").exists() {
         return Err(DirectorError::AlreadyInitialised { path: dir }.into());
     }
+    MemberState::new(&dir, PeerKind::Server).check_others().map_err(of_member)?;
     let mut config = Config::default();
     config.library.volume_mib = (args.volume_size >> 20).max(1);
     config.library.volumes_max = args.volumes_max;

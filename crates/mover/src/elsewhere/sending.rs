@@ -13,7 +13,7 @@ use super::remote::{DataDial, locked};
 use crate::block::Block;
 use crate::connection::StreamSending;
 use crate::intake::{ExpectedStreams, StreamStart};
-use crate::network::{BlockSender, Links, NotSent};
+use crate::network::{BlockLinks, BlockSender, NotSent};
 use crate::pack::{PackWorkers, PackedTo, Packer};
 use crate::pool::BlockPool;
 use crate::queue::{Sender, queue};
@@ -110,8 +110,8 @@ impl Sending {
                 }
             };
             let (dial, token, reading) = (&DataDial(&mover), (&expected.token, &process), expected.reading);
-            // Connections are the mover's to open, and it keeps few.
-            let links = Links::One;
+            // The mover opens these connections, and keeps few.
+            let links = BlockLinks::One;
             let sent = BlockSender { dial, token, reading, start, blocks, stop: &stop, links }.run();
             if let Err(NotSent::Lost(reason)) = &sent {
                 locked(&lost).get_or_insert(format!("the mover cannot be reached any more: {reason}"));

@@ -21,7 +21,7 @@ use super::orders::{
 };
 use super::rules::ClientRules;
 use super::script::{self, Owed, no_script};
-use super::sender::{BlockSender, Links, NotSent};
+use super::sender::{BlockLinks, BlockSender, NotSent};
 use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX};
 use crate::baseline::{BaselineBuilder, BaselineTable};
 use crate::block::Block;
@@ -301,7 +301,7 @@ impl Reader<'_> {
             thread::scope(|scope| {
                 let streams = (order.first_connection..).zip(receivers).map(|(connection, blocks)| {
                     let (start, token, stop) = (StreamStart::whole(connection), (token, self.process), &*self.stop);
-                    let links = Links::AsWanted(LinkTimes::default());
+                    let links = BlockLinks::AsWanted(LinkTimes::default());
                     let sender = BlockSender { dial, token, reading: order.reading, start, blocks, stop, links };
                     scope.spawn(move || sender.run())
                 });

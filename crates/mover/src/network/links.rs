@@ -1,13 +1,13 @@
-//! How many links carry a stream: as many as its rate and the length of the way want.
+//! How many links carry a stream: as many as its rate and the latency of the network want.
 //!
-//! One connection carries no more than its window each time that a word goes there and back: over a long way that is
-//! little, however fast the network. So a stream whose links are waited for gets as many again, and keeps them if it is
-//! faster by a tenth. If it is not, something else sets the rate, and more links are tried later, and ever more seldom.
+//! One connection carries no more than its window in each round trip: if that takes long, this is little, however fast
+//! the network is. If a stream waits for its links, their number is doubled, and stays so if the stream is faster by a
+//! tenth. If it is not, something else sets the rate. Then more links are tried later, and more and more rarely.
 
 use std::time::{Duration, Instant};
 
 /// Links that one stream may have.
-pub(super) const LINKS_MAX: u16 = 8;
+pub(super) const BLOCK_LINKS_MAX: u16 = 8;
 
 /// When links are looked at.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +98,7 @@ mod tests {
     fn chosen(seconds: u64, way: impl Fn(u16) -> (u64, bool)) -> (u16, usize) {
         let begin = Instant::now();
         let (mut choice, mut so_far, mut links, mut changes) =
-            (LinkChoice::new(begin, LinkTimes::default(), LINKS_MAX), SoFar::default(), 1, 0);
+            (LinkChoice::new(begin, LinkTimes::default(), BLOCK_LINKS_MAX), SoFar::default(), 1, 0);
         for tenth in 1..=seconds * 10 {
             let (rate, waits) = way(links);
             so_far.bytes += rate / 10;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_gets_as_many_links_as_its_rate_wants() {
+    fn a_long_path_gets_as_many_links_as_its_rate_wants() {
         // Each link carries 4 MB/s, and the network or the drive no more than so many MB/s.
         let up_to = |most: u64| move |links: u16| ((4 * u64::from(links)).min(most) * 1_000_000, true);
         assert_eq!(chosen(20, up_to(1_000)), (8, 3));

@@ -1,6 +1,6 @@
 //! The mover's end of a stream's block links: what comes in is checked, brought in order, and put into the session.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +26,12 @@ pub(super) const WINDOW_BYTES: usize = 16 << 20;
 pub(super) const LINK_NUMBERS: u16 = 16;
 /// How often a client hears that it is waited for by the job's own bound.
 const THROTTLED_SPEAKS_EVERY: Duration = Duration::from_millis(500);
+/// How long a block may take to come, with the entries in front of it: it holds what others may need.
+const BLOCK_WITHIN: Duration = Duration::from_secs(600);
 /// How often whoever waits for room looks whether it is still wanted.
 const ROOM_LOOKS: Duration = Duration::from_millis(100);
 /// Longest frame of packed entries.
-const ENTRIES_LEN_MAX: u32 = 4 << 20;
+const ENTRIES_LEN_MAX: u32 = 2 << 20;
 /// Bytes of the entries that may end in one block, unpacked. All paths that are gone since the base of an incremental
 /// end in one: two millions of the usual length.
 pub(super) const ENTRIES_BYTES_MAX: usize = 512 << 20;
@@ -59,8 +61,8 @@ struct Received {
     links: HashMap<u16, u64>,
     /// How many there have been.
     connections: u64,
-    /// Links whose blocks are being read.
-    arriving: usize,
+    /// Connections whose blocks are being read, of those that are links.
+    arriving: HashSet<u64>,
     /// Blocks that have come before one in front of them.
     early: BTreeMap<u32, (Reserved, BlockHead, Pending)>,
     /// The sequence of the next block: how many have come, counted from the first of all.
@@ -103,7 +105,7 @@ pub(super) struct LinkOf {
     pub(super) of_several: bool,
 }
 
-/// The same, while it is one.
+/// A link that is connected now.
 struct LinkHere {
     of: LinkOf,
     /// Which connection it is, of all that there have been.
@@ -120,12 +122,22 @@ impl LinkHere {
 }
 
 /// Entries that have come before their block.
-#[derive(Default)]
 struct Pending {
     sequence: u32,
     entries: Vec<FileEntry>,
     bytes: usize,
     held: Option<EntriesHeld>,
+    /// Until when the block must be here.
+    until: Instant,
+    /// When the mover last said that it is there.
+    spoke: Instant,
+}
+
+impl Pending {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { sequence: 0, entries: Vec::new(), bytes: 0, held: None, until: now + BLOCK_WITHIN, spoke: now }
+    }
 }
 
 /// Why a block link ended.
@@ -146,7 +158,7 @@ impl BlockReceiver {
         let state = Mutex::new(Received {
             links: HashMap::new(),
             connections: 0,
-            arriving: 0,
+            arriving: HashSet::new(),
             early: BTreeMap::new(),
             blocks: start.sequence,
             offset: start.offset,
@@ -221,7 +233,10 @@ impl BlockReceiver {
             state.packer = None;
             state.connections += 1;
             let here = LinkHere { of, connection: state.connections, answered: 0 };
-            state.links.insert(of.number, here.connection);
+            if let Some(before) = state.links.insert(of.number, here.connection) {
+                // What it still reads is not waited for.
+                state.arriving.remove(&before);
+            }
             here
         };
         let ended = self.receive_as(link, &mut here);
@@ -234,7 +249,7 @@ impl BlockReceiver {
     }
 
     fn receive_as(&self, link: &mut dyn NetworkStream, here: &mut LinkHere) -> io::Result<LinkEnd> {
-        let mut pending = Pending::default();
+        let mut pending = Pending::new();
         loop {
             let stops = self.session.stop.load(Ordering::Relaxed);
             let Some((credit, has_free)) = self.credit(here) else { return Ok(LinkEnd::Replaced) };
@@ -256,8 +271,7 @@ impl BlockReceiver {
             if !has_free {
                 // Nothing is read that there is no room for.
                 if let Some(buffer) = self.session.pool.take_within(SPEAKS_EVERY) {
-                    let reserved = self.reserve(buffer);
-                    self.state().reserved.push(reserved);
+                    self.state().keep(self.reserve(buffer));
                 }
                 continue;
             }
@@ -268,14 +282,16 @@ impl BlockReceiver {
                 Head::Entries { sequence, len } => {
                     self.take_entries(link, here, (sequence, len), &mut pending)?;
                 }
-                Head::Block(head) => match self.take_block(link, here, head, std::mem::take(&mut pending))? {
-                    Taken::Handed => {}
-                    Taken::NotWanted => return Ok(LinkEnd::Replaced),
-                    Taken::Stopped => {
-                        Grant::Stop.write(link)?;
-                        return Ok(LinkEnd::Stopped);
+                Head::Block(head) => {
+                    match self.take_block(link, here, head, std::mem::replace(&mut pending, Pending::new()))? {
+                        Taken::Handed => {}
+                        Taken::NotWanted => return Ok(LinkEnd::Replaced),
+                        Taken::Stopped => {
+                            Grant::Stop.write(link)?;
+                            return Ok(LinkEnd::Stopped);
+                        }
                     }
-                },
+                }
             }
             here.answered = here.answered.wrapping_add(1);
         }
@@ -294,7 +310,8 @@ impl BlockReceiver {
         }
         let ahead = u32::try_from(state.on_their_way()).unwrap_or(u32::MAX);
         state.granted = state.granted.max(state.blocks.saturating_add(ahead));
-        Some(((state.blocks, state.granted), !state.reserved.is_empty()))
+        // Another link may bring what there is a block for; this one then waits for its client.
+        Some(((state.blocks, state.granted), state.on_their_way() > 0))
     }
 
     fn take_entries(
@@ -305,13 +322,20 @@ impl BlockReceiver {
         pending: &mut Pending,
     ) -> io::Result<()> {
         let is_of_one = pending.entries.is_empty() || pending.sequence == sequence;
-        // Those of a block that has come already are read once more, and forgotten with it.
-        if len > ENTRIES_LEN_MAX || !is_of_one || sequence >= self.state().granted {
+        let (granted, is_here) = {
+            let state = self.state();
+            (state.granted, sequence < state.blocks || state.early.contains_key(&sequence))
+        };
+        if len > ENTRIES_LEN_MAX || !is_of_one || sequence >= granted {
             return Err(nonsense("entries came that belong to no block"));
+        }
+        if is_here {
+            // As their block: they came over a link that broke before it could say so.
+            return io::copy(&mut link.take(len.into()), &mut io::sink()).map(drop);
         }
         pending.sequence = sequence;
         let mut packed = vec![0; len as usize];
-        link.read_exact(&mut packed)?;
+        read_until(link, &mut packed, pending.until)?;
         for entry in EntryDecoder::new(&packed) {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
             // It is for this client alone: the catalog would refuse it with all that others have in the checkpoint.
@@ -337,20 +361,23 @@ impl BlockReceiver {
     /// Waits until there is room for the entries of a block, and says meanwhile that the mover is there.
     fn find_room(&self, link: &mut dyn NetworkStream, here: &LinkHere, pending: &mut Pending) -> io::Result<()> {
         let held = pending.held.get_or_insert_with(|| self.session.entries.hold());
-        let mut spoke = Instant::now();
-        while !held.grows_to(pending.bytes, pending.sequence == self.state().blocks, ROOM_LOOKS) {
+        loop {
+            // The stream is not locked while this waits: the blocks in front go on.
+            let is_next = pending.sequence == self.state().blocks;
+            if held.grows_to(pending.bytes, is_next, ROOM_LOOKS) {
+                return Ok(());
+            }
             let state = self.state();
             let credit = (state.blocks, state.granted);
             if !state.has(here) || state.is_over || self.session.stop.load(Ordering::Relaxed) {
                 return Err(io::Error::other("nobody waits for these entries any more"));
             }
             drop(state);
-            if spoke.elapsed() >= SPEAKS_EVERY {
+            if pending.spoke.elapsed() >= SPEAKS_EVERY {
                 here.grant(credit, true, false).write(link)?;
-                spoke = Instant::now();
+                pending.spoke = Instant::now();
             }
         }
-        Ok(())
     }
 
     fn take_block(
@@ -383,25 +410,27 @@ impl BlockReceiver {
             if head.sequence >= state.granted || state.is_whole {
                 return Err(nonsense("a block came that was not granted"));
             }
-            state.arriving += 1;
+            state.arriving.insert(here.connection);
             state.reserved.pop()
         };
         // One that was granted may have been kept for a link that is gone, and still reads.
-        let reserved = match reserved {
-            None => self.session.pool.take_unless(&self.session.stop).map(|buffer| self.reserve(buffer)),
-            reserved => reserved,
-        };
+        let reserved = reserved.or_else(|| self.buffer_for(here));
         let read = reserved.map(|mut reserved| {
             let place = BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + stored_len;
-            link.read_exact(&mut reserved.buffer[place]).map(|()| reserved)
+            let read = read_until(link, &mut reserved.buffer[place], pending.until);
+            (reserved, read)
         });
         let mut state = self.state();
-        state.arriving -= 1;
+        state.arriving.remove(&here.connection);
         if !state.has(here) || state.is_over {
             return Ok(Taken::NotWanted);
         }
-        let Some(read) = read else { return Ok(Taken::Stopped) };
-        let reserved = read?;
+        let Some((reserved, read)) = read else { return Ok(Taken::Stopped) };
+        if let Err(error) = read {
+            // It was granted, and comes again over another connection.
+            state.keep(reserved);
+            return Err(error);
+        }
         // Another link may have brought it meanwhile.
         if head.sequence >= state.blocks {
             state.early.insert(head.sequence, (reserved, head, pending));
@@ -410,6 +439,19 @@ impl BlockReceiver {
             throttle.took(stored_len as u64);
         }
         self.hand_on(&mut state)
+    }
+
+    /// A buffer from the pool, as long as the link is one and the session goes on.
+    fn buffer_for(&self, here: &LinkHere) -> Option<Reserved> {
+        loop {
+            if let Some(buffer) = self.session.pool.take_within(ROOM_LOOKS) {
+                return Some(self.reserve(buffer));
+            }
+            let state = self.state();
+            if !state.has(here) || state.is_over || self.session.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
     }
 
     /// Hands on what is next. While the stream is locked: no block of another link may pass it.
@@ -458,8 +500,31 @@ impl Received {
 
     /// Blocks that have not been handed on, and have a buffer: on their way, or here before one in front of them.
     fn on_their_way(&self) -> usize {
-        self.reserved.len() + self.arriving + self.early.len()
+        self.reserved.len() + self.arriving.len() + self.early.len()
     }
+
+    /// Keeps a free block for what is on its way, if anything is.
+    fn keep(&mut self, reserved: Reserved) {
+        if !self.is_whole && !self.is_over {
+            self.reserved.push(reserved);
+        }
+    }
+}
+
+/// Reads all of it, however slowly it comes, but not for ever.
+fn read_until(link: &mut dyn NetworkStream, mut into: &mut [u8], until: Instant) -> io::Result<()> {
+    while !into.is_empty() {
+        if Instant::now() > until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match link.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => into = &mut into[len..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn does_not_follow() -> io::Error {
@@ -623,7 +688,7 @@ pub(super) mod tests {
             let packed = encoder.finish();
             let (mut near, mut far) = UnixStream::pair().unwrap();
             near.write_all(&packed).unwrap();
-            let mut pending = Pending::default();
+            let mut pending = Pending::new();
             receiver.state().granted = 1;
             let here = LinkHere { of: LinkOf { number: 0, of_several: true }, connection: 0, answered: 0 };
             receiver
@@ -636,6 +701,74 @@ pub(super) mod tests {
             assert!(taken(path, 1).unwrap_err().contains("is no path of a member"), "{path:?}");
         }
         assert!(taken("home", 1 << 63).unwrap_err().contains("reaches further than any stream"));
+    }
+
+    /// One end of a link of a stream, as its client has it.
+    fn linked(receiver: &Arc<BlockReceiver>, number: u16) -> UnixStream {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let receiver = Arc::clone(receiver);
+        thread::spawn(move || receiver.receive(&mut far, LinkOf { number, of_several: true }).map(drop));
+        near
+    }
+
+    fn head(sequence: u32, last: bool) -> Head {
+        Head::Block(BlockHead {
+            compression: Compression::None,
+            last,
+            closes: last,
+            sequence,
+            offset: u64::from(sequence) * 1024,
+            valid_len: u64::from(sequence + 1) * 1024,
+            plain_len: 1024,
+            stored_len: 1024,
+        })
+    }
+
+    /// How many blocks may be sent, once the mover has answered so many frames of a link.
+    fn granted(link: &mut UnixStream, frames: u32) -> u32 {
+        loop {
+            let Grant::Takes { granted, on_link: Some(on_link), .. } = Grant::read(link).unwrap() else {
+                panic!("it takes more")
+            };
+            if on_link.answered == frames {
+                return granted;
+            }
+        }
+    }
+
+    /// It took all of the session's buffers, and everybody else waited for a link that stood.
+    #[test]
+    fn a_stream_keeps_to_its_share_while_one_of_its_links_stands() {
+        let (receiver, handed, _) = receiver();
+        let (mut stands, mut goes) = (linked(&receiver, 0), linked(&receiver, 1));
+        let mut may = granted(&mut stands, 0).max(granted(&mut goes, 0));
+        head(0, false).write(&mut stands).unwrap();
+        stands.write_all(&[1; 100]).unwrap();
+        let (mut next, mut frames) = (1, 0);
+        while next < may {
+            head(next, false).write(&mut goes).unwrap();
+            goes.write_all(&[2; 1024]).unwrap();
+            (next, frames) = (next + 1, frames + 1);
+            may = may.max(granted(&mut goes, frames));
+        }
+        assert!(next <= 4 && receiver.session.pool.free() >= 4, "{next} blocks of a pool of 8");
+        assert!(handed.lock().unwrap().is_empty(), "the first is not here");
+        // The link breaks, and another one brings the block.
+        drop(stands);
+        let mut stands = linked(&receiver, 0);
+        granted(&mut stands, 0);
+        head(0, false).write(&mut stands).unwrap();
+        stands.write_all(&[1; 1024]).unwrap();
+        granted(&mut stands, 1);
+        // One that has come comes again.
+        head(1, false).write(&mut stands).unwrap();
+        stands.write_all(&[3; 1024]).unwrap();
+        granted(&mut stands, 2);
+        head(next, true).write(&mut goes).unwrap();
+        goes.write_all(&[2; 1024]).unwrap();
+        granted(&mut goes, frames + 1);
+        assert_eq!(*handed.lock().unwrap(), (0..=next).collect::<Vec<_>>());
+        assert!(receiver.is_whole() && receiver.state().reserved.is_empty());
     }
 
     /// A walk that meets nothing new, or a program that prints nothing, may last for hours.

@@ -14,7 +14,7 @@ use super::orders::{
     JobOrder, JobReport, OrdersLink, PiecesFrom, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport,
     pack_failed, unpack_wanted,
 };
-use super::{JobToken, Purpose, pieces};
+use super::{JobToken, Purpose, pieces, why_broken};
 use crate::crew::{Consume, Crew, queue_len};
 use crate::extract::{ExtractReport, RestoreTarget};
 use crate::feed::{CrewFeeds, NOT_ALL, ReadReport, UpToTheEnd, pool_for};
@@ -177,8 +177,8 @@ impl ClientEnd<'_> {
                 .and_then(|mut link| pieces::receive(&mut link, wanted.streams.len(), &pool, &mut feeds, stop));
             // One that is stopped says so, and not of each file.
             if !stop.load(Ordering::Relaxed) && (names_own || received.is_err()) {
-                let reason =
-                    received.map_or_else(|error| format!("the connection broke ({error})"), |()| NOT_ALL.to_owned());
+                let broke = |error: io::Error| format!("the connection to the mover broke: {}", why_broken(&error));
+                let reason = received.map_or_else(broke, |()| NOT_ALL.to_owned());
                 feeds.fail(&format!("{reason}: restore again with --overwrite changed to go on with what is missing"));
             }
         });

@@ -12,14 +12,13 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use capstan_format::{BLOCK_HEADER_LEN, EntryEncoder};
-use capstan_tape::with_causes;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::frame::{BlockHead, Grant, Head, OnLink, nonsense};
 use super::hello::{SEVERAL_LINKS, connect_speaking};
-use super::links::{LINKS_MAX, LinkChoice, LinkTimes, SoFar};
+use super::links::{BLOCK_LINKS_MAX, LinkChoice, LinkTimes, SoFar};
 use super::receiver::{ENTRIES_BYTES_MAX, WINDOW_BYTES, entry_bytes};
-use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
+use super::{Dial, JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY, why_broken};
 use crate::block::Block;
 use crate::intake::StreamStart;
 use crate::queue::{Nothing, Receiver};
@@ -33,6 +32,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often one of several links looks what the others have left.
 const LOOKS: Duration = Duration::from_millis(50);
+/// How long a link that has no turn stays open.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
 
 /// Sends the blocks of one stream.
 pub(crate) struct BlockSender<'a> {
@@ -45,15 +46,15 @@ pub(crate) struct BlockSender<'a> {
     /// Set where the mover takes no more.
     pub(crate) stop: &'a AtomicBool,
     /// How many links it may have.
-    pub(crate) links: Links,
+    pub(crate) links: BlockLinks,
 }
 
 /// How many links a stream may have.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Links {
+pub(crate) enum BlockLinks {
     /// One: more cannot be opened, or would be no use.
     One,
-    /// As many as the way wants.
+    /// As many as its rate and the latency want.
     AsWanted(LinkTimes),
 }
 
@@ -73,8 +74,8 @@ impl BlockSender<'_> {
     pub(crate) fn run(self) -> Result<(), NotSent> {
         let Self { dial, token, reading, start, blocks, stop, links } = self;
         let (times, max) = match links {
-            Links::One => (LinkTimes::default(), 1),
-            Links::AsWanted(times) => (times, LINKS_MAX),
+            BlockLinks::One => (LinkTimes::default(), 1),
+            BlockLinks::AsWanted(times) => (times, BLOCK_LINKS_MAX),
         };
         let kept = Kept { received: start.sequence, next: start.sequence, ..Kept::default() };
         let sending = Sending {
@@ -87,20 +88,20 @@ impl BlockSender<'_> {
             changed: Condvar::new(),
             regrouped: Condvar::new(),
             links: AtomicU16::new(1),
+            has_further: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
         };
-        let ended = thread::scope(|scope| {
+        thread::scope(|scope| {
             let choice = LinkChoice::new(Instant::now(), times, max);
             let ended = sending.carry(0, Some(&mut More { scope, choice, begun: 1, sending: &sending }));
+            if !matches!(ended, Ok(()) | Err(NotSent::Unfinished)) {
+                stop.store(true, Ordering::Relaxed);
+            }
             sending.kept().is_left = true;
             sending.tell_all();
             ended
-        });
-        if !matches!(ended, Ok(()) | Err(NotSent::Unfinished)) {
-            stop.store(true, Ordering::Relaxed);
-        }
-        ended
+        })
     }
 }
 
@@ -119,6 +120,8 @@ struct Sending<'a> {
     regrouped: Condvar,
     /// How many links take blocks; those that are numbered higher wait.
     links: AtomicU16,
+    /// Whether there has been more than one.
+    has_further: AtomicBool,
     bytes: AtomicU64,
     waited_ns: AtomicU64,
 }
@@ -151,6 +154,8 @@ enum Ended {
     Whole,
     Stopped,
     Unfinished,
+    /// Only this link has, because it had no turn for a while.
+    Unused,
 }
 
 impl Kept {
@@ -226,12 +231,38 @@ impl More<'_, '_, '_> {
         }
         for number in self.begun..links {
             // What cannot be begun now is no loss: the others carry the stream.
-            let carry = move || drop(sending.carry(number, None));
+            let Some(counted) = FurtherLink::one_more() else { return };
+            let carry = move || {
+                let _counted = counted;
+                drop(sending.carry(number, None));
+            };
             if thread::Builder::new().name("send".to_owned()).spawn_scoped(self.scope, carry).is_err() {
                 return;
             }
             self.begun = number + 1;
+            sending.has_further.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+/// One of the links that streams of this process have beside their first, until it is dropped. A mover serves one peer
+/// over so many connections at a time, and first links and orders are not to miss theirs.
+struct FurtherLink;
+
+/// How many there are.
+static FURTHER_LINKS: AtomicU16 = AtomicU16::new(0);
+const FURTHER_LINKS_MAX: u16 = 128;
+
+impl FurtherLink {
+    fn one_more() -> Option<Self> {
+        let more = |links: u16| Some(links + 1).filter(|links| *links <= FURTHER_LINKS_MAX);
+        FURTHER_LINKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for FurtherLink {
+    fn drop(&mut self) {
+        FURTHER_LINKS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -246,6 +277,8 @@ struct BlockLink {
     says_more: bool,
     is_held_back: bool,
     spoke: Instant,
+    /// When it last carried a block.
+    carried: Instant,
 }
 
 impl<'a> Sending<'a> {
@@ -262,14 +295,17 @@ impl<'a> Sending<'a> {
 
     /// Carries blocks over one link until the stream ends, opening it again where it breaks.
     fn carry(&self, number: u16, mut more: Option<&mut More<'_, '_, 'a>>) -> Result<(), NotSent> {
-        let (mut failing_since, mut pause) = (None, PAUSE);
+        let (mut failing_since, mut pause, mut before) = (None, PAUSE, self.kept().received);
         loop {
-            let before = self.kept().received;
             let mut under_way = BTreeSet::new();
             let error = match self.over_one_link(number, more.as_deref_mut(), &mut under_way) {
                 Ok(Ended::Whole) => return Ok(()),
                 Ok(Ended::Stopped) => return Err(NotSent::Stopped),
                 Ok(Ended::Unfinished) => return Err(NotSent::Unfinished),
+                Ok(Ended::Unused) => {
+                    self.wait_for_turn(number, Duration::MAX);
+                    continue;
+                }
                 Err(error) => error,
             };
             let mut kept = self.kept();
@@ -277,14 +313,17 @@ impl<'a> Sending<'a> {
             kept.again.extend(under_way.split_off(&received));
             drop(kept);
             self.changed.notify_all();
+            // While others carry the stream, nothing is lost.
             if received > before {
                 (failing_since, pause) = (None, PAUSE);
             }
+            before = received;
             let since: Instant = *failing_since.get_or_insert_with(Instant::now);
             // The mover has said that it is over.
             let is_final = error.kind() == io::ErrorKind::PermissionDenied;
-            if is_final || since.elapsed() > TRIES_FOR || self.stop.load(Ordering::Relaxed) {
-                return Err(NotSent::Lost(with_causes(&error)));
+            let is_too_long = number == 0 && since.elapsed() > TRIES_FOR;
+            if is_final || is_too_long || self.stop.load(Ordering::Relaxed) {
+                return Err(NotSent::Lost(why_broken(&error)));
             }
             self.wait_for_news(pause);
             pause = (pause * 2).min(PAUSE_MAX);
@@ -325,6 +364,7 @@ impl<'a> Sending<'a> {
             says_more: true,
             is_held_back: false,
             spoke: Instant::now(),
+            carried: Instant::now(),
         };
         self.hear(&mut link, under_way)?;
         loop {
@@ -345,7 +385,7 @@ impl<'a> Sending<'a> {
             match block {
                 Some(block) => {
                     under_way.insert(block.place.sequence);
-                    self.send(&mut link, &block)?;
+                    self.send(&mut link, &block, under_way)?;
                 }
                 // A word of the mover comes without anything more from here.
                 None if link.sent != link.answered || link.says_more && has_unsent => {
@@ -357,7 +397,12 @@ impl<'a> Sending<'a> {
                     }
                 }
                 None if takes => self.wait_for_more(&mut link)?,
-                None => self.wait_for_turn(number, &mut link)?,
+                None if link.carried.elapsed() > UNUSED_MAX && under_way.is_empty() => return Ok(Ended::Unused),
+                None => {
+                    if let Some(quiet) = link.stays_quiet()? {
+                        self.wait_for_turn(number, quiet);
+                    }
+                }
             }
         }
     }
@@ -376,7 +421,7 @@ impl<'a> Sending<'a> {
 
     /// Takes what is ready to be sent.
     fn empty_queue(&self) {
-        // Whoever has the queue puts what comes to the others.
+        // The thread that holds the queue takes its blocks.
         let Ok(mut queue) = self.queue.try_lock() else { return };
         let mut came = std::iter::from_fn(|| queue.try_next()).peekable();
         if came.peek().is_some() {
@@ -387,15 +432,29 @@ impl<'a> Sending<'a> {
         }
     }
 
-    fn send(&self, link: &mut BlockLink, block: &Block) -> io::Result<()> {
+    fn send(&self, link: &mut BlockLink, block: &Block, under_way: &mut BTreeSet<u32>) -> io::Result<()> {
+        let mut lists = packed_entries(block)?;
+        let last = lists.pop();
+        for list in lists {
+            send_entries(link, block, &list)?;
+            // A long list may have to wait for room at the mover, which says meanwhile that it is there.
+            while link.speaks >= SEVERAL_LINKS && link.sent != link.answered {
+                link.stream.flush()?;
+                self.hear(link, under_way)?;
+            }
+        }
         let (began, worked) = (Instant::now(), processor_time());
-        link.sent += send_block(&mut link.stream, block)?;
+        if let Some(list) = last {
+            send_entries(link, block, &list)?;
+        }
+        send_block(link, block)?;
         let (passed, worked) = (began.elapsed(), processor_time().saturating_sub(worked));
         if !link.is_held_back {
             self.add_wait(passed.saturating_sub(worked));
         }
         self.bytes.fetch_add(u64::from(block.stored_len), Ordering::Relaxed);
         link.spoke = Instant::now();
+        link.carried = link.spoke;
         Ok(())
     }
 
@@ -425,8 +484,8 @@ impl<'a> Sending<'a> {
     /// Waits for a block, or for what the other links hear, where this one has nothing to send and nothing to hear.
     fn wait_for_more(&self, link: &mut BlockLink) -> io::Result<()> {
         let Some(quiet) = link.stays_quiet()? else { return Ok(()) };
-        let is_alone = self.links.load(Ordering::Relaxed) == 1;
-        let limit = if is_alone { quiet } else { quiet.min(LOOKS) };
+        // Whoever gives back what it had under way may do so between the last look and this.
+        let limit = if self.has_further.load(Ordering::Relaxed) { quiet.min(LOOKS) } else { quiet };
         let kept = self.kept();
         let queue = if kept.is_over { None } else { self.queue.try_lock().ok() };
         let Some(mut queue) = queue else {
@@ -445,15 +504,11 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Waits until this link is to take blocks.
-    fn wait_for_turn(&self, number: u16, link: &mut BlockLink) -> io::Result<()> {
-        if let Some(quiet) = link.stays_quiet()? {
-            let kept = self.kept();
-            if kept.ended().is_none() && number >= self.links.load(Ordering::Relaxed) {
-                drop(self.regrouped.wait_timeout(kept, quiet));
-            }
-        }
-        Ok(())
+    /// Waits until this link is to take blocks, the stream has ended, or so long.
+    fn wait_for_turn(&self, number: u16, limit: Duration) {
+        let kept = self.kept();
+        let waits = |kept: &mut Kept| kept.ended().is_none() && number >= self.links.load(Ordering::Relaxed);
+        drop(self.regrouped.wait_timeout_while(kept, limit, waits));
     }
 }
 
@@ -478,27 +533,35 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Sends a block and the entries that end in it; how many frames that were.
-fn send_block(link: &mut (impl NetworkStream + ?Sized), block: &Block) -> io::Result<u32> {
+/// The entries that end in a block, packed, a list for each frame.
+fn packed_entries(block: &Block) -> io::Result<Vec<Vec<u8>>> {
     if block.entries.iter().map(entry_bytes).sum::<usize>() > ENTRIES_BYTES_MAX {
         // So many paths end in one block only where they have no content: they are gone.
         let reason = "more paths are gone since the last backup than an incremental can record over a network: back \
                       it up in full";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    let (place, mut frames) = (&block.place, 1);
-    let mut encoder = EntryEncoder::new();
+    let (mut lists, mut encoder) = (Vec::new(), EntryEncoder::new());
     for entry in &block.entries {
         encoder.push(entry);
         if encoder.len() >= ENTRIES_LEN {
-            send_entries(link, place.sequence, std::mem::take(&mut encoder))?;
-            frames += 1;
+            lists.push(std::mem::take(&mut encoder).finish());
         }
     }
     if !encoder.is_empty() {
-        send_entries(link, place.sequence, encoder)?;
-        frames += 1;
+        lists.push(encoder.finish());
     }
+    Ok(lists)
+}
+
+fn send_entries(link: &mut BlockLink, block: &Block, packed: &[u8]) -> io::Result<()> {
+    link.sent += 1;
+    Head::Entries { sequence: block.place.sequence, len: packed.len() as u32 }.write(&mut link.stream)?;
+    link.stream.write_all(packed)
+}
+
+fn send_block(link: &mut BlockLink, block: &Block) -> io::Result<()> {
+    let place = &block.place;
     let head = BlockHead {
         compression: block.compression,
         last: place.last,
@@ -509,14 +572,8 @@ fn send_block(link: &mut (impl NetworkStream + ?Sized), block: &Block) -> io::Re
         plain_len: place.plain_len,
         stored_len: block.stored_len,
     };
-    Head::Block(head).write(link)?;
-    link.write_all(&block.buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + block.stored_len as usize])?;
-    link.flush()?;
-    Ok(frames)
-}
-
-fn send_entries(link: &mut (impl NetworkStream + ?Sized), sequence: u32, entries: EntryEncoder) -> io::Result<()> {
-    let packed = entries.finish();
-    Head::Entries { sequence, len: packed.len() as u32 }.write(link)?;
-    link.write_all(&packed)
+    link.sent += 1;
+    Head::Block(head).write(&mut link.stream)?;
+    link.stream.write_all(&block.buffer[BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + block.stored_len as usize])?;
+    link.stream.flush()
 }

@@ -17,7 +17,7 @@ use super::hello::{Hello, OLDEST, SEVERAL_LINKS, VERSION, Welcome};
 use super::links::LinkTimes;
 use super::receiver::LinkOf;
 use super::receiver::tests::receiver_of;
-use super::{BlockSender, Dial, Links, NetworkStream, Purpose, SILENT_MAX};
+use super::{BlockLinks, BlockSender, Dial, NetworkStream, Purpose, SILENT_MAX};
 use crate::JobToken;
 use crate::block::{Block, ChunkPlace};
 use crate::intake::StreamStart;
@@ -180,7 +180,7 @@ fn sent(count: u32, version: u32, (delay, breaks): (Duration, Option<u64>), seed
     let (token, process, stop) = (JobToken([1; 32]), JobToken([2; 32]), AtomicBool::new(false));
     // Links are tried all the time.
     let moment = Duration::from_millis(20);
-    let links = Links::AsWanted(LinkTimes { watch: moment, settle: moment, pause: (moment, moment) });
+    let links = BlockLinks::AsWanted(LinkTimes { watch: moment, settle: moment, pause: (moment, moment) });
     let (token, start) = ((&token, &process), StreamStart::whole(0));
     let sender = BlockSender { dial: &way, token, reading: 1, start, blocks: blocks_in, stop: &stop, links };
     let ended = thread::scope(|scope| {

@@ -247,7 +247,9 @@ fn roles_change_at_once_and_a_revoked_user_is_refused() {
         roles: roles.iter().map(|&role| role.to_owned()).collect(),
         clients: clients.iter().map(|client| name(client)).collect(),
     };
-    shell(&bench).change_user(&roles(&["restorer"], &["tern"])).unwrap();
+    let own = bench.site().client().to_owned();
+    let changed = shell(&bench).change_user(&roles(&["restorer"], &["tern", &own])).unwrap();
+    assert_eq!(changed.not_joined, ["tern"], "it has not joined");
     let refused = refusal(bert.get::<QueueAnswer>("/v1/queue"));
     assert!(refused.contains("user bert (restorer) may not list the queue"), "{refused}");
     assert!(bert.get::<CellObjectsAnswer>("/v1/objects").unwrap().objects.is_empty());

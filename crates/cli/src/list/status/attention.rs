@@ -192,14 +192,17 @@ fn interrupted(facts: &Facts, lines: &mut Vec<Attention>) {
         // Another policy's backup does not go on with it.
         let whose = if open.policy == MANUAL { String::new() } else { format!(" (policy {})", open.policy) };
         let source = path_text(&row.source);
-        let text = format!("backup of {source} was interrupted: run it again{whose}{where_to}");
+        let text = format!("backup of {source} of {} was interrupted: run it again{whose}{where_to}", row.client);
         // A policy's run goes on by itself.
         if facts.queued.is_policy(&open.policy) {
             lines.push(Attention::shown("interrupted", text));
             continue;
         }
-        let key = format!("interrupted {} {source}", row.client);
-        let attention = Attention::told(TellEvent::Trouble, key, format!("backup of {source} was interrupted"), text);
+        let (key, subject) = (
+            format!("interrupted {} {source}", row.client),
+            format!("backup of {source} of {} was interrupted", row.client),
+        );
+        let attention = Attention::told(TellEvent::Trouble, key, subject, text);
         lines.push(attention.about("", &row.client));
     }
 }

@@ -121,6 +121,8 @@ fn a_machine_joins_waits_for_orders_and_is_revoked() {
     let joined = machine.run(&["client", "join", &address, "--name", "tern", "--json"], &passphrase, 0);
     let joined: Value = serde_json::from_slice(&joined.stdout).unwrap();
     assert_described(&schemas(), "ClientJoinedRow", std::slice::from_ref(&joined));
+    let init = machine.said(&["init"], "", 1);
+    assert!(init.contains("is the state directory of a client"), "{init}");
     let identity = machine.0.path().join("state/cell/identity.pem");
     assert_eq!(fs::metadata(identity).unwrap().permissions().mode() & 0o777, 0o600);
     let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));

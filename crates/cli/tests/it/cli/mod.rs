@@ -539,7 +539,8 @@ fn what_a_program_prints_counts_only_if_it_ends_well() {
     let said = bench.said(&run("seq 1000; exit 3"), 1);
     assert!(said.contains("sh ended with exit status: 3"), "{said}");
     assert!(bench.done(&["objects"], 0).contains("interrupted"));
-    assert!(bench.done(&["status"], 3).contains("backup of dump was interrupted: run it again\n"));
+    let status = bench.done(&["status"], 3);
+    assert!(status.contains("backup of dump of ") && status.contains(" was interrupted: run it again\n"), "{status}");
     bench.done(&run("seq 1000"), 0);
     assert_eq!(bench.done(&["cat", "dump:dump"], 0).lines().count(), 1000);
     assert!(!bench.done(&["status"], 0).contains("interrupted"));

@@ -26,7 +26,10 @@ fn what_runs_is_running_until_its_process_is_gone() {
     running.wait().unwrap();
     assert_eq!(bench.rows(&["objects"])[0]["status"], "interrupted");
     let text = bench.done(&["status"], 3);
-    assert!(text.contains("backup of dump.sql was interrupted") && !text.contains("running"), "{text}");
+    assert!(
+        text.contains("backup of dump.sql of ") && text.contains(" was interrupted") && !text.contains("running"),
+        "{text}"
+    );
     assert_eq!(bench.rows(&["history"])[0]["outcome"], "killed");
 }
 

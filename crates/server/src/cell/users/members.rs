@@ -134,7 +134,7 @@ impl CellActs {
             // Whoever joins finds what they may do.
             let opened = self.enrol(PeerKind::User, &asked.name, asked.valid_seconds)?;
             site.put_user(&rights.row(asked.name.as_str()))?;
-            Ok(opened)
+            Ok(MemberEnrolmentRow { not_joined: self.not_joined(&asked.clients)?, ..opened })
         })
     }
 
@@ -152,7 +152,8 @@ impl CellActs {
                 return Err(CellError::UnknownUser { name: name.to_owned() });
             }
             site.put_user(&rights.row(name))?;
-            Ok(changed(PeerKind::User, &asked.name, "changed"))
+            let not_joined = self.not_joined(&asked.clients)?;
+            Ok(MemberChangeRow { not_joined, ..changed(PeerKind::User, &asked.name, "changed") })
         })
     }
 
@@ -163,6 +164,13 @@ impl CellActs {
     pub fn revoke_user(&self, asked: &RevokeUser) -> Result<MemberChangeRow, CellError> {
         self.permitted(CellAct::ChangeUsers)?;
         self.revoke(CellAct::ChangeUsers, PeerKind::User, &asked.name)
+    }
+
+    /// Those of these clients that have not joined: one may yet, or the name was mistyped.
+    fn not_joined(&self, clients: &[Name]) -> Result<Vec<String>, CellError> {
+        let known = cell_members(&self.site, PeerKind::Client)?;
+        let is_known = |name: &str| name == self.site.client() || known.iter().any(|client| client.name == name);
+        Ok(clients.iter().map(Name::to_string).filter(|name| !is_known(name)).collect())
     }
 
     fn enrol(&self, kind: PeerKind, name: &Name, valid_seconds: u64) -> Result<MemberEnrolmentRow, CellError> {
@@ -179,6 +187,7 @@ impl CellActs {
             expires_ns: opened.expires_ns,
             command: format!("capstan {kind} join {server} --name {name}"),
             address,
+            not_joined: Vec::new(),
         })
     }
 
@@ -192,7 +201,7 @@ impl CellActs {
 }
 
 fn changed(kind: PeerKind, name: &Name, change: &'static str) -> MemberChangeRow {
-    MemberChangeRow { member: MemberName::new(kind, name.to_string()), change: change.into() }
+    MemberChangeRow { member: MemberName::new(kind, name.to_string()), change: change.into(), not_joined: Vec::new() }
 }
 
 /// The rights that these names are.

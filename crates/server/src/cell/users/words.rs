@@ -228,6 +228,9 @@ pub struct MemberEnrolmentRow {
     pub address: Option<String>,
     /// What is to be typed where the member will be.
     pub command: String,
+    /// Clients of a restorer that have not joined the cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_joined: Vec<String>,
 }
 
 /// A client or mover of the cell: a line of `client list` or `mover list`.
@@ -260,6 +263,9 @@ pub struct MemberChangeRow {
     pub member: MemberName,
     /// `revoked`, `changed` or `labelled`.
     pub change: Word,
+    /// Clients of a restorer that have not joined the cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_joined: Vec<String>,
 }
 
 /// A user of the cell: a line of `user list`.
