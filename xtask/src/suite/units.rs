@@ -92,7 +92,8 @@ pub(super) fn of_programs(programs: &[Program], postgres: Option<&str>) -> Resul
                 _ => false,
             };
             if let (Some(url), true) = (postgres, on_postgres) {
-                let mut unit = tests_of(program, module, &tests);
+                let on_tables: Vec<_> = tests.iter().copied().filter(|test| !is_of_files(test)).collect();
+                let mut unit = tests_of(program, module, &on_tables);
                 unit.name += " on PostgreSQL";
                 unit.command.arg("--include-ignored").env("CAPSTAN_POSTGRES", url);
                 units.push(unit);
@@ -100,6 +101,11 @@ pub(super) fn of_programs(programs: &[Program], postgres: Option<&str>) -> Resul
         }
     }
     Ok(units)
+}
+
+/// Whether a test of the catalog is about index files alone, whatever the tables stand on.
+fn is_of_files(test: &str) -> bool {
+    ["index::", "sort::"].iter().any(|module| test.starts_with(module))
 }
 
 /// Some tests of a program: those of a module, or all.
