@@ -275,7 +275,12 @@ impl BlockReceiver {
                 }
                 continue;
             }
-            match Head::read(link)? {
+            let frame = Head::read(link)?;
+            if pending.entries.is_empty() {
+                // A source may have been silent for hours: the time of its next block begins now.
+                pending = Pending::new();
+            }
+            match frame {
                 Head::StillHere if pending.entries.is_empty() => {}
                 // They take room that others may need.
                 Head::StillHere => return Err(nonsense("entries came without their block")),
