@@ -136,7 +136,7 @@ fn entry(sequence: u32) -> FileEntry {
 /// What ends in this block: in one of them, if there is a long one, so much that it takes several frames.
 fn ends_in(sequence: u32, has_long: bool) -> Vec<FileEntry> {
     if sequence != 6 || !has_long {
-        return if sequence % 3 == 0 { vec![entry(sequence)] } else { Vec::new() };
+        return if sequence.is_multiple_of(3) { vec![entry(sequence)] } else { Vec::new() };
     }
     let mut draw = Draw::new(7);
     let mut name = || (0..4).map(|_| format!("{:016x}", draw.below(u64::MAX))).collect::<String>();
