@@ -50,7 +50,8 @@ class MoverSweep(Sweep):
         self.cell.capstan.must("--quiet", "init", "--volume-size", "64M", "--volumes-max", 400)
         self.cell.capstan.configure(checkpoint_mib=1, block_kib=64, buffer_mib=8, mover='"rook"')
         with (self.cell.capstan.state / "capstan.toml").open("a") as settings:
-            settings.write('\n[libraries.west]\nmover = "jay"\n\n[units.both]\nlibraries = ["main", "west"]\n')
+            settings.write('\n[libraries.west]\nmover = "jay"\n\n')
+            settings.write('[units.both]\nlibraries = ["main"]\nmover_labels = ["far"]\n')
         for tree in self.trees.values():
             for _ in range(6):
                 tree.add()
@@ -204,6 +205,7 @@ class MoverSweep(Sweep):
     def two_libraries(self):
         """A second mover comes: a unit of both libraries goes to the one that is there, and all comes back together."""
         self.cell.join(self.second)
+        self.cell.capstan.must("--quiet", "mover", "label", "jay", "far")
         self.second.settings(DRIVES)
         self.second.started()
         self.unit = {"unit": "both"}

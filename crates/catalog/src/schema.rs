@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 28] = [
+pub(crate) const STEPS: [&str; 29] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -274,6 +274,15 @@ pub(crate) const STEPS: [&str; 28] = [
     ALTER TABLE pending_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE active_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE done_runs ADD COLUMN is_full INTEGER NOT NULL DEFAULT 0;
+    ",
+    // Movers have labels, too.
+    "
+    CREATE TABLE member_labels (
+        kind TEXT NOT NULL, member TEXT NOT NULL, label TEXT NOT NULL, since_ns INTEGER NOT NULL,
+        PRIMARY KEY (kind, member, label)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO member_labels SELECT 'client', client, label, since_ns FROM client_labels;
+    DROP TABLE client_labels;
     ",
 ];
 

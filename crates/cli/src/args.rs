@@ -10,8 +10,8 @@ mod status;
 
 pub(crate) use backup::{Backup, Cipher, Device, Init, Jobs, KeyCluster, WaitFor};
 pub(crate) use cell::{
-    Audit, AuditAction, BackupPolicyAction, Client, MemberEnrol, MemberJoin, Mover, Policies, Queue, QueueAction,
-    Schedule, Server, User, UserRoles,
+    Audit, AuditAction, BackupPolicyAction, Client, MemberEnrol, MemberJoin, MemberLabels, Mover, Policies, Queue,
+    QueueAction, Schedule, Server, User, UserRoles,
 };
 pub(crate) use keys::{
     Approved, DriveAction, Enrol, GroupAction, KeyAction, KeyCipher, Keys, PolicyAction, PolicyAdd, Words,

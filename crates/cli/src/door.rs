@@ -13,7 +13,7 @@ use capstan_server::cell::users::media_words::{
 use capstan_server::cell::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskQuery, TaskSeen};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
-    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelClient, MachineKind, MemberChangeRow,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, LabelMember, MachineKind, MemberChangeRow,
     MemberEnrolmentRow, MembersAnswer, ObjectsQuery, PoliciesAnswer, PoliciesChanged, PoliciesFile, QueueAnswer,
     RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged, ScheduleAnswer, ScheduleQuery, StatusAnswer,
     StatusQuery, UsersAnswer, WhoAnswer,
@@ -137,8 +137,8 @@ impl Door {
         self.does("/v1/members/enrol", asked, CellActs::enrol_member)
     }
 
-    pub(crate) fn label_client(&self, asked: &LabelClient) -> Result<MemberChangeRow, Failure> {
-        self.does("/v1/members/label", asked, CellActs::label_client)
+    pub(crate) fn label_member(&self, asked: &LabelMember) -> Result<MemberChangeRow, Failure> {
+        self.does("/v1/members/label", asked, CellActs::label_member)
     }
 
     pub(crate) fn revoke_member(&self, asked: &RevokeMember) -> Result<MemberChangeRow, Failure> {

@@ -299,6 +299,12 @@ pub enum DirectorError {
         /// Those that there are.
         known: String,
     },
+    /// Operator: no mover has a label of a storage unit.
+    #[error("storage unit {name} has no library: no mover has a label of it: `capstan mover label` gives one")]
+    UnitWithoutLibrary {
+        /// The storage unit.
+        name: String,
+    },
     /// Operator: no such pool.
     #[error("there is no pool {pool:?}: `capstan pools` lists them, `capstan pools add` makes one")]
     UnknownPool {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use capstan_catalog::{ClientLabel, PolicyText, Pool};
+use capstan_catalog::{MemberLabel, PolicyText, Pool};
 
 use crate::config::{Config, JobConfig};
 use crate::shared::locked;
@@ -28,7 +28,7 @@ pub struct BackupPolicy {
 #[derive(PartialEq)]
 pub(crate) struct PolicySources {
     pub(crate) texts: Vec<PolicyText>,
-    pub(crate) labels: Vec<ClientLabel>,
+    pub(crate) labels: Vec<MemberLabel>,
     pub(crate) pools: Vec<Pool>,
     /// The settings as they are now: they name scripts.
     pub(crate) settings: Config,

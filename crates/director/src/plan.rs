@@ -76,6 +76,8 @@ pub struct RestorePlan {
     pub unknown: Vec<(ObjectId, u64)>,
     /// Whether an object is open: an interrupted backup gives what it has.
     pub interrupted: bool,
+    /// Why no library could be asked. All volumes are taken to be in one then, and nothing is read until one answers.
+    pub not_asked: Option<DirectorError>,
     /// How long it is thought to take.
     pub estimate_ns: u64,
 }
@@ -155,13 +157,21 @@ impl Site {
             }
         }
         let there = existing.map_or_else(Vec::new, |existing| leave_out(&mut entries, existing));
-        let mut plan = self.plan(entries, objects, interrupted, WhichCopy::Any)?;
-        plan.there = there;
+        // What is read, and from where, can be said while a mover is away, too.
+        let (present, not_asked) = match self.present() {
+            Ok(present) => (present, None),
+            Err(error) => {
+                let known = locked(&self.catalog).volumes()?;
+                (known.into_iter().map(|volume| volume.volser).collect(), Some(error))
+            }
+        };
+        let mut plan = self.plan_among(entries, objects, interrupted, WhichCopy::Any, &present)?;
+        (plan.there, plan.not_asked) = (there, not_asked);
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         // What was standard input is read by itself, each after the rest.
         for stream in &streams {
-            let own = self.plan(vec![stream.clone()], Vec::new(), false, WhichCopy::Any)?;
+            let own = self.plan_among(vec![stream.clone()], Vec::new(), false, WhichCopy::Any, &present)?;
             plan.passes.extend(own.passes);
             plan.read_bytes = plan.read_bytes.saturating_add(own.read_bytes);
             plan.estimate_ns = plan.estimate_ns.saturating_add(own.estimate_ns);
@@ -244,12 +254,18 @@ impl Site {
             stood_in_for,
             read_bytes,
             interrupted,
+            not_asked: None,
             estimate_ns,
         })
     }
 }
 
 impl RestorePlan {
+    /// Looks that a library answers, if none did when this was planned.
+    pub(crate) fn check_asked(&self, site: &Site) -> Result<(), DirectorError> {
+        if self.not_asked.is_some() { site.present().map(drop) } else { Ok(()) }
+    }
+
     /// Files that are there already, size and time the same: of them nothing is read.
     pub fn files_there(&self) -> u64 {
         self.there.len() as u64

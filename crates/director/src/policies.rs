@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_catalog::{ClientLabel, PolicyEdit, PolicyText, Pool};
+use capstan_catalog::{MemberLabel, PolicyEdit, PolicyText, Pool};
+use capstan_keys::api::PeerKind;
 use serde::Deserialize;
 
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
@@ -128,7 +129,7 @@ impl Site {
     fn policy_sources(&self, texts: Vec<PolicyText>) -> Result<PolicySources, DirectorError> {
         let (labels, pools) = {
             let catalog = locked(&self.catalog);
-            (catalog.labels_of_members()?, catalog.pools()?)
+            (catalog.labels_of_joined(PeerKind::Client.as_str())?, catalog.pools()?)
         };
         Ok(PolicySources { texts, labels, pools, settings: self.settings_now(), client: self.client.clone() })
     }
@@ -149,10 +150,10 @@ impl Site {
                 fault.get_or_insert(reason);
             }
             // Nobody joins under the name of the server's machine; but that may be called so since.
-            let counts = |label: &&ClientLabel| config.client_labels.contains(&label.label) && label.client != *client;
+            let counts = |label: &&MemberLabel| config.client_labels.contains(&label.label) && label.member != *client;
             let mut labelled: BTreeMap<String, i64> = BTreeMap::new();
             for label in labels.iter().filter(counts) {
-                let since_ns = labelled.entry(label.client.clone()).or_insert(label.since_ns);
+                let since_ns = labelled.entry(label.member.clone()).or_insert(label.since_ns);
                 *since_ns = label.since_ns.min(*since_ns);
             }
             config.labelled = labelled;

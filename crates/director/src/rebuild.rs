@@ -232,7 +232,7 @@ fn keep_findings(old: &Old, site: &Site) {
     let peers = peers.and_then(|old| {
         let mut catalog = locked(&site.catalog);
         let taken_over = catalog.take_over_peers(old).and_then(|()| catalog.take_over_users(old));
-        let taken_over = taken_over.and_then(|()| catalog.take_over_client_labels(old));
+        let taken_over = taken_over.and_then(|()| catalog.take_over_member_labels(old));
         taken_over.map_err(|error| error.to_string())
     });
     if let (Err(error), true) = (peers, site.dir().join("cell/authority.pem").exists()) {

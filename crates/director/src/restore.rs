@@ -109,7 +109,7 @@ impl Site {
     ///
     /// # Errors
     /// [`DirectorError::RestoreInterrupted`] if `watch` stopped it; [`DirectorError::Extract`] if nothing can be
-    /// written below the directory. Files that could not be restored are in the report.
+    /// written below the directory; no library can be asked. Files that could not be restored are in the report.
     pub fn restore(
         &self,
         plan: &RestorePlan,
@@ -117,6 +117,7 @@ impl Site {
         options: &ExtractOptions,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
+        plan.check_asked(self)?;
         let began = Instant::now();
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
@@ -231,13 +232,15 @@ impl Site {
     ///
     /// # Errors
     /// [`DirectorError::RestoreInterrupted`] if `watch` stopped it; [`DirectorError::Extract`] if the client cannot
-    /// write; [`DirectorError::SourceHost`] if it is gone. Files that could not be restored are in the report.
+    /// write; [`DirectorError::SourceHost`] if it is gone; no library can be asked. Files that could not be restored
+    /// are in the report.
     pub fn restore_to_client(
         &self,
         plan: &RestorePlan,
         client: &NetworkJob,
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
+        plan.check_asked(self)?;
         let began = Instant::now();
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);

@@ -4,6 +4,7 @@
 use capstan_catalog::{Cancelled, EnrolmentRow, Entered, MAIN_LIBRARY, NewRun, Reservation, Resource, UserRow, Wish};
 
 use capstan_format::Volser;
+use capstan_keys::api::PeerKind;
 use capstan_tape::DriveNeeds;
 
 use crate::DirectorError;
@@ -179,17 +180,37 @@ impl Site {
             name: name.unwrap_or_default().to_owned(),
             known: self.config.unit_names().join(", "),
         })?;
+        let unit = self.with_labelled(unit)?;
         let there = if unit.models.is_empty() { None } else { self.drives_of_models(&unit)? };
         let drives = unit.drives.map_or(there, |most| Some(there.map_or(most, |there| most.min(there))));
         Ok(StorageUnit { drives, ..unit })
     }
 
+    /// A unit with the libraries of the movers that have its labels now.
+    fn with_labelled(&self, mut unit: StorageUnit) -> Result<StorageUnit, DirectorError> {
+        let settings = self.config.units.get(&unit.name);
+        let Some(wanted) = settings.map(|settings| &settings.mover_labels).filter(|wanted| !wanted.is_empty()) else {
+            return Ok(unit);
+        };
+        let labels = locked(&self.catalog).labels_of_joined(PeerKind::Mover.as_str())?;
+        let has_label = |mover: &str| labels.iter().any(|of| of.member == mover && wanted.contains(&of.label));
+        for (name, library) in self.config.all_libraries() {
+            if has_label(&library.mover) && !unit.libraries.iter().any(|known| known == name) {
+                unit.libraries.push(name.to_owned());
+            }
+        }
+        Ok(unit)
+    }
+
     /// The same site, whose jobs write in a library of a storage unit: that with the most drives free.
     ///
     /// # Errors
-    /// [`DirectorError::UnknownUnit`]; or no library of it can be asked.
+    /// [`DirectorError::UnknownUnit`]; [`DirectorError::UnitWithoutLibrary`]; or no library of it can be asked.
     pub fn in_unit(self, name: Option<&str>) -> Result<Self, DirectorError> {
         let unit = self.unit(name)?;
+        if unit.libraries.is_empty() {
+            return Err(DirectorError::UnitWithoutLibrary { name: unit.name });
+        }
         let own = self.with_drives_of(&unit);
         if let [only] = &unit.libraries[..] {
             return own.in_library(only);
@@ -366,13 +387,13 @@ impl Site {
         Ok(locked(&self.catalog).revoke_peer(kind, name, self.now_ns())?)
     }
 
-    /// Gives a client labels, in place of those before.
+    /// Gives a client or a mover labels, in place of those before.
     ///
     /// # Errors
     /// The state directory cannot be written.
-    pub fn label_client(&self, client: &str, labels: &[String]) -> Result<(), DirectorError> {
+    pub fn label_member(&self, kind: &str, member: &str, labels: &[String]) -> Result<(), DirectorError> {
         let _presence = self.presence()?;
-        Ok(locked(&self.catalog).label_client(client, labels, self.now_ns())?)
+        Ok(locked(&self.catalog).label_member(kind, member, labels, self.now_ns())?)
     }
 
     /// Puts on record what a user of the cell may do from now on.

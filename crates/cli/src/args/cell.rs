@@ -240,6 +240,18 @@ pub(crate) enum AuditAction {
     Verify,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct MemberLabels {
+    /// Its name
+    pub(crate) name: Name,
+    /// Its labels
+    #[arg(required_unless_present = "none", conflicts_with = "none", value_name = "LABEL")]
+    pub(crate) labels: Vec<Name>,
+    /// Take all labels away
+    #[arg(long)]
+    none: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mover {
     /// Let a host with drives join the cell once
@@ -257,6 +269,9 @@ pub(crate) enum Mover {
         after_help = "Example:\n  capstan mover run --state /var/lib/capstan-mover\n\nCtrl-C or SIGTERM stops it."
     )]
     Run,
+    /// Give a mover labels, in place of those before; storage units name movers by them (mover_labels)
+    #[command(after_help = "Examples:\n  capstan mover label heron cellar lto9\n  capstan mover label heron --none")]
+    Label(MemberLabels),
     /// List the movers of the cell
     #[command(after_help = "Example:\n  capstan mover list")]
     List,
@@ -335,16 +350,7 @@ pub(crate) enum Client {
     },
     /// Give a client labels, in place of those before; policies name clients by them (client_labels)
     #[command(after_help = "Examples:\n  capstan client label tern web production\n  capstan client label tern --none")]
-    Label {
-        /// The client
-        name: Name,
-        /// Its labels
-        #[arg(required_unless_present = "none", conflicts_with = "none", value_name = "LABEL")]
-        labels: Vec<Name>,
-        /// Take all labels away
-        #[arg(long)]
-        none: bool,
-    },
+    Label(MemberLabels),
     /// List the clients of the cell
     #[command(after_help = "Example:\n  capstan client list")]
     List,

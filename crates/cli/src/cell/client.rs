@@ -41,7 +41,7 @@ pub(crate) fn client(cli: &Globals, action: &Client) -> Result<ExitCode, Failure
         Client::Ls(args) => ls_there(cli, &FilesOf::own(cli)?, args),
         Client::Versions(args) => versions_there(cli, &FilesOf::own(cli)?, args),
         Client::Restore { .. } => restore(cli, action),
-        Client::Label { name, labels, .. } => label(cli, name, labels),
+        Client::Label(args) => label(cli, KIND, args),
         Client::List => list(cli, KIND),
         Client::Revoke { name } => revoke(cli, KIND, name),
     }

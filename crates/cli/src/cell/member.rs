@@ -7,9 +7,9 @@ use capstan_client::{MemberNotice, MemberState, is_host_and_port, join};
 use capstan_keys::Name;
 use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::{EnrolmentPassphrase, Identity, InvalidPassphrase};
-use capstan_server::cell::users::words::{EnrolMember, LabelClient, MachineKind, MemberEnrolmentRow, RevokeMember};
+use capstan_server::cell::users::words::{EnrolMember, LabelMember, MachineKind, MemberEnrolmentRow, RevokeMember};
 
-use crate::args::{MemberEnrol, MemberJoin};
+use crate::args::{MemberEnrol, MemberJoin, MemberLabels};
 use crate::door::door;
 use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
@@ -111,13 +111,15 @@ pub(super) fn list(cli: &Globals, kind: PeerKind) -> Result<ExitCode, Failure> {
     print(&table)
 }
 
-pub(super) fn label(cli: &Globals, name: &Name, labels: &[Name]) -> Result<ExitCode, Failure> {
-    let changed = door(cli)?.label_client(&LabelClient { name: name.clone(), labels: labels.to_vec() })?;
+pub(super) fn label(cli: &Globals, kind: PeerKind, args: &MemberLabels) -> Result<ExitCode, Failure> {
+    let MemberLabels { name, labels, .. } = args;
+    let asked = LabelMember { kind: machine(kind), name: name.clone(), labels: labels.clone() };
+    let changed = door(cli)?.label_member(&asked)?;
     if cli.json {
         json::print(&changed)?;
     } else if !cli.quiet {
         let labels: Vec<_> = labels.iter().map(Name::as_str).collect();
-        println!("client {name} has {}", if labels.is_empty() { "no label".to_owned() } else { labels.join(", ") });
+        println!("{kind} {name} has {}", if labels.is_empty() { "no label".to_owned() } else { labels.join(", ") });
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,7 @@ use capstan_server::cell::MoverListener;
 use capstan_server::cell::users::words::MemberName;
 
 use super::client::serve_orders;
-use super::member::{enrol, event_of, join_cell, list, revoke, show};
+use super::member::{enrol, event_of, join_cell, label, list, revoke, show};
 use crate::args::Mover;
 use crate::failure::{Failure, of_cell, of_member};
 use crate::globals::Globals;
@@ -34,6 +34,7 @@ pub(crate) fn mover(cli: &Globals, action: &Mover) -> Result<ExitCode, Failure> 
         Mover::Enrol(args) => enrol(cli, KIND, args),
         Mover::Join(args) => join_cell(cli, KIND, args, joined),
         Mover::Run => serve(cli),
+        Mover::Label(args) => label(cli, KIND, args),
         Mover::List => list(cli, KIND),
         Mover::Revoke { name } => revoke(cli, KIND, name),
     }

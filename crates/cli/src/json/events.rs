@@ -2,6 +2,7 @@
 
 use capstan_director::{Event as Told, PassRow, RestorePlan};
 use capstan_mover::Severity;
+use capstan_tape::with_causes;
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -228,6 +229,8 @@ pub(crate) enum Event {
         vanished: Vec<ShownPath>,
         /// Volumes whose key was destroyed.
         without_key: Vec<VolumeReason>,
+        /// Why no library could be asked, and volumes are taken to be in one; null if one answered.
+        not_asked: Option<String>,
     },
     /// A volume, or a copy of an object, was read.
     Verified {
@@ -307,6 +310,7 @@ impl Event {
             incomplete: paths(&plan.incomplete),
             vanished: paths(&plan.vanished),
             without_key: plan.without_key.iter().map(VolumeReason::from).collect(),
+            not_asked: plan.not_asked.as_ref().map(|error| with_causes(error)),
         }
     }
 }

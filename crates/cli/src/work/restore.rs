@@ -16,6 +16,7 @@ use capstan_director::{
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::{DeviceNodes, ExistingFiles, ExtractOptions, Owners};
+use capstan_tape::with_causes;
 
 use crate::args;
 use crate::audited::{ShellAct, audited};
@@ -88,7 +89,7 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         }
         _ => None,
     };
-    let plan = match existing {
+    let mut plan = match existing {
         Some(mut existing) => site.plan_restore_on(&places, &filter, &mut existing)?,
         None => site.plan_restore_of(&places, &filter)?,
     };
@@ -99,9 +100,12 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
     show_plan(cli, &plan)?;
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else {
         // As a restore would end: a plan that cannot be carried out today is no good news.
-        let can_read = plan.absent.is_empty() && plan.without_key.is_empty();
+        let can_read = plan.absent.is_empty() && plan.without_key.is_empty() && plan.not_asked.is_none();
         return Ok(if can_read { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
     };
+    if let Some(error) = plan.not_asked.take() {
+        return Err(error.into());
+    }
     let options = ExtractOptions {
         overwrite: args.overwrite.into(),
         devices: if args.devices { DeviceNodes::Create } else { DeviceNodes::Refuse },
@@ -155,6 +159,10 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     }
     for (_, error) in &plan.without_key {
         eprintln!("capstan: {error}");
+    }
+    if let Some(error) = &plan.not_asked {
+        let reason = with_causes(error);
+        eprintln!("capstan: no library answers ({reason}): volumes are taken to be where they were last");
     }
     for volser in &plan.absent {
         eprintln!(

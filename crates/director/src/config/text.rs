@@ -125,6 +125,7 @@ const EXAMPLE: &str = "
 #
 # [units.tape]
 # libraries = [\"main\", \"west\"]
+# mover_labels = [\"cellar\"]              # and those of movers with one of these labels (`capstan mover label`)
 # models = [\"LTO-9\"]                     # only with drives of these models (`capstan drives`)
 # drives = 4                             # most that runs of a server write to at a time
 # runs_per_drive = 8                     # instead of that of [server]

@@ -19,6 +19,9 @@ const NAME_LEN_MAX: usize = 32;
 pub struct UnitConfig {
     /// Its libraries, the one that is taken first among equals in front.
     pub libraries: Vec<String>,
+    /// Labels of movers whose libraries are its, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mover_labels: Vec<String>,
     /// Models of the drives that it has, as `LTO-9`, where their libraries have others, too; none for all drives.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
@@ -35,7 +38,7 @@ pub struct UnitConfig {
 pub struct StorageUnit {
     /// Its name.
     pub name: String,
-    /// Its libraries.
+    /// Its libraries; those of labelled movers once a site has looked who has the labels.
     pub libraries: Vec<String>,
     /// Models of the drives that it has; none for all drives of its libraries.
     pub models: Vec<String>,
@@ -115,8 +118,13 @@ impl Config {
                     "units.{name}: a library has that name, and is a unit of its own: use another name"
                 ));
             }
-            if unit.libraries.is_empty() {
-                return Err(format!("units.{name}.libraries names no library"));
+            if unit.libraries.is_empty() && unit.mover_labels.is_empty() {
+                return Err(format!("units.{name} names no library: set libraries, or mover_labels"));
+            }
+            for (number, label) in unit.mover_labels.iter().enumerate() {
+                if label.is_empty() || unit.mover_labels[..number].contains(label) {
+                    return Err(format!("units.{name}.mover_labels: {label:?} is empty, or named twice"));
+                }
             }
             for (number, library) in unit.libraries.iter().enumerate() {
                 if !self.all_libraries().any(|(known, _)| known == library) {

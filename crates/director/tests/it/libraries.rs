@@ -365,7 +365,7 @@ fn libraries_and_units_that_make_no_sense_are_named() {
             "libraries.east.drives and libraries.east.volume_mib",
         ),
         (named("west", unit(&["main"])), "units.west: a library has that name"),
-        (named("u", unit(&[])), "units.u.libraries names no library"),
+        (named("u", unit(&[])), "units.u names no library: set libraries, or mover_labels"),
         (named("u", unit(&["east"])), "there is no library east: there are main, west"),
         (named("u", unit(&["west", "west"])), "west is named twice"),
         (named("u", UnitConfig { drives: Some(0), ..unit(&["west"]) }), "units.u.drives must be above 0"),
@@ -382,6 +382,33 @@ fn libraries_and_units_that_make_no_sense_are_named() {
     let error = bench.site().in_unit(Some("east")).map(drop).unwrap_err();
     assert!(matches!(&error, DirectorError::UnknownUnit { .. }), "{error:?}");
     assert!(error.to_string().contains("there are both, main, west"), "{error}");
+}
+
+#[test]
+fn a_unit_has_the_libraries_of_movers_with_its_labels() {
+    let mut config = two_libraries("rook");
+    let cellar = UnitConfig { mover_labels: vec!["cellar".into(), "lto9".into()], ..UnitConfig::default() };
+    config.units.insert("more".into(), UnitConfig { libraries: vec!["main".into()], ..cellar.clone() });
+    config.units.insert("cellar".into(), cellar);
+    let bench = Bench::new(config);
+    let site = bench.site();
+    let libraries = |unit| site.unit(Some(unit)).unwrap().libraries;
+    let label = |mover: &str, label: &str| site.label_member("mover", mover, &[label.to_owned()]).unwrap();
+    site.label_member("client", "rook", &["cellar".to_owned()]).unwrap();
+    label("rook", "cellar");
+    assert!(libraries("cellar").is_empty(), "it has not joined");
+    bench.sql(
+        "INSERT INTO peers (kind, name, serial, enrolled_ns, expires_ns, address, version)
+         VALUES ('mover', 'rook', x'01', 1, 9, '', ''), ('mover', 'jay', x'02', 1, 9, '', '')",
+    );
+    assert_eq!(libraries("cellar"), ["west"]);
+    assert_eq!(libraries("more"), ["main", "west"]);
+    assert_eq!(libraries("both"), ["west", "main"]);
+    label("jay", "cellar");
+    label("rook", "attic");
+    let error = bench.site().in_unit(Some("cellar")).map(drop).unwrap_err();
+    assert!(matches!(&error, DirectorError::UnitWithoutLibrary { name } if name == "cellar"), "{error:?}");
+    assert_eq!(libraries("more"), ["main"]);
 }
 
 /// An attempt of a run wrote all of it in one library, and could not record that; the next one writes in the other.

@@ -405,6 +405,10 @@ impl Restores {
                 return not_done(&mut ends, failure, "it could not be planned");
             }
         };
+        if let Some(error) = &planned.plan.not_asked {
+            ends.is_over = true;
+            return worked(WorkEnd::Busy, in_words(error));
+        }
         let Some(noted) = noted(&run, client, number, &planned) else {
             return not_done(&mut ends, "a name is none".to_owned(), "a name is none");
         };
@@ -666,10 +670,14 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
             "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
         )
     });
+    let not_asked = plan.not_asked.as_ref().map(|error| {
+        format!("no library answers ({}): its volumes are taken to be there", in_words(error).trim_end_matches('.'))
+    });
     let open =
         plan.interrupted.then(|| "an object was interrupted and never finished: what it has is restored".to_owned());
     let older = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-    keys.chain(absent)
+    keys.chain(not_asked)
+        .chain(absent)
         .chain(open)
         .chain(older(plan.lost.len(), "paths could not be read when they were backed up: nothing of them is stored"))
         .chain(older(plan.incomplete.len(), "paths are incomplete, because they could not be read to their end"))

@@ -23,7 +23,7 @@ use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsA
 use super::users::task_words::{LabelVolumes, MoveCartridges, StopTask, TaskBegun, TaskEnd, TaskQuery, TaskSeen};
 use super::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, AuditQuery, CellObjectsAnswer, ChangeRuns, ChangeUser,
-    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelClient,
+    DoneQuery, EnrolMember, EnrolUser, EnterRuns, ExportPolicies, FileVersionsOf, FindFilesOf, LabelMember,
     ListFilesOf, MemberChangeRow, MemberEnrolmentRow, MembersAnswer, MembersQuery, ObjectsQuery, PoliciesAnswer,
     PoliciesChanged, PoliciesFile, QueueAnswer, RemovePolicies, RerunRuns, RevokeMember, RevokeUser, RunsChanged,
     ScheduleAnswer, ScheduleQuery, StatusAnswer, StatusQuery, UsersAnswer, WhoAnswer,
@@ -71,7 +71,11 @@ pub(super) fn user_routes() -> CellRoutes {
         )
         .get("/v1/members", CellAct::ListMembers, members)
         .post("/v1/members/enrol", (CellAccess::User(CellAct::ChangeMembers), "let a machine join once"), enrol_member)
-        .post("/v1/members/label", (CellAccess::User(CellAct::ChangeMembers), "give a client labels"), label_client)
+        .post(
+            "/v1/members/label",
+            (CellAccess::User(CellAct::ChangeMembers), "give a client or a mover labels"),
+            label_member,
+        )
         .post(
             "/v1/members/revoke",
             (CellAccess::User(CellAct::ChangeMembers), "let a machine in no more"),
@@ -188,8 +192,8 @@ async fn enrol_member(Extension(acts): Acts, Input(asked): Input<EnrolMember>) -
     answer(acts, move |acts| acts.enrol_member(&asked)).await
 }
 
-async fn label_client(Extension(acts): Acts, Input(asked): Input<LabelClient>) -> Answered<MemberChangeRow> {
-    answer(acts, move |acts| acts.label_client(&asked)).await
+async fn label_member(Extension(acts): Acts, Input(asked): Input<LabelMember>) -> Answered<MemberChangeRow> {
+    answer(acts, move |acts| acts.label_member(&asked)).await
 }
 
 async fn revoke_member(Extension(acts): Acts, Input(asked): Input<RevokeMember>) -> Answered<MemberChangeRow> {

@@ -11,7 +11,7 @@ use capstan_keys::api::{PeerId, PeerKind};
 use capstan_keys::cluster::{ClusterError, NodeClient};
 use capstan_server::cell::users::words::{
     ApplyPolicies, AskRestoreTo, AuditAnswer, AuditChecked, CellObjectsAnswer, ChangeRuns, ChangeUser, EnrolUser,
-    EnterRuns, LabelClient, MachineKind, PoliciesChanged, QueueAnswer, RevokeUser, RunChange, RunsChanged,
+    EnterRuns, LabelMember, MachineKind, PoliciesChanged, QueueAnswer, RevokeUser, RunChange, RunsChanged,
     StatusAnswer, WhoAnswer,
 };
 use capstan_server::cell::users::{CellAct, CellActs, CellRole};
@@ -305,7 +305,7 @@ fn a_policy_names_clients_by_their_labels() {
     let (_tern, _plover) = (bench.joined(&cell, "tern"), bench.joined(&cell, "plover"));
     let label = |client: &str, labels: &[&str]| {
         let labels = labels.iter().map(|label| name(label)).collect();
-        acts.label_client(&LabelClient { name: name(client), labels })
+        acts.label_member(&LabelMember { kind: MachineKind::Client, name: name(client), labels })
     };
     assert!(matches!(label("heron", &["web"]), Err(CellError::UnknownMember { .. })));
     label("tern", &["production", "web"]).unwrap();

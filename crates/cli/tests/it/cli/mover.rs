@@ -94,5 +94,11 @@ fn volumes_are_listed_while_the_only_mover_is_away() {
     fs::write(&settings, text.replacen("mover = \"\"", "mover = \"heron\"", 1)).unwrap();
     let away = place(&bench);
     assert!(away != before && !away.is_empty(), "{away:?} beside {before:?}");
+    // What a restore will read can be said, too; it is no good news.
+    let restore = ["restore", "home", "--to", "back"];
+    let said = bench.said(&[&restore[..], &["--dry-run"]].concat(), 3);
+    assert!(said.contains("no library answers") && said.contains("mover heron"), "{said}");
+    assert!(said.contains("mount 1: volume"), "{said}");
+    assert!(bench.said(&restore, 1).contains("mover heron") && !bench.dir.path().join("back").exists());
     assert!(bench.said(&["drives"], 1).contains("mover heron"));
 }

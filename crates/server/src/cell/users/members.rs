@@ -13,7 +13,7 @@ use super::acts::CellActs;
 use super::log::KnownNames;
 use super::rights::{CellAct, CellRole, CellRoles, Rights};
 use super::words::{
-    CellUserRow, ChangeUser, EnrolMember, EnrolUser, LabelClient, MachineKind, MemberChangeRow, MemberEnrolmentRow,
+    CellUserRow, ChangeUser, EnrolMember, EnrolUser, LabelMember, MachineKind, MemberChangeRow, MemberEnrolmentRow,
     MemberName, MemberRow, MembersAnswer, RevokeMember, RevokeUser, UsersAnswer,
 };
 use crate::cell::CellError;
@@ -30,9 +30,9 @@ impl CellActs {
     pub fn members(&self, kind: MachineKind) -> Result<MembersAnswer, CellError> {
         self.permitted(CellAct::ListMembers)?;
         let members = cell_members(&self.site, kind.into())?;
-        let labels = if kind == MachineKind::Client { self.site.catalog().client_labels()? } else { Vec::new() };
+        let labels = self.site.catalog().member_labels(PeerKind::from(kind).as_str())?;
         let row = |member: CellPeer| MemberRow {
-            labels: labels.iter().filter(|one| one.client == member.name).map(|one| one.label.clone()).collect(),
+            labels: labels.iter().filter(|one| one.member == member.name).map(|one| one.label.clone()).collect(),
             member: MemberName::new(kind.into(), member.name),
             state: state_word(member.state).into(),
             seen_ns: member.seen_ns,
@@ -54,27 +54,28 @@ impl CellActs {
         self.does(CellAct::ChangeMembers, noted, |_| self.enrol(kind, name, asked.valid_seconds))
     }
 
-    /// Gives a client labels, in place of those before.
+    /// Gives a client or a mover labels, in place of those before.
     ///
     /// # Errors
-    /// [`CellError::Denied`]; [`CellError::UnknownMember`] if there is no client of the name.
-    pub fn label_client(&self, asked: &LabelClient) -> Result<MemberChangeRow, CellError> {
+    /// [`CellError::Denied`]; [`CellError::UnknownMember`] if there is none of the name.
+    pub fn label_member(&self, asked: &LabelMember) -> Result<MemberChangeRow, CellError> {
         self.permitted(CellAct::ChangeMembers)?;
+        let kind = PeerKind::from(asked.kind);
         let labels: BTreeSet<_> = asked.labels.iter().map(Name::to_string).collect();
         let labels: Vec<_> = labels.into_iter().collect();
         let noted = |entry: AuditEntry| {
             let names: Vec<_> = labels.iter().map(String::as_str).collect();
-            let entry = entry.of("client", &asked.name).with("change", "label");
+            let entry = entry.of(kind.as_str(), &asked.name).with("change", "label");
             if names.is_empty() { entry } else { entry.with("labels", AuditFact::from(KnownNames(&names))) }
         };
         self.does(CellAct::ChangeMembers, noted, |site| {
-            let members = cell_members(site, PeerKind::Client)?;
+            let members = cell_members(site, kind)?;
             if members.iter().all(|member| member.name != asked.name.as_str()) {
-                let peer = PeerId { kind: PeerKind::Client, name: asked.name.clone() };
+                let peer = PeerId { kind, name: asked.name.clone() };
                 return Err(CellError::UnknownMember { peer });
             }
-            site.label_client(asked.name.as_str(), &labels)?;
-            Ok(changed(PeerKind::Client, &asked.name, "labelled"))
+            site.label_member(kind.as_str(), asked.name.as_str(), &labels)?;
+            Ok(changed(kind, &asked.name, "labelled"))
         })
     }
 

@@ -368,6 +368,10 @@ impl Waits {
             }
             WaitsFor::Library(libraries) => {
                 let which = match &libraries[..] {
+                    [] => {
+                        let words = "a library of its storage unit: no mover has a label of it: `capstan mover label`";
+                        return Self::new("library", words);
+                    }
                     [only] if only == MAIN_LIBRARY => "the library".to_owned(),
                     [only] => format!("library {only}"),
                     several => format!("one of the libraries {}", several.join(", ")),

@@ -250,12 +250,12 @@ pub struct MemberRow {
     pub version: Option<String>,
     /// Until when its certificate holds, or its passphrase if it waits, nanoseconds since 1970.
     pub until_ns: Option<i64>,
-    /// Labels, by which policies name clients.
+    /// Labels, by which policies name clients, and storage units movers.
     #[serde(default)]
     pub labels: Vec<String>,
 }
 
-/// What `client label`, `client revoke`, `mover revoke`, `user revoke` and `user change` did.
+/// What `client label`, `mover label`, `client revoke`, `mover revoke`, `user revoke` and `user change` did.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MemberChangeRow {
     /// Who.
@@ -527,10 +527,11 @@ pub struct PolicyFaultRow {
 }
 
 /// The kinds of machines in a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineKind {
     /// A machine whose data is backed up.
+    #[default]
     Client,
     /// A host with drives.
     Mover,
@@ -574,8 +575,11 @@ pub struct EnrolMember {
 /// `POST /v1/members/label`: a client has these labels from now on.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LabelClient {
-    /// The client.
+pub struct LabelMember {
+    /// What it is; a client, if that is not said.
+    #[serde(default)]
+    pub kind: MachineKind,
+    /// Its name.
     pub name: Name,
     /// Its labels; none to take all away.
     pub labels: Vec<Name>,
