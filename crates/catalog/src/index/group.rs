@@ -250,9 +250,10 @@ impl Names {
 
     fn decode(source: &GroupSource) -> Result<Self, ParquetError> {
         let (page, rows) = (source.page(Column::Name)?, source.rows()?);
-        let mut names = Self { texts: Vec::with_capacity(page.len() * 2), ends: Vec::new() };
+        let mut names = Self { texts: Vec::new(), ends: Vec::new() };
         let mut from = 0;
         let decoded = Texts::decode(&page, rows).and_then(|texts| {
+            names.texts.reserve_exact(texts.len()?);
             names.ends.reserve_exact(rows);
             texts.for_each(|shared, rest| {
                 from = extend(&mut names.texts, from, shared, rest)?;

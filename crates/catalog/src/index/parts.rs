@@ -4,8 +4,6 @@
 //! A bit stands for many texts, so a bitmap says "none" or "perhaps". A `/` stands in front of every name and a zero
 //! byte behind it, so that the beginning and the end of a name are texts, too.
 
-use std::collections::HashSet;
-
 use capstan_format::crc32c;
 
 use super::segment::Segment;
@@ -100,15 +98,14 @@ pub(crate) fn is_bitmap(bytes: &[u8]) -> bool {
 /// Makes the bitmap of a row group.
 pub(crate) struct PartsOfGroup {
     bits: Vec<u64>,
-    /// What stands around the end of a directory, and in a name.
+    /// The end of a directory and a name in it, and the same of the row before.
     text: Vec<u8>,
-    /// Names that stand in several directories are hashed once.
-    names: HashSet<u32>,
+    before: Vec<u8>,
 }
 
 impl PartsOfGroup {
     pub(crate) fn new() -> Self {
-        Self { bits: vec![0; BITS_MAX / 64], text: Vec::new(), names: HashSet::new() }
+        Self { bits: vec![0; BITS_MAX / 64], text: Vec::new(), before: Vec::new() }
     }
 
     /// A directory; the empty one for the top.
@@ -120,17 +117,18 @@ impl PartsOfGroup {
 
     /// A name in a directory.
     pub(crate) fn add_name(&mut self, dir: &[u8], name: &[u8]) {
+        std::mem::swap(&mut self.text, &mut self.before);
         self.text.clear();
         self.text.extend_from_slice(&dir[dir.len().saturating_sub(GRAM_LEN - 1)..]);
         self.text.push(b'/');
         self.text.extend_from_slice(name);
         self.text.push(NAME_END);
-        for gram in self.text.windows(GRAM_LEN) {
+        // Names come in order: much of one stood in the row before, too.
+        let known = self.text.iter().zip(&self.before).take_while(|(byte, before)| byte == before).count();
+        for gram in self.text[(known + 1).saturating_sub(GRAM_LEN)..].windows(GRAM_LEN) {
             set(&mut self.bits, hash_of_text(gram));
         }
-        if self.names.insert(crc32c(name)) {
-            hashes_of_name(name).into_iter().for_each(|hash| set(&mut self.bits, hash));
-        }
+        hashes_of_name(name).into_iter().for_each(|hash| set(&mut self.bits, hash));
     }
 
     /// The bitmap, as short as it can be.

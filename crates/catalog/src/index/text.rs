@@ -27,6 +27,20 @@ impl<'a> Texts<'a> {
         (rest_len == cursor.0.len() as u64).then_some(Self { shared, rest_lens, rests: cursor.0 })
     }
 
+    /// How long all values are together; `None` if one shares more than there is.
+    pub(super) fn len(&self) -> Option<usize> {
+        let (mut before, mut all) = (0, 0);
+        for (&shared, &rest_len) in self.shared.iter().zip(&self.rest_lens) {
+            if u64::from(shared) > before {
+                return None;
+            }
+            before = u64::from(shared) + u64::from(rest_len);
+            all += before;
+        }
+        // As places in them are kept.
+        u32::try_from(all).ok().map(|all| all as usize)
+    }
+
     /// Calls `value` for each value with the length shared and the rest, in order.
     pub(super) fn for_each(&self, mut value: impl FnMut(usize, &'a [u8]) -> Option<()>) -> Option<()> {
         let mut rests = self.rests;
@@ -88,21 +102,17 @@ impl<'a> Cursor<'a> {
                 if left == 0 {
                     break;
                 }
-                let width = u32::from(width);
+                let width = usize::from(width);
                 if width > 32 {
                     return None;
                 }
-                let packed = self.take(per_miniblock / 8 * width as usize)?;
-                let (mut bits, mut have, mut at) = (0u64, 0, 0);
-                for _ in 0..per_miniblock.min(left) {
-                    while have < width {
-                        bits |= u64::from(packed[at]) << have;
-                        have += 8;
-                        at += 1;
-                    }
-                    let delta = (bits & ((1 << width) - 1)) as u32;
-                    bits >>= width;
-                    have -= width;
+                // Words are read beyond its end, up to that of the page.
+                let packed = self.0;
+                self.take(per_miniblock / 8 * width)?;
+                let mask = (1 << width) - 1;
+                for number in 0..per_miniblock.min(left) {
+                    let bit = number * width;
+                    let delta = (word_at(packed, bit / 8) >> (bit % 8) & mask) as u32;
                     value = value.wrapping_add(delta_min).wrapping_add(delta);
                     values.push(value);
                 }
@@ -110,6 +120,17 @@ impl<'a> Cursor<'a> {
         }
         Some(values)
     }
+}
+
+/// The eight bytes from a place on, with zeros behind the end.
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..).and_then(|from| from.first_chunk());
+    word.copied().map_or_else(|| last_word(&bytes[at.min(bytes.len())..]), u64::from_le_bytes)
+}
+
+#[cold]
+fn last_word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
