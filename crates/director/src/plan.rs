@@ -49,6 +49,8 @@ pub struct RestorePlan {
     pub objects: Vec<ObjectId>,
     /// Volumes that are not in the library and hold something of it that no volume there holds.
     pub absent: Vec<Volser>,
+    /// Those of them that may well be there: their library does not answer, and another one does.
+    pub out_of_reach: Vec<Volser>,
     /// Volumes that hold something of it and are not in the library, where others that are there hold the same.
     pub stood_in_for: Vec<Volser>,
     /// Paths that will be written.
@@ -158,7 +160,10 @@ impl Site {
         }
         let there = existing.map_or_else(Vec::new, |existing| leave_out(&mut entries, existing));
         // What is read, and from where, can be said while a mover is away, too.
-        let (present, not_asked) = match self.present() {
+        let asked = self.present();
+        let silent = |name: &String| self.mounts.silent.is_silent(name);
+        let silent: Vec<_> = self.library_names().into_iter().filter(silent).collect();
+        let (present, not_asked) = match asked {
             Ok(present) => (present, None),
             Err(error) => {
                 let known = locked(&self.catalog).volumes()?;
@@ -182,6 +187,11 @@ impl Site {
             }
         }
         plan.streams = streams;
+        for volser in &plan.absent {
+            if !silent.is_empty() && silent.contains(&self.library_of(&volser.to_string())?) {
+                plan.out_of_reach.push(volser.clone());
+            }
+        }
         if places.iter().all(|place| place.paths.is_empty()) && filter.is_empty() {
             for object in &plan.objects {
                 let bytes = unknown_bytes(&locked(&self.catalog), *object)?;
@@ -251,6 +261,7 @@ impl Site {
             passes,
             objects,
             absent,
+            out_of_reach: Vec::new(),
             stood_in_for,
             read_bytes,
             interrupted,

@@ -354,7 +354,10 @@ fn check_unit(config: &JobConfig, opened: &Config) -> Result<(), String> {
         let (_, library) = opened.all_libraries().find(|(known, _)| known == name)?;
         (DrivesOwner::of(library) == DrivesOwner::Settings).then_some(library.drives)
     };
+    // Nor which movers will have its labels.
+    let is_known = opened.units.get(&unit.name).is_none_or(|settings| settings.mover_labels.is_empty());
     let most = unit.libraries.iter().map(drives_of).try_fold(0, |most, drives| Some(drives?.max(most)));
+    let most = most.filter(|_| is_known);
     let copies = config.copies.unwrap_or(1);
     match (unit.drives, most) {
         (Some(bound), _) if u32::from(copies) > bound => {

@@ -40,10 +40,12 @@ impl Site {
         let catalog = self.catalog();
         let unknown = || DirectorError::UnknownObject { wanted: wanted.to_owned(), like: None };
         let filter = ObjectFilter { source: Some(wanted.as_bytes().to_vec()), ..ObjectFilter::default() };
-        let mut objects = self.made_by(&catalog, catalog.objects(&filter)?, at_ns)?;
+        let mut objects = catalog.objects(&filter)?;
+        // Whenever it was begun: the other machine's source of that name is another one.
         if objects.iter().any(|object| object.client == self.client) {
             objects.retain(|object| object.client == self.client);
         }
+        let objects = self.made_by(&catalog, objects, at_ns)?;
         let mut clients: Vec<_> = objects.iter().map(|object| object.client.clone()).collect();
         clients.sort();
         clients.dedup();

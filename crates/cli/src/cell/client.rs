@@ -223,7 +223,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     let written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
     let ended = match written {
         Some(written) => RestoreEnded {
-            kept: written.kept + written.unchanged,
+            kept: written.kept.saturating_add(written.unchanged),
             problems: written.problems.iter().map(ToString::to_string).collect(),
             problems_count: written.problems_count,
             ..ended

@@ -164,7 +164,12 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
         let reason = with_causes(error);
         eprintln!("capstan: no library answers ({reason}): volumes are taken to be where they were last");
     }
-    for volser in &plan.absent {
+    for volser in &plan.out_of_reach {
+        eprintln!(
+            "capstan: volume {volser} is in a library that does not answer: `capstan drives` says which, and why"
+        );
+    }
+    for volser in plan.absent.iter().filter(|volser| !plan.out_of_reach.contains(volser)) {
         eprintln!(
             "capstan: volume {volser} is not in the library, and no volume there has its part of this: put it into the \
              mail slot, unless it is there already, and run `capstan library import`"

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{Grant, Object, SeatsWanted, Wish};
 use capstan_director::{
-    BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, Place, RestoreReport, Site, UnitConfig,
-    Whereabouts,
+    BackupRequest, BackupWatch, Config, DirectorError, Event, Level, Loss, OtherPolicies, Place, RestoreReport, Site,
+    UnitConfig, Whereabouts,
 };
 use capstan_mover::devices::LibraryConfig;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
@@ -409,6 +409,11 @@ fn a_unit_has_the_libraries_of_movers_with_its_labels() {
     let error = bench.site().in_unit(Some("cellar")).map(drop).unwrap_err();
     assert!(matches!(&error, DirectorError::UnitWithoutLibrary { name } if name == "cellar"), "{error:?}");
     assert_eq!(libraries("more"), ["main"]);
+    // Who will have its labels, and how many drives, nobody knows.
+    let text = "[policies.w]\nsources = [\"/srv\"]\ncopies = 2\nunit = \"cellar\"\n";
+    let plan = site.plan_policies(text, "cell.toml".as_ref(), OtherPolicies::Keep).unwrap();
+    site.change_policies(&plan).unwrap();
+    assert_eq!(site.policies().unwrap()[0].fault, None);
 }
 
 /// An attempt of a run wrote all of it in one library, and could not record that; the next one writes in the other.

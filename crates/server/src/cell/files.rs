@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::blocking::blocking;
 use super::error::{refusal_of, refused};
-use super::places::{Whose, object_and_path};
+use super::places::{Names, Whose, object_and_path};
 use super::users::{CellAct, CellActs};
 
 /// How long one answer is searched for, and how many paths it looks at however long that takes.
@@ -244,7 +244,7 @@ impl Files<'_> {
             // The object of the first part, whatever the latest is meanwhile.
             (Some(_), Some(after)) => Searched::Object(after.object),
             (Some(text), None) => {
-                let (object, path) = object_and_path(&self.site, &self.whose, text, None)?;
+                let (object, path) = object_and_path(&self.names(None)?, text)?;
                 if path.is_some() {
                     return Err(Refusal::malformed("A search is in a whole object: name it without a path."));
                 }
@@ -298,13 +298,18 @@ impl Files<'_> {
         Ok(FilesAnswer { rows: part.rows, next: end.next.and_then(cursor_text), damaged })
     }
 
+    /// What objects may be named by.
+    fn names(&self, at_ns: Option<i64>) -> Result<Names<'_>, Refusal> {
+        Names::new(&self.site, &self.whose, at_ns)
+    }
+
     /// What stands in a directory.
     fn list(&self, asked: &ListFiles) -> Result<FilesAnswer, Refusal> {
-        let (mut object, typed) = object_and_path(&self.site, &self.whose, &asked.place, asked.at_ns)?;
+        let (mut object, typed) = object_and_path(&self.names(asked.at_ns)?, &asked.place)?;
         let after = cursor_of(asked.after.as_deref())?;
         if let Some(after) = &after {
             // The object of the first part, whatever the latest is meanwhile.
-            (object, _) = object_and_path(&self.site, &self.whose, &after.object.to_string(), None)?;
+            (object, _) = object_and_path(&self.names(None)?, &after.object.to_string())?;
         }
         let path = match typed {
             Some(typed) => self.site.path_in(&object, &typed).map_err(|error| unlisted(&error))?,

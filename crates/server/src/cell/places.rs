@@ -46,14 +46,22 @@ fn sources(site: &Site, whose: &Whose<'_>) -> Result<HashMap<Vec<u8>, BTreeSet<S
 }
 
 /// What objects may be named by.
-struct Names<'a> {
+pub(super) struct Names<'a> {
     site: &'a Site,
     whose: &'a Whose<'a>,
     at_ns: Option<i64>,
     sources: HashMap<Vec<u8>, BTreeSet<String>>,
 }
 
-impl Names<'_> {
+impl<'a> Names<'a> {
+    /// The names of those who may be meant, at a time.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub(super) fn new(site: &'a Site, whose: &'a Whose<'a>, at_ns: Option<i64>) -> Result<Self, Refusal> {
+        Ok(Self { site, whose, at_ns, sources: sources(site, whose)? })
+    }
+
     /// The object that a name means: the latest of a source, or one by its id.
     fn object(&self, name: &str) -> Result<Option<Object>, Refusal> {
         let Some(clients) = self.sources.get(name.as_bytes()) else {
@@ -75,10 +83,14 @@ impl Names<'_> {
     /// The latest object of a source of a client. Others may have the same source.
     fn latest_of(&self, client: &str, name: &str) -> Result<Option<Object>, Refusal> {
         match self.site.clone().for_client(client).find_object(name, self.at_ns) {
-            Ok(object) => Ok(Some(object)),
-            Err(DirectorError::UnknownObject { .. }) if self.at_ns.is_some() => {
+            Ok(object) if object.client == client => Ok(Some(object)),
+            // What others have by that name is nothing that was asked for.
+            Ok(_) | Err(DirectorError::UnknownObject { .. } | DirectorError::AmbiguousSource { .. })
+                if self.at_ns.is_some() =>
+            {
                 Err(Refusal::not_found(format!("Nothing of {name} had been backed up by that time.")))
             }
+            Ok(_) | Err(DirectorError::AmbiguousSource { .. }) => Ok(None),
             Err(error) => Err(refused(&error)),
         }
     }
@@ -86,16 +98,10 @@ impl Names<'_> {
 
 /// The object that a text names, and the path in it as it was typed: behind the last colon that leaves an object in
 /// front of it, or one below a source.
-pub(super) fn object_and_path(
-    site: &Site,
-    whose: &Whose<'_>,
-    text: &str,
-    at_ns: Option<i64>,
-) -> Result<(Object, Option<Vec<u8>>), Refusal> {
+pub(super) fn object_and_path(names: &Names<'_>, text: &str) -> Result<(Object, Option<Vec<u8>>), Refusal> {
     if text.len() > TEXT_LEN_MAX {
         return Err(Refusal::malformed("That is too long for an object and a path: name the object by its id."));
     }
-    let names = Names { site, whose, at_ns, sources: sources(site, whose)? };
     if let Some(object) = names.object(text)? {
         return Ok((object, None));
     }
@@ -106,8 +112,8 @@ pub(super) fn object_and_path(
         return Ok((object, (!index_path(typed).is_empty()).then(|| typed.to_vec())));
     }
     // A path below a source, as people type it.
-    let object = latest_with(&names, text)?;
-    object.map(|object| (object, Some(text.as_bytes().to_vec()))).ok_or_else(|| unknown(whose, text))
+    let object = latest_with(names, text)?;
+    object.map(|object| (object, Some(text.as_bytes().to_vec()))).ok_or_else(|| unknown(names.whose, text))
 }
 
 /// The latest object of the sources above a path that has it: sources may lie in one another. Where none has it, that

@@ -7,7 +7,8 @@
 //!        '--wait: what it waits for, its order, its end----'
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -27,10 +28,10 @@ use capstan_service::problem::Refusal;
 use tokio::sync::Notify;
 
 use super::CellError;
-use super::blocking::blocking;
+use super::blocking::{IsAwaited, blocking};
 use super::error::{in_words, refusal_of, refused};
 use super::own_object::{OBJECTS_MAX, own_object};
-use super::places::{Whose, object_and_path};
+use super::places::{Names, Whose, object_and_path};
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
 use crate::serve::{TakesEntry, WorkEnd, Worked};
@@ -61,6 +62,8 @@ const CANCELLED: &str = "it was cancelled";
 const LOOKS: Duration = Duration::from_secs(1);
 /// Files that are named to whoever asked.
 const FAILED_MAX: usize = 200;
+/// Paths that are named with a plan, of those that do not come back as they were.
+const PATHS_OF_OUTLOOK: usize = 20;
 /// What a client does that restores something of its own.
 const RESTORES_OWN: AuditAction = AuditAction::named("restore-own");
 /// What exit codes of the history stand for: done, done with problems, failed, stopped.
@@ -141,18 +144,20 @@ pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusa
 }
 
 /// The object of a client that a text names, and the paths in it.
-fn place(site: &Site, client: &str, text: &str, at_ns: Option<i64>) -> Result<Place, Refusal> {
-    let whose = Whose { client: Some(client), is_of: &|name| name == client };
-    let (object, typed) = object_and_path(site, &whose, text, at_ns)?;
+fn place(site: &Site, names: &Names<'_>, text: &str) -> Result<Place, Refusal> {
+    let (object, typed) = object_and_path(names, text)?;
     let paths = typed.map(|typed| site.paths_in(&object, &typed)).transpose().map_err(|error| refused(&error))?;
     Ok(Place { object: object.id, paths: paths.unwrap_or_default() })
 }
 
 /// What is asked for of a client: objects, and paths in them.
 fn places(site: &Site, client: &str, asked: &AskRestore) -> Result<Vec<Place>, Refusal> {
+    let whose = Whose { client: Some(client), is_of: &|name| name == client };
+    let names = Names::new(site, &whose, asked.at_ns)?;
     let mut places: Vec<Place> = Vec::new();
-    for text in &asked.places {
-        let new = place(site, client, text, asked.at_ns)?;
+    let mut seen = HashSet::new();
+    for text in asked.places.iter().filter(|text| seen.insert(text.as_str())) {
+        let new = place(site, &names, text)?;
         match places.iter_mut().find(|place| place.object == new.object) {
             // The whole of an object holds each of its paths.
             Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
@@ -261,7 +266,15 @@ fn restored_by(run: &QueuedRun) -> Option<RestoreRun> {
 
 impl Restores {
     /// Plans a restore to a client, and enters it into the queue unless only the plan is asked for.
-    pub(super) fn begin(&self, site: &Site, to: &str, mut run: RestoreRun) -> Result<RestorePlanned, Refusal> {
+    ///
+    /// Nothing is entered for whoever no longer waits for the answer.
+    pub(super) fn begin(
+        &self,
+        site: &Site,
+        to: &str,
+        mut run: RestoreRun,
+        is_awaited: &IsAwaited<'_>,
+    ) -> Result<RestorePlanned, Refusal> {
         let too_long =
             || Refusal::malformed("That is too long for a restore: name the object, and choose with fewer patterns.");
         if serde_json::to_vec(&run.ask).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
@@ -272,6 +285,11 @@ impl Restores {
         let place = |place: &Place| RestorePlace::new(place.object.to_string(), &place.paths);
         (run.places, run.estimate_ns) = (places.iter().map(place).collect(), planned.plan.estimate_ns);
         run.volumes = planned.plan.passes.iter().map(|pass| pass.volser.to_string()).collect();
+        locked(&planned.notices).extend(not_as_asked(&planned.plan).take(PATHS_OF_OUTLOOK));
+        let more = count_not_as_asked(&planned.plan).saturating_sub(PATHS_OF_OUTLOOK as u64);
+        if more > 0 {
+            locked(&planned.notices).push(format!("and {more} more paths do not come back as they were"));
+        }
         let outlook = RestoreOutlook {
             members: planned.plan.members,
             bytes: planned.plan.bytes,
@@ -283,6 +301,10 @@ impl Restores {
             return Ok(RestorePlanned { outlook, run: None, waits_for: None });
         }
         run.volumes.dedup();
+        if planned.plan.not_asked.is_some() {
+            // Which copy is read is seen once a library answers: it is no reason to wait for one of them.
+            run.volumes.clear();
+        }
         let text = run.to_text();
         if text.len() > RUN_BYTES_MAX {
             return Err(too_long());
@@ -292,11 +314,16 @@ impl Restores {
         let pending = site.catalog().pending_runs().map_err(catalog)?;
         let active = site.catalog().active_runs().map_err(catalog)?;
         let queued = pending.iter().map(|pending| &pending.run).chain(active.iter().map(|active| &active.run));
-        let own = queued.filter_map(restored_by).filter(|other| other.asker == run.asker).count();
+        let own = queued.filter(|other| restored_by(other).is_some_and(|what| what.asker == run.asker));
+        // One that nobody waits for any more is given up in its turn, and takes nobody's place until then.
+        let own = own.filter(|other| !self.is_given_up(other)).count();
         if own >= QUEUED_MAX {
             return Err(Refusal::conflict(format!(
                 "{QUEUED_MAX} restores that you asked for are in the queue: wait for one of them to end, or cancel one."
             )));
+        }
+        if !is_awaited() {
+            return Err(Refusal::conflict("Whoever asked for this no longer waits for the answer."));
         }
         let entered = site.enter_restore(to, &text, PRIORITY).map_err(|error| refused(&error))?;
         let Some(noted) = noted(&run, to, entered, &planned) else {
@@ -405,9 +432,10 @@ impl Restores {
                 return not_done(&mut ends, failure, "it could not be planned");
             }
         };
-        if let Some(error) = &planned.plan.not_asked {
+        let out_of_reach = planned.plan.out_of_reach.first().map(out_of_reach_in_words);
+        if let Some(reason) = planned.plan.not_asked.as_ref().map(|error| in_words(error)).or(out_of_reach) {
             ends.is_over = true;
-            return worked(WorkEnd::Busy, in_words(error));
+            return worked(WorkEnd::Busy, reason);
         }
         let Some(noted) = noted(&run, client, number, &planned) else {
             return not_done(&mut ends, "a name is none".to_owned(), "a name is none");
@@ -444,7 +472,7 @@ impl Restores {
         // The client hears of the end of its job, and asks how it went.
         drop(job);
         *locked(&restore.order) = None;
-        let mut ended = ended(report, std::mem::take(&mut *locked(&notices)));
+        let mut ended = ended(report, &plan, std::mem::take(&mut *locked(&notices)));
         // What a client says of its end, and what that stops here, is no order of the server.
         let (end, outcome, code) = match (&ended.failure, ended.failed_count) {
             (Some(_), _) if stop.load(Ordering::Relaxed) => (WorkEnd::Stopped, JobOutcome::Failed, STOPPED),
@@ -479,6 +507,16 @@ impl Restores {
         let _ = note(&site, noted.came_to(outcome));
         ends.end(ended);
         worked(end, message)
+    }
+
+    /// Whether nobody at the client where a restore was typed has waited for it for a long time.
+    fn is_given_up(&self, run: &QueuedRun) -> bool {
+        let typed = restored_by(run).filter(|what| what.into.is_none());
+        let known = locked(&self.0.all).get(&run.run).map(Arc::clone);
+        let is_silent = |restore: Arc<Restore>| {
+            !restore.is_at_work.load(Ordering::Relaxed) && restore.silent_for() > GIVEN_UP_AFTER
+        };
+        typed.is_some() && known.is_some_and(is_silent)
     }
 
     /// Whether a restore that was typed at a client can begin: whoever typed it waits for it, or has not for so long
@@ -665,27 +703,42 @@ impl Drop for EndsAtLast<'_> {
 /// What a person should know of a plan.
 fn of_plan(plan: &RestorePlan) -> Vec<String> {
     let keys = plan.without_key.iter().map(|(_, error)| error.to_string());
-    let absent = plan.absent.iter().map(|volser| {
-        format!(
+    let absent = plan.absent.iter().map(|volser| match plan.out_of_reach.contains(volser) {
+        true => out_of_reach_in_words(volser),
+        false => format!(
             "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
-        )
+        ),
     });
     let not_asked = plan.not_asked.as_ref().map(|error| {
         format!("no library answers ({}): its volumes are taken to be there", in_words(error).trim_end_matches('.'))
     });
     let open =
         plan.interrupted.then(|| "an object was interrupted and never finished: what it has is restored".to_owned());
-    let older = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
-    keys.chain(not_asked)
-        .chain(absent)
-        .chain(open)
-        .chain(older(plan.lost.len(), "paths could not be read when they were backed up: nothing of them is stored"))
-        .chain(older(plan.incomplete.len(), "paths are incomplete, because they could not be read to their end"))
-        .chain(older(plan.older.len(), "paths could not be read by the last backup: older versions are restored"))
-        .collect()
+    keys.chain(not_asked).chain(absent).chain(open).collect()
 }
 
-fn ended(report: Result<RestoreReport, DirectorError>, notices: Vec<String>) -> RestoreEnded {
+/// Why a volume is not read now that is where it should be.
+fn out_of_reach_in_words(volser: &impl fmt::Display) -> String {
+    format!("volume {volser} is in a library that does not answer")
+}
+
+/// How many paths of a plan do not come back as they were at the time that was asked for.
+fn count_not_as_asked(plan: &RestorePlan) -> u64 {
+    (plan.lost.len() + plan.incomplete.len() + plan.older.len()) as u64
+}
+
+/// These paths, and what becomes of them.
+fn not_as_asked(plan: &RestorePlan) -> impl Iterator<Item = String> {
+    let told = |why: &'static str| move |path: &Vec<u8>| format!("{}: {why}", path.escape_ascii());
+    let lost = plan.lost.iter().map(told("could not be read when it was backed up; nothing of it is stored"));
+    let incomplete =
+        plan.incomplete.iter().map(told("is incomplete: it could not be read to its end when it was backed up"));
+    let older = plan.older.iter().map(|older| &older.path);
+    let older = older.map(told("could not be read by the last backup; an older version is restored"));
+    lost.chain(incomplete).chain(older)
+}
+
+fn ended(report: Result<RestoreReport, DirectorError>, plan: &RestorePlan, notices: Vec<String>) -> RestoreEnded {
     let nothing = RestoreEnded { notices, ..RestoreEnded::default() };
     match report {
         Err(error) => RestoreEnded { failure: Some(in_words(&error)), ..nothing },
@@ -698,10 +751,12 @@ fn ended(report: Result<RestoreReport, DirectorError>, notices: Vec<String>) -> 
                 members: report.members,
                 bytes: report.bytes,
                 blocks: report.blocks,
-                failed: files.chain(lost).take(FAILED_MAX).collect(),
-                failed_count: (report.failed.len() + report.lost.len()) as u64
-                    + written.map_or(0, |written| written.problems_count),
-                kept: written.map_or(0, |written| written.kept + written.unchanged),
+                failed: files.chain(lost).chain(not_as_asked(plan)).take(FAILED_MAX).collect(),
+                // What a client reports may be any number.
+                failed_count: ((report.failed.len() + report.lost.len()) as u64)
+                    .saturating_add(count_not_as_asked(plan))
+                    .saturating_add(written.map_or(0, |written| written.problems_count)),
+                kept: written.map_or(0, |written| written.kept.saturating_add(written.unchanged)),
                 problems: problems.into_iter().flatten().take(FAILED_MAX).collect(),
                 problems_count: written.map_or(0, |written| written.problems_count),
                 ..nothing

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::access::{CellAccess, CellRoutes, CellService};
-use super::blocking::blocking;
+use super::blocking::{IsAwaited, blocking, blocking_awaited};
 use super::files::Asking;
 use super::registrar::CellRegistrar;
 use super::restores;
@@ -162,7 +162,7 @@ async fn begin_restore(
     (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(asked): Input<AskRestore>,
 ) -> Result<Json<RestorePlanned>, Refusal> {
-    let begin = move || {
+    let begin = move |is_awaited: &IsAwaited<'_>| {
         let client = peer.id.name.to_string();
         let (asker, of) = (Asker::Client(client.clone()), client.clone());
         let run = RestoreRun {
@@ -175,9 +175,9 @@ async fn begin_restore(
             volumes: Vec::new(),
             estimate_ns: 0,
         };
-        service.restores.begin(&service.site, &client, run)
+        service.restores.begin(&service.site, &client, run, is_awaited)
     };
-    blocking(begin).await.map(Json)
+    blocking_awaited(begin).await.map(Json)
 }
 
 async fn stop_restore(

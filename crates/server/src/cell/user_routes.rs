@@ -16,7 +16,7 @@ use capstan_service::problem::{Input, Refusal};
 use tokio::time::Instant;
 
 use super::access::{CellAccess, CellRoutes, CellService};
-use super::blocking::blocking;
+use super::blocking::{IsAwaited, blocking, blocking_awaited};
 use super::error::refusal_of;
 use super::files::Asking;
 use super::users::media_words::{DrivesAnswer, InventoryRow, LibraryQuery, PoolsAnswer, VolumesAnswer, VolumesQuery};
@@ -321,7 +321,7 @@ async fn restore(
     (Extension(acts), Extension(RemoteAddress(from))): (Acts, Extension<RemoteAddress>),
     Input(asked): Input<AskRestoreTo>,
 ) -> Answered<RestorePlanned> {
-    let begin = move || {
+    let begin = move |is_awaited: &IsAwaited<'_>| {
         let to = asked.to.as_deref().unwrap_or(&asked.of);
         let noted = acts.restores(&asked.of, to).map_err(|error| refusal_of(&error))?;
         if let Some(directory) = &asked.directory {
@@ -345,9 +345,9 @@ async fn restore(
         let into = asked.directory.clone().map(|directory| OrderedRestore { directory, replaces, strip });
         let (of, asker) = (asked.of.clone(), Asker::User(acts.name().to_owned()));
         let run = RestoreRun { of, asker, from, ask, into, places: Vec::new(), volumes: Vec::new(), estimate_ns: 0 };
-        service.restores.begin(&service.site, to, run)
+        service.restores.begin(&service.site, to, run, is_awaited)
     };
-    blocking(begin).await.map(Json)
+    blocking_awaited(begin).await.map(Json)
 }
 
 fn not_allowed(client: &str, directory: &str, folders: &[String]) -> String {

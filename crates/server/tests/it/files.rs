@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use capstan_catalog::{Object, PathParts};
+use capstan_catalog::{Object, ObjectFilter, PathParts};
 use capstan_client::files::{FileRow, FileType, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX, SizeRange};
+use capstan_client::restores::AskRestore;
 use capstan_client::{ClientError, ServerQuestions};
 use capstan_director::{FileSearch, FoundFile, SearchCursor, Searched, SearchedFor};
 use capstan_server::cell::users::words::{FileVersionsOf, FindFilesOf, ListFilesOf};
 
-use crate::cell::CellBench;
+use crate::cell::{CellBench, Machine};
 use crate::own_objects::{ask, back_up};
 use crate::users::{questions, user};
 
@@ -44,7 +45,7 @@ fn of(client: &str, find: FindFiles) -> FindFilesOf {
 }
 
 /// Two clients of one source: what each has of it.
-fn two_of_one_source(folder: &Path) -> (CellBench, capstan_server::cell::ServedCell, [crate::cell::Machine; 2]) {
+fn two_of_one_source(folder: &Path) -> (CellBench, capstan_server::cell::ServedCell, [Machine; 2]) {
     let bench = CellBench::new();
     let cell = bench.serve_keyed();
     let machines = ["tern", "plover"].map(|client| bench.joined(&cell, client));
@@ -141,10 +142,30 @@ fn a_source_that_several_clients_have_is_each_ones_own() {
     let source = folder.path().join("etc").display().to_string();
     for machine in [&tern, &plover] {
         let server = ServerQuestions::new(&machine.state).unwrap();
-        let planned =
-            server.begin_restore(&capstan_client::restores::AskRestore { plan_only: true, ..ask(&[&source]) });
+        let planned = server.begin_restore(&AskRestore { plan_only: true, ..ask(&[&source]) });
         assert_eq!(planned.unwrap().outlook.members, 4);
     }
+}
+
+/// A client learned what another one had of the same source at a time at which it had nothing itself.
+#[test]
+fn what_another_client_had_at_a_time_is_told_to_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bench, cell, [tern, plover]) = two_of_one_source(folder.path());
+    let source = folder.path().join("etc").display().to_string();
+    let objects = bench.keyed_site().catalog().objects(&ObjectFilter::default()).unwrap();
+    // Of tern alone there was something then.
+    let at_ns = objects.iter().map(|object| object.started_ns).max().map(|last| last - 1);
+    let bert = questions(&user(&bench, &cell, "bert", &["restorer"], &["plover"]));
+    let listing = ListFiles { place: source.clone(), at_ns, recursive: true, ..ListFiles::default() };
+    let said = |refusal: ClientError| assert!(refusal.to_string().contains("by that time"), "{refusal}");
+    let own = |machine: &Machine| ServerQuestions::new(&machine.state).unwrap();
+    assert!(!own(&tern).look::<FilesAnswer>("/v1/own/files/list", &listing).unwrap().rows.is_empty());
+    said(own(&plover).look::<FilesAnswer>("/v1/own/files/list", &listing).unwrap_err());
+    let asked = AskRestore { plan_only: true, at_ns, ..ask(&[&source]) };
+    said(own(&plover).begin_restore(&asked).unwrap_err());
+    let of_plover = ListFilesOf { of: Some("plover".to_owned()), list: listing };
+    said(bert.look::<FilesAnswer>("/v1/files/list", &of_plover).unwrap_err());
 }
 
 /// Stopped behind each file, a search finds the same and each once; so it does when objects come and go meanwhile.

@@ -1,15 +1,19 @@
 //! A client's data over the data listener, and whose it is: each gets back its own and learns of no other.
 
+use std::fs::Permissions;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use capstan_catalog::RunOutcome;
 use capstan_client::restores::{AskRestore, RestoreEnded};
 use capstan_client::{ClientError, ClientWork, MemberNotice, OrderEnd, ServerQuestions, run};
 use capstan_director::{BackupRequest, BackupWatch, Site};
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_server::cell::{ServedCell, revoke_member};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::cell::{CellBench, Machine, client_id, now_ns, until};
 
@@ -105,6 +109,39 @@ fn a_client_gets_back_its_own_and_nothing_of_another() {
     cell.look().unwrap();
     let revoked = ServerQuestions::new(&tern.state).unwrap().objects().unwrap_err();
     assert!(matches!(revoked, ClientError::Revoked { .. }), "{revoked}");
+}
+
+/// It counted as restored in full, and nobody was told which file is not there.
+#[test]
+fn what_does_not_come_back_as_it_was_is_named() {
+    let bench = CellBench::new();
+    let cell = bench.serve_keyed();
+    let tern = bench.joined(&cell, "tern");
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for name in ["open", "closed"] {
+        std::fs::write(source.join(name), name).unwrap();
+    }
+    std::fs::set_permissions(source.join("closed"), Permissions::from_mode(0o000)).unwrap();
+    std::thread::scope(|scope| {
+        // Root reads everything unless it lays that down; a thread does so for those that it starts, too.
+        let nobody_special = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).unwrap();
+            back_up(&bench, &cell, &tern, "tern", &source);
+        };
+        scope.spawn(nobody_special).join().unwrap();
+    });
+    let source = source.to_str().unwrap();
+    let to = folder.path().join("back");
+    let ended = bench.serve_queue(&cell, || restore(&tern, &[source], &to)).unwrap();
+    assert_eq!((&ended.failure, ended.failed_count), (&None, 1), "{ended:?}");
+    assert!(ended.failed[0].contains("closed: could not be read when it was backed up"), "{ended:?}");
+    assert!(to.join(source.trim_start_matches('/')).join("open").exists());
+    let done = bench.site().catalog().done_runs(1).unwrap();
+    assert_eq!(done[0].outcome, RunOutcome::Warned);
 }
 
 #[test]
