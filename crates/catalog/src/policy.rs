@@ -32,6 +32,20 @@ pub enum PolicyEdit<'a> {
     },
     /// It is removed.
     Remove(&'a str),
+    /// It backs this client up from now on: what was due before is not caught up with.
+    Join {
+        /// The policy.
+        name: &'a str,
+        /// The client.
+        client: &'a str,
+    },
+    /// It does not back this client up any more.
+    Leave {
+        /// The policy.
+        name: &'a str,
+        /// The client.
+        client: &'a str,
+    },
 }
 
 const FORGET_POSITIONS: &str = "DELETE FROM schedule_positions WHERE policy = ?1";
@@ -77,6 +91,15 @@ impl Catalog {
                         let since = "UPDATE policies SET scheduled_ns = ?2 WHERE name = ?1";
                         transaction.execute(since, params![name, now_ns])?;
                     }
+                }
+                PolicyEdit::Join { name, client } => {
+                    let decided = "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
+                        ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns";
+                    transaction.execute(decided, params![name, client, now_ns])?;
+                }
+                PolicyEdit::Leave { name, client } => {
+                    let forget = "DELETE FROM schedule_positions WHERE policy = ?1 AND client = ?2";
+                    transaction.execute(forget, params![name, client])?;
                 }
                 PolicyEdit::Remove(name) => {
                     cancel_all_of(&transaction, name, now_ns)?;

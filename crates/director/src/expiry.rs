@@ -76,6 +76,8 @@ pub struct ExpirySnapshot {
     pub zone: TimeZone,
     /// Policies whose jobs make full backups by themselves.
     pub self_ending: HashSet<String>,
+    /// Objects that a restore of the queue gives back.
+    pub restored: HashSet<ObjectId>,
 }
 
 /// Why an object is kept that was named, or whose retention has ended.
@@ -88,6 +90,8 @@ pub enum Kept {
         /// Nanoseconds since 1970.
         until_ns: i64,
     },
+    /// A restore that waits, or is at work, gives it back.
+    Restored,
     /// So many living objects stand on it directly.
     Base {
         /// How many.
@@ -163,6 +167,7 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
             "it is the last object of {source} that can be restored. It can expire once there is a later one; if the \
              source is gone for good, use --gone {source}"
         ),
+        Kept::Restored => "a restore in the queue gives it back: it can expire once that has ended".to_owned(),
         Kept::Base { dependents: 1 } => {
             format!("1 object that is kept is based on it: name that one as well (`capstan objects --source {source}`)")
         }
@@ -173,6 +178,20 @@ pub fn kept_reason(why: Kept, source: &[u8]) -> String {
             )
         }
     }
+}
+
+/// Objects that restores of the queue give back, waiting or at work. What a restore is, the server writes; what it
+/// reads stands there as `places`, each with its `object`.
+fn restored_by_queue(catalog: &Catalog) -> Result<HashSet<ObjectId>, DirectorError> {
+    let (pending, active) = (catalog.pending_runs()?, catalog.active_runs()?);
+    let runs = pending.into_iter().map(|pending| pending.run).chain(active.into_iter().map(|active| active.run));
+    let mut objects = HashSet::new();
+    for text in runs.filter_map(|run| run.restore) {
+        let restore: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let places = restore["places"].as_array().into_iter().flatten();
+        objects.extend(places.filter_map(|place| place["object"].as_str()?.parse::<ObjectId>().ok()));
+    }
+    Ok(objects)
 }
 
 /// Decides what is forgotten. A pure function.
@@ -206,6 +225,8 @@ pub fn plan_expiry(known: &ExpirySnapshot, request: &ExpiryRequest) -> ExpiryPla
             kept.push((object.clone(), Kept::Locked { until_ns }));
         } else if floor.contains(&object.id) {
             kept.push((object.clone(), Kept::Last));
+        } else if known.restored.contains(&object.id) {
+            kept.push((object.clone(), Kept::Restored));
         } else if dependents_left > 0 {
             kept.push((object.clone(), Kept::Base { dependents: dependents_left }));
         } else {
@@ -337,6 +358,7 @@ impl Site {
             rules: self.keep_rules(),
             zone: TimeZone::system(),
             self_ending: self.self_ending_jobs(),
+            restored: restored_by_queue(&catalog)?,
         })
     }
 

@@ -198,6 +198,9 @@ impl Site {
         // From the last on: where elements are numbered by what is in them, the numbers in front stay as they are.
         mail_slots.sort_unstable();
         for mail_slot in mail_slots.iter().rev() {
+            if self.is_to_stop() {
+                return Err(DirectorError::Interrupted);
+            }
             let request = ChangerRequest::Import { mail_slot: *mail_slot };
             self.request(request)?;
         }
@@ -209,6 +212,9 @@ impl Site {
     /// # Errors
     /// The robot did not do it: no mail slot is free, or the volume is not there or in use.
     pub fn export(&self, volser: &Volser) -> Result<(), DirectorError> {
+        if self.is_to_stop() {
+            return Err(DirectorError::Interrupted);
+        }
         self.request(ChangerRequest::Export { volser: volser.clone() })
     }
 

@@ -44,6 +44,8 @@ impl Site {
                 });
             }
         }
+        // What follows may take long, and needs nothing more of the catalog.
+        drop(catalog);
         let below = [b"/", &index_path(typed)[..]].concat();
         let (mut paths, mut more) = (Vec::new(), 0);
         for entry in state.find(&|path: &[u8]| path.ends_with(&below)) {

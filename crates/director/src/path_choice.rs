@@ -42,6 +42,16 @@ fn is_there(state: &MergedState, path: &[u8]) -> Result<bool, DirectorError> {
     Ok(state.subtree(path).next().transpose()?.is_some())
 }
 
+/// The path in an object that is meant by what was typed, if it is no pattern.
+fn literal(object: &Object, state: &MergedState, typed: &[u8]) -> Result<Option<Vec<u8>>, DirectorError> {
+    for path in candidates(&object.source, typed) {
+        if is_there(state, &path)? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
 pub(crate) fn unknown(object: &Object, typed: &[u8], tried: &[Vec<u8>], elsewhere: Elsewhere) -> DirectorError {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     DirectorError::UnknownPath {
@@ -60,14 +70,16 @@ impl Site {
     /// [`DirectorError::UnknownPath`] says what was tried and where there is something of that name.
     pub fn path_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<u8>, DirectorError> {
         let state = locked(&self.catalog).state(object.id)?;
+        literal(object, &state, typed)?.ok_or_else(|| self.unknown_in(object, &state, typed))
+    }
+
+    /// What is known of a path that an object does not have.
+    fn unknown_in(&self, object: &Object, state: &MergedState, typed: &[u8]) -> DirectorError {
         let tried = candidates(&object.source, typed);
-        for path in &tried {
-            if is_there(&state, path)? {
-                return Ok(path.clone());
-            }
+        match self.elsewhere(object, state, typed, &tried) {
+            Ok(elsewhere) => unknown(object, typed, &tried, elsewhere),
+            Err(error) => error,
         }
-        let elsewhere = self.elsewhere(object, &state, typed, &tried)?;
-        Err(unknown(object, typed, &tried, elsewhere))
     }
 
     /// The paths in an object that are meant by what was typed: one, or those that match it as a pattern, without what
@@ -77,18 +89,18 @@ impl Site {
     /// [`DirectorError::UnknownPath`] if neither path nor pattern finds any; [`DirectorError::Glob`] if the pattern is
     /// not one.
     pub fn paths_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<Vec<u8>>, DirectorError> {
-        let unknown = match self.path_in(object, typed) {
-            Ok(path) => return Ok(vec![path]),
-            Err(error) => error,
-        };
+        let state = locked(&self.catalog).state(object.id)?;
+        if let Some(path) = literal(object, &state, typed)? {
+            return Ok(vec![path]);
+        }
         let pattern = match str::from_utf8(typed) {
             Ok(text) if text.contains(['*', '?', '[', '{']) => text,
-            _ => return Err(unknown),
+            _ => return Err(self.unknown_in(object, &state, typed)),
         };
         // Without a slash in front it is one from the source, not a name at any depth.
         let rooted = pattern.starts_with('/') || pattern.starts_with("./");
         let pattern = patterns(&[if rooted { pattern.to_owned() } else { format!("./{pattern}") }])?;
-        let (source, state) = (index_path(&object.source), locked(&self.catalog).state(object.id)?);
+        let source = index_path(&object.source);
         let mut found: HashSet<Vec<u8>> = HashSet::new();
         for entry in state.find(&|path: &[u8]| pattern.matches(&source, path)) {
             let path = entry?.entry.path;
@@ -98,7 +110,7 @@ impl Site {
             }
         }
         if found.is_empty() {
-            return Err(unknown);
+            return Err(self.unknown_in(object, &state, typed));
         }
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort();

@@ -230,7 +230,22 @@ impl Site {
     /// # Errors
     /// Somebody changed them meanwhile, or the catalog cannot be written.
     pub fn change_policies(&self, plan: &PolicyChanges) -> Result<(), DirectorError> {
-        let edits: Vec<_> = plan.changes.iter().map(PolicyChange::edit).collect();
+        let mut edits: Vec<_> = plan.changes.iter().map(PolicyChange::edit).collect();
+        // Whom they backed up, and whom they will.
+        let (before, after) = (self.policy_sources(plan.seen.clone())?, self.planned_policies(plan)?);
+        let before = self.read_policies(&before);
+        let changed = after.iter().filter_map(|after| {
+            let before = before.iter().find(|before| before.name == after.name)?;
+            let clients = |policy: &'_ BackupPolicy| -> BTreeSet<String> {
+                policy.config.clients_of(&self.client).into_iter().map(str::to_owned).collect()
+            };
+            Some((after.name.as_str(), clients(before), clients(after)))
+        });
+        let changed: Vec<_> = changed.collect();
+        for (name, before, after) in &changed {
+            edits.extend(after.difference(before).map(|client| PolicyEdit::Join { name, client }));
+            edits.extend(before.difference(after).map(|client| PolicyEdit::Leave { name, client }));
+        }
         let _presence = self.presence()?;
         Ok(locked(&self.catalog).edit_policies(&plan.seen, &edits, self.now_ns())?)
     }

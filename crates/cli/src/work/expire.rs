@@ -58,6 +58,7 @@ pub(crate) fn expire(cli: &Globals, args: &args::Expire) -> Result<ExitCode, Fai
             let why = match why {
                 Kept::Last => "the last that can be restored".to_owned(),
                 Kept::Base { dependents } => format!("{} on it", stand(*dependents)),
+                Kept::Restored => "a restore in the queue gives it back".to_owned(),
                 Kept::Locked { .. } => kept_reason(*why, &object.source),
             };
             list(cli, &format!("would keep {}: {why}", named_object(object)));

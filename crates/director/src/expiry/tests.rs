@@ -42,6 +42,7 @@ fn known(objects: &[Object], today: i64) -> ExpirySnapshot {
         rules: HashMap::new(),
         zone: TimeZone::UTC,
         self_ending: HashSet::new(),
+        restored: HashSet::new(),
         volumes: vec![(Volser::new("A00001").expect("a barcode"), objects.iter().map(|object| object.id).collect())],
     }
 }
@@ -109,6 +110,19 @@ fn a_chain_is_kept_by_its_youngest_and_that_is_counted() {
     // Once the youngest goes, all go at once, each before what it stands on.
     let plan = plan_expiry(&known(&chain, TODAY + 63), &ExpiryRequest::default());
     assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![3, 2, 1], vec![(4, Kept::Last)]));
+}
+
+/// A restore waited for its client, and what it was to give back was expired and written over.
+#[test]
+fn what_a_restore_of_the_queue_gives_back_is_kept_with_what_it_stands_on() {
+    let chain = [object(1, 0, TODAY), object(2, 1, TODAY + 1), object(3, 0, TODAY + 2)];
+    let mut now = known(&chain, TODAY + 60);
+    assert_eq!(numbers(&plan_expiry(&now, &ExpiryRequest::default()).forget), [2, 1]);
+    now.restored.insert(id(2));
+    let plan = plan_expiry(&now, &ExpiryRequest::default());
+    let (restored, base) = (Kept::Restored, Kept::Base { dependents: 1 });
+    assert_eq!((numbers(&plan.forget), kept(&plan)), (vec![], vec![(3, Kept::Last), (2, restored), (1, base)]));
+    assert_eq!(plan_expiry(&now, &names(&[2])).refusal, Some(ExpiryRefusal::Named));
 }
 
 /// The dry run said that it would forget a base, and the run refused.

@@ -72,6 +72,26 @@ fn a_file_is_applied_shown_and_given_back() {
     assert_eq!(left, ["home"]);
 }
 
+/// Whoever was added to an old policy was backed up at once, in the middle of the day, and had missed a hundred runs.
+#[test]
+fn a_client_that_is_added_is_not_caught_up_for_the_past_of_its_policy() {
+    let bench = Bench::new(small());
+    let of = |clients: &str, more: &str| {
+        let text = format!("[policies.web]\nsources = [\"/srv\"]\nschedule = \"22:00\"\nclients = [{clients}]\n{more}");
+        apply(&bench, &text, OtherPolicies::Keep);
+        let positions = bench.site().catalog().schedule_positions().unwrap();
+        positions.into_iter().map(|position| position.client).collect::<Vec<_>>()
+    };
+    assert!(of("\"tern\"", "").is_empty(), "all count from the policy on");
+    bench.sql("UPDATE policies SET scheduled_ns = 1");
+    assert_eq!(of("\"tern\", \"plover\"", ""), ["plover"]);
+    let now_ns = bench.site().catalog().policies().unwrap()[0].changed_ns;
+    assert_eq!(bench.site().catalog().schedule_positions().unwrap()[0].decided_ns, now_ns);
+    assert_eq!(of("\"tern\", \"plover\"", "priority = 60\n"), ["plover"]);
+    // One that comes back later is not caught up for the time between.
+    assert!(of("\"tern\"", "").is_empty());
+}
+
 #[test]
 fn a_change_that_another_one_came_before_is_refused_whole() {
     let bench = Bench::new(small());

@@ -20,7 +20,7 @@ use super::orders::{
     crossing,
 };
 use super::receiver::{BlockReceiver, LINK_NUMBERS, LinkOf};
-use super::{JobToken, NetworkStream, Purpose, SILENT_MAX};
+use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::intake::{IntakeHere, IntakeWay, StreamStart};
 use crate::link::Link;
 use crate::pack::PackOptions;
@@ -32,6 +32,8 @@ pub use restore::RestoreShare;
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;
+/// Rows of a baseline between two looks at the time.
+const ROWS_BETWEEN_LOOKS: usize = 4096;
 
 /// How long a client may take no byte of what is restored.
 const WRITES_WITHIN: Duration = Duration::from_secs(180);
@@ -309,9 +311,16 @@ impl NetworkJob {
     /// Sends the paths that were not seen.
     fn send_missing(link: &mut OrdersLink, baseline: &dyn ListedBaseline, seen: &[u8]) -> io::Result<()> {
         let seen = crate::baseline::SeenRows::from_bytes(seen);
-        let (mut row, mut packer, mut failed) = (0, RowPacker::default(), None);
+        let (mut row, mut packer, mut failed) = (0_usize, RowPacker::default(), None);
         let nothing = Metadata { size: 0, mtime_ns: 0, change: 0 };
+        let mut spoke = Instant::now();
         let listed = baseline.for_each_row(&mut |path, _| {
+            // Of many rows nearly all were seen: whoever waits for the others hears that this goes on.
+            if row.is_multiple_of(ROWS_BETWEEN_LOOKS) && spoke.elapsed() > SPEAKS_EVERY && failed.is_none() {
+                spoke = Instant::now();
+                let packed = packer.take();
+                failed = packed.and_then(|packed| link.send(&JobOrder::Rows { more: true }, &packed)).err();
+            }
             if !seen.contains(row)
                 && failed.is_none()
                 && let Some(packed) = packer.push(path, &nothing)

@@ -297,8 +297,8 @@ impl<'a> Sending<'a> {
     fn carry(&self, number: u16, mut more: Option<&mut More<'_, '_, 'a>>) -> Result<(), NotSent> {
         let (mut failing_since, mut pause, mut before) = (None, PAUSE, self.kept().received);
         loop {
-            let mut under_way = BTreeSet::new();
-            let error = match self.over_one_link(number, more.as_deref_mut(), &mut under_way) {
+            let (mut under_way, mut heard) = (BTreeSet::new(), None);
+            let error = match self.over_one_link(number, more.as_deref_mut(), (&mut under_way, &mut heard)) {
                 Ok(Ended::Whole) => return Ok(()),
                 Ok(Ended::Stopped) => return Err(NotSent::Stopped),
                 Ok(Ended::Unfinished) => return Err(NotSent::Unfinished),
@@ -313,8 +313,10 @@ impl<'a> Sending<'a> {
             kept.again.extend(under_way.split_off(&received));
             drop(kept);
             self.changed.notify_all();
-            // While others carry the stream, nothing is lost.
-            if received > before {
+            // While others carry the stream, nothing is lost; nor while the mover lets links in and takes nothing, since
+            // a volume is waited for. One that is dropped at once is no link.
+            let has_lived = heard.is_some_and(|since: Instant| since.elapsed() > PAUSE_MAX);
+            if received > before || has_lived {
                 (failing_since, pause) = (None, PAUSE);
             }
             before = received;
@@ -347,7 +349,7 @@ impl<'a> Sending<'a> {
         &self,
         number: u16,
         mut more: Option<&mut More<'_, '_, 'a>>,
-        under_way: &mut BTreeSet<u32>,
+        (under_way, heard): (&mut BTreeSet<u32>, &mut Option<Instant>),
     ) -> io::Result<Ended> {
         if let Some(ended) = self.kept().ended() {
             return Ok(ended);
@@ -367,6 +369,7 @@ impl<'a> Sending<'a> {
             carried: Instant::now(),
         };
         self.hear(&mut link, under_way)?;
+        *heard = Some(Instant::now());
         loop {
             self.empty_queue();
             if let Some(more) = more.as_mut().filter(|_| link.speaks >= SEVERAL_LINKS && link.stream.crosses_network())

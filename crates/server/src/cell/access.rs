@@ -35,6 +35,8 @@ pub(super) struct CellService {
     pub(super) restores: Restores,
     pub(super) refusals: Arc<Refusals>,
     pub(super) files: FileTurns,
+    /// Turns of those who plan restores.
+    pub(super) plans: FileTurns,
     pub(super) tasks: Tasks,
     pub(super) host: Arc<dyn CellHost>,
 }

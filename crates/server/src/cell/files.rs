@@ -52,7 +52,7 @@ impl Default for FileTurns {
 
 impl FileTurns {
     /// Waits for a turn. It lasts until what is returned is dropped.
-    async fn turn(&self, who: &str) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+    pub(super) async fn turn(&self, who: &str) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let own = {
             let mut of_each = self.of_each.lock().unwrap_or_else(PoisonError::into_inner);
             of_each.retain(|_, own| Arc::strong_count(own) > 1);
@@ -61,7 +61,7 @@ impl FileTurns {
         let both = async { Some([own.acquire_owned().await.ok()?, Arc::clone(&self.all).acquire_owned().await.ok()?]) };
         match timeout(TURN_WAIT, both).await {
             Ok(Some(turn)) => Ok(turn),
-            _ => Err(Refusal::unready("Others look for files now: ask again in a minute.")),
+            _ => Err(Refusal::unready("The server looks for as many files as it may already: ask again in a minute.")),
         }
     }
 }

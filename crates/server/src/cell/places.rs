@@ -34,15 +34,19 @@ fn unknown(whose: &Whose<'_>, text: &str) -> Refusal {
     ))
 }
 
-/// The sources of those who may be meant, each with the clients that have it.
-fn sources(site: &Site, whose: &Whose<'_>) -> Result<HashMap<Vec<u8>, BTreeSet<String>>, Refusal> {
+/// Sources, each with the clients that have it.
+type Sources = HashMap<Vec<u8>, BTreeSet<String>>;
+
+/// The sources of those who may be meant, and the ids of their objects.
+fn known_of(site: &Site, whose: &Whose<'_>) -> Result<(Sources, Vec<String>), Refusal> {
     let filter = ObjectFilter { client: whose.client.map(str::to_owned), ..ObjectFilter::default() };
     let objects = site.catalog().objects(&filter).map_err(|error| refused(&error.into()))?;
-    let mut sources: HashMap<Vec<u8>, BTreeSet<String>> = HashMap::new();
+    let (mut sources, mut ids) = (Sources::new(), Vec::new());
     for object in objects.into_iter().filter(|object| (whose.is_of)(&object.client)) {
+        ids.push(object.id.to_string());
         sources.entry(object.source).or_default().insert(object.client);
     }
-    Ok(sources)
+    Ok((sources, ids))
 }
 
 /// What objects may be named by.
@@ -50,7 +54,8 @@ pub(super) struct Names<'a> {
     site: &'a Site,
     whose: &'a Whose<'a>,
     at_ns: Option<i64>,
-    sources: HashMap<Vec<u8>, BTreeSet<String>>,
+    sources: Sources,
+    ids: Vec<String>,
 }
 
 impl<'a> Names<'a> {
@@ -59,15 +64,14 @@ impl<'a> Names<'a> {
     /// # Errors
     /// The catalog cannot be read.
     pub(super) fn new(site: &'a Site, whose: &'a Whose<'a>, at_ns: Option<i64>) -> Result<Self, Refusal> {
-        Ok(Self { site, whose, at_ns, sources: sources(site, whose)? })
+        let (sources, ids) = known_of(site, whose)?;
+        Ok(Self { site, whose, at_ns, sources, ids })
     }
 
     /// The object that a name means: the latest of a source, or one by its id.
     fn object(&self, name: &str) -> Result<Option<Object>, Refusal> {
         let Some(clients) = self.sources.get(name.as_bytes()) else {
-            let is_id = name.len() >= ID_LEN_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let found = if is_id { self.site.find_object(name, self.at_ns).ok() } else { None };
-            return Ok(found.filter(|object| (self.whose.is_of)(&object.client)));
+            return self.by_id(name);
         };
         let mut names = clients.iter();
         let (Some(client), None) = (names.next(), names.next()) else {
@@ -78,6 +82,24 @@ impl<'a> Names<'a> {
             )));
         };
         self.latest_of(client, name)
+    }
+
+    /// The object of those who may be meant whose id begins or ends so.
+    fn by_id(&self, digits: &str) -> Result<Option<Object>, Refusal> {
+        if digits.len() < ID_LEN_MIN || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(None);
+        }
+        let digits = digits.to_ascii_lowercase();
+        let mut found = self.ids.iter().filter(|id| id.starts_with(&digits) || id.ends_with(&digits));
+        let Some(id) = found.next() else { return Ok(None) };
+        if found.next().is_some() {
+            return Err(Refusal::malformed(format!("Several objects have an id that begins or ends with {digits}.")));
+        }
+        match self.site.find_object(id, self.at_ns) {
+            Ok(object) => Ok(Some(object).filter(|object| (self.whose.is_of)(&object.client))),
+            Err(DirectorError::UnknownObject { .. } | DirectorError::AmbiguousSource { .. }) => Ok(None),
+            Err(error) => Err(refused(&error)),
+        }
     }
 
     /// The latest object of a source of a client. Others may have the same source.

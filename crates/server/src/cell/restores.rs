@@ -25,6 +25,7 @@ use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, Res
 use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
+use capstan_service::rate_limit::{AddressRateLimiter, Burst};
 use tokio::sync::Notify;
 
 use super::CellError;
@@ -51,6 +52,12 @@ const ASKS_WITHIN: Duration = Duration::from_secs(90);
 /// How long nobody may wait for a restore that was typed at a client, until it is given up: longer than the command
 /// there looks for a server that is away.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Objects and paths that one restore may name: each is on record.
+const OBJECTS_AT_ONCE: usize = 50;
+const PATHS_AT_ONCE: usize = 10_000;
+/// How many restores are entered from one address, and from all.
+const ENTERED_OF_ONE: Burst = Burst { at_once: 200, every: Duration::from_secs(2) };
+const ENTERED_OF_ALL: Burst = Burst { at_once: 2_000, every: Duration::from_millis(100) };
 /// How much may be asked for, as it is sent, and as it stands in the queue.
 const ASKED_BYTES_MAX: usize = 16 << 10;
 const RUN_BYTES_MAX: usize = 32 << 10;
@@ -77,11 +84,19 @@ const STOPPED: u8 = 130;
 #[derive(Clone, Default)]
 pub(super) struct Restores(Arc<AllRestores>);
 
-#[derive(Default)]
 struct AllRestores {
     all: Mutex<HashMap<i64, Arc<Restore>>>,
+    /// How often they are entered: each of them is on record.
+    rate: Mutex<AddressRateLimiter>,
     /// Held while those of an asker are counted and one more is entered.
     begins: Mutex<()>,
+}
+
+impl Default for AllRestores {
+    fn default() -> Self {
+        let rate = AddressRateLimiter::new(ENTERED_OF_ONE, ENTERED_OF_ALL);
+        Self { all: Mutex::default(), rate: Mutex::new(rate), begins: Mutex::default() }
+    }
 }
 
 struct Restore {
@@ -151,12 +166,15 @@ fn place(site: &Site, names: &Names<'_>, text: &str) -> Result<Place, Refusal> {
 }
 
 /// What is asked for of a client: objects, and paths in them.
-fn places(site: &Site, client: &str, asked: &AskRestore) -> Result<Vec<Place>, Refusal> {
+fn places(site: &Site, client: &str, asked: &AskRestore, is_awaited: &IsAwaited<'_>) -> Result<Vec<Place>, Refusal> {
     let whose = Whose { client: Some(client), is_of: &|name| name == client };
     let names = Names::new(site, &whose, asked.at_ns)?;
     let mut places: Vec<Place> = Vec::new();
     let mut seen = HashSet::new();
     for text in asked.places.iter().filter(|text| seen.insert(text.as_str())) {
+        if !is_awaited() {
+            return Err(not_awaited());
+        }
         let new = place(site, &names, text)?;
         match places.iter_mut().find(|place| place.object == new.object) {
             // The whole of an object holds each of its paths.
@@ -164,11 +182,26 @@ fn places(site: &Site, client: &str, asked: &AskRestore) -> Result<Vec<Place>, R
             Some(place) => place.paths.extend(new.paths),
             None => places.push(new),
         }
+        let paths: usize = places.iter().map(|place| place.paths.len()).sum();
+        if places.len() > OBJECTS_AT_ONCE || paths > PATHS_AT_ONCE {
+            return Err(Refusal::malformed(format!(
+                "A restore is of {OBJECTS_AT_ONCE} objects and {PATHS_AT_ONCE} paths at most: name the directories \
+                 above them, or restore in several parts."
+            )));
+        }
+    }
+    for place in &mut places {
+        place.paths.sort_unstable();
+        place.paths.dedup();
     }
     match places.is_empty() {
         true => Err(Refusal::malformed("A restore names at least one object or source.")),
         false => Ok(places),
     }
+}
+
+fn not_awaited() -> Refusal {
+    Refusal::conflict("Whoever asked for this no longer waits for the answer.")
 }
 
 /// The same as it was found when it was asked for. What was removed since is not replaced by anything else.
@@ -198,7 +231,9 @@ fn planned(site: &Site, run: &RestoreRun, places: &[Place]) -> Result<Planned, R
     });
     let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
     let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
-    let plan = site.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
+    // All that is looked at may be much: nobody else waits for it.
+    let looks = site.with_own_catalog().map_err(|error| refused(&error))?;
+    let plan = looks.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
     plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
     let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
     locked(&notices).extend(unused.chain(of_plan(&plan)));
@@ -280,7 +315,8 @@ impl Restores {
         if serde_json::to_vec(&run.ask).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
             return Err(too_long());
         }
-        let places = places(site, &run.of, &run.ask)?;
+        let looks = site.with_own_catalog().map_err(|error| refused(&error))?;
+        let places = places(&looks, &run.of, &run.ask, is_awaited)?;
         let planned = planned(site, &run, &places)?;
         let place = |place: &Place| RestorePlace::new(place.object.to_string(), &place.paths);
         (run.places, run.estimate_ns) = (places.iter().map(place).collect(), planned.plan.estimate_ns);
@@ -323,8 +359,13 @@ impl Restores {
             )));
         }
         if !is_awaited() {
-            return Err(Refusal::conflict("Whoever asked for this no longer waits for the answer."));
+            return Err(not_awaited());
         }
+        let next = locked(&self.0.rate).next(run.from.ip(), Instant::now());
+        next.map_err(|wait| {
+            let seconds = wait.as_secs() + 1;
+            Refusal::conflict(format!("Too many restores were asked for from there: ask again in {seconds} s."))
+        })?;
         let entered = site.enter_restore(to, &text, PRIORITY).map_err(|error| refused(&error))?;
         let Some(noted) = noted(&run, to, entered, &planned) else {
             let _ = site.withdraw_run(entered);
@@ -709,9 +750,8 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
             "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
         ),
     });
-    let not_asked = plan.not_asked.as_ref().map(|error| {
-        format!("no library answers ({}): its volumes are taken to be there", in_words(error).trim_end_matches('.'))
-    });
+    let not_asked = plan.not_asked.is_some();
+    let not_asked = not_asked.then(|| "no library answers: its volumes are taken to be there".to_owned());
     let open =
         plan.interrupted.then(|| "an object was interrupted and never finished: what it has is restored".to_owned());
     keys.chain(not_asked).chain(absent).chain(open).collect()

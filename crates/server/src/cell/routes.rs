@@ -162,7 +162,10 @@ async fn begin_restore(
     (Extension(peer), Extension(RemoteAddress(from))): (Extension<Peer>, Extension<RemoteAddress>),
     Input(asked): Input<AskRestore>,
 ) -> Result<Json<RestorePlanned>, Refusal> {
+    let turn = service.plans.turn(&format!("client/{}", peer.id.name)).await?;
     let begin = move |is_awaited: &IsAwaited<'_>| {
+        // It ends with the work, however long the answer is waited for.
+        let _turn = turn;
         let client = peer.id.name.to_string();
         let (asker, of) = (Asker::Client(client.clone()), client.clone());
         let run = RestoreRun {

@@ -40,6 +40,8 @@ use crate::serve::{TakesEntry, Worked};
 const LOOKS: Duration = Duration::from_secs(3);
 /// A request may take as long as a question for orders waits, and some time to be answered.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
+/// Connections of one client, mover or user: a command has one or two.
+const PEER_CONNECTIONS_MAX: usize = 64;
 /// The longest request: a file of policies.
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How long requests that are under way are waited for at the end.
@@ -74,6 +76,7 @@ struct Shared {
     jobs: NetworkJobs,
     movers: MoverConnections,
     restores: Restores,
+    tasks: Tasks,
     presented: Arc<PresentedCertificate>,
     host: Arc<dyn CellHost>,
 }
@@ -135,6 +138,7 @@ impl ServedCell {
             jobs: jobs.clone(),
             movers,
             restores: restores.clone(),
+            tasks: Tasks::default(),
             presented,
             host: host.clone(),
         });
@@ -150,7 +154,8 @@ impl ServedCell {
             restores: restores.clone(),
             refusals: Arc::default(),
             files: FileTurns::default(),
-            tasks: Tasks::default(),
+            plans: FileTurns::default(),
+            tasks: shared.tasks.clone(),
             host,
         });
         let routes = member_routes().served_by(service).merge(renewal_routes(Arc::new(registrar.clone())));
@@ -158,6 +163,7 @@ impl ServedCell {
             request: REQUEST_MAX,
             body_bytes_max: BODY_BYTES_MAX,
             grace: GRACE,
+            peer_connections_max: PEER_CONNECTIONS_MAX,
             ..ListenerLimits::default()
         };
         let of_strangers = ListenerLimits { grace: GRACE, ..ListenerLimits::enrolment() };
@@ -303,7 +309,10 @@ impl Shared {
                 self.restores.stop_of(&self.site, &Asker::Client(peer.name.to_string()));
             }
             PeerKind::Mover => self.movers.shut_out(peer.name.as_str()),
-            PeerKind::User => self.restores.stop_of(&self.site, &Asker::User(peer.name.to_string())),
+            PeerKind::User => {
+                self.restores.stop_of(&self.site, &Asker::User(peer.name.to_string()));
+                self.tasks.stop_of(peer.name.as_str());
+            }
             _ => {}
         }
     }

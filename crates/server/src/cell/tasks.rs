@@ -27,9 +27,9 @@ const ENDED_KEPT: Duration = Duration::from_secs(600);
 /// Messages that are kept of a task.
 const MESSAGES_MAX: usize = 1000;
 
-/// The tasks of a server.
-#[derive(Default)]
-pub(super) struct Tasks(Mutex<KnownTasks>);
+/// The tasks of a server. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Tasks(Arc<Mutex<KnownTasks>>);
 
 #[derive(Default)]
 struct KnownTasks {
@@ -143,6 +143,13 @@ impl Tasks {
     pub(super) fn stop(&self, user: &str, number: u64) -> Result<TaskBegun, Refusal> {
         self.own(user, number)?.stop.store(true, Ordering::Relaxed);
         Ok(TaskBegun { task: number })
+    }
+
+    /// Has all tasks of a user stop who is let in no more.
+    pub(super) fn stop_of(&self, user: &str) {
+        locked(&self.0).all.values().filter(|task| task.user == user).for_each(|task| {
+            task.stop.store(true, Ordering::Relaxed);
+        });
     }
 
     /// What is new of a task of a user, as soon as something is.

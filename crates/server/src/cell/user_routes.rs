@@ -321,7 +321,9 @@ async fn restore(
     (Extension(acts), Extension(RemoteAddress(from))): (Acts, Extension<RemoteAddress>),
     Input(asked): Input<AskRestoreTo>,
 ) -> Answered<RestorePlanned> {
+    let turn = service.plans.turn(&format!("user/{}", acts.name())).await?;
     let begin = move |is_awaited: &IsAwaited<'_>| {
+        let _turn = turn;
         let to = asked.to.as_deref().unwrap_or(&asked.of);
         let noted = acts.restores(&asked.of, to).map_err(|error| refusal_of(&error))?;
         if let Some(directory) = &asked.directory {

@@ -58,6 +58,9 @@ pub async fn serve_members(
         let (routes, gate) = (routes.clone(), gate.clone());
         async move {
             let Some(peer) = known_peer(&established.stream, &gate, established.from) else { return };
+            if !established.permit.assign_to(&peer.id.to_string(), limits.peer_connections_max) {
+                return;
+            }
             serve_connection(established, Client::Member(peer, gate), routes, limits, shutdown).await;
         }
     };

@@ -299,11 +299,7 @@ pub(in crate::cell) fn run_waits_for(site: &Site, run: i64) -> Option<String> {
     let words = match waits_for {
         WaitsFor::Release => "an operator to release it",
         WaitsFor::Repair(fault) => return Some(fault),
-        WaitsFor::Time(_) | WaitsFor::Window(_) => {
-            let pending = look.pending.iter().find(|pending| pending.run.run == run);
-            let message = pending.and_then(|pending| pending.last_message.as_deref());
-            return Some(message.map_or_else(|| "its next try".to_owned(), |said| format!("its next try ({said})")));
-        }
+        WaitsFor::Time(_) | WaitsFor::Window(_) => "its next try",
         WaitsFor::Volume { .. } | WaitsFor::Source(_) => "a volume that is in use",
         WaitsFor::Client(_) => "its client: look whether `capstan client run` runs there",
         WaitsFor::Limit { .. } => "another restore to its client to end",
