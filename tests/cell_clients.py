@@ -430,6 +430,23 @@ class Sweep:
             self.checks.check(f"and restored at the {name} as it was", is_same, said(done) + came)
             shutil.rmtree(target)
 
+    def half(self):
+        """A client dies when one of its two sources is stored: the next attempt reads the other one alone."""
+        sources = [self.scratch / f"half {number}" for number in (1, 2)]
+        for source, length in zip(sources, (100_000, 5_000_000)):
+            source.mkdir()
+            (source / "file").write_bytes(self.random.randbytes(length))
+        settings = {"sources": sources, "connections": 1, "bandwidth": ["1M"], "retries": 3, "retry_after": "1s"}
+        self.cell.apply(self.policies() | {"half": {"clients": ["web1"], **settings}})
+        [run] = self.cell.add("half")
+        stored = lambda: [row for row in self.cell.capstan.rows("objects", "--policy", "half") if row["status"] == "complete"]
+        self.cell.until("the first source is stored", stored)
+        self.clients[0].end(signal.SIGKILL)
+        self.clients[0].started()
+        row = self.cell.outcome(run)
+        is_all = row["state"] == "done" and row["attempt"] > 1 and len(stored()) == 2
+        self.checks.check("a client that dies in its second source is backed up whole", is_all, f"{row} {stored()}")
+
     def slow(self):
         web2 = self.clients[1]
         web2.data.rate = 1_000_000
@@ -513,7 +530,7 @@ def main():
             chapters = [sweep.settings_of_clients, sweep.away, sweep.twins]
             if not ON_POSTGRES or FULL:
                 # Of the data path, whatever the catalog stands on.
-                chapters += [sweep.torture, sweep.slow]
+                chapters += [sweep.torture, sweep.half, sweep.slow]
             all_rounds(sweep, arguments.rounds, chapters)
         finally:
             sweep.cell.close()

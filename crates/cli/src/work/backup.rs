@@ -232,7 +232,9 @@ pub(super) fn run(
     let work = |record: &mut Record| {
         (frame.begun)()?;
         let ended = display.follow(&|| Standing::of_backup(watch), || site.backup(&request, watch));
-        let mut ended = ended.map_err(Failure::from).and_then(|report| conclude(cli, display, &report, record));
+        let mut ended = ended
+            .map_err(Failure::from)
+            .and_then(|report| conclude(cli, display, &report, (record, frame.run.is_some())));
         if let Some(reason) = (frame.after)(&ended) {
             record.message.clone_from(&reason);
             if let Ok(ended) = ended.as_mut() {
@@ -259,14 +261,24 @@ pub(super) fn run(
     recorded_in(journal.as_deref(), work)
 }
 
-/// Shows how it ended, and notes it.
-fn conclude(cli: &Globals, display: &Display, report: &BackupReport, record: &mut Record) -> Result<Ended, Failure> {
+/// Shows how it ended, and notes it. An attempt of a server's run has failed if one of its sources has: the next one
+/// reads that alone.
+fn conclude(
+    cli: &Globals,
+    display: &Display,
+    report: &BackupReport,
+    (record, is_attempt): (&mut Record, bool),
+) -> Result<Ended, Failure> {
     record.tally = tally(report);
-    let failed = report.sources.iter().find_map(|source| source.report.as_ref().err());
-    let code = show(cli, display, report)?;
+    let failed = report.sources.iter().find_map(|source| Some((&source.source, source.report.as_ref().err()?)));
+    let code = match show(cli, display, report)? {
+        DONE_WITH_PROBLEMS if is_attempt && failed.is_some() => FAILED,
+        code => code,
+    };
     record.message = match failed {
         // Figures of nothing say nothing.
-        Some(reason) if code == FAILED => reason.clone(),
+        Some((_, reason)) if code == FAILED && report.sources.len() == 1 => reason.clone(),
+        Some((source, reason)) if code == FAILED => format!("{}: {reason}", path_text(source)),
         _ => summary(report),
     };
     let earlier = report.earlier.iter().map(|earlier| earlier.object);

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_catalog::{ObjectFilter, RunOutcome};
+use capstan_catalog::{GoneSource, ObjectFilter, RunOutcome};
 use capstan_client::orders::Replaces;
 use capstan_client::restores::{AskRestore, RestorePlanned, RestoreSeen, RestoreStopping, StopRestore};
 use capstan_client::{ClientError, ClientWork, ServerQuestions};
+use capstan_director::{ExpiryRequest, Kept};
 use capstan_mover::RestoreInto;
 use capstan_mover::extract::{ExtractOptions, ExtractReport};
 use capstan_server::cell::ServedCell;
@@ -105,10 +106,21 @@ fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     });
     assert_eq!((ended.failure, ended.failed_count), (None, 0));
     assert_eq!(told.letter(&back), "dear Ada\n");
+    // What it gives back does not expire before.
+    let expiry = || {
+        let site = told.bench.site();
+        let object = site.catalog().objects(&ObjectFilter::default()).unwrap().remove(0);
+        let gone = vec![GoneSource { source: object.source, client: object.client }];
+        let plan =
+            site.plan_expiry(&ExpiryRequest { named: vec![object.id], gone, ..ExpiryRequest::default() }).unwrap();
+        plan.kept.into_iter().map(|(_, why)| why).collect::<Vec<_>>()
+    };
+    assert_eq!(expiry(), [Kept::Restored]);
     told.change(RunChange::Release, held);
     let back = told.back("held");
     let ended = told.serve(|| until_ended(&told.tern, held, &back).unwrap());
     assert_eq!((ended.failure, told.letter(&back).as_str()), (None, "dear Ada\n"));
+    assert_eq!(expiry(), []);
 
     let done = told.bench.site().catalog().done_runs(9).unwrap();
     let ends: Vec<_> = done.iter().map(|done| (done.run.run, done.outcome, done.job.is_some())).collect();
