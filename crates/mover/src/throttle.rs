@@ -86,6 +86,8 @@ impl Drop for Part {
 
 /// Longest that anybody sleeps before it looks whether to stop.
 pub(crate) const SLEEPS_MAX: Duration = Duration::from_millis(100);
+/// How long what is asked for ahead takes to come.
+const ASKED_AHEAD: Duration = Duration::from_secs(5);
 
 /// A bound for a job.
 pub struct Throttle {
@@ -114,6 +116,12 @@ impl Throttle {
     /// Bytes a second now; none for no bound.
     pub(crate) fn rate(&self) -> Option<u64> {
         self.rate.now()
+    }
+
+    /// Bytes that may be asked for ahead, where there is a bound: what is taken slowly stands in its connection, and one
+    /// that stands for long breaks.
+    pub(crate) fn ahead(&self) -> Option<u64> {
+        self.rate().map(|rate| rate.saturating_mul(ASKED_AHEAD.as_secs()))
     }
 
     /// Counts bytes that were taken.

@@ -41,6 +41,7 @@ mod own_object;
 mod places;
 mod registrar;
 mod relay;
+mod restore_plan;
 mod restores;
 mod routes;
 mod served;

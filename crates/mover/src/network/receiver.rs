@@ -22,8 +22,6 @@ use crate::{Connection, Stopped};
 
 /// Bytes that a client may have under way, for each link of a stream.
 pub(super) const WINDOW_BYTES: usize = 16 << 20;
-/// Where a rate is not to be exceeded, no more is granted than comes in this time.
-const GRANTED_FOR: Duration = Duration::from_secs(5);
 /// Links of one stream that are taken, by their numbers.
 pub(super) const LINK_NUMBERS: u16 = 16;
 /// How often a client hears that it is waited for by the job's own bound.
@@ -202,13 +200,10 @@ impl BlockReceiver {
     fn reserves_more(&self, state: &Received) -> bool {
         let (open, buffers) = (self.session.receivers.load(Ordering::Relaxed).max(1), self.session.pool.buffers());
         let window = (WINDOW_BYTES / self.session.pool.chunk_len()).max(2) * state.links.len().max(1);
-        // What is read slowly lies in the buffers of the connection meanwhile, and a link that stands for long breaks.
-        let rate = self.session.throttle.as_ref().and_then(|throttle| throttle.rate());
-        let of_rate =
-            rate.map(|rate| rate.saturating_mul(GRANTED_FOR.as_secs()) / self.session.pool.chunk_len() as u64);
-        let window = of_rate.map_or(window, |blocks| (blocks as usize / open).clamp(2, window));
+        let ahead = self.session.throttle.as_ref().and_then(|throttle| throttle.ahead());
+        let of_rate = ahead.map_or(window, |bytes| bytes as usize / self.session.pool.chunk_len() / open);
         let own = state.on_their_way();
-        let share = (buffers / (2 * open)).clamp(2, window);
+        let share = (buffers / (2 * open)).min(of_rate).clamp(2, window);
         own < 2 || own < share && self.session.reserved.load(Ordering::Relaxed) < buffers / 2
     }
 

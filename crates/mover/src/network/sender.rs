@@ -313,8 +313,8 @@ impl<'a> Sending<'a> {
             kept.again.extend(under_way.split_off(&received));
             drop(kept);
             self.changed.notify_all();
-            // While others carry the stream, nothing is lost; nor while the mover lets links in and takes nothing, since
-            // a volume is waited for. One that is dropped at once is no link.
+            // While others carry the stream, nothing is lost; nor while the mover lets links in and takes nothing, as
+            // it waits for a volume. One that is dropped at once is no link.
             let has_lived = heard.is_some_and(|since: Instant| since.elapsed() > PAUSE_MAX);
             if received > before || has_lived {
                 (failing_since, pause) = (None, PAUSE);

@@ -7,8 +7,7 @@
 //!        '--wait: what it waits for, its order, its end----'
 //! ```
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,9 +18,9 @@ use capstan_catalog::{
 };
 use capstan_client::CellOrder;
 use capstan_client::restores::{
-    AskRestore, ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
+    ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
-use capstan_director::{DirectorError, Event, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally};
+use capstan_director::{DirectorError, Place, RestorePlan, RestoreReport, Site, Tally};
 use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
@@ -32,7 +31,9 @@ use super::CellError;
 use super::blocking::{IsAwaited, blocking};
 use super::error::{in_words, refusal_of, refused};
 use super::own_object::{OBJECTS_MAX, own_object};
-use super::places::{Names, Whose, object_and_path};
+use super::restore_plan::{
+    Planned, count_not_as_asked, not_as_asked, not_awaited, out_of_reach_in_words, places, places_of, planned,
+};
 use super::users::{CellAct, KnownNames, Rights, note, run_waits_for};
 use crate::restore_run::{Asker, RestorePlace, RestoreRun};
 use crate::serve::{TakesEntry, WorkEnd, Worked};
@@ -52,9 +53,6 @@ const ASKS_WITHIN: Duration = Duration::from_secs(90);
 /// How long nobody may wait for a restore that was typed at a client, until it is given up: longer than the command
 /// there looks for a server that is away.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
-/// Objects and paths that one restore may name: each is on record.
-const OBJECTS_AT_ONCE: usize = 50;
-const PATHS_AT_ONCE: usize = 10_000;
 /// How many restores are entered from one address, and from all.
 const ENTERED_OF_ONE: Burst = Burst { at_once: 200, every: Duration::from_secs(2) };
 const ENTERED_OF_ALL: Burst = Burst { at_once: 2_000, every: Duration::from_millis(100) };
@@ -140,13 +138,6 @@ pub(super) trait RestoreJobs {
     fn send(&self, client: &str, order: CellOrder) -> Result<(), String>;
 }
 
-/// A restore as it was planned.
-struct Planned {
-    site: Site,
-    plan: RestorePlan,
-    notices: Arc<Mutex<Vec<String>>>,
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -156,88 +147,6 @@ pub(super) fn objects(site: &Site, client: &str) -> Result<ObjectsAnswer, Refusa
     let filter = ObjectFilter { client: Some(client.to_owned()), ..ObjectFilter::default() };
     let objects = site.catalog().objects(&filter).map_err(|error| refused(&error.into()))?;
     Ok(ObjectsAnswer { objects: objects.iter().take(OBJECTS_MAX).map(own_object).collect() })
-}
-
-/// The object of a client that a text names, and the paths in it.
-fn place(site: &Site, names: &Names<'_>, text: &str) -> Result<Place, Refusal> {
-    let (object, typed) = object_and_path(names, text)?;
-    let paths = typed.map(|typed| site.paths_in(&object, &typed)).transpose().map_err(|error| refused(&error))?;
-    Ok(Place { object: object.id, paths: paths.unwrap_or_default() })
-}
-
-/// What is asked for of a client: objects, and paths in them.
-fn places(site: &Site, client: &str, asked: &AskRestore, is_awaited: &IsAwaited<'_>) -> Result<Vec<Place>, Refusal> {
-    let whose = Whose { client: Some(client), is_of: &|name| name == client };
-    let names = Names::new(site, &whose, asked.at_ns)?;
-    let mut places: Vec<Place> = Vec::new();
-    let mut seen = HashSet::new();
-    for text in asked.places.iter().filter(|text| seen.insert(text.as_str())) {
-        if !is_awaited() {
-            return Err(not_awaited());
-        }
-        let new = place(site, &names, text)?;
-        match places.iter_mut().find(|place| place.object == new.object) {
-            // The whole of an object holds each of its paths.
-            Some(place) if place.paths.is_empty() || new.paths.is_empty() => place.paths.clear(),
-            Some(place) => place.paths.extend(new.paths),
-            None => places.push(new),
-        }
-        let paths: usize = places.iter().map(|place| place.paths.len()).sum();
-        if places.len() > OBJECTS_AT_ONCE || paths > PATHS_AT_ONCE {
-            return Err(Refusal::malformed(format!(
-                "A restore is of {OBJECTS_AT_ONCE} objects and {PATHS_AT_ONCE} paths at most: name the directories \
-                 above them, or restore in several parts."
-            )));
-        }
-    }
-    for place in &mut places {
-        place.paths.sort_unstable();
-        place.paths.dedup();
-    }
-    match places.is_empty() {
-        true => Err(Refusal::malformed("A restore names at least one object or source.")),
-        false => Ok(places),
-    }
-}
-
-fn not_awaited() -> Refusal {
-    Refusal::conflict("Whoever asked for this no longer waits for the answer.")
-}
-
-/// The same as it was found when it was asked for. What was removed since is not replaced by anything else.
-fn places_of(site: &Site, run: &RestoreRun) -> Result<Vec<Place>, Refusal> {
-    let gone = |object: &str| {
-        Refusal::not_found(format!(
-            "Object {object} was there when this was asked for, and is not any more: ask again."
-        ))
-    };
-    let place = |place: &RestorePlace| {
-        let found = site.find_object(&place.object, None).ok().filter(|object| object.client == run.of);
-        let (object, paths) = found.zip(place.bytes()).ok_or_else(|| gone(&place.object))?;
-        Ok(Place { object: object.id, paths })
-    };
-    run.places.iter().map(place).collect()
-}
-
-/// Plans what is asked for of a client.
-fn planned(site: &Site, run: &RestoreRun, places: &[Place]) -> Result<Planned, Refusal> {
-    let (client, asked) = (run.of.as_str(), &run.ask);
-    let notices: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = Arc::clone(&notices);
-    let events = Arc::new(move |event| {
-        if let Event::Notice { message } = event {
-            locked(&told).push(message);
-        }
-    });
-    let site = site.beside(events).map_err(|error| refused(&error))?.for_client(client);
-    let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
-    // All that is looked at may be much: nobody else waits for it.
-    let looks = site.with_own_catalog().map_err(|error| refused(&error))?;
-    let plan = looks.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
-    plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
-    let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
-    locked(&notices).extend(unused.chain(of_plan(&plan)));
-    Ok(Planned { site, plan, notices })
 }
 
 /// A record of a restore for the audit log; none where a name is none.
@@ -739,43 +648,6 @@ impl Drop for EndsAtLast<'_> {
             self.end(RestoreEnded { failure: Some(failure), ..RestoreEnded::default() });
         }
     }
-}
-
-/// What a person should know of a plan.
-fn of_plan(plan: &RestorePlan) -> Vec<String> {
-    let keys = plan.without_key.iter().map(|(_, error)| error.to_string());
-    let absent = plan.absent.iter().map(|volser| match plan.out_of_reach.contains(volser) {
-        true => out_of_reach_in_words(volser),
-        false => format!(
-            "volume {volser} is not in the library, and no volume there has its part of this: ask for it to be inserted"
-        ),
-    });
-    let not_asked = plan.not_asked.is_some();
-    let not_asked = not_asked.then(|| "no library answers: its volumes are taken to be there".to_owned());
-    let open =
-        plan.interrupted.then(|| "an object was interrupted and never finished: what it has is restored".to_owned());
-    keys.chain(not_asked).chain(absent).chain(open).collect()
-}
-
-/// Why a volume is not read now that is where it should be.
-fn out_of_reach_in_words(volser: &impl fmt::Display) -> String {
-    format!("volume {volser} is in a library that does not answer")
-}
-
-/// How many paths of a plan do not come back as they were at the time that was asked for.
-fn count_not_as_asked(plan: &RestorePlan) -> u64 {
-    (plan.lost.len() + plan.incomplete.len() + plan.older.len()) as u64
-}
-
-/// These paths, and what becomes of them.
-fn not_as_asked(plan: &RestorePlan) -> impl Iterator<Item = String> {
-    let told = |why: &'static str| move |path: &Vec<u8>| format!("{}: {why}", path.escape_ascii());
-    let lost = plan.lost.iter().map(told("could not be read when it was backed up; nothing of it is stored"));
-    let incomplete =
-        plan.incomplete.iter().map(told("is incomplete: it could not be read to its end when it was backed up"));
-    let older = plan.older.iter().map(|older| &older.path);
-    let older = older.map(told("could not be read by the last backup; an older version is restored"));
-    lost.chain(incomplete).chain(older)
 }
 
 fn ended(report: Result<RestoreReport, DirectorError>, plan: &RestorePlan, notices: Vec<String>) -> RestoreEnded {
