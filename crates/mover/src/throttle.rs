@@ -118,8 +118,8 @@ impl Throttle {
         self.rate.now()
     }
 
-    /// Bytes that may be asked for ahead, where there is a bound: what is taken slowly stands in its connection, and one
-    /// that stands for long breaks.
+    /// Bytes that may be asked for ahead, where there is a bound: what is taken slowly stands in its connection, and
+    /// one that stands for long breaks.
     pub(crate) fn ahead(&self) -> Option<u64> {
         self.rate().map(|rate| rate.saturating_mul(ASKED_AHEAD.as_secs()))
     }
