@@ -556,7 +556,10 @@ impl Catalog {
             } else {
                 let returns = active.run.returns + 1;
                 let run = QueuedRun { returns, ..active.run.clone() };
-                put_pending(&transaction, &run, now_ns.saturating_add(wait_after_returns_ns(returns)), None)?;
+                // It keeps its age, unless it has brought servers down more than once.
+                let wait_ns = wait_after_returns_ns(returns);
+                let not_before_ns = if wait_ns == 0 { 0 } else { now_ns.saturating_add(wait_ns) };
+                put_pending(&transaction, &run, not_before_ns, None)?;
             }
         }
         transaction.commit()?;
@@ -571,11 +574,14 @@ impl Catalog {
     pub fn hold_run(&mut self, run: i64, is_held: bool, now_ns: i64) -> Result<bool, CatalogError> {
         let transaction = self.write()?;
         let since = "UPDATE pending_runs SET not_before_ns = ?2
-            WHERE run = ?1 AND ((held = 1 AND not_before_ns < ?2) OR (held = 0 AND not_before_ns > ?2))";
+            WHERE run = ?1 AND (restore IS NULL OR not_before_ns <> ?3)
+            AND ((held = 1 AND not_before_ns < ?2) OR (held = 0 AND not_before_ns > ?2))";
         if !is_held {
-            transaction.execute(since, params![run, now_ns])?;
+            transaction.execute(since, params![run, now_ns, NOT_NOTED_NS])?;
         }
-        let changed = transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run, is_held])?;
+        // A restore that is on no record yet begins for nobody.
+        let hold = "UPDATE pending_runs SET held = ?2 WHERE run = ?1 AND (restore IS NULL OR not_before_ns <> ?3)";
+        let changed = transaction.execute(hold, params![run, is_held, NOT_NOTED_NS])?;
         transaction.commit()?;
         Ok(changed > 0)
     }

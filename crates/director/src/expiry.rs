@@ -426,8 +426,11 @@ impl Site {
             catalog.expire(object.id, mark_ns)?;
         }
         let mut freed = Vec::new();
+        // One that was written since it was planned may hold more than is known.
+        let opened = catalog.opened_volumes()?;
         for volume in catalog.volumes()? {
-            if !is_used(&volume) || !catalog.objects_on(&volume.volser)?.is_empty() {
+            let is_opened = volume.id.is_some_and(|life| opened.contains(&life));
+            if is_opened || !is_used(&volume) || !catalog.objects_on(&volume.volser)?.is_empty() {
                 continue;
             }
             if volume.medium == MediumKind::WriteOnce && held.contains(&volume.volser) {

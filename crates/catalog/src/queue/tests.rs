@@ -120,6 +120,8 @@ fn restores_go_through_the_queue_as_runs_do() {
     let returned = QueuedRun { returns: 1, ..restore.clone() };
     let term = serve(&mut catalog);
     let not_noted = catalog.enter_restore("tern", "/", 80, 9).unwrap();
+    assert!(!catalog.hold_run(not_noted, false, 9).unwrap(), "an operator does not have it begin either");
+    assert!(catalog.claim_run(term, not_noted, [9; 16], &at_main(1), 9).unwrap().is_none());
     assert_eq!(catalog.return_lost(term, 9).unwrap().as_slice(), std::slice::from_ref(restore));
     assert_eq!(catalog.queued_run(runs[0]).unwrap().unwrap(), returned, "as it was asked for");
     catalog.claim_run(term, runs[0], CLAIM, &at_main(1), 10).unwrap().unwrap();
@@ -200,7 +202,11 @@ fn a_server_that_was_replaced_moves_nothing_and_its_runs_wait_again() {
     assert_eq!(lost.iter().map(|run| run.run).collect::<Vec<_>>(), ids[..2]);
     let pending = catalog.pending_runs().unwrap();
     assert_eq!(pending.iter().map(|pending| pending.run.run).collect::<Vec<_>>(), [ids[0], ids[2]]);
-    assert_eq!(pending[0].run.attempt, 1, "it was not its fault");
+    assert_eq!(
+        (pending[0].run.attempt, pending[0].not_before_ns),
+        (1, 0),
+        "it was not its fault, and it keeps its age"
+    );
     assert_eq!(catalog.done_runs(9).unwrap()[0].outcome, RunOutcome::Cancelled);
     // The one that had begun it comes back from wherever it was.
     let end = RunEnd { ended_ns: 7, outcome: RunOutcome::Succeeded, message: "" };

@@ -310,13 +310,15 @@ impl<'a> Sending<'a> {
             };
             let mut kept = self.kept();
             let received = kept.received;
-            kept.again.extend(under_way.split_off(&received));
+            let unanswered = under_way.split_off(&received);
+            let is_idle = unanswered.is_empty();
+            kept.again.extend(unanswered);
             drop(kept);
             self.changed.notify_all();
-            // While others carry the stream, nothing is lost; nor while the mover lets links in and takes nothing, as
-            // it waits for a volume. One that is dropped at once is no link.
-            let has_lived = heard.is_some_and(|since: Instant| since.elapsed() > PAUSE_MAX);
-            if received > before || has_lived {
+            // While others carry the stream, nothing is lost; nor while the mover lets links in and wants nothing, as
+            // it waits for a volume. A link that is dropped at once is none, nor is one that carries words alone.
+            let has_stood = is_idle && heard.is_some_and(|since: Instant| since.elapsed() > PAUSE_MAX);
+            if received > before || has_stood {
                 (failing_since, pause) = (None, PAUSE);
             }
             before = received;

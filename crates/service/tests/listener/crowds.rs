@@ -1,6 +1,6 @@
 //! Connections by the thousand that ask for nothing.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -134,10 +134,29 @@ fn a_full_listener_evicts_the_quiet() {
     for stranger in &mut strangers {
         stranger.set_nonblocking(true).unwrap();
         match stranger.read(&mut [0]) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             _ => gone += 1,
         }
     }
     println!("{gone} of 200 were shown out");
     assert!(gone >= 150, "only {gone} were shown out");
+}
+
+/// One certificate could have every place there is, and nobody came in to revoke it.
+#[test]
+fn a_peer_has_its_share_of_connections() {
+    let site = Site::new();
+    let node = Node::start(&site, "KMA1", ListenerLimits { peer_connections_max: 3, ..ListenerLimits::default() });
+    let greedy = config(&site.identity("agent/GREEDY"));
+    let mut connections: Vec<_> = (0..5).map(|_| connect(&node, &greedy)).collect();
+    let is_open = |read: std::io::Result<usize>| matches!(read, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    for (number, connection) in connections.iter_mut().enumerate() {
+        // Those that are idle longest have gone.
+        let is_kept = number >= 2;
+        if is_kept {
+            connection.sock.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        }
+        assert_eq!(is_open(connection.read(&mut [0])), is_kept, "connection {number}");
+    }
+    ClusterClient::open(&site.identity("agent/GOOD"), &[node.address.to_string()], "").unwrap();
 }
