@@ -17,7 +17,7 @@ impl Drop for Leaves {
     }
 }
 
-/// The same for work that takes long before it changes something: it can ask whether anybody waits for it still.
+/// Asks what takes long before it changes something, and may ask itself whether anybody waits for it still.
 pub(super) async fn blocking_awaited<T: Send + 'static>(
     work: impl FnOnce(&IsAwaited<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
