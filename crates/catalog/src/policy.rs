@@ -94,7 +94,7 @@ impl Catalog {
                 }
                 PolicyEdit::Join { name, client } => {
                     let decided = "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
-                        ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns";
+                        ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns, again_ns = NULL";
                     transaction.execute(decided, params![name, client, now_ns])?;
                 }
                 PolicyEdit::Leave { name, client } => {
@@ -127,9 +127,9 @@ impl Catalog {
         }
         for position in positions {
             transaction.execute(
-                "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
+                "INSERT INTO schedule_positions (policy, client, decided_ns, again_ns) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (policy, client) DO NOTHING",
-                params![position.policy, position.client, position.decided_ns],
+                params![position.policy, position.client, position.decided_ns, position.again_ns],
             )?;
         }
         queue.put_into(&transaction)?;

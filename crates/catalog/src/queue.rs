@@ -22,8 +22,11 @@ use crate::reservation::Resource;
 
 mod progress;
 mod rows;
+mod whole;
 
 pub use progress::RunProgress;
+
+pub(crate) use whole::WholeQueue;
 
 use rows::{
     PENDING, RUN, active, cancelled, done, outcome_of, pending, put_active, put_cancelled, put_done, put_pending,
@@ -78,8 +81,17 @@ pub struct PendingRun {
     pub not_before_ns: i64,
     /// Whether an operator keeps it from beginning.
     pub is_held: bool,
+    /// Whether it has waited since it was entered, and not only since it may begin: it has not had its turn.
+    pub keeps_age: bool,
     /// Why its last attempt did not do it, if there was one and it said so.
     pub last_message: Option<String>,
+}
+
+impl PendingRun {
+    /// A run that may begin at once.
+    fn at_once(run: QueuedRun) -> Self {
+        Self { run, not_before_ns: 0, is_held: false, keeps_age: false, last_message: None }
+    }
 }
 
 /// How a run waits once more.
@@ -89,6 +101,8 @@ pub struct RunAgain<'a> {
     pub attempt: u32,
     /// It does not begin before, nanoseconds since 1970.
     pub not_before_ns: i64,
+    /// Whether it has not had its turn, and ranks as before.
+    pub keeps_age: bool,
     /// Why the last one did not do it; may be empty.
     pub message: &'a str,
 }
@@ -187,6 +201,8 @@ pub struct DueDecision<'a> {
     pub scheduled_ns: i64,
     /// All runs up to here are decided on, nanoseconds since 1970.
     pub decided_ns: i64,
+    /// While the clock is behind that: up to where they are decided on once more.
+    pub again_ns: Option<i64>,
     /// The run that is due.
     pub run: Option<NewRun<'a>>,
     /// Why runs before it do not begin, if any were missed.
@@ -228,6 +244,8 @@ pub struct SchedulePosition {
     pub client: String,
     /// All runs up to here are decided on, nanoseconds since 1970.
     pub decided_ns: i64,
+    /// When the clock was behind that: up to where they are decided on once more.
+    pub again_ns: Option<i64>,
 }
 
 /// What became of a run that was to be cancelled.
@@ -261,7 +279,8 @@ impl Entered {
         match self {
             Self::Behind(other) => Some(format!("skipped: run {other} of this policy was still waiting or running")),
             Self::Before => {
-                Some("this run was already started while the clock was ahead: it does not start again".to_owned())
+                let when = "before the clock was set back or the schedule was changed";
+                Some(format!("this run was already started, {when}: it does not start again"))
             }
             Self::Waits(_) | Self::Void => None,
         }
@@ -274,8 +293,10 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn schedule_positions(&self) -> Result<Vec<SchedulePosition>, CatalogError> {
-        self.db.query("SELECT policy, client, decided_ns FROM schedule_positions ORDER BY policy, client", &[], |row| {
-            Ok(SchedulePosition { policy: row.get(0)?, client: row.get(1)?, decided_ns: row.get(2)? })
+        let positions = "SELECT policy, client, decided_ns, again_ns FROM schedule_positions ORDER BY policy, client";
+        self.db.query(positions, &[], |row| {
+            let (decided_ns, again_ns) = (row.get(2)?, row.get(3)?);
+            Ok(SchedulePosition { policy: row.get(0)?, client: row.get(1)?, decided_ns, again_ns })
         })
     }
 
@@ -290,7 +311,7 @@ impl Catalog {
         decision: &DueDecision<'_>,
         now_ns: i64,
     ) -> Result<Option<Entered>, CatalogError> {
-        let DueDecision { policy, client, scheduled_ns, decided_ns, run, missed } = decision;
+        let DueDecision { policy, client, scheduled_ns, decided_ns, again_ns, run, missed } = decision;
         let transaction = self.write()?;
         check_term(&transaction, term)?;
         let is_so = "SELECT 1 FROM policies WHERE name = ?1 AND scheduled_ns = ?2";
@@ -298,9 +319,10 @@ impl Catalog {
             return Ok(Some(Entered::Void));
         }
         transaction.execute(
-            "INSERT INTO schedule_positions (policy, client, decided_ns) VALUES (?1, ?2, ?3)
-             ON CONFLICT (policy, client) DO UPDATE SET decided_ns = excluded.decided_ns",
-            params![policy, client, decided_ns],
+            "INSERT INTO schedule_positions (policy, client, decided_ns, again_ns) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (policy, client)
+             DO UPDATE SET decided_ns = excluded.decided_ns, again_ns = excluded.again_ns",
+            params![policy, client, decided_ns, again_ns],
         )?;
         transaction.execute(
             "DELETE FROM due_runs WHERE policy = ?1 AND client = ?2 AND due_ns < ?3",
@@ -343,10 +365,11 @@ impl Catalog {
         let transaction = self.write()?;
         let new = NewRun { policy: "", client, due_ns: None, priority, not_before_ns: 0, is_full: false };
         let run = QueuedRun { restore: Some(restore.to_owned()), ..numbered(&transaction, &new, 1, now_ns)? };
-        put_pending(&transaction, &run, NOT_NOTED_NS, None)?;
-        transaction.execute("UPDATE pending_runs SET held = 1 WHERE run = ?1", params![run.run])?;
+        let number = run.run;
+        let pending = PendingRun { not_before_ns: NOT_NOTED_NS, is_held: true, ..PendingRun::at_once(run) };
+        put_pending(&transaction, &pending)?;
         transaction.commit()?;
-        Ok(run.run)
+        Ok(number)
     }
 
     /// Lets a restore begin that was entered and noted.
@@ -507,7 +530,7 @@ impl Catalog {
     /// # Errors
     /// The database cannot be written.
     pub fn retry_run(&mut self, claim: [u8; 16], next: &RunAgain<'_>, now_ns: i64) -> Result<Again, CatalogError> {
-        let RunAgain { attempt, not_before_ns, message } = *next;
+        let RunAgain { attempt, not_before_ns, keeps_age, message } = *next;
         let mut again = Again::Waits;
         let was_at_work = self.leave_work(claim, |transaction, active| {
             if let Some(done) = done_by_history(transaction, &active)? {
@@ -519,7 +542,8 @@ impl Catalog {
                 return put_done(transaction, &cancelled(active.run.clone(), Some(&active), now_ns));
             }
             let run = QueuedRun { attempt, ..active.run };
-            put_pending(transaction, &run, not_before_ns, Some(message).filter(|message| !message.is_empty()))
+            let last_message = Some(message.to_owned()).filter(|message| !message.is_empty());
+            put_pending(transaction, &PendingRun { run, not_before_ns, is_held: false, keeps_age, last_message })
         })?;
         Ok(if was_at_work { again } else { Again::Unknown })
     }
@@ -559,7 +583,7 @@ impl Catalog {
                 // It keeps its age, unless it has brought servers down more than once.
                 let wait_ns = wait_after_returns_ns(returns);
                 let not_before_ns = if wait_ns == 0 { 0 } else { now_ns.saturating_add(wait_ns) };
-                put_pending(&transaction, &run, not_before_ns, None)?;
+                put_pending(&transaction, &PendingRun { not_before_ns, ..PendingRun::at_once(run) })?;
             }
         }
         transaction.commit()?;
@@ -660,8 +684,9 @@ fn enter(transaction: &Transaction<'_>, new: &NewRun<'_>, now_ns: i64) -> Result
         }
     }
     let run = numbered(transaction, new, 1, now_ns)?;
-    put_pending(transaction, &run, not_before_ns, None)?;
-    Ok(Entered::Waits(run.run))
+    let number = run.run;
+    put_pending(transaction, &PendingRun { not_before_ns, ..PendingRun::at_once(run) })?;
+    Ok(Entered::Waits(number))
 }
 
 /// A run with a number of its own.
@@ -717,64 +742,6 @@ fn done_by_history(db: &Db, active: &ActiveRun) -> Result<Option<DoneRun>, Catal
     };
     let (run, started_ns) = (active.run.clone(), Some(active.started_ns));
     Ok(Some(DoneRun { run, started_ns, ended_ns, outcome, message, job: active.job }))
-}
-
-/// All of a queue, to be put into another catalog.
-pub(crate) struct WholeQueue {
-    pending: Vec<PendingRun>,
-    /// What was at work, and is not known to have ended.
-    was_active: Vec<QueuedRun>,
-    done: Vec<DoneRun>,
-    names: Vec<(String, String, i64)>,
-    last_number: Option<i64>,
-}
-
-impl WholeQueue {
-    pub(crate) fn of(db: &Db) -> Result<Self, CatalogError> {
-        let names = "SELECT policy, client, due_ns FROM due_runs";
-        let done_runs = format!("SELECT {RUN}, started_ns, ended_ns, outcome, message, job FROM done_runs");
-        let mut all_done = db.query(&done_runs, &[], done)?;
-        let active_runs =
-            format!("SELECT {RUN}, term, claim, started_ns, cancelled, job, session, library, drives FROM active_runs");
-        let mut waiting = Vec::new();
-        for active in db.query(&active_runs, &[], active)? {
-            match done_by_history(db, &active)? {
-                Some(done) => all_done.push(done),
-                None if active.is_cancelled => {
-                    all_done.push(cancelled(active.run.clone(), Some(&active), active.started_ns));
-                }
-                None => waiting.push(active.run),
-            }
-        }
-        Ok(Self {
-            pending: db.query(&format!("SELECT {RUN}, {PENDING} FROM pending_runs"), &[], pending)?,
-            was_active: waiting,
-            done: all_done,
-            names: db.query(names, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
-            last_number: db.query_first("SELECT last FROM run_numbers", &[], |row| row.get(0))?,
-        })
-    }
-
-    /// Puts it where no queue is yet.
-    pub(crate) fn put_into(self, transaction: &Transaction<'_>) -> Result<(), CatalogError> {
-        for PendingRun { run, not_before_ns, is_held, last_message } in self.pending {
-            put_pending(transaction, &run, not_before_ns, last_message.as_deref())?;
-            transaction.execute("UPDATE pending_runs SET held = ?2 WHERE run = ?1", params![run.run, is_held])?;
-        }
-        for run in self.was_active {
-            put_pending(transaction, &run, 0, None)?;
-        }
-        for done in self.done {
-            put_done(transaction, &done)?;
-        }
-        for (policy, client, due_ns) in self.names {
-            transaction.execute(NAME_DUE, params![policy, client, due_ns])?;
-        }
-        if let Some(last) = self.last_number {
-            transaction.execute("INSERT INTO run_numbers (id, last) VALUES (1, ?1)", params![last])?;
-        }
-        Ok(())
-    }
 }
 
 /// A number that no run had.

@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 29] = [
+pub(crate) const STEPS: [&str; 30] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -283,6 +283,11 @@ pub(crate) const STEPS: [&str; 29] = [
     ) STRICT, WITHOUT ROWID;
     INSERT INTO member_labels SELECT 'client', client, label, since_ns FROM client_labels;
     DROP TABLE client_labels;
+    ",
+    // What a schedule decides on once more after its clock was set back; and runs that wait without having had a turn.
+    "
+    ALTER TABLE schedule_positions ADD COLUMN again_ns INTEGER;
+    ALTER TABLE pending_runs ADD COLUMN keeps_age INTEGER NOT NULL DEFAULT 0;
     ",
 ];
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use capstan_catalog::{MemberLabel, PolicyEdit, PolicyText, Pool};
 use capstan_keys::api::PeerKind;
+use capstan_schedule::CalendarEvent;
 use serde::Deserialize;
 
 use crate::config::{Config, JobConfig, Wrong, fault_of, in_plain_words};
@@ -38,6 +39,8 @@ pub struct PolicyChange {
     pub is_known: bool,
     /// The settings that differ.
     pub settings: Vec<PolicySetting>,
+    /// Whether it is due at other times from now on.
+    is_rescheduled: bool,
 }
 
 impl PolicyChange {
@@ -47,10 +50,8 @@ impl PolicyChange {
     }
 
     fn edit(&self) -> PolicyEdit<'_> {
-        let is_rescheduled =
-            self.settings.iter().any(|setting| matches!(setting.key.as_str(), "schedule" | "zone" | "enabled"));
         match &self.text {
-            Some(text) => PolicyEdit::Put { name: &self.name, text, is_rescheduled },
+            Some(text) => PolicyEdit::Put { name: &self.name, text, is_rescheduled: self.is_rescheduled },
             None => PolicyEdit::Remove(&self.name),
         }
     }
@@ -405,13 +406,14 @@ fn changes(
             unchanged += 1;
             continue;
         }
-        let text = Some(text_of(after)?);
-        changes.push(PolicyChange { name: name.clone(), text, is_known: known.is_some(), settings });
+        let (text, is_rescheduled) = (Some(text_of(after)?), times(&before) != times(after));
+        changes.push(PolicyChange { name: name.clone(), text, is_known: known.is_some(), settings, is_rescheduled });
     }
     if others == OtherPolicies::Remove {
         for policy in seen.iter().filter(|policy| !wanted.contains_key(&policy.name)) {
             let settings = differences(&table(&policy.text), &toml::Table::new());
-            changes.push(PolicyChange { name: policy.name.clone(), text: None, is_known: true, settings });
+            let (name, text, is_known) = (policy.name.clone(), None, true);
+            changes.push(PolicyChange { name, text, is_known, settings, is_rescheduled: false });
         }
     }
     Ok(PolicyChanges { seen, changes, unchanged })
@@ -425,6 +427,14 @@ fn text_of(table: &toml::Table) -> Result<String, DirectorError> {
 
 fn table(text: &str) -> toml::Table {
     text.parse().unwrap_or_default()
+}
+
+/// At which times a policy is due, however that is written; none while it is switched off.
+fn times(policy: &toml::Table) -> Option<(Option<CalendarEvent>, Option<String>)> {
+    let text = |key: &str| policy.get(key).and_then(toml::Value::as_str);
+    let is_off = policy.get("enabled").and_then(toml::Value::as_bool) == Some(false);
+    let event = text("schedule").and_then(|schedule| schedule.parse().ok());
+    (!is_off).then(|| (event, text("zone").map(str::to_owned)))
 }
 
 fn differences(before: &toml::Table, after: &toml::Table) -> Vec<PolicySetting> {

@@ -1,5 +1,5 @@
 //! A client's backup to a mover at the other end of TLS, uncompressed and to nowhere, beside bare TLS sockets, as many,
-//! that carry as much.
+//! that carry as much: once one piece over and over, and once the files, read as they are sent.
 //!
 //! `wire FOLDER [ROUNDS [CONNECTIONS [WAY_MS]]]` backs FOLDER up; prints a line of JSON for each round. Both ends are
 //! in this process, and what is between them is what a cell has: its blocks, credit, checksums and reports. WAY_MS is
@@ -7,10 +7,12 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot run stops")]
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -186,11 +188,15 @@ fn backup(site: Site, ends: &Ends, folder: &Path, (connections, way): (u16, Dura
     (began.elapsed(), report.stored_bytes)
 }
 
-/// How long as many bare sockets take for as many bytes.
-fn bare(ends: &Ends, (connections, way): (u16, Duration), bytes: u64) -> Duration {
+/// Sends a piece.
+type Send<'a> = dyn FnMut(&[u8]) + 'a;
+/// Gives pieces to whoever sends them.
+type Pieces<'a> = dyn Fn(&mut Send<'_>) + Sync + 'a;
+
+/// How long as many bare sockets take for pieces, which each of them asks for.
+fn bare(ends: &Ends, (connections, way): (u16, Duration), bytes: u64, pieces: &Pieces<'_>) -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = way_to(listener.local_addr().unwrap(), way);
-    let each = bytes / u64::from(connections);
     let began = Instant::now();
     std::thread::scope(|scope| {
         let (done, ended): (Sender<u64>, _) = channel();
@@ -200,8 +206,8 @@ fn bare(ends: &Ends, (connections, way): (u16, Duration), bytes: u64) -> Duratio
                     let (socket, done) = (listener.accept().unwrap().0, done.clone());
                     scope.spawn(move || {
                         let (mut stream, mut piece, mut all) = (ends.take(socket).unwrap(), vec![0; PIECE], 0);
-                        while all < each {
-                            all += stream.read(&mut piece).unwrap() as u64;
+                        while let len @ 1.. = stream.read(&mut piece).unwrap() {
+                            all += len as u64;
                         }
                         // The client waits for it, as for a report.
                         stream.write_all(&[1]).unwrap();
@@ -213,19 +219,60 @@ fn bare(ends: &Ends, (connections, way): (u16, Duration), bytes: u64) -> Duratio
         });
         for _ in 0..connections {
             scope.spawn(|| {
-                let (mut stream, piece, mut left) = (ends.connect(address).unwrap(), vec![7; PIECE], each);
-                while left > 0 {
-                    let len = left.min(PIECE as u64);
-                    stream.write_all(&piece[..len as usize]).unwrap();
-                    left -= len;
-                }
+                let mut stream = ends.connect(address).unwrap();
+                pieces(&mut |piece| stream.write_all(piece).unwrap());
+                stream.0.conn.send_close_notify();
                 stream.flush().unwrap();
                 stream.read_exact(&mut [0]).unwrap();
             });
         }
-        assert_eq!(ended.iter().take(connections.into()).sum::<u64>(), each * u64::from(connections));
+        assert_eq!(ended.iter().take(connections.into()).sum::<u64>(), bytes);
     });
     began.elapsed()
+}
+
+/// The same piece over and over, from the processor's cache: so many bytes.
+fn one_piece(bytes: u64) -> impl Fn(&mut Send<'_>) + Sync {
+    let left = AtomicU64::new(bytes);
+    move |send| {
+        let piece = vec![7; PIECE];
+        let take = |left: u64| Some(left.saturating_sub(PIECE as u64)).filter(|_| left > 0);
+        while let Ok(left) = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            send(&piece[..left.min(PIECE as u64) as usize]);
+        }
+    }
+}
+
+/// What files hold, read as it is sent: what a copy of them costs at least.
+fn of_files(files: &[PathBuf]) -> impl Fn(&mut Send<'_>) + Sync {
+    let next = AtomicUsize::new(0);
+    move |send| {
+        let mut piece = vec![0; PIECE];
+        while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut file = File::open(path).unwrap();
+            while let len @ 1.. = file.read(&mut piece).unwrap() {
+                send(&piece[..len]);
+            }
+        }
+    }
+}
+
+/// The files below a folder, and how many bytes they have.
+fn files_below(folder: &Path) -> (Vec<PathBuf>, u64) {
+    let (mut files, mut bytes, mut folders) = (Vec::new(), 0, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let about = entry.metadata().unwrap();
+            if about.is_dir() {
+                folders.push(entry.path());
+            } else if about.is_file() {
+                bytes += about.len();
+                files.push(entry.path());
+            }
+        }
+    }
+    (files, bytes)
 }
 
 fn main() {
@@ -243,11 +290,14 @@ fn main() {
     for round in 0..=rounds {
         let site = Site::open(&state.path().join("state"), Some(&unlock), now_ns, Arc::new(|_| {})).unwrap();
         let (took, bytes) = backup(site, &ends, &folder, over);
-        let bare = bare(&ends, over, bytes);
+        let one = bare(&ends, over, bytes, &one_piece(bytes));
+        let (files, of_all) = files_below(&folder);
+        let read = bare(&ends, over, of_all, &of_files(&files));
         // The first fills the caches.
         if round > 0 {
             let row = serde_json::json!({
-                "bytes": bytes, "backup_ns": took.as_nanos() as u64, "bare_ns": bare.as_nanos() as u64,
+                "bytes": bytes, "backup_ns": took.as_nanos() as u64, "bare_ns": one.as_nanos() as u64,
+                "file_bytes": of_all, "files_ns": read.as_nanos() as u64,
             });
             println!("{row}");
         }

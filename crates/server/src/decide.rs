@@ -77,6 +77,8 @@ pub struct WaitingRun {
     pub entered: Timestamp,
     /// It does not begin before.
     pub not_before: Timestamp,
+    /// Whether it ranks by when it was entered, and not by when it may begin.
+    pub keeps_age: bool,
     /// Whether an operator keeps it from beginning.
     pub is_held: bool,
     /// What it has in common with those whose session it may share.
@@ -655,7 +657,7 @@ fn place(
 
 /// Since when a run could have begun, as far as it is up to its time.
 fn since(waiting: &WaitingRun) -> Timestamp {
-    waiting.entered.max(waiting.not_before)
+    if waiting.keeps_age { waiting.entered } else { waiting.entered.max(waiting.not_before) }
 }
 
 /// Whether it has been only for want of drives for as long as others may pass it.

@@ -1,7 +1,45 @@
 //! Which runs of policies have come, and which come next.
 
 use capstan_schedule::{Schedule, ScheduledRun};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+
+/// How long after the clock has come again to where it was set back from it is still looked at what comes: the last run
+/// that was decided on there begins meanwhile.
+const AGAIN_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+/// Up to where the runs of a schedule are decided on.
+///
+/// ```text
+///        again      now             decided          the clock was set back from about `decided`
+/// ---------|---------|-----------------|-----------> time
+///          `- runs up to here come once more, at their time: those that were begun are known by their names
+/// ```
+/// A clock that is right again after it was behind is past `decided`: nothing was missed meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecidedUntil {
+    /// The furthest.
+    pub furthest: Timestamp,
+    /// While the clock is behind that: up to where they are decided on once more.
+    pub again: Option<Timestamp>,
+}
+
+impl DecidedUntil {
+    /// Where a client's runs go on from.
+    fn from(&self, schedule: &Schedule, client: &str, now: Timestamp) -> Self {
+        let begun_until = now.checked_sub(schedule.delay(client)).unwrap_or(now);
+        let is_behind = |slack| self.furthest.checked_add(slack).is_ok_and(|furthest| furthest > begun_until);
+        let again = match self.again {
+            Some(again) if is_behind(AGAIN_FOR) => Some(again.min(now)),
+            None if self.furthest > now => Some(begun_until),
+            _ => None,
+        };
+        Self { again, ..*self }
+    }
+
+    fn position(&self) -> Timestamp {
+        self.again.unwrap_or(self.furthest)
+    }
+}
 
 /// A policy that is due by itself, for one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +51,7 @@ pub struct Scheduled {
     /// When it is due.
     pub schedule: Schedule,
     /// Up to where its runs are decided on; where nothing is, since when the policy is due at these times.
-    pub decided: Timestamp,
+    pub decided: DecidedUntil,
     /// Since when it is due at these times, as the catalog has it.
     pub scheduled_ns: i64,
 }
@@ -30,7 +68,7 @@ pub struct DueRuns {
     /// Why others never begin, if some do not.
     pub missed: Option<String>,
     /// All runs up to here are decided on now.
-    pub decided: Timestamp,
+    pub decided: DecidedUntil,
     /// Since when the policy is due at the times that this was decided by.
     pub scheduled_ns: i64,
 }
@@ -52,20 +90,25 @@ pub struct ComingRun {
 #[must_use]
 pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
     let of = |one: &Scheduled| {
-        let come = one.schedule.due(one.decided, now, &one.client);
+        let from = one.decided.from(&one.schedule, &one.client, now);
+        let come = one.schedule.due(from.position(), now, &one.client);
         let missed = match come.missed {
             0 => None,
             1 => Some("one run was missed: it could not be begun in time".to_owned()),
             many => Some(format!("{many} runs were missed: they could not be begun in time")),
         };
-        // A clock that was ahead is no reason to decide on nothing until it comes to there again.
-        let is_news = come.run.is_some() || missed.is_some() || one.decided > now;
+        let decided = match from.again {
+            Some(_) => DecidedUntil { furthest: from.furthest.max(come.decided), again: Some(come.decided) },
+            None => DecidedUntil { furthest: come.decided, again: None },
+        };
+        // Since when the clock is behind must be known to whoever looks next.
+        let is_news = come.run.is_some() || missed.is_some() || (from.again.is_some() && from != one.decided);
         is_news.then(|| DueRuns {
             policy: one.policy.clone(),
             client: one.client.clone(),
             run: come.run,
             missed,
-            decided: come.decided,
+            decided,
             scheduled_ns: one.scheduled_ns,
         })
     };
@@ -73,13 +116,14 @@ pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
 }
 
 /// The next runs up to a time, in the order of their starts, and so many at most: what [`due()`] will say as time goes
-/// on.
+/// on from now.
 #[must_use]
-pub fn forecast(scheduled: &[Scheduled], until: Timestamp, most: usize) -> Vec<ComingRun> {
+pub fn forecast(scheduled: &[Scheduled], now: Timestamp, until: Timestamp, most: usize) -> Vec<ComingRun> {
     let mut coming: Vec<ComingRun> = Vec::new();
     for one in scheduled {
         let next = |after: Timestamp| one.schedule.next_run(after, &one.client).filter(|run| run.starts <= until);
-        let runs = std::iter::successors(next(one.decided), |run| next(run.due));
+        let from = one.decided.from(&one.schedule, &one.client, now);
+        let runs = std::iter::successors(next(from.position()), |run| next(run.due));
         coming.extend(runs.take(most).map(|ScheduledRun { due, starts }| ComingRun {
             starts,
             due,
@@ -108,7 +152,7 @@ mod tests {
             spread: SignedDuration::from_mins(90),
             catch_up: CatchUp::Within(SignedDuration::from_hours(3)),
         };
-        let decided = decided.parse().unwrap();
+        let decided = DecidedUntil { furthest: decided.parse().unwrap(), again: None };
         Scheduled { policy: policy.into(), client: "tern".into(), schedule, decided, scheduled_ns: 0 }
     }
 
@@ -120,7 +164,7 @@ mod tests {
         let until: Timestamp = "2026-04-03T12:00:00Z".parse().unwrap();
         let policies = [("nightly", "02:30"), ("hourly", "mon..fri 8..17:00"), ("monthly", "*-*-1 06:00")];
         let mut all: Vec<_> = policies.map(|(name, event)| scheduled(name, event, &from.to_string())).into();
-        let foretold = forecast(&all, until, 1000);
+        let foretold = forecast(&all, from, until, 1000);
         assert!(foretold.len() > 100, "{}", foretold.len());
         let mut come = Vec::new();
         let mut now = from;
@@ -135,7 +179,47 @@ mod tests {
         }
         come.sort();
         assert_eq!(come, foretold);
-        assert_eq!(forecast(&all, until, 3), []);
+        assert_eq!(forecast(&all, now, until, 3), []);
+    }
+
+    /// What becomes of a schedule from one look to the next: the runs that begin, and what is said to be missed.
+    fn looked_at(one: &mut Scheduled, times: &[&str]) -> Vec<String> {
+        let mut said = Vec::new();
+        for now in times {
+            for come in due(std::slice::from_ref(one), now.parse().unwrap()) {
+                said.extend(come.run.map(|run| run.due.to_string()));
+                said.extend(come.missed);
+                one.decided = come.decided;
+            }
+        }
+        said
+    }
+
+    /// A server machine whose clock was days behind for a moment reported every night since as missed.
+    #[test]
+    fn a_clock_that_was_behind_for_a_moment_has_missed_nothing() {
+        let mut one = scheduled("nightly", "22:00", "2026-01-08T21:00:00Z");
+        let said = looked_at(&mut one, &["2026-01-04T12:00:00Z", "2026-01-04T12:00:01Z", "2026-01-09T12:00:00Z"]);
+        assert_eq!(said, Vec::<String>::new());
+        let starts = one.schedule.next_run("2026-01-09T12:00:00Z".parse().unwrap(), "tern").unwrap().starts;
+        assert_eq!(looked_at(&mut one, &[&starts.to_string()]), ["2026-01-09T21:00:00Z"]);
+        assert_eq!(one.decided, DecidedUntil { furthest: "2026-01-09T21:00:00Z".parse().unwrap(), again: None });
+    }
+
+    /// What a clock that was ahead has decided on comes at its time, up to the last of it, and then goes on.
+    #[test]
+    fn a_clock_that_was_ahead_hides_no_run() {
+        let mut one = scheduled("nightly", "22:00", "2026-01-08T21:00:00Z");
+        one.schedule.spread = SignedDuration::ZERO;
+        let mut times = vec!["2026-01-06T20:30:00Z".parse::<Timestamp>().unwrap()];
+        while times.len() < 4 * 24 * 60 {
+            times.push(times[times.len() - 1] + SignedDuration::from_mins(1));
+        }
+        let times: Vec<_> = times.iter().map(ToString::to_string).collect();
+        let times: Vec<_> = times.iter().map(String::as_str).collect();
+        let nights = [6, 7, 8, 9].map(|day| format!("2026-01-0{day}T21:00:00Z"));
+        assert_eq!(looked_at(&mut one, &times), nights);
+        assert_eq!(one.decided.again, None);
     }
 
     #[test]

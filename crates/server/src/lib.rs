@@ -32,7 +32,7 @@ pub mod tell;
 pub use decide::{
     LimitOf, PeerAway, RunDecision, RunTerms, Situation, VolumeTaken, WaitingRun, WaitsFor, WorkingRun, decide,
 };
-pub use due::{ComingRun, DueRuns, Scheduled, due, forecast};
+pub use due::{ComingRun, DecidedUntil, DueRuns, Scheduled, due, forecast};
 pub use expiry::expire;
 pub use look::{Look, MoverAway, SEEN_WITHIN, look, network_of_client, peers_away};
 pub use metrics::{ServedMetrics, serve_metrics};

@@ -14,7 +14,7 @@ use capstan_mover::devices::LibraryConfig;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{PeerAway, RunTerms, Situation, VolumeTaken, WaitingRun, WorkingRun};
-use crate::due::Scheduled;
+use crate::due::{DecidedUntil, Scheduled};
 use crate::restore_run::RestoreRun;
 
 /// Ended runs among which the usual length of a run is looked for.
@@ -87,7 +87,8 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let now = moment(site.now_ns());
     let policies = site.policies()?;
     let catalog = site.catalog();
-    let (positions, pending, active) = (catalog.schedule_positions()?, catalog.pending_runs()?, catalog.active_runs()?);
+    let (positions, active) = (catalog.schedule_positions()?, catalog.active_runs()?);
+    let mut pending = catalog.pending_runs()?;
     let away = catalog.fact(AWAY_FACT)?.unwrap_or_default();
     let away: HashSet<&str> = away.lines().collect();
     let clients =
@@ -107,6 +108,13 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
     let by_name: HashMap<&str, &BackupPolicy> = policies.iter().map(|policy| (policy.name.as_str(), policy)).collect();
     let timings: HashMap<&str, Result<PolicyTiming, String>> =
         policies.iter().map(|policy| (policy.name.as_str(), timing(policy))).collect();
+    // A priority that is changed counts for what waits already.
+    for PendingRun { run, .. } in pending.iter_mut().filter(|pending| pending.run.restore.is_none()) {
+        let timing = timings.get(run.policy.as_str()).and_then(|timing| timing.as_ref().ok());
+        run.priority = timing.map_or(run.priority, |timing| timing.priority);
+    }
+    let positions: HashMap<(&str, &str), &SchedulePosition> =
+        positions.iter().map(|position| ((position.policy.as_str(), position.client.as_str()), position)).collect();
     let scheduled = policies
         .iter()
         .flat_map(|policy| policy.config.clients_of(site.client()).into_iter().map(move |client| (policy, client)))
@@ -150,6 +158,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             priority: pending.run.priority,
             entered: moment(pending.run.entered_ns),
             not_before: believed(moment(pending.not_before_ns), now, RESTORE_WAITS_MAX),
+            keeps_age: pending.keeps_age,
             is_held: pending.is_held,
             terms,
             drives: 1,
@@ -194,6 +203,7 @@ pub fn look(site: &Site) -> Result<Look, DirectorError> {
             priority: pending.run.priority,
             entered: moment(pending.run.entered_ns),
             not_before: believed(moment(pending.not_before_ns), now, longest_wait(timing)),
+            keeps_age: pending.keeps_age,
             is_held: pending.is_held,
             terms: RunTerms::Writes(terms),
             drives,
@@ -403,7 +413,7 @@ fn timing(policy: &BackupPolicy) -> Result<PolicyTiming, String> {
 fn scheduled(
     policy: &BackupPolicy,
     timings: &HashMap<&str, Result<PolicyTiming, String>>,
-    positions: &[SchedulePosition],
+    positions: &HashMap<(&str, &str), &SchedulePosition>,
     client: &str,
 ) -> Option<Scheduled> {
     if policy.config.is_switched_off() {
@@ -414,12 +424,15 @@ fn scheduled(
         Ok(timing) => timing.schedule.clone()?,
         Err(_) => policy.config.timing().ok()?.schedule?,
     };
-    let position = positions.iter().find(|position| position.policy == policy.name && position.client == client);
-    let decided_ns = position.map_or(policy.scheduled_ns, |position| position.decided_ns);
-    // What was due before a client had the label is not caught up with.
+    // What was to begin before the policy had these times, or the client its label, is not caught up with.
+    let delay_ns = i64::try_from(schedule.delay(client).as_nanos()).unwrap_or(0);
+    let begins_after = |since_ns: i64| since_ns.saturating_sub(delay_ns);
+    let position = positions.get(&(policy.name.as_str(), client));
+    let decided_ns = position.map_or(begins_after(policy.scheduled_ns), |position| position.decided_ns);
     let since_ns =
         policy.config.labelled.get(client).filter(|_| !policy.config.clients.iter().any(|name| name == client));
-    let decided = moment(since_ns.map_or(decided_ns, |since_ns| decided_ns.max(*since_ns)));
+    let furthest = moment(since_ns.map_or(decided_ns, |since_ns| decided_ns.max(begins_after(*since_ns))));
+    let decided = DecidedUntil { furthest, again: position.and_then(|position| position.again_ns).map(moment) };
     let (policy, scheduled_ns) = (policy.name.clone(), policy.scheduled_ns);
     Some(Scheduled { policy, client: client.to_owned(), schedule, decided, scheduled_ns })
 }
@@ -460,6 +473,7 @@ mod tests {
             priority: 50,
             entered: at(entered),
             not_before: believed(at(not_before), now, SignedDuration::from_hours(12)),
+            keeps_age: false,
             is_held: false,
             terms: RunTerms::Reads(format!("A0000{run}")),
             drives: 1,

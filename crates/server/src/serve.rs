@@ -458,6 +458,7 @@ impl Server<'_> {
                     let next = RunAgain {
                         attempt: active.run.attempt,
                         not_before_ns: now_ns.saturating_add(BUSY_FOR_NS),
+                        keeps_age: true,
                         message: "nobody works on it any more: the server's output may say why",
                     };
                     self.site.catalog().retry_run(active.claim, &next, now_ns)?;
@@ -503,7 +504,8 @@ impl Server<'_> {
                 policy: &come.policy,
                 client: &come.client,
                 scheduled_ns: come.scheduled_ns,
-                decided_ns: ns(come.decided),
+                decided_ns: ns(come.decided.furthest),
+                again_ns: come.decided.again.map(ns),
                 run,
                 missed: come.missed.as_deref(),
             };
@@ -554,11 +556,22 @@ impl Server<'_> {
         let outcome = match worked.end {
             WorkEnd::Succeeded => RunOutcome::Succeeded,
             WorkEnd::Warned => RunOutcome::Warned,
-            WorkEnd::Stopped => return self.again(active, attempt, 0, &worked.message),
-            WorkEnd::Busy => return self.again(active, attempt, now_ns.saturating_add(BUSY_FOR_NS), &worked.message),
+            // One that was told to stop has failed at nothing.
+            WorkEnd::Stopped => {
+                let next = RunAgain { attempt, not_before_ns: 0, keeps_age: false, message: "" };
+                return self.again(active, next, &worked.message);
+            }
+            WorkEnd::Busy => {
+                let not_before_ns = now_ns.saturating_add(BUSY_FOR_NS);
+                let next = RunAgain { attempt, not_before_ns, keeps_age: true, message: &worked.message };
+                return self.again(active, next, &worked.message);
+            }
             WorkEnd::Failed => match self.retry_after_ns(&active.run, attempt)? {
                 Some(wait_ns) => {
-                    return self.again(active, attempt + 1, now_ns.saturating_add(wait_ns), &worked.message);
+                    let not_before_ns = now_ns.saturating_add(wait_ns);
+                    let attempt = attempt + 1;
+                    let next = RunAgain { attempt, not_before_ns, keeps_age: false, message: &worked.message };
+                    return self.again(active, next, &worked.message);
                 }
                 None => RunOutcome::Failed,
             },
@@ -571,12 +584,9 @@ impl Server<'_> {
     }
 
     /// Has a run wait once more, unless somebody has cancelled it.
-    fn again(&self, active: &ActiveRun, attempt: u32, not_before_ns: i64, message: &str) -> Result<(), DirectorError> {
-        let now_ns = self.site.now_ns();
-        // One that was told to stop has failed at nothing.
-        let message_kept = if not_before_ns == 0 { "" } else { message };
-        let next = RunAgain { attempt, not_before_ns, message: message_kept };
-        let again = self.site.catalog().retry_run(active.claim, &next, now_ns)?;
+    fn again(&self, active: &ActiveRun, next: RunAgain<'_>, message: &str) -> Result<(), DirectorError> {
+        let again = self.site.catalog().retry_run(active.claim, &next, self.site.now_ns())?;
+        let not_before_ns = next.not_before_ns;
         match again {
             // A server that stops says so itself.
             Again::Waits if not_before_ns == 0 => {}

@@ -269,7 +269,7 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let restores = restores(restoring, &program, arguments.rounds.min(PACED_ROUNDS_MAX))?;
     let again = killed(dying, &program, "$TYPICAL")?;
     let again_in_one = killed(dying, &program, ONE_FILE)?;
-    let wire = wire(root, dying, arguments.rounds)?;
+    let mut wire = wire(root, dying, arguments.rounds)?;
     let idle = idle(served, &program)?;
     let sizes = sizes.context("there are two stages")?;
     println!("\na cell, {}", jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"));
@@ -335,7 +335,17 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
         ratio_row("one backup to two drives at the pace of LTO-3: rate, of one drive's", backup, TWO_DRIVES_MIN),
         ratio_row("a restore of that from both: rate, of one drive's", restore, TWO_DRIVES_MIN),
         ratio_row("four restores of one volume at the same time: rate, of one after the other", restores, RESTORES_MIN),
-        ratio_row("a client to a mover over TLS, to nowhere: rate, of bare TLS sockets, as many", wire, WIRE_MIN),
+        ratio_row(
+            "a client to a mover over TLS, to nowhere: rate, of bare TLS sockets, as many",
+            wire.of_sockets,
+            WIRE_MIN,
+        ),
+        (
+            "the same: rate, of bare TLS sockets that read the files and send them".to_owned(),
+            format!("{:.3}", median(&mut wire.of_files)),
+            String::new(),
+            true,
+        ),
         (
             "bytes sent again for each time that a client is killed, of those between checkpoints".to_owned(),
             format!("{again:.2}"),

@@ -9,19 +9,15 @@ use crate::db::{Row, Transaction, Value, impossible, params};
 pub(super) const RUN: &str = "run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full";
 
 /// Those that only runs have that wait.
-pub(super) const PENDING: &str = "not_before_ns, held, last_message";
+pub(super) const PENDING: &str = "not_before_ns, held, last_message, keeps_age";
 
-pub(super) fn put_pending(
-    transaction: &Transaction<'_>,
-    run: &QueuedRun,
-    not_before_ns: i64,
-    last_message: Option<&str>,
-) -> Result<(), CatalogError> {
+pub(super) fn put_pending(transaction: &Transaction<'_>, pending: &PendingRun) -> Result<(), CatalogError> {
+    let PendingRun { run, not_before_ns, is_held, keeps_age, last_message } = pending;
     let QueuedRun { run, policy, client, due_ns, priority, entered_ns, attempt, returns, restore, is_full } = run;
     let insert = format!(
-        "INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0, ?12)"
+        "INSERT INTO pending_runs ({RUN}, {PENDING}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
     );
-    let restore = restore.as_deref();
+    let (restore, last_message) = (restore.as_deref(), last_message.as_deref());
     transaction
         .execute(
             &insert,
@@ -37,7 +33,9 @@ pub(super) fn put_pending(
                 restore,
                 is_full,
                 not_before_ns,
-                last_message
+                is_held,
+                last_message,
+                keeps_age
             ],
         )
         .map(drop)
@@ -130,7 +128,7 @@ pub(super) fn queued(row: &Row<'_>) -> Result<QueuedRun, CatalogError> {
 
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingRun, CatalogError> {
     let (not_before_ns, is_held, last_message) = (row.get(10)?, row.get(11)?, row.get(12)?);
-    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, last_message })
+    Ok(PendingRun { run: queued(row)?, not_before_ns, is_held, keeps_age: row.get(13)?, last_message })
 }
 
 pub(super) fn active(row: &Row<'_>) -> Result<ActiveRun, CatalogError> {

@@ -231,7 +231,34 @@ fn page() -> String {
             None => table(&mut out, schema, &schemas),
         }
     }
+    // What a command prints stands under that command, also where something else has it within.
+    for Part { title, name } in &parts {
+        out = out.replace(&format!("(#{})", name.to_lowercase()), &format!("(#{})", anchor(title)));
+    }
     out
+}
+
+/// How a link names a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    kept.chars()
+        .filter(|letter| letter.is_alphanumeric() || " -".contains(*letter))
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
+#[test]
+fn every_link_leads_to_a_heading() {
+    let page = page();
+    let anchors: std::collections::HashSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|line| anchor(line.trim_start_matches(['#', ' '])))
+        .collect();
+    let links: Vec<_> = page.split("](#").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert!(links.len() > 20);
+    let dead: Vec<_> = links.iter().filter(|link| !anchors.contains(**link)).collect();
+    assert!(dead.is_empty(), "{dead:?}");
 }
 
 /// Changed by the types alone: `CAPSTAN_WRITE_DOCS=1 cargo test -p capstan-cli --bin capstan json` writes both anew.

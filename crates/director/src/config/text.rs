@@ -118,7 +118,7 @@ const EXAMPLE: &str = "
 # after = [\"/usr/local/bin/tell\"]        # always runs; has CAPSTAN_JOB, CAPSTAN_OUTCOME, CAPSTAN_EXIT_CODE, CAPSTAN_OBJECTS
 #
 # Further libraries, of this host or of movers, with the settings of [library]; that one is called main. And storage
-# units: libraries whose drives a backup may use, whichever is free (docs/OPERATIONS.md).
+# units: libraries whose drives a backup may use, whichever is free (docs/CELL.md).
 #
 # [libraries.west]
 # mover = \"west\"

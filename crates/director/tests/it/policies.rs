@@ -88,6 +88,10 @@ fn a_client_that_is_added_is_not_caught_up_for_the_past_of_its_policy() {
     let now_ns = bench.site().catalog().policies().unwrap()[0].changed_ns;
     assert_eq!(bench.site().catalog().schedule_positions().unwrap()[0].decided_ns, now_ns);
     assert_eq!(of("\"tern\", \"plover\"", "priority = 60\n"), ["plover"]);
+    // The same times in other words are the same times.
+    let text = bench.site().export_policies(&[]).unwrap().replace("22:00", "*-*-* 22:00:00");
+    assert_eq!(changes(&apply(&bench, &text, OtherPolicies::Keep)).len(), 1, "{text}");
+    assert_eq!(bench.site().catalog().schedule_positions().unwrap().len(), 1);
     // One that comes back later is not caught up for the time between.
     assert!(of("\"tern\"", "").is_empty());
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use capstan_catalog::Object;
+use capstan_catalog::{Object, ObjectFilter};
 use capstan_client::files::{ASKED_BYTES_MAX, FileRow, FileVersions, FilesAnswer, FindFiles, ListFiles, ROWS_MAX};
 use capstan_director::{
     DirectorError, FileSearch, FoundFile, PathPattern, SearchCursor, Searched, SearchedFor, Site, index_path,
@@ -138,7 +138,19 @@ impl Asking {
         };
         let names_clients = acts.is_some();
         let whose = Whose { client, is_of: &is_of };
-        asked.answer(&Files { site, whose, names_clients, deadline: Deadline::default() })
+        let files = Files { site, whose, names_clients, deadline: Deadline::default() };
+        let answer = asked.answer(&files)?;
+        let is_empty = answer.rows.is_empty() && answer.next.is_none() && answer.damaged.is_empty();
+        // A name that was mistyped has no files either.
+        if let (Some(client), true, true) = (client, names_clients, is_empty) {
+            let of_client = ObjectFilter { client: Some(client.to_owned()), ..ObjectFilter::default() };
+            if files.site.catalog().objects(&of_client).map_err(|error| refused(&error.into()))?.is_empty() {
+                return Err(Refusal::not_found(format!(
+                    "Nothing of client {client} is backed up: `capstan objects` lists what there is of whom."
+                )));
+            }
+        }
+        Ok(answer)
     }
 }
 

@@ -58,6 +58,7 @@ fn waiting(run: i64, priority: i64, entered: i64) -> WaitingRun {
         priority,
         entered: at(entered),
         not_before: Timestamp::UNIX_EPOCH,
+        keeps_age: false,
         is_held: false,
         terms: terms(1),
         drives: 1,
@@ -123,6 +124,16 @@ fn runs_share_a_session_where_no_drive_is_free_for_them() {
     let longer = WorkingRun { ends: Some(at(900)), ..at_work(2, 1) };
     let last = Situation { working: vec![at_work(1, 1), longer], ..full };
     assert_eq!(decide(&last)[0].1, drives(1, 0, Some(900)));
+}
+
+#[test]
+fn a_run_that_had_no_turn_ranks_by_when_it_was_entered() {
+    let again = |keeps_age| WaitingRun { not_before: at(-1), keeps_age, ..waiting(1, 50, -3600) };
+    let order = |keeps_age| {
+        let decided = decide(&situation(vec![waiting(2, 50, -60), again(keeps_age)], vec![], 1));
+        decided.into_iter().map(|(run, _)| run).collect::<Vec<_>>()
+    };
+    assert_eq!((order(true), order(false)), (vec![1, 2], vec![2, 1]));
 }
 
 #[test]

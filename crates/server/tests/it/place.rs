@@ -137,6 +137,8 @@ impl Bench {
 pub(crate) struct Hand {
     /// So many runs fail from now on.
     pub(crate) fails: AtomicI64,
+    /// So many find another job at what they need.
+    pub(crate) is_busy: AtomicI64,
     /// So many runs fail from now on when all is written.
     pub(crate) fails_at_the_end: AtomicI64,
     /// Work waits for as long as this is set, and ends if it is told to stop.
@@ -179,6 +181,9 @@ impl Worker for Clerk<'_> {
                 return stopped();
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.hand.is_busy.fetch_sub(1, Ordering::SeqCst) > 0 {
+            return Worked { end: WorkEnd::Busy, message: "another job has the source".into() };
         }
         if self.hand.fails.fetch_sub(1, Ordering::SeqCst) > 0 {
             return Worked { end: WorkEnd::Failed, message: "the source is on fire".into() };

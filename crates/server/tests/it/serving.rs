@@ -8,7 +8,7 @@ use capstan_catalog::{
 };
 use capstan_director::{BackupRequest, BackupWatch, DirectorError, JobJournal, Loss, RunLevel, ServerTerm, Site};
 use capstan_server::cell::users::CellActs;
-use capstan_server::{Notice, RunDecision, WaitsFor, decide, look};
+use capstan_server::{ComingRun, Notice, RunDecision, WaitsFor, decide, forecast, look};
 
 use crate::place::{Bench, Hand};
 
@@ -56,7 +56,7 @@ fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
         for at in ["2026-11-20T21:00:00Z", "2026-11-20T22:00:00Z"] {
             bench.set_clock(at);
             bench.until("the server sees the time", |site| {
-                site.catalog().schedule_positions().unwrap()[0].decided_ns == ns(at)
+                site.catalog().schedule_positions().unwrap()[0].again_ns == Some(ns(at))
             });
         }
     });
@@ -65,7 +65,7 @@ fn a_night_is_backed_up_once_by_two_servers_and_a_clock_that_goes_back() {
     else {
         panic!("{said:?}")
     };
-    assert!(reason.contains("while the clock was ahead"), "{reason}");
+    assert!(reason.contains("before the clock was set back"), "{reason}");
     // Three nights nobody was there.
     bench.set_clock("2026-11-24T08:00:00Z");
     let said = bench.serve(&hand, || bench.until("the last night", |site| is_done(site, 4)));
@@ -116,6 +116,50 @@ fn what_is_due_waits_while_its_policy_is_switched_off_and_is_not_caught_up_with(
         bench.until("so does the next one", |site| is_done(site, 2));
     });
     assert_eq!(hand.begun().len(), 3, "two attempts of the first run, and that of the last night");
+}
+
+/// Whoever changed a schedule within its spread took that night from the clients whose starts were to come.
+#[test]
+fn a_change_of_a_schedule_takes_no_start_that_is_to_come() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let next_of = |event: &str, now: &str| -> ComingRun {
+        bench.set_clock(now);
+        bench.apply(&NIGHTLY.replace("22:00\"", &format!("{event}\"\nspread = \"10h\"")));
+        let look = look(&bench.site()).unwrap();
+        let until = look.situation.now.checked_add(jiff::SignedDuration::from_hours(48)).unwrap();
+        forecast(&look.scheduled, look.situation.now, until, 1).remove(0)
+    };
+    let tonight = next_of("22,23:00", "2026-11-20T22:00:01Z");
+    assert_eq!(tonight.due.to_string(), "2026-11-20T22:00:00Z");
+    assert!(tonight.starts.duration_since(tonight.due).as_secs() > 60, "{tonight:?}");
+    let has_begun = tonight.starts.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
+    assert_eq!(next_of("21,22:00", &has_begun.to_string()).due.to_string(), "2026-11-21T21:00:00Z");
+}
+
+#[test]
+fn a_changed_priority_counts_for_what_waits() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    enter(&bench, "one");
+    bench.apply(&format!("{NIGHTLY}priority = 90\n"));
+    let look = look(&bench.site()).unwrap();
+    assert_eq!((look.pending[0].run.priority, look.situation.waiting[0].priority), (90, 90));
+}
+
+/// A run that found its source in use lost its place to all that came meanwhile, each time anew.
+#[test]
+fn a_run_that_could_not_begin_keeps_its_place() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    let hand = Hand::default();
+    hand.is_busy.store(1, Ordering::SeqCst);
+    enter(&bench, "one");
+    bench.set_clock("2026-11-20T13:00:00Z");
+    bench.serve(&hand, || {
+        bench.until("it waits again", |site| site.catalog().pending_runs().unwrap().iter().any(|run| run.keeps_age));
+    });
+    let look = look(&bench.site()).unwrap();
+    let waiting = &look.situation.waiting[0];
+    assert_eq!(waiting.entered.to_string(), "2026-11-20T12:00:00Z");
+    assert!(waiting.keeps_age && waiting.not_before > look.situation.now, "{waiting:?}");
 }
 
 #[test]
@@ -406,7 +450,7 @@ fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_set() {
     for (again_at, waits) in [("2026-11-20T12:05:00Z", true), ("2038-11-20T12:00:00Z", false)] {
         let now_ns = site.now_ns();
         site.catalog().claim_run(term.number(), run, [7; 16], &at_main(run), now_ns).unwrap().unwrap();
-        let next = RunAgain { attempt: 2, not_before_ns: ns(again_at), message: "" };
+        let next = RunAgain { attempt: 2, not_before_ns: ns(again_at), keeps_age: false, message: "" };
         site.catalog().retry_run([7; 16], &next, now_ns).unwrap();
         let decided = decide(&look(&site).unwrap().situation);
         let [(_, decision)] = &decided[..] else { panic!("{decided:?}") };

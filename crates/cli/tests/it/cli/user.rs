@@ -195,6 +195,7 @@ fn mistakes_of_users_are_answered_with_what_to_do() {
         (&["restore", "/home", "--of", "tern", "--to", "/tmp"], 1, "client tern is not connected"),
         (&["restore", "/home", "--of", "tern", "--dry-run"], 1, "Nothing of client tern was backed up as /home"),
         (&["ls", "/home", "--of", "tern"], 1, "Nothing of client tern was backed up as /home"),
+        (&["find", "letter", "--of", "tern"], 1, "Nothing of client tern is backed up"),
         (&["ls", "/home"], 1, "Nothing was backed up as /home"),
         (&["find", "no-such", "--latest"], 0, "nothing matches"),
         (&["find", "["], 1, "is not a pattern"),

@@ -171,12 +171,13 @@ fn change_row(change: &PolicyChange, dry_run: bool) -> PolicyChangeRow {
 
 fn row(look: &Look, policy: &BackupPolicy) -> BackupPolicyRow {
     let scheduled: Vec<_> = look.scheduled.iter().filter(|one| one.policy == policy.name).cloned().collect();
-    let until = look.situation.now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX);
+    let now = look.situation.now;
+    let next = forecast(&scheduled, now, now.checked_add(NEXT_WITHIN).unwrap_or(Timestamp::MAX), 1);
     BackupPolicyRow {
         policy: policy.name.clone(),
         schedule: policy.config.schedule.clone(),
         enabled: !policy.config.is_switched_off(),
-        next_ns: forecast(&scheduled, until, 1).first().map(|run| ns(look.may_begin(&policy.name, run.starts))),
+        next_ns: next.first().map(|run| ns(look.may_begin(&policy.name, run.starts))),
         zone: policy.config.zone.clone(),
         window: policy.config.window.clone(),
         priority: policy.config.timing().map_or(0, |timing| u8::try_from(timing.priority).unwrap_or(0)),

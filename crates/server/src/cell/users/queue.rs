@@ -75,7 +75,8 @@ impl CellActs {
         look.scheduled.retain(|one| policies.is_empty() || policies.contains(&one.policy.as_str()));
         let days = asked.days.unwrap_or(DAYS_USUAL).min(DAYS_MAX);
         let ahead = SignedDuration::from_hours(24 * i64::from(days));
-        let until = look.situation.now.checked_add(ahead).unwrap_or(Timestamp::MAX);
+        let now = look.situation.now;
+        let until = now.checked_add(ahead).unwrap_or(Timestamp::MAX);
         let most = asked.most.unwrap_or(RUNS_USUAL) as usize;
         let row = |run: crate::ComingRun| ComingRunRow {
             starts_ns: ns(look.may_begin(&run.policy, run.starts)),
@@ -83,7 +84,7 @@ impl CellActs {
             policy: run.policy,
             client: run.client,
         };
-        let mut runs: Vec<_> = forecast(&look.scheduled, until, most).into_iter().map(row).collect();
+        let mut runs: Vec<_> = forecast(&look.scheduled, now, until, most).into_iter().map(row).collect();
         runs.sort_by_key(|run| run.starts_ns);
         Ok(ScheduleAnswer { runs, unscheduled, switched_off })
     }
