@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use capstan_catalog::{Catalog, Object, ObjectFilter, ObjectStatus, Pool, StateEntry, id_ms_after};
-use capstan_format::{EntryFlags, ObjectId, ObjectKind, ObjectRecord, ObjectState};
+use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, ObjectRecord, ObjectState};
 use capstan_mover::{BaselineBuilder, CutFile, Metadata, SourceFound, SourceSpec};
 use capstan_tape::with_causes;
 use uuid::Uuid;
@@ -415,7 +415,9 @@ fn compared(entry: &StateEntry) -> Metadata {
     let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
     let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
     let change = if again { !entry.change } else { entry.change };
-    Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change }
+    let metadata = Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change };
+    // What is at the path that it names may be another file by now, of which its own time of change says nothing.
+    if entry.kind == EntryKind::HardLink { metadata.as_link_to(&entry.link) } else { metadata }
 }
 
 /// A new id (UUID version 7) behind the last one that is known.

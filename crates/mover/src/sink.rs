@@ -73,6 +73,16 @@ pub struct Metadata {
     pub change: u32,
 }
 
+impl Metadata {
+    /// The same of a further name, whose content that path carries. Both ends of a connection reckon it.
+    pub fn as_link_to(self, carrier: &[u8]) -> Self {
+        let fnv = carrier
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        Self { change: self.change ^ ((fnv >> 32) ^ fnv) as u32, ..self }
+    }
+}
+
 /// How a path compares with the object that an incremental stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

@@ -10,7 +10,7 @@ use capstan_director::{BackupRequest, Event, Level, Loss, SourceOutcome};
 use capstan_format::Algorithm;
 use capstan_format::{ObjectId, Volser};
 
-use crate::place::{Bench, small};
+use crate::place::{Bench, small, tree};
 
 const CIPHER: Option<Algorithm> = Some(Algorithm::Aes256Gcm);
 
@@ -222,4 +222,49 @@ fn what_was_interrupted_and_cannot_be_read_is_not_gone_on_with() {
     let said = bench.notices.lock().unwrap().join("\n");
     assert!(said.contains("was interrupted and is not continued: the key of volume"), "{said}");
     assert_newest_restores(&bench, &made, "back");
+}
+
+/// Renaming a directory changes nothing of the files in it, so a further name stood as it did, and was restored as what
+/// its old path had by then: another file, or nothing.
+#[test]
+fn further_names_are_of_their_file_whatever_became_of_its_first_one() {
+    use std::fs;
+    for connections in [1, 4] {
+        let bench = Bench::new(small());
+        let at = |path: &str| bench.source().join(path);
+        let back_up = |level| {
+            let request = BackupRequest { connections, ..bench.request(level) };
+            let made = bench.backup(&request).unwrap().sources.remove(0);
+            (made.report.clone().unwrap(), made)
+        };
+        for folder in ["daily.0", "daily.1", "kept", "moved", "other"] {
+            fs::create_dir(at(folder)).unwrap();
+        }
+        fs::write(at("daily.0/f"), "the file of yesterday").unwrap();
+        fs::hard_link(at("daily.0/f"), at("daily.1/f")).unwrap();
+        fs::write(at("moved/a"), "a file with three names").unwrap();
+        fs::hard_link(at("moved/a"), at("other/b")).unwrap();
+        fs::hard_link(at("moved/a"), at("kept/c")).unwrap();
+        std::os::unix::fs::symlink(at("other/b"), at("moved/sign")).unwrap();
+        fs::hard_link(at("moved/sign"), at("other/sign")).unwrap();
+        back_up(Level::Full);
+        if connections == 1 {
+            let (again, _) = back_up(Level::Incremental);
+            assert_eq!((again.files, again.others, again.bytes), (0, 0, 0), "what is as it was is not written again");
+        }
+        // As programs rotate what they keep of each day.
+        fs::rename(at("daily.1"), at("daily.2")).unwrap();
+        fs::rename(at("daily.0"), at("daily.1")).unwrap();
+        fs::create_dir(at("daily.0")).unwrap();
+        fs::write(at("daily.0/f"), "the file of today").unwrap();
+        fs::rename(at("moved"), at("renamed")).unwrap();
+        for round in 0..2 {
+            let (_, made) = back_up(Level::Incremental);
+            let out = format!("out-{round}");
+            assert_newest_restores(&bench, &made, &out);
+            let back = bench.path(&out).join(bench.source().strip_prefix("/").unwrap());
+            assert_eq!(fs::read_to_string(back.join("daily.1/f")).unwrap(), "the file of yesterday");
+            assert_eq!(tree(&back).len(), tree(&bench.source()).len());
+        }
+    }
 }

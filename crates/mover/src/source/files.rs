@@ -103,7 +103,7 @@ impl<S: StreamSink> Walker<'_, S> {
         let OpenCut { cut, fd, metadata } = open;
         let path = cut.path.as_bytes();
         // The base of an incremental may have it; then it is not missing. An earlier run may have read it whole.
-        if !self.wanted(path, metadata) {
+        if !self.wanted(path, metadata, None) {
             self.emitter.tally.passed(metadata.size);
             return Ok(());
         }
@@ -119,7 +119,9 @@ impl<S: StreamSink> Walker<'_, S> {
         // An error shows again when the file is opened.
         let stat = statat(batch.directory(item), batch.name(item), AtFlags::SYMLINK_NOFOLLOW);
         let Ok(metadata) = stat.map(|stat| FileMetadata::new(&stat)) else { return };
-        if metadata.file_type == FileType::RegularFile && !self.wanted(batch.path(item), &metadata) {
+        let carrier = self.walk.links.carrier(&metadata, batch.path(item));
+        if metadata.file_type == FileType::RegularFile && !self.wanted(batch.path(item), &metadata, carrier.as_deref())
+        {
             self.is_further_name(batch.path(item), &metadata, false);
             self.emitter.tally.passed(metadata.size);
             self.emitter.tally.file(batch.path(item));
@@ -221,7 +223,8 @@ impl<S: StreamSink> Walker<'_, S> {
             self.vanished(path, kind);
             return Ok(());
         };
-        let wanted = self.wanted(path, &metadata);
+        let carrier = if kind == EntryKind::Directory { None } else { self.walk.links.carrier(&metadata, path) };
+        let wanted = self.wanted(path, &metadata, carrier.as_deref());
         if kind != EntryKind::Directory && self.is_further_name(path, &metadata, wanted) {
             return Ok(());
         }

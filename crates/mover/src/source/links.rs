@@ -60,6 +60,15 @@ impl Links {
         }
     }
 
+    /// The name that carries the content of a file, if another one than this was met.
+    pub(crate) fn carrier(&self, metadata: &FileMetadata, path: &[u8]) -> Option<Vec<u8>> {
+        if metadata.link_count < 2 {
+            return None;
+        }
+        let seen = lock(&self.seen);
+        seen.get(&(metadata.device, metadata.inode)).map(|seen| &seen.path).filter(|other| *other != path).cloned()
+    }
+
     /// Keeps a link until all content is written.
     pub(crate) fn defer(&self, link: PendingLink) {
         lock(&self.pending).push(link);

@@ -255,7 +255,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         }
         self.read_attributes(&path, AttributesOf::Open(fd.as_fd()), metadata.device);
         self.gathered.keep_records(item, self.attributes.records());
-        let wanted = self.wanted(&path, &metadata);
+        let wanted = self.wanted(&path, &metadata, None);
         let listed = match self.walk.source.descend(fd.as_fd(), metadata.device, above) {
             Descent::Enter => {
                 let cache = above.and_then(|_| self.walk.source.cache_listing(fd.as_fd()));
@@ -317,12 +317,12 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         }
     }
 
-    /// Whether a path is to be written: always in a full backup, if it is new or changed in an incremental.
-    pub(super) fn wanted(&mut self, path: &[u8], metadata: &FileMetadata) -> bool {
-        let unchanged = self
-            .walk
-            .baseline
-            .is_some_and(|baseline| baseline.compare(path, &metadata.compared()) == Verdict::Unchanged);
+    /// Whether a path is to be written: always in a full backup, if it is new or changed in an incremental. It is, too,
+    /// if `carrier` carries its content now, another path of the same file, and another one did in the base.
+    pub(super) fn wanted(&mut self, path: &[u8], metadata: &FileMetadata, carrier: Option<&[u8]>) -> bool {
+        let compared = carrier.map_or_else(|| metadata.compared(), |carrier| metadata.compared().as_link_to(carrier));
+        let unchanged =
+            self.walk.baseline.is_some_and(|baseline| baseline.compare(path, &compared) == Verdict::Unchanged);
         self.emitter.report.unchanged += u64::from(unchanged);
         !unchanged
     }
