@@ -8,7 +8,7 @@ use std::time::Duration;
 use capstan_catalog::{
     Catalog, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
 };
-use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
+use capstan_format::{BLOCK_HEADER_LEN, FormatError, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{
     Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
@@ -213,6 +213,7 @@ impl AppendHost {
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let (mut past, mut occupied) = (Vec::new(), Vec::new());
+        let mut has_failed = false;
         self.mounter.check_policy(&self.pool)?;
         // Where drives differ, a volume whose drive is free goes before one that would be waited for.
         let is_mixed = self.mounter.library.has_unlike_drives();
@@ -300,6 +301,14 @@ impl AppendHost {
                     }
                     protected.push(volser);
                 }
+                // The cartridge may be at fault, or the drive. If the next one fares alike, it is the drive, and no
+                // volume is the worse for it.
+                Err(error) if error.is_of_drive() && !has_failed => {
+                    let message = format!("volume {volser} is passed over: {}", with_causes(&error));
+                    (self.mounter.events)(Event::Notice { message });
+                    has_failed = true;
+                    past.push(volser);
+                }
                 // The drive is not for it, whatever is known of it: that is no fault of the volume.
                 Err(error) if error.is_of_unfit_drive() => {
                     (self.mounter.events)(Event::Notice { message: with_causes(&error) });
@@ -357,6 +366,16 @@ impl AppendHost {
             Ok(header) => header,
             // A label of ours that names another volume: what is on that one the catalog may well know.
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
+            // Of a later version of this program, which knows what it is for.
+            Err(error @ DirectorError::Mover(MoverError::Format { source: FormatError::Version { .. }, .. })) => {
+                return Err(differs(error.to_string()));
+            }
+            // A key that may come back with an import opens a life that the catalog does not know.
+            Err(DirectorError::Keys(KeyError::KeyMissing { tag, .. }))
+                if known.key.is_none_or(|key| key.tag != tag) =>
+            {
+                return Err(differs(format!("it is encrypted with key {tag}, and the catalog knows nothing of that")));
+            }
             // What has no label of ours, or one that no key opens any more, tells nothing. Whatever else keeps it from
             // being read may be gone in a moment, and the label is there then.
             Err(
@@ -408,7 +427,7 @@ impl AppendHost {
         }
         let volume = match self.mounter.mount_known(volser, life, hold) {
             Ok(volume) => volume,
-            Err(error) if error.blames_volume() => return Err(differs(error.to_string())),
+            Err(error) if error.blames_volume() && !error.is_of_drive() => return Err(differs(error.to_string())),
             // Without its key no volume can be written: that is for the operator to mend, not a fault of the volume.
             Err(error) => return Err(error),
         };
@@ -437,7 +456,7 @@ impl AppendHost {
         volume.check_sound()?;
         let append_lbn = catch_up(&self.mounter, volume, known, life).map_err(|error| match error {
             DirectorError::VolumeDiffers { .. } => error,
-            other if other.blames_volume() => differs(other.to_string()),
+            other if other.blames_volume() && !other.is_of_drive() => differs(other.to_string()),
             other => other,
         })?;
         volume.check_ends_at(append_lbn)?;

@@ -59,7 +59,8 @@ fn record_missing(
 ) -> Result<CaughtUp, DirectorError> {
     let (volser, kind) = (volume.volser.clone(), volume.kind(known.medium));
     let last = match volume.last_checkpoint(life) {
-        Err(error) if error.blames_volume() && is_torn_tail(volume, life, known)? => {
+        // What a drive could not read just now may be whole: nothing is given up for that.
+        Err(error) if error.blames_volume() && !error.is_of_drive() && is_torn_tail(volume, life, known)? => {
             // Of one that keeps what is on it more is said when it is not appended to.
             let next = match kind {
                 MediumKind::Rewritable => "; the next write overwrites it",
@@ -334,6 +335,11 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         Ok(CaughtUp { recorded, .. }) => {
             locked(&mounter.catalog).volume_closed(life)?;
             return Ok(Learned::Recorded(recorded));
+        }
+        // Another drive, or this one later, may read it.
+        Err(error) if error.is_of_drive() => {
+            (mounter.events)(Event::Notice { message: with_causes(&error) });
+            return Ok(Learned::NotYet);
         }
         // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
         Err(error) if !error.blames_volume() => return Err(error),

@@ -726,6 +726,24 @@ impl DirectorError {
         matches!(source, DriveError::Incompatible { .. } | DriveError::Unfit(_))
     }
 
+    /// Whether a drive, or the way to it, failed: the volume in it need be no worse for it.
+    pub(crate) fn is_of_drive(&self) -> bool {
+        let (Self::Drive(source) | Self::Volume { source, .. } | Self::Mover(MoverError::Drive { source, .. })) = self
+        else {
+            return false;
+        };
+        matches!(
+            source,
+            DriveError::Reset { .. }
+                | DriveError::MovedByOthers { .. }
+                | DriveError::Hardware { .. }
+                | DriveError::OutOfReach { .. }
+                | DriveError::Aborted { .. }
+                | DriveError::NotReady { .. }
+                | DriveError::Reported { blames_medium: false, .. }
+        )
+    }
+
     /// Whether what is written on a volume is at fault, and not its drive, its key, the robot or the host.
     pub(crate) fn blames_medium(&self) -> bool {
         match self {

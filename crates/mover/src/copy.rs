@@ -37,14 +37,14 @@ pub struct CheckpointBounds {
     pub bytes: u64,
     /// After this long, if anything was written.
     pub every: Duration,
-    /// After this many bytes of file entries, so that a checkpoint fits behind early warning.
+    /// After this many bytes of file entries and extents, so that a checkpoint fits behind early warning.
     pub entry_bytes: usize,
 }
 
 /// How a volume was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeEnd {
-    /// Its last session is closed and there is room.
+    /// Its last session is closed and there is room for more.
     Closed,
     /// There is no room: its last session is closed at early warning, or ends at its last checkpoint.
     Full,
@@ -201,6 +201,8 @@ impl Copy {
         if let Some(writer) = self.writer.take() {
             let volser = writer.volser().clone();
             let end = match &outcome {
+                // What is left behind early warning is for closing a session, and was used for that.
+                Ok(()) if writer.is_full() => VolumeEnd::Full,
                 Ok(()) => VolumeEnd::Closed,
                 // Not even a checkpoint fits any more: the next run would come to the same place with the same blocks.
                 // The same of a volume that takes no further key.
@@ -399,7 +401,7 @@ impl Copy {
     fn checkpoint_if_due(&mut self, now: Instant) -> Result<(), MoverError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let due = writer.bytes_since() >= self.task.bounds.bytes
-            || writer.entry_bytes() >= self.task.bounds.entry_bytes
+            || writer.part_bytes() >= self.task.bounds.entry_bytes
             || self.end_due.is_some_and(|due| now >= due)
             || now.duration_since(self.checkpointed) >= self.task.bounds.every && writer.has_news();
         if due {

@@ -18,6 +18,8 @@ use crate::{MountId, MoverError};
 
 /// Level for catalog parts: they are small beside the data and read whenever a catalog is rebuilt.
 const PART_ZSTD_LEVEL: i32 = 3;
+/// Bytes that a checkpoint takes for an extent, about. A client may send blocks that are an extent each.
+const EXTENT_BYTES: usize = 64;
 
 /// A volume in a drive, ready to be appended to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,9 +146,9 @@ impl VolumeWriter {
         self.bytes_since
     }
 
-    /// Bytes of packed entries since the last checkpoint.
-    pub(crate) fn entry_bytes(&self) -> usize {
-        self.entries.iter().map(|(_, run)| run.len()).sum()
+    /// Bytes that the next checkpoint takes, about: packed entries, and where blocks lie.
+    pub(crate) fn part_bytes(&self) -> usize {
+        self.entries.iter().map(|(_, run)| run.len()).sum::<usize>() + self.extents.len() * EXTENT_BYTES
     }
 
     /// Whether early warning was met: close the session and go on to another volume.

@@ -108,6 +108,7 @@ impl<T: Transport> ScsiDrive<T> {
         let mut lbn = self.known()?;
         let mut left = count;
         let mut outcome = WriteOutcome::Written;
+        let mut is_full = false;
         while left > 0 {
             let part = left.min(FILEMARKS_MAX);
             left -= part;
@@ -115,11 +116,13 @@ impl<T: Transport> ScsiDrive<T> {
             self.verify_before_write(lbn)?;
             let immediate = flush == Flush::Buffered || left > 0;
             let done = self.line.run(&Command::WriteFilemarks { count: part, immediate, at: None }, DataPhase::None);
+            is_full |= done.as_ref().is_err_and(|failure| failure.action() == Some(Action::NextVolume));
             outcome = self.written("WRITE FILEMARKS", lbn, part, state, done, None)?;
             lbn += u64::from(part);
         }
         if flush == Flush::Synchronous {
-            if count == 0 {
+            // A mark that the full medium took into the buffer has flushed nothing.
+            if count == 0 || is_full {
                 self.flush_alone(lbn)?;
             }
             self.unflushed = false;

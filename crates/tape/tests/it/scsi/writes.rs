@@ -223,6 +223,23 @@ fn early_warning_and_the_end_of_the_medium() {
     assert!(matches!(lost, DriveError::Reset { .. }), "{lost:?}");
 }
 
+/// The mark was counted, and blocks of the checkpoint that it was to flush were still in the buffer.
+#[test]
+fn a_mark_that_a_full_medium_takes_flushes_what_the_buffer_still_has() {
+    let full = sense(SenseKey::VolumeOverflow, 0x00, 0x02);
+    let (script, mut drive) = drive();
+    script.bench().upset(FILEMARKS, Upset::Told(full));
+    assert_eq!(drive.write_filemarks(1, Flush::Synchronous).unwrap(), WriteOutcome::EarlyWarning);
+    assert_eq!(script.bench().opcodes(), [FILEMARKS, READ_POSITION, FILEMARKS]);
+    assert_eq!(drive.position().unwrap().lbn, 6);
+    let (script, mut drive) = self::drive();
+    script.bench().upset(FILEMARKS, Upset::Told(full));
+    script.bench().upset(FILEMARKS, Upset::Check(full));
+    let lost = drive.write_filemarks(1, Flush::Synchronous).unwrap_err();
+    assert!(matches!(lost, DriveError::Deferred { .. }), "{lost:?}");
+    assert!(matches!(drive.write_block(b"six"), Err(DriveError::Reset { .. })));
+}
+
 #[test]
 fn a_reservation_that_was_taken_is_not_taken_back() {
     let (script, mut drive) = drive();
