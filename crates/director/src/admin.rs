@@ -206,26 +206,33 @@ impl Site {
     }
 
     /// Refuses to have the key of a volume destroyed, which others keep, where that would take away what is locked:
-    /// `what` is the volume, or the tag of its first key.
+    /// `what` is the volume, or the tag of one of its keys.
     ///
     /// # Errors
-    /// [`DirectorError::RetentionLocked`]; otherwise the catalog cannot be read.
+    /// [`DirectorError::RetentionLocked`]; otherwise the catalog cannot be read, or whoever keeps the keys cannot be
+    /// asked of which volume one is.
     pub fn check_key_unlocked(&self, what: &str) -> Result<(), DirectorError> {
         let volumes = locked(&self.catalog).volumes()?;
-        let is_meant = |volume: &&Volume| {
-            volume.volser.as_str() == what || volume.key.is_some_and(|key| key.tag.to_string() == what)
-        };
-        volumes
-            .iter()
-            .filter(is_meant)
-            .try_for_each(|volume| self.would_lose(&volume.volser, Loss::Accept, Promise::Keep).map(drop))
+        let is_first = |volume: &Volume| volume.key.is_some_and(|key| key.tag.to_string() == what);
+        let mut meant: Vec<&Volume> =
+            volumes.iter().filter(|volume| volume.volser.as_str() == what || is_first(volume)).collect();
+        // The catalog knows the first key of each volume; a further one is known to whoever keeps them.
+        if let (true, Ok(tag), Some(keys)) = (meant.is_empty(), what.parse::<KeyTag>(), self.keys.as_deref()) {
+            for volume in volumes.iter().filter(|volume| volume.key.is_some()) {
+                if keys.keys_held(&volume.volser)?.iter().any(|key| key.tag == tag) {
+                    meant.push(volume);
+                    break;
+                }
+            }
+        }
+        meant.iter().try_for_each(|volume| self.would_lose(&volume.volser, Loss::Accept, Promise::Keep).map(drop))
     }
 
     /// Destroys a key. What it encrypted is gone for good.
     ///
     /// # Errors
     /// [`DirectorError::RetentionLocked`] if nobody may take away what it encrypted; [`DirectorError::InUse`] if a job
-    /// has an object of that. Otherwise the key store is not
+    /// has its volume, or an object of that. Otherwise the key store is not
     /// open ([`Site::keys`]), does not have the key, or cannot be written; or the catalog cannot be written. Then the
     /// key is destroyed, and the same call notes it.
     pub fn destroy_key(&self, tag: &KeyTag) -> Result<DestroyedKey, DirectorError> {
@@ -235,13 +242,15 @@ impl Site {
             (keys.list()?.into_iter().find(|key| key.tag == *tag), keys.realm()?)
         };
         let _presence = self.presence()?;
-        // As long as the key is being destroyed, nobody takes another copy away.
-        let mut claim = None;
+        // As long as the key is being destroyed, nobody writes under it, and nobody takes another copy away.
+        let (mut hold, mut claim) = (None, None);
         // One that is destroyed already is only to be noted.
         if let Some(key) = of.filter(|key| key.destroyed_ns.is_none()) {
             let first = locked(&self.catalog).volume(&key.volser)?.and_then(|volume| volume.key).map(|key| key.tag);
-            let issued = realm.unit(&key.volser).and_then(|unit| unit.key(tag));
-            if first.is_some_and(|first| first == *tag || issued.is_some_and(|issued| issued.is_of_life(&first))) {
+            hold = Some(self.holds.volume(&key.volser)?);
+            let unit = realm.unit(&key.volser);
+            let is_of = |first| first == *tag || unit.is_some_and(|unit| unit.may_be_of_life(tag, &first));
+            if first.is_some_and(is_of) {
                 claim = Some(self.claim_held_on(&key.volser, None)?);
                 self.would_lose(&key.volser, Loss::Accept, Promise::Keep)?;
             }
@@ -257,7 +266,7 @@ impl Site {
         let unit = realm.unit(&record.volser);
         let is_further = first
             .filter(|first| first != tag)
-            .is_some_and(|first| unit.and_then(|unit| unit.key(tag)).is_some_and(|issued| issued.is_of_life(&first)));
+            .is_some_and(|first| unit.is_some_and(|unit| unit.may_be_of_life(tag, &first)));
         if is_further && record.activated_ns.is_some() {
             note_destroyed(&mut catalog, &record.volser, &record.tag, destroyed_ns)?;
         } else {
@@ -265,7 +274,7 @@ impl Site {
         }
         // What was reserved is given back by the catalog.
         drop(catalog);
-        drop(claim);
+        drop((claim, hold));
         Ok(DestroyedKey { volser: record.volser, tag: record.tag })
     }
 

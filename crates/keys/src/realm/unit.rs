@@ -69,6 +69,14 @@ impl DataUnit {
         }
     }
 
+    /// Whether blocks of the life whose first one names `first` may name a key. What an imported key was issued for
+    /// nobody says: those of a life are drawn after its first one, and those of earlier lives before it.
+    pub fn may_be_of_life(&self, tag: &KeyTag, first: &KeyTag) -> bool {
+        let Some(key) = self.key(tag) else { return tag == first };
+        let is_later = || self.key(first).is_none_or(|first| key.issued_ns > first.issued_ns);
+        key.is_of_life(first) || (key.issued_for == KeyUse::Elsewhere && is_later())
+    }
+
     /// What is known of one of its keys.
     pub fn key(&self, tag: &KeyTag) -> Option<&IssuedKey> {
         self.keys.iter().find(|key| key.tag == *tag)

@@ -1,23 +1,24 @@
 //! A mover elsewhere, as whoever decides has it.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use capstan_format::{CatalogPart, VolumeId};
+use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
 
 use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OLDEST, Opened, Opening, VERSION};
 use crate::devices::remote::RemoteDevices;
 use crate::devices::{
-    ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, KeySource, LibraryInventory, MountOrder,
-    MountReport, MountWatch, VolumeReport, VolumeRequest,
+    ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, KeySource, KeyWanted, LibraryInventory,
+    MountOrder, MountReport, MountWatch, VolumeReport, VolumeRequest,
 };
 use crate::link::Link;
 use crate::network::{Dial, NetworkStream, common};
-use crate::{FoundCheckpoint, JobToken, MountId, MoverError};
+use crate::{FoundCheckpoint, HostError, JobToken, MountId, MoverError};
 
 /// Connections that are tried: those that a mover had kept open may be of one that is gone.
 const TRIES: u32 = 16;
@@ -62,6 +63,8 @@ struct Shared {
     /// Whose its mounts are.
     owner: JobToken,
     keys: Arc<dyn KeySource>,
+    /// The volumes whose keys the mover may ask for.
+    mounted: Arc<MountedThere>,
     /// Connections of orders that nobody uses.
     idle: Mutex<Vec<Orders>>,
     /// When it was silent last.
@@ -76,6 +79,54 @@ struct Shared {
 
 type Orders = RemoteDevices<Box<dyn NetworkStream>>;
 
+/// The volumes that a mover mounts for this process, and what it said of each when it came into its drive. It gets keys
+/// of these alone, whatever it asks for: a machine that somebody else has taken over is one of the cell, too.
+#[derive(Default)]
+struct MountedThere(Mutex<HashMap<Volser, InDriveThere>>);
+
+enum InDriveThere {
+    /// It is on its way. Of a label that a person's cartridge is known by, keys may be asked for meanwhile.
+    Coming,
+    /// It is in a drive.
+    Mounted { mount: MountId, cartridge: Option<MediumSerial>, drive: Option<String> },
+}
+
+impl MountedThere {
+    /// Mounts a volume, which is known for as long.
+    fn mount(
+        &self,
+        volser: &Volser,
+        mount: impl FnOnce() -> Result<MountReport, DevicesError>,
+    ) -> Result<MountReport, DevicesError> {
+        let before = locked(&self.0).insert(volser.clone(), InDriveThere::Coming);
+        let mounted = mount();
+        let mut known = locked(&self.0);
+        match (&mounted, before) {
+            (Ok(MountReport { mount, medium, drive_serial, .. }), _) => {
+                let (mount, cartridge, drive) = (*mount, medium.serial, drive_serial.clone());
+                known.insert(volser.clone(), InDriveThere::Mounted { mount, cartridge, drive });
+            }
+            (Err(_), Some(before)) => drop(known.insert(volser.clone(), before)),
+            (Err(_), None) => drop(known.remove(volser)),
+        }
+        mounted
+    }
+
+    fn ended(&self, ended: MountId) {
+        locked(&self.0).retain(|_, known| !matches!(known, InDriveThere::Mounted { mount, .. } if *mount == ended));
+    }
+
+    /// A key that the mover asks for, of the drive that has the volume; none if it has not.
+    fn wanted(&self, asked: KeyWanted) -> Option<KeyWanted> {
+        match locked(&self.0).get(&asked.volser)? {
+            InDriveThere::Coming => Some(asked),
+            InDriveThere::Mounted { cartridge, drive, .. } => {
+                Some(KeyWanted { cartridge: *cartridge, drive: drive.clone(), ..asked })
+            }
+        }
+    }
+}
+
 pub(super) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -87,9 +138,9 @@ impl RemoteMover {
     /// The system has no random numbers.
     pub fn new(connect: Arc<dyn Connect>, keys: Arc<dyn KeySource>) -> io::Result<Self> {
         let owner = JobToken::random()?;
-        let (idle, silent, answers_keys) = Default::default();
+        let (mounted, idle, silent, answers_keys) = Default::default();
         let (version, newest_tried) = (AtomicU32::new(VERSION), Mutex::new(Instant::now()));
-        Ok(Self(Arc::new(Shared { connect, owner, keys, idle, silent, answers_keys, version, newest_tried })))
+        Ok(Self(Arc::new(Shared { connect, owner, keys, mounted, idle, silent, answers_keys, version, newest_tried })))
     }
 
     /// Whether the mover lets several reads have a drive at the same time, as far as it has said what it speaks.
@@ -211,10 +262,10 @@ impl RemoteMover {
         let mut answers = locked(&self.0.answers_keys);
         if answers.as_ref().is_none_or(JoinHandle::is_finished) {
             let link = self.call(MoverCall::Keys { owner: self.owner() }, &[])?;
-            let keys = Arc::clone(&self.0.keys);
+            let (keys, mounted) = (Arc::clone(&self.0.keys), Arc::clone(&self.0.mounted));
             let answer = move || {
                 // It ends with the connection.
-                let _ = answer_keys(link, keys.as_ref());
+                let _ = answer_keys(link, keys.as_ref(), &mounted);
             };
             *answers = Some(thread::Builder::new().name("keys".to_owned()).spawn(answer)?);
         }
@@ -230,10 +281,12 @@ fn is_silent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-fn answer_keys(mut link: MoverLink, keys: &dyn KeySource) -> io::Result<()> {
+fn answer_keys(mut link: MoverLink, keys: &dyn KeySource, mounted: &MountedThere) -> io::Result<()> {
     loop {
         let (asked, _): (AskKey, _) = link.receive_within(0)?;
-        match keys.key(&asked.into()) {
+        let asked = KeyWanted::from(asked);
+        let refused = format!("volume {} is not mounted at this mover: its keys are not given out", asked.volser);
+        match mounted.wanted(asked).ok_or_else(|| HostError::from(refused)).and_then(|wanted| keys.key(&wanted)) {
             Ok(key) => link.send(&KeyAnswer::Key(key.algorithm), &key.key)?,
             Err(error) => link.send(&KeyAnswer::None(with_causes(error.as_ref())), &[])?,
         }
@@ -279,7 +332,7 @@ impl Devices for RemoteMover {
     fn mount(&self, order: &MountOrder, watch: &dyn MountWatch) -> Result<MountReport, DevicesError> {
         // One that is given twice finds the volume in its drive, and that it is in use: what nobody has heard of is let
         // go of with its connection.
-        self.order(|orders| orders.mount(order, watch), true)
+        self.0.mounted.mount(&order.volser, || self.order(|orders| orders.mount(order, watch), true))
     }
 
     fn set_key(&self, mount: MountId, key: Option<DriveKey>) -> Result<(), DevicesError> {
@@ -301,12 +354,15 @@ impl Devices for RemoteMover {
     }
 
     fn dismount(&self, order: &DismountOrder) -> Result<DismountReport, DevicesError> {
-        self.order(|orders| orders.dismount(order), false)
+        let dismounted = self.order(|orders| orders.dismount(order), false);
+        self.0.mounted.ended(order.mount);
+        dismounted
     }
 
     fn abandon(&self, mount: MountId) {
         // A mover that is gone has let go of it.
         let _ = self.order(|orders| orders.try_abandon(mount), true);
+        self.0.mounted.ended(mount);
     }
 }
 
@@ -320,8 +376,8 @@ mod tests {
     use capstan_tape::VirtualLibrary;
 
     use super::*;
-    use crate::devices::{KeyWanted, Loader, LocalDevices};
-    use crate::{HostError, MountedDrives, OwnersKeys, ServedMover};
+    use crate::devices::{Loader, LocalDevices};
+    use crate::{MountedDrives, OwnersKeys, ServedMover};
 
     struct NoKeys;
 
@@ -367,6 +423,59 @@ mod tests {
         assert!(mover.drives().is_ok() && !mover.holds_to_rates() && mover.takes_fragments());
         *locked(&mover.0.newest_tried) = Instant::now().checked_sub(NEWEST_TRIED_EVERY).unwrap();
         assert!(mover.call(MoverCall::Devices { owner: mover.owner() }, &[]).is_ok() && mover.holds_to_rates());
+    }
+
+    /// Gives every key, and says of which drive it was asked for.
+    struct AllKeys(std::sync::mpsc::Sender<Option<String>>);
+
+    impl KeySource for AllKeys {
+        fn key(&self, wanted: &KeyWanted) -> Result<DriveKey, HostError> {
+            self.0.send(wanted.drive.clone()).unwrap();
+            Ok(DriveKey { tag: wanted.tag, algorithm: capstan_format::Algorithm::Aes256Gcm, key: [7; 32] })
+        }
+    }
+
+    /// Whoever had taken a mover over asked for the keys of all volumes by tags that stand on them in the open, as
+    /// whatever drive may have them.
+    #[test]
+    fn a_mover_has_the_keys_of_what_it_has_mounted_and_no_others() {
+        let [here, elsewhere] = ["A00001", "B00001"].map(|volser| Volser::new(volser).unwrap());
+        let (gives, given) = std::sync::mpsc::channel();
+        let mounted = MountedThere::default();
+        let mount = MountId(7);
+        let report = InDriveThere::Mounted { mount, cartridge: None, drive: Some("IBM-1".to_owned()) };
+        locked(&mounted.0).insert(here.clone(), report);
+        let (near, far) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let mounted = &mounted;
+            scope.spawn(move || {
+                let near: Box<dyn NetworkStream> = Box::new(near);
+                let _ = answer_keys(Link(near), &AllKeys(gives), mounted);
+            });
+            let mut far = Link(far);
+            let mut has_key = |volser: &Volser| {
+                let drive = Some("any".to_owned());
+                let wanted =
+                    KeyWanted { tag: capstan_format::KeyTag([1; 16]), volser: volser.clone(), cartridge: None, drive };
+                far.send(&AskKey::from(&wanted), &[]).unwrap();
+                matches!(far.receive::<KeyAnswer>().unwrap().0, KeyAnswer::Key(_))
+            };
+            assert!(has_key(&here) && !has_key(&elsewhere));
+            assert_eq!(
+                given.try_iter().collect::<Vec<_>>(),
+                [Some("IBM-1".to_owned())],
+                "its drive, as it was mounted"
+            );
+            mounted.ended(mount);
+            assert!(!has_key(&here));
+            let coming = || -> Result<MountReport, DevicesError> {
+                assert!(has_key(&here), "a label may be looked at");
+                Err(DevicesError::Mover(MoverError::Stopped))
+            };
+            assert!(mounted.mount(&here, coming).is_err());
+            assert!(!has_key(&here));
+            drop(far);
+        });
     }
 
     #[test]

@@ -17,11 +17,12 @@ use capstan_client::data::{DataStream, keep_alive};
 use capstan_client::{CellOrder, JobId, OrderToken};
 use capstan_keys::api::{PeerId, PeerKind};
 use capstan_mover::{NetworkJob, NetworkJobs};
-use capstan_service::identity::Gate;
+use capstan_service::identity::{Gate, Peer, Revocations};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::CellError;
+use super::known::KnownPeers;
 use super::movers::MoverConnections;
 
 /// How long a client that waits for orders may take to come for a job.
@@ -54,7 +55,7 @@ pub trait DataDoor: Send + Sync {
     ///
     /// # Errors
     /// The peer has no business here, or the connection breaks.
-    fn accept(&self, peer: &PeerId, stream: PeerStream) -> io::Result<()>;
+    fn accept(&self, peer: &Peer, stream: PeerStream) -> io::Result<()>;
 }
 
 /// What stands in front of it.
@@ -221,7 +222,7 @@ impl Door {
         self.gate.admits(&peer).map_err(io::Error::other)?;
         drop(arrives);
         let _of_peer = self.of_peers.one_more(peer.id.clone(), OF_PEER_MAX).ok_or_else(denied)?;
-        self.behind.accept(&peer.id, DataStream(StreamOwned::new(tls, socket)))
+        self.behind.accept(&peer, DataStream(StreamOwned::new(tls, socket)))
     }
 }
 
@@ -229,13 +230,21 @@ impl Door {
 pub(super) struct ServerDoor {
     pub(super) jobs: NetworkJobs,
     pub(super) movers: MoverConnections,
+    pub(super) known: Arc<KnownPeers>,
 }
 
 impl DataDoor for ServerDoor {
-    fn accept(&self, peer: &PeerId, stream: PeerStream) -> io::Result<()> {
-        match peer.kind {
-            PeerKind::Client => self.jobs.accept(peer.name.as_str(), Box::new(stream)),
-            PeerKind::Mover => self.movers.keep(peer.name.as_str(), stream),
+    fn accept(&self, Peer { id, serial, .. }: &Peer, stream: PeerStream) -> io::Result<()> {
+        match id.kind {
+            PeerKind::Client => self.jobs.accept(id.name.as_str(), Box::new(stream)),
+            PeerKind::Mover => {
+                self.movers.keep(id.name.as_str(), *serial, stream)?;
+                // It may have been revoked since it was let in, and whoever ended its connections did not see this one.
+                if self.known.is_revoked(serial) {
+                    self.movers.shut_out(serial);
+                }
+                Ok(())
+            }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }

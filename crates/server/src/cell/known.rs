@@ -25,6 +25,7 @@ pub(super) struct KnownPeers {
 /// A peer that lost a certificate.
 pub(super) struct LostPeer {
     pub(super) peer: PeerId,
+    pub(super) serial: Serial,
     /// Whether another one lets it in: it was enrolled again.
     pub(super) has_another: bool,
 }
@@ -40,15 +41,20 @@ struct Sight {
 }
 
 impl KnownPeers {
-    /// Knows these, and no others, from now on; gives the peers that lost a certificate. The catalog that they were
-    /// read from is locked, so that none that was admitted since is lost.
+    /// Knows these, and no others, from now on; gives the certificates that were lost, and whose they are. The catalog
+    /// that they were read from is locked, so that none that was admitted since is lost.
     pub(super) fn know(&self, rows: &[PeerRow]) -> Vec<LostPeer> {
         let holds = rows.iter().filter(|row| row.revoked_ns.is_none());
         let new: HashMap<_, _> = holds.filter_map(|row| Some((Serial(row.serial), peer_of(row)?))).collect();
         let mut known = locked(&self.known);
-        let gone = known.iter().filter(|(serial, _)| !new.contains_key(serial)).map(|(_, peer)| peer.clone());
-        let as_lost = |peer| LostPeer { has_another: new.values().any(|other| *other == peer), peer };
-        let lost = gone.collect::<HashSet<_>>().into_iter().map(as_lost).collect();
+        let gone = known.iter().filter(|(serial, _)| !new.contains_key(serial));
+        let still: HashSet<&PeerId> = new.values().collect();
+        let as_lost = |(serial, peer): (&Serial, &PeerId)| LostPeer {
+            peer: peer.clone(),
+            serial: *serial,
+            has_another: still.contains(peer),
+        };
+        let lost = gone.map(as_lost).collect();
         locked(&self.seen).retain(|serial, _| new.contains_key(serial));
         *known = new;
         lost

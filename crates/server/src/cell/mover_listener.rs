@@ -7,7 +7,7 @@ use std::sync::Arc;
 use capstan_keys::api::{PeerId, PeerKind, Serial};
 use capstan_keys::cluster::Identity;
 use capstan_mover::ServedMover;
-use capstan_service::identity::{Gate, PresentedCertificate, Revocations, member_tls};
+use capstan_service::identity::{Gate, Peer, PresentedCertificate, Revocations, member_tls};
 
 use super::CellError;
 use super::data::{DataDoor, DataListener, PeerStream};
@@ -55,9 +55,9 @@ impl MoverListener {
 struct MoverDoor(ServedMover);
 
 impl DataDoor for MoverDoor {
-    fn accept(&self, peer: &PeerId, stream: PeerStream) -> io::Result<()> {
-        match peer.kind {
-            PeerKind::Client => self.0.accept(peer.name.as_str(), Box::new(stream)),
+    fn accept(&self, Peer { id, .. }: &Peer, stream: PeerStream) -> io::Result<()> {
+        match id.kind {
+            PeerKind::Client => self.0.accept(id.name.as_str(), Box::new(stream)),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use capstan_client::data::DataStream;
+use capstan_keys::api::Serial;
 use capstan_mover::{Connect, NetworkStream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConnection;
@@ -36,9 +37,15 @@ struct Shared {
 struct State {
     /// Those that nobody uses, by mover.
     kept: HashMap<String, Vec<MoverStream>>,
-    /// All that are open, to be ended when their mover is let in no more.
-    open: HashMap<u64, (String, TcpStream)>,
+    /// All that are open, to be ended when the certificate that they came with lets nobody in any more.
+    open: HashMap<u64, OpenConnection>,
     last: u64,
+}
+
+struct OpenConnection {
+    mover: String,
+    serial: Serial,
+    socket: TcpStream,
 }
 
 impl State {
@@ -62,8 +69,8 @@ impl MoverConnections {
         let _ = self.0.hub.set(hub.clone());
     }
 
-    /// Keeps a connection of a mover.
-    pub(super) fn keep(&self, mover: &str, stream: DataStream<ServerConnection>) -> io::Result<()> {
+    /// Keeps a connection of a mover, which came with this certificate.
+    pub(super) fn keep(&self, mover: &str, serial: Serial, stream: DataStream<ServerConnection>) -> io::Result<()> {
         let mut state = self.state();
         // Those of a process of it that is gone would count for ever.
         let ended = state.take_ended(mover);
@@ -74,11 +81,11 @@ impl MoverConnections {
             return Err(io::Error::other(format!("mover {mover} keeps more connections open than anybody needs")));
         }
         let mut state = self.state();
-        let also = stream.0.sock.try_clone()?;
+        let socket = stream.0.sock.try_clone()?;
         state.last += 1;
         let number = state.last;
-        state.open.insert(number, (mover.to_owned(), also));
-        let stream = MoverStream { stream, number, connections: self.clone() };
+        state.open.insert(number, OpenConnection { mover: mover.to_owned(), serial, socket });
+        let stream = MoverStream { stream, number, serial, connections: self.clone() };
         state.kept.entry(mover.to_owned()).or_default().push(stream);
         drop(state);
         self.0.came.notify_all();
@@ -92,7 +99,7 @@ impl MoverConnections {
         // What is in use may be of a process of it that is gone.
         let away_for = self.0.hub.get().and_then(|hub| hub.mover_away_for(mover));
         let mut state = self.state();
-        let is_there = away_for.is_none() && state.open.values().any(|(of, _)| of == mover);
+        let is_there = away_for.is_none() && state.open.values().any(|open| open.mover == mover);
         let waits = match away_for {
             Some(away_for) if away_for >= AWAY_SINCE => Duration::ZERO,
             _ if is_there => WAITS,
@@ -114,17 +121,16 @@ impl MoverConnections {
         }
     }
 
-    /// Ends all connections of a mover that is let in no more.
-    pub(super) fn shut_out(&self, mover: &str) {
-        let kept = {
+    /// Ends all connections that came with a certificate which lets nobody in any more. A mover that was enrolled again
+    /// has others.
+    pub(super) fn shut_out(&self, serial: &Serial) {
+        let kept: Vec<MoverStream> = {
             let mut state = self.state();
-            for (of, socket) in state.open.values() {
-                if of == mover {
-                    // One that has ended already is no concern.
-                    let _ = socket.shutdown(Shutdown::Both);
-                }
+            for open in state.open.values().filter(|open| open.serial == *serial) {
+                // One that has ended already is no concern.
+                let _ = open.socket.shutdown(Shutdown::Both);
             }
-            state.kept.remove(mover)
+            state.kept.values_mut().flat_map(|kept| kept.extract_if(.., |stream| stream.serial == *serial)).collect()
         };
         drop(kept);
     }
@@ -158,6 +164,7 @@ impl Connect for WayTo {
 pub(super) struct MoverStream {
     pub(super) stream: DataStream<ServerConnection>,
     number: u64,
+    serial: Serial,
     connections: MoverConnections,
 }
 

@@ -120,7 +120,7 @@ impl ServedCell {
         let member_tls = member_tls(presented.clone(), authority.certificate().clone(), clock)?;
         let jobs = NetworkJobs::default();
         movers.ask_hub(&hub);
-        let door = ServerDoor { jobs: jobs.clone(), movers: movers.clone() };
+        let door = ServerDoor { jobs: jobs.clone(), movers: movers.clone(), known: Arc::clone(&known) };
         let data = DataListener::start(addresses.data, member_tls.clone(), gate.clone(), Arc::new(door))?;
         // Whoever has drives of its own needs no way to those of a mover.
         let relays = site.config().all_libraries().any(|(_, library)| !library.mover.is_empty());
@@ -290,7 +290,9 @@ impl Shared {
             let catalog = self.site.catalog();
             self.known.know(&catalog.peers()?)
         };
-        for LostPeer { peer, has_another } in lost {
+        for LostPeer { peer, serial, has_another } in lost {
+            // The other one may be of an enrolment since: what came with this one is not its mover's.
+            self.movers.shut_out(&serial);
             if has_another {
                 self.hub.wake(&peer);
                 continue;
@@ -308,7 +310,6 @@ impl Shared {
                 self.jobs.shut_out(peer.name.as_str());
                 self.restores.stop_of(&self.site, &Asker::Client(peer.name.to_string()));
             }
-            PeerKind::Mover => self.movers.shut_out(peer.name.as_str()),
             PeerKind::User => {
                 self.restores.stop_of(&self.site, &Asker::User(peer.name.to_string()));
                 self.tasks.stop_of(peer.name.as_str());
