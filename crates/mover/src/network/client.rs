@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use capstan_tape::with_causes;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::frame::nonsense;
 use super::hello::connect;
@@ -141,12 +142,14 @@ impl ClientEnd<'_> {
         let too_long = || format!("{} is too long to be a list of patterns", path.display());
         let read = |error: io::Error| format!("{} cannot be read: {error}", path.display());
         let mut text = String::new();
-        // A pipe would be waited for.
-        if !std::fs::metadata(path).map_err(read)?.is_file() {
+        // A pipe would be waited for, whenever it was put in its place.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = openat(CWD, path, flags, Mode::empty()).map_err(|errno| read(errno.into()))?;
+        let file = std::fs::File::from(opened);
+        if !file.metadata().map_err(read)?.is_file() {
             return Err(format!("{} is no file", path.display()));
         }
-        let mut file = std::fs::File::open(path).map_err(read)?.take(TEXT_LEN_MAX + 1);
-        let len = file.read_to_string(&mut text).map_err(read)?;
+        let len = file.take(TEXT_LEN_MAX + 1).read_to_string(&mut text).map_err(read)?;
         if len as u64 > TEXT_LEN_MAX { Err(too_long()) } else { Ok(text) }
     }
 

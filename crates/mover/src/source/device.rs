@@ -17,14 +17,16 @@ use std::thread;
 
 use capstan_format::pax::{Member, encode};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, crc32c_combine};
-use rustix::fs::{Advice, FileType, fadvise, fstat};
+use rustix::fs::{Advice, CWD, FileType, Mode, fadvise, fstat, openat};
 
 use super::SourceError;
+use super::attributes::{AttributeReader, AttributesOf};
 use super::content::{self, Beyond, Content, Read};
+use super::emit::{changed_since, unsteady};
 use super::metadata::FileMetadata;
 use super::owners::OwnerNames;
 use super::report::{ProblemKind, Progress, SourceReport, Tally};
-use super::tree::member_path;
+use super::tree::{FILE_FLAGS, member_path};
 use crate::{Stopped, StreamSink};
 
 /// Parts begin at multiples of this, so that no disk block is read twice.
@@ -47,7 +49,9 @@ impl DeviceSource {
     /// It cannot be opened, it is neither a device nor a file, or its path cannot name a member.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let error = |reason| SourceError::Open { path: path.to_owned(), reason };
-        let mut file = File::open(path).map_err(error)?;
+        // It may have been exchanged since somebody looked: a link leads elsewhere, and a pipe would be waited for.
+        let opened = openat(CWD, path, FILE_FLAGS, Mode::empty()).map_err(|errno| error(errno.into()))?;
+        let mut file = File::from(opened);
         let mut metadata = FileMetadata::new(&fstat(&file).map_err(|errno| error(errno.into()))?);
         if !matches!(metadata.file_type, FileType::BlockDevice | FileType::RegularFile) {
             return Err(SourceError::NotADevice { path: PathBuf::from(path) });
@@ -71,7 +75,13 @@ impl DeviceSource {
         let Some(first) = sinks.first_mut() else { return Err(SourceError::NoConnection) };
         let (connection, offset) = (first.connection(), first.position());
         let before: u64 = sinks.iter().map(StreamSink::position).sum();
-        self.header(&mut sinks[0])?;
+        let is_file = self.metadata.file_type == FileType::RegularFile;
+        let mut attributes = AttributeReader::new();
+        let read = match is_file {
+            true => attributes.read(AttributesOf::Open(self.file.as_fd()), self.metadata.device),
+            false => Ok(()),
+        };
+        self.header(&mut sinks[0], attributes.records())?;
         let ranges = parts(self.metadata.size, sinks.len() as u64);
         let results: Vec<Result<Content, Stopped>> = thread::scope(|scope| {
             let threads: Vec<_> = sinks
@@ -95,16 +105,21 @@ impl DeviceSource {
             }
         }
         let flags = match whole.read {
-            Read::Whole | Read::More => EntryFlags::default(),
-            Read::Short => {
-                report.problem(&self.path, ProblemKind::Shrank);
-                EntryFlags::SHRANK
-            }
             Read::Failed(errno) => {
                 report.problem(&self.path, ProblemKind::ReadFailed(errno.raw_os_error()));
                 EntryFlags::UNREADABLE
             }
+            read => {
+                let short = if read == Read::Short { EntryFlags::SHRANK } else { EntryFlags::default() };
+                let since = if is_file { changed_since(self.file.as_fd(), &self.metadata) } else { short };
+                let flags = short.with(since);
+                unsteady(flags).into_iter().for_each(|kind| report.problem(&self.path, kind));
+                flags
+            }
         };
+        if let Err(errno) = read {
+            report.problem(&self.path, ProblemKind::AttributesUnreadable(errno.raw_os_error()));
+        }
         tally.file(&self.path);
         let after: u64 = sinks.iter().map(StreamSink::position).sum();
         if let Some(last) = sinks.last_mut() {
@@ -129,7 +144,7 @@ impl DeviceSource {
         Ok(report)
     }
 
-    fn header<S: StreamSink>(&self, sink: &mut S) -> Result<(), Stopped> {
+    fn header<S: StreamSink>(&self, sink: &mut S, records: &[u8]) -> Result<(), Stopped> {
         let owners = OwnerNames::read();
         let mut header = Vec::new();
         let member = Member {
@@ -144,7 +159,7 @@ impl DeviceSource {
             mtime_ns: self.metadata.exact_mtime_ns(),
             link: b"",
             device: (0, 0),
-            records: b"",
+            records,
             extents: None,
         };
         encode(&member, &mut header);

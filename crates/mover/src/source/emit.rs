@@ -1,5 +1,6 @@
 //! Writes members into one connection's stream and reports them.
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 
 use capstan_format::pax::{DataExtent, Member, encode};
@@ -25,6 +26,8 @@ pub(crate) struct Emitter<'a, S> {
     mean_size: u64,
     /// A file is marked after so many bytes.
     mark_bytes: u64,
+    /// Paths of which not all attributes could be read: the next incremental reads them again.
+    lacking: HashSet<Vec<u8>>,
 }
 
 impl<'a, S: StreamSink> Emitter<'a, S> {
@@ -45,6 +48,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             extents: Vec::new(),
             mean_size: 0,
             mark_bytes,
+            lacking: HashSet::new(),
         }
     }
 
@@ -57,6 +61,9 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         self.tally.problem();
         if let Some(on_problem) = self.on_problem {
             on_problem(path, kind);
+        }
+        if matches!(kind, ProblemKind::AttributesUnreadable(_)) {
+            self.lacking.insert(path.to_vec());
         }
         self.report.problem(path, kind);
     }
@@ -237,28 +244,11 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
             Read::More => flags = EntryFlags::GREW,
             Read::Whole => {}
         }
-        if content.pieces > 1
-            && let Ok(stat) = fstat(fd)
-        {
-            let after = FileMetadata::new(&stat);
-            if after.size > before.size {
-                flags = flags.with(EntryFlags::GREW);
-            } else if after.size < before.size {
-                flags = flags.with(EntryFlags::SHRANK);
-            }
-            if (after.mtime_ns, after.ctime_ns) != (before.mtime_ns, before.ctime_ns) {
-                flags = flags.with(EntryFlags::CHANGED);
-            }
+        if content.pieces > 1 {
+            flags = flags.with(changed_since(fd, before));
         }
-        for (flag, kind) in [
-            (EntryFlags::SHRANK, ProblemKind::Shrank),
-            (EntryFlags::GREW, ProblemKind::Grew),
-            (EntryFlags::CHANGED, ProblemKind::Changed),
-        ] {
-            if flags.contains(flag) {
-                self.problem(path, kind);
-                break;
-            }
+        if let Some(kind) = unsteady(flags) {
+            self.problem(path, kind);
         }
         flags
     }
@@ -302,8 +292,37 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         entry.connection = self.sink.connection();
         entry.offset = offset;
         entry.member_len = self.sink.position() - offset;
+        if !self.lacking.is_empty() && self.lacking.remove(&entry.path) {
+            // It is compared with this, and is not as it was.
+            entry.change = !entry.change;
+        }
         self.sink.member(entry);
     }
+}
+
+/// What became of a file since it was described.
+pub(super) fn changed_since(fd: BorrowedFd<'_>, before: &FileMetadata) -> EntryFlags {
+    let mut flags = EntryFlags::default();
+    let Ok(after) = fstat(fd).map(|stat| FileMetadata::new(&stat)) else { return flags };
+    if after.size > before.size {
+        flags = flags.with(EntryFlags::GREW);
+    } else if after.size < before.size {
+        flags = flags.with(EntryFlags::SHRANK);
+    }
+    if (after.mtime_ns, after.ctime_ns) != (before.mtime_ns, before.ctime_ns) {
+        flags = flags.with(EntryFlags::CHANGED);
+    }
+    flags
+}
+
+/// What is said of a file that was in use, the worst of it.
+pub(super) fn unsteady(flags: EntryFlags) -> Option<ProblemKind> {
+    let kinds = [
+        (EntryFlags::SHRANK, ProblemKind::Shrank),
+        (EntryFlags::GREW, ProblemKind::Grew),
+        (EntryFlags::CHANGED, ProblemKind::Changed),
+    ];
+    kinds.into_iter().find(|(flag, _)| flags.contains(*flag)).map(|(_, kind)| kind)
 }
 
 /// How far the content of a file is marked.

@@ -1,7 +1,7 @@
 //! Devices by ranges, and streams by segments.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use capstan_format::{EntryFlags, crc32c};
@@ -46,6 +46,43 @@ fn an_image_is_one_member_however_many_connections_read_it() {
             );
         }
     }
+}
+
+/// A large file that is a source by itself came back without its attributes, and nobody heard that it was in use.
+#[test]
+fn an_image_has_its_attributes_and_says_that_it_was_written_to() {
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("image");
+    fs::write(&path, noise(3 << 20)).unwrap();
+    if rustix::fs::setxattr(&path, c"user.of", b"ada", rustix::fs::XattrFlags::empty()).is_err() {
+        return eprintln!("no attributes here: they are not tested");
+    }
+    let device = DeviceSource::open(&path).unwrap();
+    let mut sinks = [Collect::new(0, 262_088)];
+    let report = device.run(&mut sinks, &Progress::new()).unwrap();
+    assert_eq!((report.problem_counts, sinks[0].entries[0].flags), ([0, 0, 0], EntryFlags::default()));
+    let target = tempfile::tempdir().unwrap();
+    extract(&archive(&sinks), target.path());
+    let mut value = [0; 16];
+    let len = rustix::fs::getxattr(below(target.path(), &path), c"user.of", &mut value).unwrap();
+    assert_eq!(&value[..len], b"ada");
+    // Written to since it was opened.
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    let mut sinks = [Collect::new(0, 262_088)];
+    let report = device.run(&mut sinks, &Progress::new()).unwrap();
+    assert_eq!(report.count(Severity::Unsteady), 1);
+    assert!(sinks[0].entries[0].flags.contains(EntryFlags::GREW));
+}
+
+#[test]
+fn what_was_exchanged_for_a_link_or_a_pipe_is_not_read_as_an_image() {
+    let source = tempfile::tempdir().unwrap();
+    let [file, link, pipe] = ["file", "link", "pipe"].map(|name| source.path().join(name));
+    fs::write(&file, "of somebody else").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    assert!(matches!(DeviceSource::open(&link), Err(SourceError::Open { .. })));
+    assert!(matches!(DeviceSource::open(&pipe), Err(SourceError::NotADevice { .. })));
 }
 
 /// A loop device, let go of however the test ends.
