@@ -727,4 +727,8 @@ fn a_run_keeps_to_its_bandwidth_here_and_over_the_network() {
         let stopped = restore_watched(&bench, &network, object, &bench.path("stopped"), &watch).0.unwrap_err();
         assert!(stopped.to_string().contains("stop"), "{stopped}");
     });
+    // Its directories are not left to whoever restored alone: a later turn would take them for what was there before.
+    let back = bench.path("stopped").join(bench.source().strip_prefix("/").unwrap());
+    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
+    assert_eq!(mode(&back), mode(&bench.source()));
 }

@@ -16,7 +16,7 @@ use super::orders::{
 };
 use super::{JobToken, Purpose, pieces, why_broken};
 use crate::crew::{Consume, Crew, queue_len};
-use crate::extract::{ExtractReport, RestoreTarget};
+use crate::extract::{ExtractError, ExtractReport, RestoreTarget};
 use crate::feed::{CrewFeeds, NOT_ALL, ReadReport, UpToTheEnd, pool_for};
 use crate::read::Wanted;
 use crate::restore::{RestoreWatch, Verdicts, restore_stream};
@@ -30,14 +30,33 @@ const CONNECTIONS_MAX: usize = 256;
 
 /// A restore of which more orders come.
 pub(super) struct OpenRestore {
-    target: Box<RestoreTarget>,
+    target: OpenTarget,
     watch: RestoreWatch,
+}
+
+/// Where a restore writes. However it ends, what was written gets what is set at last: until then its directories are
+/// of whoever restores alone, and whoever goes on with it takes them for what was there before.
+struct OpenTarget(Option<Box<RestoreTarget>>);
+
+impl OpenTarget {
+    fn finish(mut self) -> Result<ExtractReport, ExtractError> {
+        self.0.take().map_or_else(|| Ok(ExtractReport::default()), |target| target.finish())
+    }
+}
+
+impl Drop for OpenTarget {
+    fn drop(&mut self) {
+        if let Some(target) = self.0.take() {
+            // What broke it off is told by whoever saw it.
+            let _ = target.finish();
+        }
+    }
 }
 
 /// How far what was ordered has brought a restore.
 enum Written {
     /// Another order of it comes.
-    More(Box<RestoreTarget>),
+    More(OpenTarget),
     Finished(ExtractReport),
 }
 
@@ -56,9 +75,10 @@ impl ClientEnd<'_> {
     ) -> io::Result<Option<OpenRestore>> {
         let begun = match begun {
             Some(begun) => Ok(begun),
-            None => {
-                self.target().map(|target| OpenRestore { target: Box::new(target), watch: RestoreWatch::default() })
-            }
+            None => self.target().map(|target| OpenRestore {
+                target: OpenTarget(Some(Box::new(target))),
+                watch: RestoreWatch::default(),
+            }),
         };
         let (report, open) = match begun {
             Err(reason) => {
@@ -115,15 +135,16 @@ impl ClientEnd<'_> {
 
     fn write(
         &self,
-        target: Box<RestoreTarget>,
+        open: OpenTarget,
         wanted: &Wanted,
         process: &JobToken,
         order: &RestoreOrder,
         watch: &RestoreWatch,
     ) -> Outcome {
         let verdicts = Verdicts::default();
+        let Some(target) = &open.0 else { return (verdicts, Err("it has been finished".to_owned())) };
         let consume = |stream: usize, reader: &mut StreamReader<'_>| {
-            restore_stream((&target, watch, &verdicts), stream, reader);
+            restore_stream((target, watch, &verdicts), stream, reader);
         };
         let connections = order.connections();
         if connections.len() > CONNECTIONS_MAX {
@@ -139,9 +160,9 @@ impl ClientEnd<'_> {
             return (verdicts, Err("it was told to stop".to_owned()));
         }
         if order.more {
-            return (verdicts, Ok(Written::More(target)));
+            return (verdicts, Ok(Written::More(open)));
         }
-        let finished = target.finish().map_err(|error| with_causes(&error));
+        let finished = open.finish().map_err(|error| with_causes(&error));
         if let (Ok(report), Some(into)) = (&finished, &self.restores) {
             (into.told)(report);
         }
@@ -206,7 +227,7 @@ fn report(
     wanted: &Wanted,
     written: Result<Written, String>,
     watch: &RestoreWatch,
-) -> (RestoredReport, Option<Box<RestoreTarget>>) {
+) -> (RestoredReport, Option<OpenTarget>) {
     let streams = verdicts.into_report(ReadReport::default());
     let failed = pack_failed(wanted, streams.failed);
     let fatal = streams.fatal.map(|error| with_causes(&error));
