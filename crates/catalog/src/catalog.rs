@@ -78,14 +78,14 @@ impl Catalog {
         self.dir.join("index")
     }
 
-    /// Makes a change, and makes it once more where the connection was lost and nothing of it was recorded: a server
-    /// that is started anew ends no job.
+    /// Makes a change, and makes it once more where the connection was lost and nothing of it was recorded, as far as
+    /// that is known: a server that is started anew ends no job. To make it twice does no harm.
     pub(crate) fn repeatable<T>(
         &mut self,
         change: impl Fn(&mut Self) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
         match change(self) {
-            Err(CatalogError::Unreachable { .. }) => change(self),
+            Err(CatalogError::Unreachable { .. } | CatalogError::OutcomeUnknown { .. }) => change(self),
             done => done,
         }
     }

@@ -65,8 +65,8 @@ pub enum CatalogError {
     },
     /// Host: a connection was lost while a change was committed, and whether it was cannot be told any more.
     #[error(
-        "it is not known whether the last change was recorded in {database}: the connection was lost, and others have \
-             written much since: run again, and it continues from what is recorded"
+        "it is not known whether the last change was recorded in {database}: the connection was lost, and it cannot be \
+             looked for any more. Run again once the database answers: it continues from what is recorded"
     )]
     OutcomeUnknown {
         /// The database, without a password.

@@ -7,6 +7,7 @@ use crate::checkpoint::{pack_entries, record_piece};
 use crate::db::params;
 use crate::fragments;
 use crate::object::{ObjectStatus, find};
+use crate::seal::SealLock;
 use crate::volume::volser;
 use crate::{CatalogError, Counts};
 
@@ -64,6 +65,8 @@ impl Catalog {
         let damaged = |reason| CatalogError::corrupt(format!("a list of files of object {object}"), reason);
         let pack = |run: &Vec<u8>| pack_entries(object, &fragments::apart(run).map_err(damaged)?.0);
         let pieces = runs.iter().map(pack).collect::<Result<Vec<_>, CatalogError>>()?;
+        // Whoever seals it takes away the pieces that it has read, by their numbers: those of these are others.
+        let lock = SealLock::take(&self.index_dir(), object)?;
         let transaction = self.write()?;
         transaction.execute("DELETE FROM pieces WHERE object = ?1", params![object.0])?;
         for piece in pieces.iter().flatten() {
@@ -75,6 +78,7 @@ impl Catalog {
             params![object.0],
         )?;
         transaction.commit()?;
+        drop(lock);
         Ok((record.counts, self.seal_index(object)?))
     }
 }

@@ -43,7 +43,8 @@ impl Catalog {
         let lock = SealLock::take(&dir, object)?;
         // Whoever had it may have sealed all there was.
         let (sealed, pieces) = (sealed(&self.db, object)?, pieces(&self.db, object)?);
-        let before = sealed.as_ref().map_or(0, |sealed| sealed.generation);
+        // Also of an index that is made anew: files of earlier ones may still be there.
+        let before = generation(&self.db, object)?;
         if let (Some(counts), true) = (complete(&self.db, object)?.counts, pieces.is_empty()) {
             return Ok(counts);
         }
@@ -235,6 +236,12 @@ fn sealed(db: &Db, object: ObjectId) -> Result<Option<Sealed>, CatalogError> {
     })
 }
 
+/// How often an object was sealed.
+fn generation(db: &Db, object: ObjectId) -> Result<u64, CatalogError> {
+    let query = "SELECT generation FROM objects WHERE object = ?1";
+    Ok(db.query_first(query, params![object.0], |row| row.get(0))?.unwrap_or(0))
+}
+
 fn pieces(db: &Db, object: ObjectId) -> Result<Vec<i64>, CatalogError> {
     db.query("SELECT piece FROM pieces WHERE object = ?1 ORDER BY piece", params![object.0], |row| row.get(0))
 }
@@ -278,14 +285,14 @@ pub(crate) fn remove_generations(dir: &Path, object: ObjectId, last: u64) -> Res
 }
 
 /// The right to seal an object, among all processes. A process that dies loses it.
-struct SealLock {
+pub(crate) struct SealLock {
     path: PathBuf,
     _file: File,
 }
 
 impl SealLock {
     /// Waits until nobody else seals the object.
-    fn take(dir: &Path, object: ObjectId) -> Result<Self, CatalogError> {
+    pub(crate) fn take(dir: &Path, object: ObjectId) -> Result<Self, CatalogError> {
         let path = dir.join(format!("{object}.sealing"));
         let failed = |what: &'static str| {
             let path = path.clone();

@@ -20,6 +20,7 @@ use crate::left_out::Compared;
 use crate::mounter::Mounter;
 use crate::pools::is_copy_pool;
 use crate::request::{BackupRequest, Level, MissingSource, Retention, Target};
+use crate::shared::apart;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -262,7 +263,7 @@ impl Site {
                     ..record_of(&object)
                 };
                 let baseline = Some(baseline);
-                let cut = cut_files(&locked(&self.catalog), object.id)?;
+                let cut = apart(&self.catalog, |catalog| cut_files(catalog, object.id))?;
                 return Ok(Job { spec, real_path, record, resumed: true, cut, first_connection, baseline, base_gone });
             }
             base = None;
@@ -387,7 +388,8 @@ impl Site {
 
     /// The state of an object as a baseline.
     fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
-        let state = locked(&self.catalog).state(object)?;
+        // Of an interrupted object, all that was recorded is sorted first: others record meanwhile.
+        let state = apart(&self.catalog, |catalog| catalog.state(object).map_err(DirectorError::from))?;
         let mut builder = self.sources_are_here().then(BaselineBuilder::default);
         // All of it is looked at before anything stands on it.
         for entry in state.iter() {

@@ -131,44 +131,46 @@ impl Site {
         Ok(volumes.into_iter().map(|volume| (volume.volser, volume.labelled_ns)).collect())
     }
 
-    /// Notes that an export was written: of all keys, or of those of some volumes.
+    /// Notes that these keys are in an export that was written.
     ///
     /// # Errors
-    /// The key store is not open or cannot be read ([`Site::keys`]), or the catalog cannot be written.
-    pub fn note_exported(&self, volumes: &[String]) -> Result<(), DirectorError> {
-        let keys = self.keys()?.list()?;
+    /// The catalog cannot be written.
+    pub fn note_exported(&self, tags: &[KeyTag]) -> Result<(), DirectorError> {
         let mut catalog = locked(&self.catalog);
         let before = catalog.fact(EXPORTED_FACT)?.unwrap_or_default();
-        let wanted = |volser: &Volser| volumes.is_empty() || volumes.iter().any(|volume| volume == volser.as_str());
-        let now = keys.iter().filter(|key| wanted(&key.volser)).map(|key| key.tag.to_string());
+        let now = tags.iter().map(ToString::to_string);
         let all: BTreeSet<String> = before.split_whitespace().map(str::to_owned).chain(now).collect();
         let all: Vec<_> = all.into_iter().collect();
         Ok(catalog.put_fact(EXPORTED_FACT, &all.join(" "))?)
     }
 
-    /// Keys in a sealed file: all, or those of some volumes.
+    /// Keys in a sealed file: all, or those of some volumes; and which they are.
     ///
     /// # Errors
     /// [`DirectorError::UnknownVolume`] if a volume has no key that lives. Otherwise the key store is not open or
     /// cannot be read ([`Site::keys`]).
-    pub fn export_keys(&self, volumes: &[String], passphrase: &Zeroizing<String>) -> Result<Vec<u8>, DirectorError> {
+    pub fn export_keys(
+        &self,
+        volumes: &[String],
+        passphrase: &Zeroizing<String>,
+    ) -> Result<(Vec<u8>, Vec<KeyTag>), DirectorError> {
         let keys = self.keys()?;
-        let selection = if volumes.is_empty() {
-            ExportSelection::All
-        } else {
-            let mut tags = Vec::new();
-            for volume in volumes {
-                let of_volume =
-                    keys.list()?.into_iter().filter(|key| key.volser.as_str() == volume && key.destroyed_ns.is_none());
-                let before = tags.len();
-                tags.extend(of_volume.map(|key| key.tag));
-                if tags.len() == before {
-                    return Err(DirectorError::UnknownVolume { volser: volume.clone() });
-                }
+        // What is drawn from here on is in no list of what was exported.
+        let list = keys.list()?;
+        let mut tags = Vec::new();
+        for volume in volumes {
+            let of_volume = list.iter().filter(|key| key.volser.as_str() == volume && key.destroyed_ns.is_none());
+            let before = tags.len();
+            tags.extend(of_volume.map(|key| key.tag));
+            if tags.len() == before {
+                return Err(DirectorError::UnknownVolume { volser: volume.clone() });
             }
-            ExportSelection::Keys(tags)
+        }
+        let (selection, tags) = match volumes {
+            [] => (ExportSelection::All, list.iter().map(|key| key.tag).collect()),
+            _ => (ExportSelection::Keys(tags.clone()), tags),
         };
-        Ok(keys.export(&selection, passphrase, Argon2Cost::default())?)
+        Ok((keys.export(&selection, passphrase, Argon2Cost::default())?, tags))
     }
 
     /// Lets one more secret open the key store, and gives its slot.

@@ -11,6 +11,7 @@ use capstan_mover::{PathPatterns, TreeOptions};
 
 use crate::path_filter::patterns;
 use crate::paths::index_path;
+use crate::shared::apart;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -152,7 +153,10 @@ impl Site {
         let may_delete =
             stands && change.as_ref().is_none_or(|change| !change.added.is_empty()) && !tree.excludes.is_empty();
         let (deleted, all) = match may_delete {
-            true => count(&locked(&self.catalog).state(base)?, source, &patterns(&tree.excludes)?)?,
+            true => {
+                let state = apart(&self.catalog, |catalog| catalog.state(base).map_err(DirectorError::from))?;
+                count(&state, source, &patterns(&tree.excludes)?)?
+            }
             false => (0, 0),
         };
         if let Some(message) = message(&String::from_utf8_lossy(source), with, change.as_ref(), deleted, all) {

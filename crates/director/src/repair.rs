@@ -27,6 +27,7 @@ use crate::mounter::{Drives, Mounter, ReadMounter};
 use crate::ranges::{MissingRange, stream_lengths};
 use crate::request::Shortfall;
 use crate::select::{Layout, WhichCopy, locate_streams};
+use crate::shared::apart;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -402,28 +403,30 @@ impl Site {
         object: &Object,
         missing: &[MissingRange],
     ) -> Result<(Vec<MissingRange>, EntriesOf), DirectorError> {
-        let catalog = locked(&self.catalog);
-        let mut ranges = missing.to_vec();
-        let mut entries = EntriesOf::new();
-        for (connection, own) in entries_where_they_end(&catalog, object.id)? {
-            let goes = |(end, entry): &(u64, FileEntry)| {
-                let ends_in = |missing: &MissingRange| {
-                    missing.connection == connection && missing.range.start < *end && *end <= missing.range.end
+        // As long as it takes to go through all that the object lists, others record.
+        apart(&self.catalog, |catalog| {
+            let mut ranges = missing.to_vec();
+            let mut entries = EntriesOf::new();
+            for (connection, own) in entries_where_they_end(catalog, object.id)? {
+                let goes = |(end, entry): &(u64, FileEntry)| {
+                    let ends_in = |missing: &MissingRange| {
+                        missing.connection == connection && missing.range.start < *end && *end <= missing.range.end
+                    };
+                    entry.member_len == 0 || missing.iter().any(ends_in)
                 };
-                entry.member_len == 0 || missing.iter().any(ends_in)
-            };
-            let own: Vec<_> = own.into_iter().filter(goes).collect();
-            if !own.is_empty() {
-                entries.insert(connection, own);
+                let own: Vec<_> = own.into_iter().filter(goes).collect();
+                if !own.is_empty() {
+                    entries.insert(connection, own);
+                }
             }
-        }
-        for (connection, valid_len) in stream_lengths(&catalog, object.id)? {
-            if entries.contains_key(&connection) && !missing.iter().any(|range| range.connection == connection) {
-                let sequence = valid_len.div_ceil(u64::from(object.chunk_len.max(1))) as u32;
-                ranges.push(MissingRange { connection, sequence, range: valid_len..valid_len, last: true });
+            for (connection, valid_len) in stream_lengths(catalog, object.id)? {
+                if entries.contains_key(&connection) && !missing.iter().any(|range| range.connection == connection) {
+                    let sequence = valid_len.div_ceil(u64::from(object.chunk_len.max(1))) as u32;
+                    ranges.push(MissingRange { connection, sequence, range: valid_len..valid_len, last: true });
+                }
             }
-        }
-        Ok((ranges, entries))
+            Ok((ranges, entries))
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "what is copied, from where, to where, with what, and who watches")]

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capstan_catalog::{Catalog, CatalogError};
 use capstan_keys::KeyProvider;
 
 /// The time, nanoseconds since 1970.
@@ -9,6 +10,21 @@ pub type Clock = fn() -> i64;
 
 /// Who gives drives their keys, shared by everything in one process that mounts.
 pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
+
+/// Reads a catalog by a connection of its own, where there can be one: nobody else waits for what takes long.
+///
+/// # Errors
+/// The catalog cannot be opened, or what reading it gives.
+pub(crate) fn apart<T, E: From<CatalogError>>(
+    catalog: &Mutex<Catalog>,
+    read: impl FnOnce(&Catalog) -> Result<T, E>,
+) -> Result<T, E> {
+    let own = locked(catalog).another()?;
+    match own {
+        Some(own) => read(&own),
+        None => read(&locked(catalog)),
+    }
+}
 
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves a catalog or library as it was after the last whole transaction.

@@ -204,13 +204,15 @@ impl Postgres {
             session.client.batch_execute("ROLLBACK")?;
             let now: i64 = now.first().map_or(Ok(i64::MAX), |row| row.try_get(0))?;
             Ok((!own.is_empty(), now))
-        })?;
+        });
         match found {
-            (true, _) => Ok(()),
-            (false, now) if now - turn.number >= COMMITS_KEPT => {
+            // Whoever cannot look does not know.
+            Err(_) => Err(CatalogError::OutcomeUnknown { database: self.told() }),
+            Ok((true, _)) => Ok(()),
+            Ok((false, now)) if now - turn.number >= COMMITS_KEPT => {
                 Err(CatalogError::OutcomeUnknown { database: self.told() })
             }
-            (false, _) => Err(self.failed(lost)),
+            Ok((false, _)) => Err(self.failed(lost)),
         }
     }
 

@@ -221,13 +221,13 @@ fn export(cli: &Globals, file: &Path, volumes: &[String]) -> Result<ExitCode, Fa
     }
     let site = open(cli, Need::Keys, Arc::new(|_| {}))?;
     let passphrase = export_passphrase(true)?;
-    let bytes = site.export_keys(volumes, &passphrase)?;
+    let (bytes, tags) = site.export_keys(volumes, &passphrase)?;
     let failed = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", file.display()));
     // Made here or not at all, even if somebody made it since it was looked for.
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     out.write_all(&bytes).and_then(|()| out.sync_all()).map_err(failed)?;
     // An export that could not be noted is one all the same, and asked for once more.
-    let _ = site.note_exported(volumes);
+    let _ = site.note_exported(&tags);
     let mut stay = 0;
     if volumes.is_empty() {
         let store = site.keys()?;
@@ -275,9 +275,9 @@ fn import(cli: &Globals, file: &Path, group: &Name) -> Result<ExitCode, Failure>
         tell(cli, &format!("{tag}  {volume}  {what}"), &KeyEvent::KeyImported { tag, volume, outcome, state })?;
     }
     // The file that they came from is an export.
-    let volumes: Vec<_> = imported.iter().map(|key| key.volser.to_string()).collect();
-    if !volumes.is_empty() {
-        let _ = site.note_exported(&volumes);
+    let tags: Vec<_> = imported.iter().map(|key| key.tag).collect();
+    if !tags.is_empty() {
+        let _ = site.note_exported(&tags);
     }
     let without_key = site.look_at_keys()?;
     if !cli.json {

@@ -1,6 +1,6 @@
 //! Locked retention: nothing takes away what is locked, by whatever way, until it ends.
 
-use capstan_catalog::{CopyState, Object, Promise};
+use capstan_catalog::{CopyState, Grant, Object, Promise, Resource, Wish};
 use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss, Retention};
 use capstan_format::{Algorithm, ObjectId, Volser};
 
@@ -79,6 +79,22 @@ fn nothing_takes_away_what_is_locked_or_what_it_stands_on() {
     let site = bench.site();
     site.erase(&volser("A00002"), Loss::Accept, Promise::Keep).unwrap();
     site.erase(&volser("A00001"), Loss::Accept, Promise::Keep).unwrap();
+}
+
+/// A session that had begun on the volume went on under a key that nobody has any more.
+#[test]
+fn a_key_is_not_destroyed_while_a_job_has_its_volume() {
+    let bench = Bench::encrypted(small(), Some(Algorithm::Aes256Gcm));
+    bench.fill("a", 5, 50_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let site = bench.site();
+    let key = site.catalog().volume(&volser("A00001")).unwrap().unwrap().key.unwrap();
+    let wish = Wish::alone(Resource::Volume(volser("A00001")));
+    let held = site.catalog().reserve(&wish, "elsewhere 1 1", i64::MAX, &|_| false).unwrap();
+    let Grant::Held(generation) = held else { panic!("{held:?}") };
+    assert!(matches!(site.destroy_key(&key.tag), Err(DirectorError::InUse { .. })));
+    site.catalog().release(&[generation]).unwrap();
+    assert_eq!(site.destroy_key(&key.tag).unwrap().tag, key.tag);
 }
 
 #[test]

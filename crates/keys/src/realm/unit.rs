@@ -82,3 +82,26 @@ impl DataUnit {
         self.keys.iter().find(|key| key.tag == *tag)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::*;
+
+    /// What came back with an import is of the life that was written when it was drawn.
+    #[test]
+    fn imported_keys_are_of_the_life_that_was_begun_before_them() {
+        let mut unit = DataUnit::first_seen(Volser::new("A00001").unwrap(), 1);
+        let [older, first, later, appended] = [1, 2, 3, 4].map(|byte| KeyTag([byte; 16]));
+        let group: Name = "main".parse().unwrap();
+        for (tag, issued_ns) in [(first, 20), (older, 10), (later, 30)] {
+            let issued_for = KeyUse::Elsewhere;
+            unit.keys.push(IssuedKey { tag, group: group.clone(), issued_for, issued_ns, dropped_ns: None });
+        }
+        let issued_for = KeyUse::Append { first: older };
+        unit.keys.push(IssuedKey { tag: appended, group, issued_for, issued_ns: 40, dropped_ns: None });
+        let of_first = [older, first, later, appended].map(|tag| unit.may_be_of_life(&tag, &first));
+        assert_eq!(of_first, [false, true, true, false]);
+        assert!(unit.may_be_of_life(&appended, &older));
+    }
+}

@@ -79,7 +79,7 @@ fn make_fixtures() {
         let bytes = fs::read(site.library_dir().join("slots").join(format!("{}.tape", recipe.volser))).unwrap();
         volumes.push(Written { bytes, large_lbns, first_end_lbn });
     }
-    let export = site.export_keys(&[], &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
+    let (export, _) = site.export_keys(&[], &Zeroizing::new(PASSPHRASE.to_owned())).unwrap();
     keep("keys.export", &export);
     for (recipe, volume) in RECIPES.iter().zip(&volumes) {
         keep(&format!("good_{}.tape", recipe.name), &volume.bytes);
