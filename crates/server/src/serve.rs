@@ -22,7 +22,7 @@ use crate::decide::{PeerAway, RunDecision, RunTerms, WaitingRun, WaitsFor, decid
 use crate::due::due;
 use crate::look::{Look, look};
 use crate::restore_run::RestoreRun;
-use crate::tell::{TellDesk, TellFinding, TellFrom};
+use crate::tell::{TellDesk, TellFindings, TellFrom};
 use progress::Noted;
 
 /// How often the server looks.
@@ -171,8 +171,8 @@ pub trait Worker: Sync {
     ///
     /// # Errors
     /// Why it cannot be found out, in words.
-    fn findings(&self) -> Result<Vec<TellFinding>, String> {
-        Ok(Vec::new())
+    fn findings(&self) -> Result<TellFindings, String> {
+        Ok(TellFindings::default())
     }
 
     /// Variables of the environment that programs of rules must not learn.

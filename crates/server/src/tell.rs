@@ -11,7 +11,8 @@
 //!
 //! What happens once (a run that failed) is told once. What lasts (an overdue source) is told once it was found for a
 //! minute, again after the rule's time, and once when it is over. A rule sends at most one message by each of its ways
-//! in ten minutes: all that came up meanwhile is in it, and what came and went is in none.
+//! in ten minutes: all that came up meanwhile is in it, and what came and went is in none. What a look knows nothing of
+//! for sure, because the clock is in doubt, does not begin and is not over.
 //!
 //! A message is noted as told after it has arrived. A server that dies in between tells it once more, because a message
 //! twice is better than none.
@@ -40,7 +41,7 @@ pub use ask::{TellTrial, try_rule};
 pub use desk::TROUBLES_MAX;
 pub(crate) use desk::{TellDesk, TellFrom};
 pub use error::TellError;
-pub use finding::{TellFinding, run_findings};
+pub use finding::{TellFinding, TellFindings, run_findings};
 pub use message::{ITEMS_MAX, TellItem, TellMessage};
 pub use plan::{Found, ToldMemory, outdated, plan};
 pub use sender::{TellPatience, TellSender};

@@ -13,7 +13,7 @@ use capstan_mover::{NetworkJob, RateLimit, RestoreWatch};
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
-use capstan_server::tell::TellFinding;
+use capstan_server::tell::TellFindings;
 use capstan_server::{
     Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
     serve_metrics,
@@ -372,7 +372,7 @@ impl Worker for InProcess<'_> {
         expire(self.site)
     }
 
-    fn findings(&self) -> Result<Vec<TellFinding>, String> {
+    fn findings(&self) -> Result<TellFindings, String> {
         findings(self.site).map_err(|failure| failure.to_string())
     }
 

@@ -16,7 +16,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use capstan_catalog::{ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState};
+use capstan_catalog::{
+    ClockDoubt, ClockReading, Counts, DamageRecord as DamageOnRecord, Object, Timeline, Volume, VolumeState,
+};
 use capstan_director::{
     Concern, ExpiryPlan, ExpiryRequest, FailedJob, HistoryEntry, LostParts, Protection, Site, SourceRow, process_number,
 };
@@ -147,16 +149,16 @@ impl Facts {
     }
 
     /// Whether the last backup is older than is wanted, or may be: one whose own clock was wrong is as old as it can
-    /// be. While the clock of now is in doubt nothing is overdue; that has a line of its own.
+    /// be.
     fn is_overdue(&self, row: &SourceRow) -> bool {
         let doubted = |last: &Object| self.timeline.begun(last.id).filter(|begun| begun.doubt.is_some());
+        let now_ns = latest_now_ns(&self.reading);
         match row.last.as_ref().and_then(doubted) {
-            _ if row.last.is_some() && self.reading.doubt.is_some() => false,
             Some(begun) => {
-                let oldest_ns = self.reading.now_ns.saturating_sub(begun.from_ns);
+                let oldest_ns = now_ns.saturating_sub(begun.from_ns);
                 !row.is_gone && self.max_age_ns.is_some_and(|max_ns| oldest_ns > max_ns)
             }
-            None => row.is_overdue(self.reading.now_ns, self.max_age_ns),
+            None => row.is_overdue(now_ns, self.max_age_ns),
         }
     }
 
@@ -341,6 +343,15 @@ fn json(facts: &Facts, found: &[Attention]) -> StatusRow {
     }
 }
 
+/// The latest that it may be now. A clock that is ahead may be right: where all backups failed for weeks, what is
+/// overdue stays so. One that is behind is not, and it is no earlier than the newest record says.
+fn latest_now_ns(reading: &ClockReading) -> i64 {
+    match reading.doubt {
+        Some(ClockDoubt::Behind) => reading.newest_ns.unwrap_or(reading.now_ns),
+        Some(ClockDoubt::Ahead) | None => reading.now_ns,
+    }
+}
+
 fn running_text(facts: &Facts, row: &HistoryEntry) -> String {
     let job = &row.job;
     let since = facts.reading.now_ns.saturating_sub(job.started_ns).max(0);
@@ -373,4 +384,18 @@ fn verified_too_long_ago(site: &Site, volumes: &[Volume], now_ns: i64) -> Result
         }
     }
     Ok(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing was overdue while the clock was in doubt, and it is in doubt when all backups have failed for weeks.
+    #[test]
+    fn what_is_overdue_stays_so_while_the_clock_is_in_doubt() {
+        let reading = |now_ns, doubt| ClockReading { now_ns, newest_ns: Some(5), doubt };
+        assert_eq!(latest_now_ns(&reading(7, None)), 7);
+        assert_eq!(latest_now_ns(&reading(9, Some(ClockDoubt::Ahead))), 9);
+        assert_eq!(latest_now_ns(&reading(2, Some(ClockDoubt::Behind))), 5);
+    }
 }

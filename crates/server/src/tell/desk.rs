@@ -12,7 +12,7 @@ use capstan_catalog::{CatalogError, TellingRow, ToldRow};
 use capstan_director::{Site, TellEvent};
 
 use super::error::TellError;
-use super::finding::{TellFinding, run_findings};
+use super::finding::{TellFinding, TellFindings, run_findings};
 use super::message::TellMessage;
 use super::plan::{Found, ToldMemory, outdated, plan};
 use super::sender::{TellPatience, TellSender};
@@ -34,7 +34,7 @@ const RUNS_LOOKED_AT: u32 = 1_000;
 /// What the server knows and can do.
 pub(crate) struct TellFrom<'a> {
     /// What a person should look at now.
-    pub(crate) findings: &'a dyn Fn() -> Result<Vec<TellFinding>, String>,
+    pub(crate) findings: &'a dyn Fn() -> Result<TellFindings, String>,
     /// Variables of the environment that commands must not learn.
     pub(crate) secrets: Vec<String>,
     /// Says trouble.
@@ -152,7 +152,7 @@ impl Turn<'_> {
             return;
         }
         let mut once: Vec<_> = troubles.iter().map(|(reason, at_ns)| trouble(reason, *at_ns)).collect();
-        let mut lasting = None;
+        let (mut lasting, mut unsure) = (None, Vec::new());
         let done = self.site.catalog().done_runs(RUNS_LOOKED_AT);
         if let Ok(done) = done {
             once.extend(run_findings(&done, self.site.client(), now_ns));
@@ -162,7 +162,8 @@ impl Turn<'_> {
                     Err("what is to be told cannot be found out because of a bug. Please report it".to_owned())
                 });
                 match found {
-                    Ok(mut found) => {
+                    Ok(TellFindings { mut found, unsure: of_look }) => {
+                        unsure = of_look;
                         self.since(&mut found, now_ns);
                         let (lasts, happened): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.lasts);
                         once.extend(happened);
@@ -172,7 +173,7 @@ impl Turn<'_> {
                 }
             }
         }
-        let found = Found { lasting, once };
+        let found = Found { lasting, once, unsure };
         let rules = &self.site.config().tell;
         let Some(told) = &mut self.told else { return };
         if all && found.lasting.is_some() {

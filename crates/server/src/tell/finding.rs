@@ -32,6 +32,15 @@ pub struct TellFinding {
     pub lasts: bool,
 }
 
+/// What a look found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TellFindings {
+    /// What a person should look at.
+    pub found: Vec<TellFinding>,
+    /// First words of the keys of which this look knows nothing for sure: while the clock is in doubt, what is too old.
+    pub unsure: Vec<&'static str>,
+}
+
 impl TellFinding {
     /// Something that lasts and is about no policy, client or run.
     #[must_use]

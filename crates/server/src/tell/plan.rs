@@ -24,6 +24,14 @@ pub struct Found {
     pub lasting: Option<Vec<TellFinding>>,
     /// What happened.
     pub once: Vec<TellFinding>,
+    /// First words of the keys of what lasts and is not known for sure: of that nothing begins, and nothing is over.
+    pub unsure: Vec<&'static str>,
+}
+
+impl Found {
+    fn is_unsure(&self, key: &str) -> bool {
+        key.split(' ').next().is_some_and(|first| self.unsure.contains(&first))
+    }
 }
 
 /// Rule, way and key of something that was told.
@@ -136,7 +144,10 @@ fn news(found: &Found, told: &ToldMemory, (name, rule): (&str, &TellRule), way: 
             let row = told.row(name, way, &finding.key);
             let found_ns = finding.since_ns.unwrap_or(now_ns);
             let is_due = match row {
-                None => !finding.lasts || now_ns.saturating_sub(found_ns) >= SETTLED_NS,
+                None if finding.lasts => {
+                    now_ns.saturating_sub(found_ns) >= SETTLED_NS && !found.is_unsure(&finding.key)
+                }
+                None => true,
                 Some(row) if finding.lasts => again(row),
                 // The same trouble came once more; a run never does.
                 Some(row) => finding.event == TellEvent::Trouble && found_ns > row.told_ns && again(row),
@@ -154,7 +165,7 @@ fn overs(found: &Found, told: &ToldMemory, (name, rule): (&str, &TellRule), way:
     let of_way = told.rows.values().filter(|row| row.rule == *name && row.way == way.name());
     let is_over = |row: &&ToldRow| {
         let is_wanted = event_of(row).is_some_and(|event| rule.wants(event, &row.policy));
-        row.lasts && is_wanted && !is_so.contains(row.key.as_str())
+        row.lasts && is_wanted && !is_so.contains(row.key.as_str()) && !found.is_unsure(&row.key)
     };
     let over = |row: &ToldRow| TellItem {
         event: row.event.clone(),

@@ -11,7 +11,7 @@ use capstan_director::{
     RebuildReport, Site, rebuild,
 };
 use capstan_keys::{Unlock, create_key_file};
-use capstan_server::tell::TellFinding;
+use capstan_server::tell::{TellFinding, TellFindings};
 use capstan_server::{Expired, Notice, RunCounts, TakesEntry, WorkEnd, Worked, Worker, serve};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -227,8 +227,8 @@ impl Worker for Clerk<'_> {
         }
     }
 
-    fn findings(&self) -> Result<Vec<TellFinding>, String> {
-        Ok(self.hand.findings.lock().unwrap().clone())
+    fn findings(&self) -> Result<TellFindings, String> {
+        Ok(TellFindings { found: self.hand.findings.lock().unwrap().clone(), unsure: Vec::new() })
     }
 
     fn say(&self, notice: Notice) {

@@ -214,6 +214,12 @@ fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
         let when = match &row.last {
             None => "has no backup that can be restored".to_owned(),
             Some(last) if facts.age_is_certain(last) => format!("was backed up {}", facts.age_text(last)),
+            Some(last) if facts.reading.doubt.is_some() => {
+                format!(
+                    "was last backed up on {}, which is too long ago if the clock is right",
+                    units::day(last.ended_ns)
+                )
+            }
             Some(_) => "was last backed up while its clock was wrong, which may be too long ago".to_owned(),
         };
         let text = format!(

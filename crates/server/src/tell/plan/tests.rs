@@ -39,15 +39,16 @@ struct Night {
     told: ToldMemory,
     now_ns: i64,
     sent: Vec<(i64, String)>,
+    unsure: Vec<&'static str>,
 }
 
 impl Night {
     fn new(rules: BTreeMap<String, TellRule>) -> Self {
-        Self { rules, told: ToldMemory::default(), now_ns: START, sent: Vec::new() }
+        Self { rules, told: ToldMemory::default(), now_ns: START, sent: Vec::new(), unsure: Vec::new() }
     }
 
     fn look(&mut self, lasting: Option<Vec<TellFinding>>, once: Vec<TellFinding>) -> Vec<TellMessage> {
-        let found = Found { lasting, once };
+        let found = Found { lasting, once, unsure: self.unsure.clone() };
         let messages = plan(&found, &self.told, &self.rules, self.now_ns);
         for message in &messages {
             self.told.arrived(message, self.now_ns);
@@ -186,6 +187,27 @@ fn a_look_that_failed_ends_nothing() {
     assert_eq!(night.look(Some(Vec::new()), Vec::new()).len(), 1);
 }
 
+/// When every backup had failed for weeks the clock was in doubt, and all that was overdue was told to be over.
+#[test]
+fn what_is_not_known_for_sure_is_not_over_and_does_not_begin() {
+    let mut night = Night::new(rules("24h"));
+    let away =
+        TellFinding { event: TellEvent::ClientAway, key: "client tern".to_owned(), ..overdue("/x", START - HOUR) };
+    night.look(Some(vec![overdue("/home", START - HOUR), away]), Vec::new());
+    night.unsure = vec!["overdue"];
+    night.now_ns += HOUR;
+    let messages = night.look(Some(vec![overdue("/etc", START)]), Vec::new());
+    let [message] = messages.as_slice() else { panic!("one message, not {messages:?}") };
+    let keys: Vec<_> = message.items.iter().map(|item| (item.key.as_str(), item.is_over)).collect();
+    assert_eq!(keys, [("client tern", true)]);
+    // Once it is known again, what had been told is over.
+    night.unsure.clear();
+    night.now_ns += HOUR;
+    let messages = night.look(Some(vec![overdue("/etc", START)]), Vec::new());
+    let keys: Vec<_> = messages[0].items.iter().map(|item| (item.key.as_str(), item.is_over)).collect();
+    assert_eq!(keys, [("overdue /etc", false), ("overdue /home", true)]);
+}
+
 #[test]
 fn a_rule_tells_what_it_names_and_each_way_what_it_has_not_told() {
     let mut all = rules("24h");
@@ -195,6 +217,7 @@ fn a_rule_tells_what_it_names_and_each_way_what_it_has_not_told() {
     let found = Found {
         lasting: Some(vec![overdue("/home", START - HOUR)]),
         once: vec![failed(1, "db", START), failed(2, "web", START)],
+        unsure: Vec::new(),
     };
     let mut told = ToldMemory::default();
     let of = |messages: &[TellMessage]| -> Vec<(String, TellWay, usize)> {
