@@ -102,12 +102,28 @@ pub struct WaitingRun {
 }
 
 impl WaitingRun {
-    /// Whether its window has been open since it could have begun, and is closed now.
+    /// Whether its window has closed since it could have begun; it may be open again.
     #[must_use]
     pub fn has_missed_window(&self, now: Timestamp) -> bool {
         let Some((window, zone)) = &self.window else { return false };
-        let opened = || window.next_open(since(self), zone).is_some_and(|opened| opened <= now);
-        !window.is_open(now, zone) && opened()
+        let closed = self.could_begin().and_then(|opened| window.closes(opened, zone));
+        closed.is_some_and(|closed| closed <= now)
+    }
+
+    /// Why its client cannot be told to begin, if that is what it has waited for since it could have begun. The client
+    /// is not there any sooner because the window has closed meanwhile.
+    #[must_use]
+    pub fn lacks_client(&self, now: Timestamp) -> Option<PeerAway> {
+        let may_begin = !self.is_held && self.fault.is_none() && self.could_begin().is_some_and(|first| first <= now);
+        self.client_away.filter(|_| may_begin)
+    }
+
+    /// When it could begin first: at its time, or when its window opened then. None if that does not within a year.
+    fn could_begin(&self) -> Option<Timestamp> {
+        match &self.window {
+            Some((window, zone)) => window.next_open(since(self), zone),
+            None => Some(since(self)),
+        }
     }
 }
 

@@ -618,4 +618,27 @@ fn a_window_is_missed_once_it_was_open_and_closed_again() {
     assert!(!waiting(1, 50, -4 * hour).has_missed_window(now), "it has none");
     let retried = WaitingRun { not_before: at(-hour), ..with_window(-4 * hour, "22:00-06:00") };
     assert!(!retried.has_missed_window(now), "its last attempt was in it");
+    assert!(with_window(-28 * hour, "06:00-09:00").has_missed_window(now), "it is open once more");
+}
+
+/// Every morning, when the window closed, a client that was still away was told to be there.
+#[test]
+fn a_run_lacks_its_client_from_its_time_on_until_it_begins() {
+    let (hour, now, away) = (3600, at(0), Some(PeerAway::NotEnrolled));
+    let with_window = |entered: i64, window: &str| WaitingRun {
+        window: Some((window.parse().unwrap(), TimeZone::UTC)),
+        client_away: away,
+        ..waiting(1, 50, entered)
+    };
+    // It is 08:00.
+    assert_eq!(with_window(-4 * hour, "22:00-09:00").lacks_client(now), away);
+    assert_eq!(with_window(-4 * hour, "22:00-06:00").lacks_client(now), away, "the window has closed");
+    assert_eq!(with_window(-hour, "22:00-06:00").lacks_client(now), None, "it could not begin yet");
+    let later = WaitingRun { not_before: at(hour), client_away: away, ..waiting(1, 50, -hour) };
+    assert_eq!(later.lacks_client(now), None, "its time has not come");
+    let held = WaitingRun { is_held: true, ..with_window(-4 * hour, "22:00-09:00") };
+    assert_eq!(held.lacks_client(now), None);
+    let faulty = WaitingRun { fault: Some("no pool".to_owned()), ..with_window(-4 * hour, "22:00-09:00") };
+    assert_eq!(faulty.lacks_client(now), None);
+    assert_eq!(WaitingRun { client_away: None, ..with_window(-4 * hour, "22:00-06:00") }.lacks_client(now), None);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use capstan_catalog::RunOutcome;
 use capstan_director::{Site, TellEvent};
 use capstan_server::cell::users::run_outcome_word;
-use capstan_server::{Look, MoverAway, PeerAway, RunDecision, WaitsFor, decide, look};
+use capstan_server::{Look, MoverAway, PeerAway, RunDecision, WaitingRun, WaitsFor, decide, look};
 
 use super::attention::Attention;
 use crate::failure::{Failure, director};
@@ -20,6 +20,24 @@ const OUTCOMES: [RunOutcome; 5] =
 /// How long a missed run is worth a word.
 const MISSED_FOR_NS: i64 = 24 * 3600 * 1_000_000_000;
 
+/// When a run that missed its window may begin.
+enum NextTry {
+    /// The window is open again.
+    Now,
+    /// When the window opens, nanoseconds since 1970.
+    At(i64),
+    /// Not within a year.
+    Never,
+}
+
+impl NextTry {
+    fn of(waits: &WaitsFor) -> Self {
+        let WaitsFor::Window(opens) = waits else { return Self::Now };
+        let opens_ns = opens.and_then(|opens| i64::try_from(opens.as_nanosecond()).ok());
+        opens_ns.map_or(Self::Never, Self::At)
+    }
+}
+
 /// Runs of a policy that did not begin in their window.
 struct TooLate {
     policy: String,
@@ -27,8 +45,7 @@ struct TooLate {
     runs: u64,
     run: i64,
     client: String,
-    /// When its window opens next, nanoseconds since 1970, if it does within a year.
-    opens_ns: Option<i64>,
+    next: NextTry,
     /// Why its last attempt did not do it, if there was one.
     last_message: Option<String>,
 }
@@ -72,17 +89,21 @@ pub(super) struct Queued {
     pub(super) drives: Vec<(String, u32)>,
 }
 
+/// What a run waits for. One that is held has a line of its own.
+fn waits_for(decision: &RunDecision) -> Option<&WaitsFor> {
+    match decision {
+        RunDecision::Begins { .. } | RunDecision::Waits(WaitsFor::Release) => None,
+        RunDecision::Waits(waits) => Some(waits),
+    }
+}
+
 /// The runs whose window closed before they began, by policy.
 fn too_late(look: &Look, decisions: &[(i64, RunDecision)]) -> Vec<TooLate> {
-    let waits_for_window = |decision: &RunDecision| match decision {
-        RunDecision::Waits(WaitsFor::Window(opens)) => Some(*opens),
-        _ => None,
-    };
-    let opens: HashMap<i64, _> =
-        decisions.iter().filter_map(|(run, decision)| Some((*run, waits_for_window(decision)?))).collect();
+    let waits: HashMap<i64, &WaitsFor> =
+        decisions.iter().filter_map(|(run, decision)| Some((*run, waits_for(decision)?))).collect();
     let mut found: BTreeMap<&str, TooLate> = BTreeMap::new();
     for waiting in &look.situation.waiting {
-        let Some(opens) = opens.get(&waiting.run) else { continue };
+        let Some(waits) = waits.get(&waiting.run) else { continue };
         if !waiting.has_missed_window(look.situation.now) {
             continue;
         }
@@ -93,7 +114,7 @@ fn too_late(look: &Look, decisions: &[(i64, RunDecision)]) -> Vec<TooLate> {
                 runs: 0,
                 run: waiting.run,
                 client: waiting.client.clone(),
-                opens_ns: opens.and_then(|opens| i64::try_from(opens.as_nanosecond()).ok()),
+                next: NextTry::of(waits),
                 last_message: pending.and_then(|pending| pending.last_message.clone()),
             }
         });
@@ -124,12 +145,9 @@ impl Queued {
         let is_held =
             |(run, decision): (i64, RunDecision)| (decision == RunDecision::Waits(WaitsFor::Release)).then_some(run);
         let decisions = decide(&look.situation);
-        let away = |(run, decision): &(i64, RunDecision)| {
-            let RunDecision::Waits(WaitsFor::Client(away)) = decision else { return None };
-            let pending = look.pending.iter().find(|pending| pending.run.run == *run)?;
-            Some((pending.run.client.clone(), *away))
-        };
-        let mut clients_away: Vec<_> = decisions.iter().filter_map(away).collect();
+        let away =
+            |waiting: &WaitingRun| Some((waiting.client.clone(), waiting.lacks_client(look.situation.now)?));
+        let mut clients_away: Vec<_> = look.situation.waiting.iter().filter_map(away).collect();
         clients_away.sort_by(|one, other| one.0.cmp(&other.0));
         clients_away.dedup();
         let too_late = too_late(&look, &decisions);
@@ -273,7 +291,7 @@ impl Queued {
             let text = format!("{subject}: {fault} (`capstan queue cancel {run}`)");
             lines.push(Attention::told(TellEvent::Trouble, format!("run {run}"), subject, text).about(policy, client));
         }
-        for TooLate { policy, runs, run, client, opens_ns, last_message } in &self.too_late {
+        for TooLate { policy, runs, run, client, next, last_message } in &self.too_late {
             let (subject, more) = match runs - 1 {
                 0 => (format!("a run of policy {policy} missed its window"), String::new()),
                 1 => (format!("2 runs of policy {policy} missed their window"), " (and 1 more)".to_owned()),
@@ -282,7 +300,11 @@ impl Queued {
                     (format!("{runs} runs of policy {policy} missed their window"), format!(" (and {more} more)"))
                 }
             };
-            let next = opens_ns.map_or("for a year".to_owned(), |opens_ns| format!("until {}", units::time(opens_ns)));
+            let next = match next {
+                NextTry::Now => "still".to_owned(),
+                NextTry::At(opens_ns) => format!("until {}", units::time(*opens_ns)),
+                NextTry::Never => "for a year".to_owned(),
+            };
             let why = last_message.as_ref().map(|why| format!(" Its last attempt: {why}.")).unwrap_or_default();
             let text = format!(
                 "{subject}: run {run} for client {client}{more} did not begin before that closed, and waits {next}.{why} \
@@ -331,7 +353,7 @@ mod tests {
             runs: 3,
             run: 12,
             client: "tern".to_owned(),
-            opens_ns: Some(1_800_000_000_000_000_000),
+            next: NextTry::At(1_800_000_000_000_000_000),
             last_message: Some("the source is on fire".to_owned()),
         };
         let queued = Queued { too_late: vec![too_late], ..Queued::default() };
