@@ -172,3 +172,18 @@ fn a_server_has_metrics_and_its_rules_and_dashboard_name_no_others() {
     serde_json::from_str::<Value>(include_str!("../../../../server/dashboard.json")).unwrap();
     server.stop();
 }
+
+/// The panel of the server stayed green while the server was down: a metric that is gone keeps its last value there.
+#[test]
+fn a_dashboard_does_not_show_what_was_and_names_members_without_a_version() {
+    let dashboard: Value = serde_json::from_str(include_str!("../../../../server/dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let target = |title: &str| &panels.iter().find(|panel| panel["title"] == title).unwrap()["targets"][0];
+    let stats: Vec<_> = panels.iter().filter(|panel| panel["type"] == "stat").collect();
+    assert!(stats.len() >= 6 && stats.iter().all(|panel| panel["targets"][0]["instant"] == true), "{stats:?}");
+    assert!(target("Server")["expr"].as_str().unwrap().starts_with("min(up{job=\"capstan\"}"));
+    let members = target("Clients and movers")["expr"].as_str().unwrap();
+    let labels = "(instance, job, kind, name)";
+    assert!(members.contains(&format!("* on {labels}")), "{members}");
+    assert!(members.ends_with(&format!("or capstan_member_connected unless on {labels} capstan_member_version")));
+}
