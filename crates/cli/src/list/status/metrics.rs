@@ -141,7 +141,9 @@ fn of_cell(facts: &Facts, registry: &mut Registry) {
         let labels = vec![("kind", member.kind.to_owned()), ("name", member.name.clone())];
         connected.get_or_create(&labels).set(i64::from(member.is_connected));
         seen.get_or_create(&labels).set(member.seen_ns.unwrap_or_default() / NS_A_SECOND);
-        end.get_or_create(&labels).set(member.until_ns.unwrap_or_default() / NS_A_SECOND);
+        if let Some(until_ns) = member.until_ns {
+            end.get_or_create(&labels).set(until_ns / NS_A_SECOND);
+        }
         if !member.version.is_empty() {
             let labels = [&labels[..], &[("version", member.version.clone())]].concat();
             about.get_or_create(&labels).set(1);

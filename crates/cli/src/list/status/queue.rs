@@ -145,8 +145,7 @@ impl Queued {
         let is_held =
             |(run, decision): (i64, RunDecision)| (decision == RunDecision::Waits(WaitsFor::Release)).then_some(run);
         let decisions = decide(&look.situation);
-        let away =
-            |waiting: &WaitingRun| Some((waiting.client.clone(), waiting.lacks_client(look.situation.now)?));
+        let away = |waiting: &WaitingRun| Some((waiting.client.clone(), waiting.lacks_client(look.situation.now)?));
         let mut clients_away: Vec<_> = look.situation.waiting.iter().filter_map(away).collect();
         clients_away.sort_by(|one, other| one.0.cmp(&other.0));
         clients_away.dedup();
