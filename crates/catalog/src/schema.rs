@@ -3,7 +3,7 @@
 use crate::CatalogError;
 
 /// Each step takes the schema from one version to the next. Steps are only added.
-pub(crate) const STEPS: [&str; 30] = [
+pub(crate) const STEPS: [&str; 31] = [
     // Times are nanoseconds since 1970. Volume and session ids are 64 random bits, kept as the signed number of the
     // same bits. `copies` says which copy of an object a life of a volume holds; `checkpoints` makes recording
     // idempotent.
@@ -288,6 +288,10 @@ pub(crate) const STEPS: [&str; 30] = [
     "
     ALTER TABLE schedule_positions ADD COLUMN again_ns INTEGER;
     ALTER TABLE pending_runs ADD COLUMN keeps_age INTEGER NOT NULL DEFAULT 0;
+    ",
+    // Since when no message has arrived by a way of a rule, though some were sent.
+    "
+    ALTER TABLE tellings ADD COLUMN failing_ns INTEGER;
     ",
 ];
 

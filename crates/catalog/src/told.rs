@@ -44,6 +44,9 @@ pub struct TellingRow {
     pub arrived_ns: Option<i64>,
     /// Why the last one did not arrive; empty if it did.
     pub problem: String,
+    /// Since when none has arrived that was tried, nanoseconds since 1970; `None` if the last one did. What is noted
+    /// already stays until one arrives.
+    pub failing_ns: Option<i64>,
 }
 
 const TOLD: &str = "rule, way, thing, event, subject, policy, client, since_ns, told_ns, lasts";
@@ -62,7 +65,8 @@ impl Catalog {
     /// # Errors
     /// The database cannot be read.
     pub fn tellings(&self) -> Result<Vec<TellingRow>, CatalogError> {
-        let all = "SELECT rule, way, subject, tried_ns, arrived_ns, problem FROM tellings ORDER BY rule, way";
+        let all =
+            "SELECT rule, way, subject, tried_ns, arrived_ns, problem, failing_ns FROM tellings ORDER BY rule, way";
         self.db.query(all, &[], telling)
     }
 
@@ -94,12 +98,14 @@ impl Catalog {
             let values = params![rule, way, key, event, subject, policy, client, since_ns, told_ns, lasts];
             transaction.execute(&put, values)?;
         }
-        if let Some(TellingRow { rule, way, subject, tried_ns, arrived_ns, problem }) = telling {
-            let put = "INSERT INTO tellings (rule, way, subject, tried_ns, arrived_ns, problem)
-                       VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        if let Some(TellingRow { rule, way, subject, tried_ns, arrived_ns, problem, failing_ns }) = telling {
+            let put = "INSERT INTO tellings (rule, way, subject, tried_ns, arrived_ns, problem, failing_ns)
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                        ON CONFLICT (rule, way) DO UPDATE SET subject = excluded.subject, tried_ns = excluded.tried_ns,
-                          arrived_ns = COALESCE(excluded.arrived_ns, tellings.arrived_ns), problem = excluded.problem";
-            transaction.execute(put, params![rule, way, subject, tried_ns, arrived_ns, problem])?;
+                          arrived_ns = COALESCE(excluded.arrived_ns, tellings.arrived_ns), problem = excluded.problem,
+                          failing_ns = CASE WHEN excluded.problem = '' THEN NULL
+                                            ELSE COALESCE(tellings.failing_ns, excluded.failing_ns) END";
+            transaction.execute(put, params![rule, way, subject, tried_ns, arrived_ns, problem, failing_ns])?;
         }
         transaction.commit()
     }
@@ -138,6 +144,7 @@ fn telling(row: &Row<'_>) -> Result<TellingRow, CatalogError> {
         tried_ns: row.get(3)?,
         arrived_ns: row.get(4)?,
         problem: row.get(5)?,
+        failing_ns: row.get(6)?,
     })
 }
 
@@ -173,6 +180,7 @@ mod tests {
             tried_ns,
             arrived_ns,
             problem: problem.to_owned(),
+            failing_ns: (!problem.is_empty()).then_some(tried_ns),
         };
         let arrived = telling(10, Some(10), "");
         catalog.note_telling(Some(&arrived), &[row("run 7", 10), row("source /etc", 10)], &[]).unwrap();
@@ -183,10 +191,15 @@ mod tests {
         assert_eq!(catalog.told().unwrap(), [row("run 7", 20)]);
         let kept = telling(20, Some(10), "no route");
         assert_eq!(catalog.tellings().unwrap(), [kept], "when one arrived is not forgotten");
+        catalog.note_telling(Some(&telling(30, None, "no route")), &[], &[]).unwrap();
+        let failing = TellingRow { failing_ns: Some(20), ..telling(30, Some(10), "no route") };
+        assert_eq!(catalog.tellings().unwrap(), [failing], "nor is since when none does");
         let other = tempfile::tempdir().unwrap();
         let mut anew = catalog_in(other.path());
         anew.take_over_told(&catalog).unwrap();
         assert_eq!(anew.told().unwrap(), catalog.told().unwrap());
         assert_eq!(anew.tellings().unwrap(), catalog.tellings().unwrap());
+        catalog.note_telling(Some(&telling(40, Some(40), "")), &[], &[]).unwrap();
+        assert_eq!(catalog.tellings().unwrap()[0].failing_ns, None);
     }
 }

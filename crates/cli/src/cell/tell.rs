@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use capstan_catalog::TellingRow;
 use capstan_director::{Site, TellRule};
-use capstan_server::tell::{TellPatience, TellSender, TellWay, try_rule};
+use capstan_server::tell::{TellPatience, TellSender, TellTrial, TellWay, try_rule};
 
 use crate::failure::{DONE_WITH_PROBLEMS, Failure, director};
 use crate::globals::Globals;
@@ -95,6 +95,7 @@ fn try_one(cli: &Globals, site: &Site, name: &str) -> Result<ExitCode, Failure> 
         secrets: PASSPHRASES.map(str::to_owned).into(),
     };
     let trials = try_rule(&sender, name, rule, now_ns());
+    note_repaired(site, name, &trials);
     let arrived = trials.iter().filter(|trial| trial.problem.is_none()).count();
     let code = match arrived {
         _ if arrived == trials.len() => ExitCode::SUCCESS,
@@ -115,6 +116,18 @@ fn try_one(cli: &Globals, site: &Site, name: &str) -> Result<ExitCode, Failure> 
         }
     }
     Ok(code)
+}
+
+/// Notes of ways by which nothing had arrived that a test did. What cannot be noted is, with the next message.
+fn note_repaired(site: &Site, rule: &str, trials: &[TellTrial]) {
+    let tellings = site.catalog().tellings().unwrap_or_default();
+    for trial in trials.iter().filter(|trial| trial.problem.is_none()) {
+        let is_own = |last: &TellingRow| last.rule == rule && last.way == trial.way.name();
+        let Some(last) = tellings.iter().find(|last| is_own(last) && last.failing_ns.is_some()) else { continue };
+        let (subject, problem) = ("a test".to_owned(), String::new());
+        let arrived = TellingRow { subject, problem, arrived_ns: Some(now_ns()), failing_ns: None, ..last.clone() };
+        let _ = site.catalog().note_telling(Some(&arrived), &[], &[]);
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod metrics;
 mod page;
 mod queue;
 mod scratch;
+mod telling;
 
 pub(crate) use findings::findings;
 
@@ -64,6 +65,8 @@ struct Facts {
     queued: queue::Queued,
     running_out: scratch::RunningOut,
     members: Vec<members::Member>,
+    /// How people are told.
+    ways: telling::Ways,
     /// Whether a server has backups expire by itself.
     expires: bool,
     indexes_missing: Vec<ObjectId>,
@@ -103,6 +106,7 @@ impl Facts {
             running_out: scratch::RunningOut::of(site, &volumes, &expiry),
             expiry,
             members: members::members(site)?,
+            ways: telling::Ways::of(site)?,
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
             queued: queue::Queued::of(site)?,

@@ -253,6 +253,7 @@ impl Turn<'_> {
             tried_ns: now_ns,
             arrived_ns,
             problem: problem.clone(),
+            failing_ns: (!problem.is_empty()).then_some(now_ns),
         };
         self.said.insert(channel, problem);
         // Of messages that did not arrive the last one counts.

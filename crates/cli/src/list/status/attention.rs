@@ -71,6 +71,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Attention> {
         trouble("key store", "the key store is not there", text)
     }));
     without_key(&facts.volumes_without_key, &mut lines);
+    facts.ways.lines(&mut lines);
     if facts.not_exported.1 > 0 {
         let (count, days) = (units::counted(facts.not_exported.1 as u64, "volume"), facts.export_days);
         let text = format!(

@@ -126,6 +126,7 @@ fn scrape(address: &str, path: &str) -> String {
 fn a_server_has_metrics_and_its_rules_and_dashboard_name_no_others() {
     let bench = Bench::new(&[]);
     change_setting(&bench, "metrics_listen = \"\"", "metrics_listen = \"127.0.0.1:0\"");
+    bench.settings("[tell.oncall]\ncommand = [\"/bin/true\"]\n");
     back_up_into(&bench, "default");
     let (mut server, address) = serve(&bench);
     let metrics_at = server.event("watched")["metrics"].as_str().unwrap().to_owned();
@@ -156,7 +157,11 @@ fn a_server_has_metrics_and_its_rules_and_dashboard_name_no_others() {
         // What was told is told again for some seconds.
         thread::sleep(Duration::from_secs(1));
     };
-    for line in ["capstan_server_running 1\n", "capstan_runs_of_a_day{outcome=\"failed\"} 0\n"] {
+    for line in [
+        "capstan_server_running 1\n",
+        "capstan_runs_of_a_day{outcome=\"failed\"} 0\n",
+        "capstan_tell_failing{rule=\"oncall\",way=\"command\"} 0\n",
+    ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     assert!(scrape(&metrics_at, "/readyz").contains("ready"));
