@@ -6,7 +6,7 @@ use capstan_catalog::ToldRow;
 use capstan_director::{TellEvent, TellRule};
 
 use super::finding::TellFinding;
-use super::message::{TellItem, TellMessage};
+use super::message::{ITEMS_MAX, TellItem, TellMessage};
 use super::way::TellWay;
 
 /// How long after a message the next one may follow by the same way of the same rule.
@@ -110,6 +110,10 @@ pub fn plan(found: &Found, told: &ToldMemory, rules: &BTreeMap<String, TellRule>
             let mut items = news(found, told, (name, rule), way, now_ns);
             items.sort_by_cached_key(rank);
             items.extend(overs(found, told, (name, rule), way));
+            // A mail says how many more there are, and `status` shows them. A program has the rest with the next one.
+            if way != TellWay::Mail {
+                items.truncate(ITEMS_MAX);
+            }
             if !items.is_empty() {
                 messages.push(TellMessage { rule: name.clone(), way, items });
             }

@@ -177,6 +177,23 @@ fn what_is_told_is_a_line_whatever_a_path_has_in_it() {
     assert!(!text.contains(['\u{1b}', '\r']) && !text.contains("\n.\n") && text.len() < 4000, "{text:?}");
 }
 
+/// After a night without a network a webhook had megabytes in one message, which many receivers refuse for good.
+#[test]
+fn programs_get_the_gravest_first_and_the_rest_with_the_next_message() {
+    let webhook = TellRule { webhook: "https://hooks.example.org/x".to_owned(), mail: Vec::new(), ..rule("24h") };
+    let mut night = Night::new(BTreeMap::from([("hook".to_owned(), webhook)]));
+    let runs = i64::try_from(ITEMS_MAX).unwrap() + 20;
+    let once = || (0..runs).map(|run| failed(run, "web", START + run)).collect::<Vec<_>>();
+    let lasting = || Some(vec![overdue("/home", START - HOUR)]);
+    let first = night.look(lasting(), once()).remove(0);
+    assert_eq!(first.json("tern")["events"].as_array().unwrap().len(), ITEMS_MAX);
+    assert_eq!((first.items[0].key.as_str(), first.items[99].key.as_str()), ("run 0", "run 99"));
+    night.now_ns += HOUR;
+    let second = night.look(lasting(), once()).remove(0);
+    assert_eq!((second.items[0].key.as_str(), second.items.len()), ("run 100", 21));
+    assert_eq!(second.items[20].key, "overdue /home");
+}
+
 #[test]
 fn a_look_that_failed_ends_nothing() {
     let mut night = Night::new(rules("24h"));
