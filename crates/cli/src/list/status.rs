@@ -153,8 +153,11 @@ impl Facts {
     }
 
     /// Whether the last backup is older than is wanted, or may be: one whose own clock was wrong is as old as it can
-    /// be.
+    /// be. One that waits for its first time is no older than is wanted: that has a line of its own.
     fn is_overdue(&self, row: &SourceRow) -> bool {
+        if row.is_never() && row.job.is_some() {
+            return false;
+        }
         let doubted = |last: &Object| self.timeline.begun(last.id).filter(|begun| begun.doubt.is_some());
         let now_ns = latest_now_ns(&self.reading);
         match row.last.as_ref().and_then(doubted) {

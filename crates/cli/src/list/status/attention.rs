@@ -210,7 +210,7 @@ fn interrupted(facts: &Facts, lines: &mut Vec<Attention>) {
 
 fn overdue(facts: &Facts, lines: &mut Vec<Attention>) {
     let Some(max_age_ns) = facts.max_age_ns else { return };
-    for row in facts.sources.iter().filter(|row| facts.is_overdue(row) && !(row.is_never() && row.job.is_some())) {
+    for row in facts.sources.iter().filter(|row| facts.is_overdue(row)) {
         let source = path_text(&row.source);
         let when = match &row.last {
             None => "has no backup that can be restored".to_owned(),

@@ -56,6 +56,23 @@ fn each_source_has_an_age_that_can_be_too_great() {
     assert!(fs::read_to_string(file).unwrap().ends_with("# EOF\n"));
 }
 
+/// Somebody was woken for a job that had been written a minute before, and for a policy that was switched off.
+#[test]
+fn what_waits_for_its_first_time_is_not_overdue() {
+    let bench = Bench::new(&[]);
+    bench.settings("[jobs.nightly]\nsources = [\"SOURCE\"]\n");
+    let late = ["status", "--max-age", "0s"];
+    let overdue = |metrics: &str| {
+        let lines = metrics.lines().filter(|line| line.starts_with("capstan_source_overdue{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(overdue(&bench.done(&[&late[..], &["--metrics"]].concat(), 0)), ["0"]);
+    let status: serde_json::Value = serde_json::from_str(&bench.done(&[&late[..], &["--json"]].concat(), 3)).unwrap();
+    assert_eq!(status["sources"][0]["overdue"], false);
+    bench.done(&["backup", "nightly", "--quiet"], 0);
+    assert_eq!(overdue(&bench.done(&[&late[..], &["--metrics"]].concat(), 0)), ["1"]);
+}
+
 #[test]
 fn the_history_keeps_what_was_said_and_how_it_ended() {
     let bench = Bench::new(&[]);
