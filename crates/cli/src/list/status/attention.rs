@@ -1,6 +1,6 @@
 //! What a person should look at, a line each, the gravest first. The server tells people of them, too.
 
-use capstan_director::{Concern, MANUAL, TellEvent};
+use capstan_director::{Concern, FailedJob, MANUAL, TellEvent};
 use capstan_format::{ObjectId, ObjectKind, Volser};
 use capstan_server::tell::TellFinding;
 
@@ -243,28 +243,25 @@ fn is_mended(facts: &Facts) -> bool {
 
 /// Jobs whose last run failed: nothing was backed up then, whatever stands from before.
 fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
-    for entry in &facts.failed {
-        let (run, message) = (entry.run.id, entry.run.end.as_ref().map(|end| end.message.as_str()).unwrap_or_default());
-        let first = message.lines().next().unwrap_or_default();
-        let when = units::time(entry.run.started_ns);
-        let how = match entry.run.end.as_ref().is_some_and(|end| end.exit_code == BUSY) {
-            true => "did not begin",
-            false => "failed",
-        };
-        let what = facts.queued.named(&entry.job);
-        let text = format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)");
-        // The queue has the runs of policies, and what becomes of them.
-        if facts.queued.is_policy(&entry.job) {
-            lines.push(Attention::shown("history", text));
-            continue;
-        }
-        let mut attention = Attention::told(TellEvent::Failed, format!("history {run}"), format!("{what} {how}"), text);
-        if let Some(finding) = &mut attention.finding {
-            finding.lasts = false;
-            (finding.run, finding.since_ns) = (Some(run), entry.run.end.as_ref().map(|end| end.ended_ns));
-        }
-        lines.push(attention.about(&entry.job, ""));
+    lines.extend(facts.failed.iter().map(|entry| of_failed(entry, &facts.queued.named(&entry.job))));
+}
+
+fn of_failed(entry: &FailedJob, what: &str) -> Attention {
+    let (run, end) = (entry.run.id, entry.run.end.as_ref());
+    let first = end.and_then(|end| end.message.lines().next()).unwrap_or_default();
+    let when = units::time(entry.run.started_ns);
+    let how = if end.is_some_and(|end| end.exit_code == BUSY) { "did not begin" } else { "failed" };
+    let text = format!("the last run of {what}, on {when}, {how}: {first} (`capstan history {run}`)");
+    // The queue has its own runs, and what becomes of them. A policy that somebody runs by hand is not in it.
+    if entry.run.run.is_some() {
+        return Attention::shown("history", text);
     }
+    let mut attention = Attention::told(TellEvent::Failed, format!("history {run}"), format!("{what} {how}"), text);
+    if let Some(finding) = &mut attention.finding {
+        finding.lasts = false;
+        (finding.run, finding.since_ns) = (Some(run), end.map(|end| end.ended_ns));
+    }
+    attention.about(&entry.job, "")
 }
 
 /// Sources that their last run did not back up.
@@ -356,5 +353,30 @@ fn suspect(facts: &Facts, lines: &mut Vec<Attention>) {
             "volume {volser} is suspect{why}. `capstan verify {volser}` says what can be read, and clears the volume \
              if everything can"
         )));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_catalog::{Job, JobEnd, JobOutcome};
+
+    use super::*;
+
+    /// A policy that somebody ran by hand, and that failed, was told to nobody: it was taken for a run of the queue.
+    #[test]
+    fn what_failed_is_told_unless_the_queue_tells_it() {
+        let failed = |of_queue| {
+            let (files, bytes, stored, exit_code, message) = (0, 0, 0, 1, "no drive\nmore".to_owned());
+            let end = JobEnd { ended_ns: 7, outcome: JobOutcome::Failed, exit_code, files, bytes, stored, message };
+            let (kind, subject, process) = ("backup".to_owned(), "policy web".to_owned(), String::new());
+            let run = Job { id: 12, kind, subject, process, started_ns: 5, run: of_queue, end: Some(end) };
+            of_failed(&FailedJob { job: "web".to_owned(), run }, "policy web")
+        };
+        assert_eq!(failed(Some(3)).finding, None);
+        let by_hand = failed(None);
+        assert!(by_hand.text.ends_with("failed: no drive (`capstan history 12`)"), "{}", by_hand.text);
+        let found = by_hand.finding.expect("it is told");
+        assert_eq!((found.event, found.key.as_str(), found.policy.as_str()), (TellEvent::Failed, "history 12", "web"));
+        assert_eq!((found.run, found.since_ns, found.lasts), (Some(12), Some(7), false));
     }
 }
