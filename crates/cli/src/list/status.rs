@@ -227,19 +227,22 @@ impl Facts {
     }
 }
 
+/// The site that a server looks at. It runs for long: its own knows the jobs and policies of when it was opened. And
+/// nobody waits for its catalog meanwhile.
+fn of_server(site: &Site) -> Result<Site, Failure> {
+    Ok(site.with_own_catalog()?.beside(Arc::new(|_| {}))?)
+}
+
 /// What a server tells those who watch it.
 pub(crate) fn metrics_of(site: &Site) -> Result<String, Failure> {
-    // A server runs for long: its site knows the jobs and policies of when it was opened. And nobody waits for the
-    // catalog meanwhile.
-    let site = site.with_own_catalog()?.beside(Arc::new(|_| {}))?;
+    let site = of_server(site)?;
     let facts = Facts::of(&site, None)?;
     Ok(metrics::text(&facts, attention::all(&facts).len()))
 }
 
 /// What a server says of its cell.
 pub(crate) fn status_of(site: &Site, asked: &StatusQuery) -> Result<StatusAnswer, Failure> {
-    // A server runs for long: its site knows the jobs and policies of when it was opened.
-    let site = site.beside(Arc::new(|_| {}))?;
+    let site = of_server(site)?;
     let facts = Facts::of(&site, asked.max_age_ns)?;
     let found = attention::all(&facts);
     let mut page = Vec::new();
