@@ -14,6 +14,8 @@ use capstan_schedule::Window;
 const POINT: SignedDuration = SignedDuration::from_mins(6);
 /// How long others may use the drives that the first run in the queue has too few of; then they are kept for it.
 const PASSED_FOR: SignedDuration = SignedDuration::from_mins(30);
+/// For how long back the last opening of a window is looked for.
+const OPENINGS_LOOKED_FOR: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// Restores of one client that are at work at the same time, at most.
 const RESTORES_PER_CLIENT: usize = 2;
@@ -116,6 +118,21 @@ impl WaitingRun {
     pub fn lacks_client(&self, now: Timestamp) -> Option<PeerAway> {
         let may_begin = !self.is_held && self.fault.is_none() && self.could_begin().is_some_and(|first| first <= now);
         self.client_away.filter(|_| may_begin)
+    }
+
+    /// Since when it could have begun without a break: since its time, or since its window opened last. Of a window
+    /// that is open for long, it is no longer than some days ago.
+    #[must_use]
+    pub fn ready_since(&self, now: Timestamp) -> Timestamp {
+        let Some((window, zone)) = &self.window else { return since(self) };
+        let mut from = now.checked_sub(OPENINGS_LOOKED_FOR).map_or(since(self), |then| then.max(since(self)));
+        while let Some(opened) = window.next_open(from, zone).filter(|opened| *opened <= now) {
+            match window.closes(opened, zone).filter(|closed| *closed <= now) {
+                Some(closed) => from = closed,
+                None => return opened,
+            }
+        }
+        from
     }
 
     /// When it could begin first: at its time, or when its window opened then. None if that does not within a year.

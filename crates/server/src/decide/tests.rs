@@ -621,6 +621,22 @@ fn a_window_is_missed_once_it_was_open_and_closed_again() {
     assert!(with_window(-28 * hour, "06:00-09:00").has_missed_window(now), "it is open once more");
 }
 
+/// A run that waited from the evening on, and found no drive in its window of an hour, had waited for a night.
+#[test]
+fn a_run_is_ready_since_its_window_opened_last() {
+    let (hour, now) = (3600, at(0));
+    let ready = |entered: i64, window: &str| {
+        let run = WaitingRun { window: Some((window.parse().unwrap(), TimeZone::UTC)), ..waiting(1, 50, entered) };
+        run.ready_since(now)
+    };
+    // It is 08:00.
+    assert_eq!(waiting(1, 50, -40 * hour).ready_since(now), at(-40 * hour));
+    assert_eq!(ready(-10 * hour, "07:00-09:00"), at(-hour));
+    assert_eq!(ready(-100 * hour, "07:00-09:00"), at(-hour), "not the first of four");
+    assert_eq!(ready(-1800, "07:00-09:00"), at(-1800), "it came when that was open");
+    assert_eq!(ready(-100 * 24 * hour, "00:00-24:00"), at(-14 * 24 * hour), "as far back as is looked");
+}
+
 /// Every morning, when the window closed, a client that was still away was told to be there.
 #[test]
 fn a_run_lacks_its_client_from_its_time_on_until_it_begins() {

@@ -167,7 +167,7 @@ fn of_cell(facts: &Facts, registry: &mut Registry) {
     }
     let longest = Gauge::<i64>::default();
     longest.set(facts.queued.longest_wait_ns / NS_A_SECOND);
-    let words = "How long a run has waited since it could have begun, of the one that has waited longest";
+    let words = "How long a run has waited since its time or its window came last, of the one that has waited longest";
     registry.register_with_unit("queue_longest_wait", words, Unit::Seconds, longest);
     let drives = Gauges::default();
     registry.register("drives", "Drives of a library, once a server has asked it", drives.clone());

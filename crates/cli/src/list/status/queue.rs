@@ -160,7 +160,7 @@ impl Queued {
         let waits: HashSet<i64> =
             decisions.iter().filter(|(_, decision)| for_others(decision)).map(|(run, _)| *run).collect();
         let waiting = look.situation.waiting.iter().filter(|waiting| waits.contains(&waiting.run));
-        let begins_from = waiting.map(|waiting| waiting.entered.max(waiting.not_before)).min();
+        let begins_from = waiting.map(|waiting| waiting.ready_since(look.situation.now)).min();
         let longest = begins_from.map(|from| look.situation.now.duration_since(from).as_nanos());
         let longest_wait_ns = longest.and_then(|ns| i64::try_from(ns).ok()).unwrap_or(0).max(0);
         let drives = look.situation.libraries.iter().filter_map(|use_| Some((use_.library.clone(), use_.all?)));

@@ -192,3 +192,15 @@ fn a_dashboard_does_not_show_what_was_and_names_members_without_a_version() {
     assert!(members.contains(&format!("* on {labels}")), "{members}");
     assert!(members.ends_with(&format!("or capstan_member_connected unless on {labels} capstan_member_version")));
 }
+
+/// A scrape that failed once in two days kept a client that was away from ever being named.
+#[test]
+fn no_alert_that_waits_for_days_begins_anew_with_a_failed_scrape() {
+    let alerts = include_str!("../../../../server/alerts.yml");
+    let waits: Vec<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("for: ")).collect();
+    assert!(waits.len() > 10 && waits.iter().all(|wait| !wait.ends_with('d')), "{waits:?}");
+    assert!(alerts.contains("time() - capstan_member_last_seen_timestamp_seconds{kind=\"client\"} > 2 * 86400\n"));
+    assert!(alerts.contains("min_over_time(capstan_objects_lacking_a_copy[1d]) > 0\n"));
+    let (_, stands) = alerts.split_once("alert: CapstanQueueStands").unwrap();
+    assert!(stands.split("- alert:").next().unwrap().contains("\n        for: 15m\n"), "{stands}");
+}
