@@ -175,6 +175,11 @@ pub trait Worker: Sync {
         Ok(TellFindings::default())
     }
 
+    /// What troubled others of this process than the server, since this was asked last: people are told of it, too.
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Variables of the environment that programs of rules must not learn.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
@@ -223,7 +228,8 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
             let findings = || worker.findings();
             // What cannot be told is said, and not told.
             let say = |reason| worker.say(Notice::Trouble { reason });
-            let from = TellFrom { findings: &findings, secrets: worker.secrets(), say: &say };
+            let troubles = || worker.troubles();
+            let from = TellFrom { findings: &findings, troubles: &troubles, secrets: worker.secrets(), say: &say };
             server.desk.serve(site, from, &|| server.is_over());
         };
         if let Err(error) = thread::Builder::new().name("tell".to_owned()).spawn_scoped(scope, tells) {

@@ -13,7 +13,7 @@ use capstan_mover::{NetworkJob, RateLimit, RestoreWatch};
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::cell::users::words::{MemberName, StatusAnswer, StatusQuery};
 use capstan_server::cell::{CellAddresses, CellHost, CellNotice, MoverConnections, ServedCell};
-use capstan_server::tell::TellFindings;
+use capstan_server::tell::{TROUBLES_MAX, TellFindings};
 use capstan_server::{
     Expired, Notice, RunCounts, ServedMetrics, TakesEntry, WorkEnd, Worked, Worker, expire, network_of_client, serve,
     serve_metrics,
@@ -70,13 +70,15 @@ pub(crate) fn server(cli: &Globals, action: &Server) -> Result<ExitCode, Failure
     drop(of_movers);
     let movers = MoverConnections::default();
     let site = site.with_movers(&|mover| movers.way_to(mover))?;
-    let cell = serve_cell(cli, &site, &settings, movers)?;
-    let watched = watched(cli, &site, &settings)?;
+    let troubles = Troubles::default();
+    let cell = serve_cell(cli, &site, &settings, movers, &troubles)?;
+    let watched = watched(cli, &site, &settings, &troubles)?;
     let worker = InProcess {
         cli,
         of_runs,
         site: &site,
         cell: cell.as_ref(),
+        troubles,
         networks: Mutex::default(),
         working: Mutex::default(),
     };
@@ -103,22 +105,29 @@ fn serve_cell(
     site: &Site,
     settings: &ServerConfig,
     movers: MoverConnections,
+    troubles: &Troubles,
 ) -> Result<Option<ServedCell>, Failure> {
     let Some(addresses) = CellAddresses::of(settings).map_err(of_cell)? else { return Ok(None) };
-    let host = ServerHost { cli: cli.clone(), site: site.clone() };
+    let host = ServerHost { cli: cli.clone(), site: site.clone(), troubles: troubles.clone() };
     ServedCell::start(site, &addresses, movers, Arc::new(host)).map(Some).map_err(of_cell)
 }
 
 /// Opens the listener for metrics, if one is named.
-fn watched(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Option<ServedMetrics>, Failure> {
+fn watched(
+    cli: &Globals,
+    site: &Site,
+    settings: &ServerConfig,
+    troubles: &Troubles,
+) -> Result<Option<ServedMetrics>, Failure> {
     // What is none is refused when the settings are read.
     let Ok(address) = settings.metrics_listen.parse() else { return Ok(None) };
-    let (cli, site, said) = (cli.clone(), site.clone(), Mutex::new(String::new()));
+    let (cli, site, troubles, said) = (cli.clone(), site.clone(), troubles.clone(), Mutex::new(String::new()));
     let metrics = move || {
         let made = metrics_of(&site).map_err(|failure| format!("there are no metrics now: {failure}"));
         let reason = made.as_ref().err().cloned().unwrap_or_default();
         let before = std::mem::replace(&mut *said.lock().unwrap_or_else(PoisonError::into_inner), reason.clone());
         if !reason.is_empty() && reason != before {
+            troubles.add(&reason);
             show(&cli, site.dir(), ServerEvent::Trouble { reason });
         }
         made
@@ -130,6 +139,25 @@ fn watched(cli: &Globals, site: &Site, settings: &ServerConfig) -> Result<Option
 struct ServerHost {
     cli: Globals,
     site: Site,
+    troubles: Troubles,
+}
+
+/// What troubles the listeners, until the server asks for it to tell people.
+#[derive(Clone, Default)]
+struct Troubles(Arc<Mutex<Vec<String>>>);
+
+impl Troubles {
+    fn add(&self, reason: &str) {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server whose settings name nobody to tell asks for none.
+        if reasons.len() < TROUBLES_MAX && !reasons.iter().any(|known| known == reason) {
+            reasons.push(reason.to_owned());
+        }
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl CellHost for ServerHost {
@@ -139,7 +167,10 @@ impl CellHost for ServerHost {
             CellNotice::NotProved { peer, from } => {
                 ServerEvent::JoinRefused { member: named(&peer), from: from.to_string() }
             }
-            CellNotice::Trouble { reason } => ServerEvent::Trouble { reason },
+            CellNotice::Trouble { reason } => {
+                self.troubles.add(&reason);
+                ServerEvent::Trouble { reason }
+            }
         };
         show(&self.cli, self.site.dir(), event);
     }
@@ -226,6 +257,7 @@ struct InProcess<'a> {
     site: &'a Site,
     /// Where clients on other machines are, if this server has any.
     cell: Option<&'a ServedCell>,
+    troubles: Troubles,
     /// Networks whose bandwidth runs share.
     networks: Mutex<HashMap<String, Arc<NetworkRuns>>>,
     /// How far the runs are that are worked on, by their numbers.
@@ -376,6 +408,10 @@ impl Worker for InProcess<'_> {
         findings(self.site).map_err(|failure| failure.to_string())
     }
 
+    fn troubles(&self) -> Vec<String> {
+        self.troubles.take()
+    }
+
     fn secrets(&self) -> Vec<String> {
         PASSPHRASES.map(str::to_owned).into()
     }
@@ -397,5 +433,22 @@ impl Worker for InProcess<'_> {
             }
             Notice::Trouble { reason } => ServerEvent::Trouble { reason },
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_of_listeners_are_handed_over_once_and_have_a_bound() {
+        let said_to = Troubles::default();
+        let listener = said_to.clone();
+        listener.add("no file");
+        listener.add("no file");
+        assert_eq!(said_to.take(), ["no file"]);
+        assert!(said_to.take().is_empty());
+        (0..=TROUBLES_MAX).for_each(|number| listener.add(&number.to_string()));
+        assert_eq!(said_to.take().len(), TROUBLES_MAX);
     }
 }

@@ -35,6 +35,8 @@ const RUNS_LOOKED_AT: u32 = 1_000;
 pub(crate) struct TellFrom<'a> {
     /// What a person should look at now.
     pub(crate) findings: &'a dyn Fn() -> Result<TellFindings, String>,
+    /// What has troubled others since it was asked last.
+    pub(crate) troubles: &'a dyn Fn() -> Vec<String>,
     /// Variables of the environment that commands must not learn.
     pub(crate) secrets: Vec<String>,
     /// Says trouble.
@@ -101,6 +103,9 @@ impl TellDesk {
         let mut looked: Option<Instant> = None;
         while !is_over() {
             turn.take_in();
+            for reason in (turn.from.troubles)() {
+                self.hear_of_trouble(&reason, site.now_ns());
+            }
             let is_time = looked.is_none_or(|at| at.elapsed() >= LOOKS_EVERY);
             let (is_news, troubles) = {
                 let mut heard = locked(&self.heard);

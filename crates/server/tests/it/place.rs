@@ -147,6 +147,8 @@ pub(crate) struct Hand {
     pub(crate) panics: AtomicBool,
     /// What a person should look at.
     pub(crate) findings: Mutex<Vec<TellFinding>>,
+    /// Troubles of listeners that the server has not asked for yet.
+    pub(crate) troubles: Mutex<Vec<String>>,
     /// How often the server had backups expire, and whether that fails.
     pub(crate) expired: AtomicI64,
     pub(crate) expiry_fails: AtomicBool,
@@ -229,6 +231,10 @@ impl Worker for Clerk<'_> {
 
     fn findings(&self) -> Result<TellFindings, String> {
         Ok(TellFindings { found: self.hand.findings.lock().unwrap().clone(), unsure: Vec::new() })
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        std::mem::take(&mut *self.hand.troubles.lock().unwrap())
     }
 
     fn say(&self, notice: Notice) {

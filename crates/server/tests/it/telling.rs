@@ -87,3 +87,15 @@ fn what_failed_and_what_lasts_is_told_once_by_several_servers() {
     });
     assert_eq!(told(&bench), [failed, overdue.clone(), format!("over: {overdue}")]);
 }
+
+/// What kept the listeners of the cell from their work stood in the server's messages only.
+#[test]
+fn what_troubles_others_than_the_loop_is_told() {
+    let bench = Bench::new("2026-11-20T12:00:00Z", NIGHTLY);
+    add_rules(&bench);
+    let hand = Hand::default();
+    hand.troubles.lock().unwrap().push("the certificates are on fire".to_owned());
+    let wanted = "the server has trouble: the certificates are on fire".to_owned();
+    bench.serve(&hand, || bench.wait("it is told", || told(&bench) == [wanted.clone()]));
+    assert_eq!(told(&bench), [wanted]);
+}
