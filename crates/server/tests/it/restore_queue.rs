@@ -97,6 +97,9 @@ fn restores_are_held_released_cancelled_and_stopped_as_runs_are() {
     let back = told.back("first");
     let ended = told.serve(|| {
         let ended = until_ended(&told.tern, first, &back).unwrap();
+        // The client hears of the end before the queue notes it.
+        let site = told.bench.site();
+        until("it has left the queue", || site.catalog().done_run(first).unwrap().is_some());
         let rows = told.acts().queue().unwrap().runs;
         assert_eq!(
             rows.iter().map(|row| (row.run, row.waits_for.as_deref())).collect::<Vec<_>>(),
