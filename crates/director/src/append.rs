@@ -213,7 +213,7 @@ impl AppendHost {
         // The tab says nothing of what is on a volume: another is taken, and it is good again once its tab is back.
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let (mut past, mut occupied) = (Vec::new(), Vec::new());
-        let mut has_failed = false;
+        let mut of_drive = None;
         self.mounter.check_policy(&self.pool)?;
         // Where drives differ, a volume whose drive is free goes before one that would be waited for.
         let is_mixed = self.mounter.library.has_unlike_drives();
@@ -238,6 +238,10 @@ impl AppendHost {
                     continue;
                 }
                 (Choice::Nothing(shortage), _) => {
+                    // There would be one more, had its drive not failed.
+                    if let Some(error) = of_drive {
+                        return Err(error);
+                    }
                     let error = DirectorError::NoVolume { pool: self.pool.name.clone(), shortage };
                     if self.shortfall == Shortfall::Fail {
                         return Err(error);
@@ -303,10 +307,10 @@ impl AppendHost {
                 }
                 // The cartridge may be at fault, or the drive. If the next one fares alike, it is the drive, and no
                 // volume is the worse for it.
-                Err(error) if error.is_of_drive() && !has_failed => {
+                Err(error) if error.is_of_drive() && of_drive.is_none() => {
                     let message = format!("volume {volser} is passed over: {}", with_causes(&error));
                     (self.mounter.events)(Event::Notice { message });
-                    has_failed = true;
+                    of_drive = Some(error);
                     past.push(volser);
                 }
                 // The drive is not for it, whatever is known of it: that is no fault of the volume.

@@ -428,4 +428,33 @@ mod tests {
             mounter.dismount(volume).unwrap();
         }
     }
+
+    fn is_reset_always(drive: Box<dyn Drive>) -> Box<dyn Drive> {
+        Box::new(FaultyDrive::new(drive, (0..500).map(|command| Fault::Reset { command }).collect()))
+    }
+
+    /// A drive that failed at each cartridge set the volumes of a pool aside, one after the other.
+    #[test]
+    fn a_drive_that_fails_sets_no_volume_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("a"), "a").unwrap();
+        let request = BackupRequest::of(vec![source]);
+        let open = || Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
+        open().backup(&request, &BackupWatch::default()).unwrap();
+        let site = open();
+        let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
+        let library = LibraryInTests { inner, described: |drives| drives, dressed: is_reset_always };
+        let failed = site.with_library(library).backup(&request, &BackupWatch::default()).unwrap_err();
+        assert!(with_causes(&failed).contains("reset"), "{failed:?}");
+        let first = || locked(&open().catalog).volumes().unwrap().remove(0);
+        let before = first();
+        assert_eq!(before.state, VolumeState::Filling);
+        open().backup(&request, &BackupWatch::default()).unwrap();
+        assert!(first().checkpoint_lbn > before.checkpoint_lbn, "it goes on where it was");
+    }
 }
