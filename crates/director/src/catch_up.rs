@@ -316,7 +316,9 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
             caught_up
         }
         // A run was killed before the label was written: nothing can be on it, and it will be labelled again.
-        Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() => return Ok(Learned::Recorded(0)),
+        Err(error) if known.checkpoint_lbn == 0 && error.blames_volume() && !error.is_of_drive() => {
+            return Ok(Learned::Recorded(0));
+        }
         // Without its key nothing of it can be learned, and other volumes can be written all the same.
         Err(DirectorError::Keys(error)) if error.is_refusal() || matches!(error, KeyError::KeyDestroyed { .. }) => {
             (mounter.events)(Event::Notice { message: with_causes(&error) });

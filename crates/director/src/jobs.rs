@@ -389,7 +389,7 @@ impl Site {
     /// The state of an object as a baseline.
     fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
         // Of an interrupted object, all that was recorded is sorted first: others record meanwhile.
-        let state = apart(&self.catalog, |catalog| catalog.state(object).map_err(DirectorError::from))?;
+        let state = apart(&self.catalog, |catalog| catalog.state(object))?;
         let mut builder = self.sources_are_here().then(BaselineBuilder::default);
         // All of it is looked at before anything stands on it.
         for entry in state.iter() {

@@ -154,7 +154,7 @@ impl Site {
             stands && change.as_ref().is_none_or(|change| !change.added.is_empty()) && !tree.excludes.is_empty();
         let (deleted, all) = match may_delete {
             true => {
-                let state = apart(&self.catalog, |catalog| catalog.state(base).map_err(DirectorError::from))?;
+                let state = apart(&self.catalog, |catalog| catalog.state(base))?;
                 count(&state, source, &patterns(&tree.excludes)?)?
             }
             false => (0, 0),

@@ -76,10 +76,7 @@ pub struct Metadata {
 impl Metadata {
     /// The same of a further name, whose content that path carries. Both ends of a connection reckon it.
     pub fn as_link_to(self, carrier: &[u8]) -> Self {
-        let fnv = carrier
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-        Self { change: self.change ^ ((fnv >> 32) ^ fnv) as u32, ..self }
+        Self { change: self.change ^ capstan_format::crc32c(carrier), ..self }
     }
 }
 

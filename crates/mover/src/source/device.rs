@@ -77,7 +77,7 @@ impl DeviceSource {
         let before: u64 = sinks.iter().map(StreamSink::position).sum();
         let is_file = self.metadata.file_type == FileType::RegularFile;
         let mut attributes = AttributeReader::new();
-        let read = match is_file {
+        let attributes_read = match is_file {
             true => attributes.read(AttributesOf::Open(self.file.as_fd()), self.metadata.device),
             false => Ok(()),
         };
@@ -111,13 +111,16 @@ impl DeviceSource {
             }
             read => {
                 let short = if read == Read::Short { EntryFlags::SHRANK } else { EntryFlags::default() };
-                let since = if is_file { changed_since(self.file.as_fd(), &self.metadata) } else { short };
-                let flags = short.with(since);
+                let flags = match is_file {
+                    true => short.with(changed_since(self.file.as_fd(), &self.metadata)),
+                    // A device's stat says nothing of what was written to it.
+                    false => short,
+                };
                 unsteady(flags).into_iter().for_each(|kind| report.problem(&self.path, kind));
                 flags
             }
         };
-        if let Err(errno) = read {
+        if let Err(errno) = attributes_read {
             report.problem(&self.path, ProblemKind::AttributesUnreadable(errno.raw_os_error()));
         }
         tally.file(&self.path);
