@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
+    Catalog, CatalogError, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
 };
 use capstan_format::{BLOCK_HEADER_LEN, FormatError, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
@@ -532,19 +532,24 @@ impl CopyHost for AppendHost {
     fn release(&mut self, _mount: MountId, volser: &Volser, end: VolumeEnd) {
         let Some(Writing { volume, life, generation }) = self.writing.take() else { return };
         let notice = |message: String| (self.mounter.events)(Event::Notice { message });
+        // If it was taken over: what it is now, whoever has it knows.
+        let is_own = |catalog: &Catalog| Ok::<_, CatalogError>(catalog.opened_under(life)? == Some(generation));
         if end == VolumeEnd::Full {
             (self.mounter.events)(Event::Full { volser: volser.clone() });
-            let full = |catalog: &mut Catalog| match catalog.opened_under(life)? == Some(generation) {
+            let full = |catalog: &mut Catalog| match is_own(catalog)? {
                 true => catalog.update_volume(volser, |volume| volume.state = VolumeState::Full).map(drop),
-                // It was taken over: what it is now, whoever has it knows.
                 false => Ok(()),
             };
             if let Err(error) = full(&mut locked(&self.mounter.catalog)) {
                 notice(format!("volume {volser} could not be recorded as full: {error}"));
             }
         }
+        let is_own = is_own(&locked(&self.mounter.catalog)).unwrap_or(false);
+        if end != VolumeEnd::Failed && is_own {
+            self.mounter.note_written(&volume, end == VolumeEnd::WriteFailed);
+        }
         // What was flushed was recorded. Behind a failure that is not known.
-        if end != VolumeEnd::Failed
+        if matches!(end, VolumeEnd::Closed | VolumeEnd::Full)
             && let Err(error) = locked(&self.mounter.catalog).volume_closed_under(life, generation)
         {
             notice(format!("that volume {volser} was closed could not be noted: {error}"));

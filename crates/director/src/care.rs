@@ -109,6 +109,50 @@ impl Mounter {
         (self.events)(Event::Notice { message });
     }
 
+    /// Notes how a drive left the volume that it has written on. A volume that a write has failed on is set aside: the
+    /// next session would come to the same place. What fails on one volume after another is the drive, and they stay.
+    pub(crate) fn note_written(&self, volume: &InDrive, has_failed: bool) {
+        let (drive, volser) = (&volume.drive, &volume.volser);
+        let place = (volume.library.name.clone(), drive.clone());
+        let before = {
+            let mut failed = locked(&self.mounts.failed_writes);
+            match has_failed {
+                true => failed.get(&place).cloned(),
+                false => {
+                    failed.remove(&place);
+                    return;
+                }
+            }
+        };
+        if let Some(other) = before.filter(|other| other != volser) {
+            let message = format!(
+                "drive {drive} could not write on volume {volser}, as on volume {other} before: the drive is probably \
+                 at fault. Clean it, and have it repaired if it fails again. Volume {volser} stays in use; \
+                 `capstan verify {other}` shows whether that one can be used again"
+            );
+            (self.events)(Event::Notice { message });
+            return;
+        }
+        locked(&self.mounts.failed_writes).insert(place, volser.clone());
+        let update = locked(&self.catalog).update_volume(volser, |known| {
+            known.errors += 1;
+            if known.state != VolumeState::Retired {
+                known.state = VolumeState::Suspect;
+            }
+        });
+        let message = match update {
+            Ok(_) => format!(
+                "volume {volser} is set aside, and nothing more is written on it: drive {drive} could not write a block \
+                 on it. What was recorded before is not touched by that; `capstan verify {volser}` reads it, and lets \
+                 the volume be written again if all of it is good"
+            ),
+            Err(error) => format!(
+                "drive {drive} could not write a block on volume {volser}, and the volume could not be set aside: {error}"
+            ),
+        };
+        (self.events)(Event::Notice { message });
+    }
+
     /// Writes into the memory of a cartridge, where it has one, what the catalog knows of the volume.
     pub(crate) fn describe(&self, volume: &InDrive) {
         let Some(description) = self.description(&volume.volser) else { return };
@@ -132,5 +176,79 @@ impl Mounter {
             life: volume.id?.0,
             checkpoint_lbn: volume.checkpoint_lbn,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::sync::{Arc, Mutex};
+
+    use capstan_catalog::{Database, Volume};
+    use capstan_keys::create_key_file;
+    use capstan_mover::RestoreWatch;
+    use capstan_tape::{Drive, Fault, FaultyDrive, VirtualLibrary};
+
+    use super::*;
+    use crate::library_in_tests::LibraryInTests;
+    use crate::site::{InitOptions, Site};
+    use crate::{BackupRequest, BackupWatch, Config};
+
+    fn fails_tenth_write(drive: Box<dyn Drive>) -> Box<dyn Drive> {
+        Box::new(FaultyDrive::new(drive, vec![Fault::WriteFails { write: 10 }]))
+    }
+
+    /// The next session came to the same place, and failed again.
+    #[test]
+    fn a_volume_that_could_not_be_written_is_set_aside_until_it_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let mut config = Config::default();
+        config.data.block_kib = 64;
+        let options = InitOptions { config, encryption: None, database: Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        let noise = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(at | 1) >> 56) as u8;
+        std::fs::write(source.join("a"), (0..2 << 20).map(noise).collect::<Vec<_>>()).unwrap();
+        let (request, watch) = (BackupRequest::of(vec![source]), BackupWatch::default());
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let open = || {
+            let notices = Arc::clone(&notices);
+            let heard = move |event| {
+                if let Event::Notice { message } = event {
+                    locked(&notices).push(message);
+                }
+            };
+            Site::open(&state, Some(&unlock), || 1, Arc::new(heard)).unwrap()
+        };
+        let volumes = |site: &Site| -> Vec<Volume> { locked(&site.catalog).volumes().unwrap() };
+        let states = |site: &Site| volumes(site).iter().map(|volume| volume.state).collect::<Vec<_>>();
+        let said = |what: &str| locked(&notices).drain(..).any(|notice| notice.contains(what));
+
+        let site = open();
+        let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
+        let broken = site.with_library(LibraryInTests {
+            inner,
+            described: |drives| drives,
+            dressed: fails_tenth_write,
+        });
+        broken.backup(&request, &watch).unwrap_err();
+        assert!(said("volume A00001 is set aside"));
+        assert_eq!(states(&broken), [VolumeState::Suspect]);
+        assert_eq!(volumes(&broken)[0].errors, 1);
+        // A drive that fails on the next one, too, is at fault itself.
+        for _ in 0..2 {
+            broken.backup(&request, &watch).unwrap_err();
+            assert!(said("the drive is probably at fault"));
+            assert_eq!(states(&broken), [VolumeState::Suspect, VolumeState::Filling]);
+        }
+        drop(broken);
+        let site = open();
+        site.backup(&request, &watch).unwrap();
+        assert_eq!(states(&site), [VolumeState::Suspect, VolumeState::Filling]);
+        let first = volumes(&site).remove(0);
+        assert!(site.verify_volume(&first.volser, &RestoreWatch::default()).unwrap().is_whole());
+        assert_eq!(states(&site)[0], VolumeState::Filling);
     }
 }

@@ -223,13 +223,13 @@ impl Site {
         self.libraries.all().iter().find_map(|library| self.problem_of(library))
     }
 
-    /// What is where in a library. With its mover away, each question takes seconds: it is asked once in a while.
+    /// What is where in a library, for whoever looks. With its mover away, each question takes seconds: it is asked once in a while.
     fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
         let silent = &self.mounts.silent;
         if !library.config.mover.is_empty() && silent.is_silent(&library.name) {
             return Err(DevicesError::Connection(std::io::Error::other("it did not answer a moment ago")));
         }
-        let found = library.devices.inventory();
+        let found = library.devices.inventory_at_once();
         if !library.config.mover.is_empty() {
             silent.note(&library.name, found.is_ok());
         }

@@ -48,8 +48,26 @@ pub enum VolumeEnd {
     Closed,
     /// There is no room: its last session is closed at early warning, or ends at its last checkpoint.
     Full,
-    /// Writing failed; it is readable up to its last checkpoint.
+    /// Its session failed; it is readable up to its last checkpoint.
     Failed,
+    /// The same, because a block could not be written: the medium is at fault, or the drive.
+    WriteFailed,
+}
+
+impl VolumeEnd {
+    /// How a volume is left behind an error.
+    fn behind(error: &MoverError) -> Self {
+        match error {
+            MoverError::Drive { source, .. } => match source {
+                // Not even a checkpoint fits any more: the next run would come to the same place with the same blocks.
+                // The same of a volume that takes no further key.
+                DriveError::EndOfMedium { .. } | DriveError::KeyListFull { .. } => Self::Full,
+                source if source.is_failed_write() => Self::WriteFailed,
+                _ => Self::Failed,
+            },
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// Why whoever runs the mover could not do its part.
@@ -204,13 +222,7 @@ impl Copy {
                 // What is left behind early warning is for closing a session, and was used for that.
                 Ok(()) if writer.is_full() => VolumeEnd::Full,
                 Ok(()) => VolumeEnd::Closed,
-                // Not even a checkpoint fits any more: the next run would come to the same place with the same blocks.
-                // The same of a volume that takes no further key.
-                Err(MoverError::Drive {
-                    source: DriveError::EndOfMedium { .. } | DriveError::KeyListFull { .. },
-                    ..
-                }) => VolumeEnd::Full,
-                Err(_) => VolumeEnd::Failed,
+                Err(error) => VolumeEnd::behind(error),
             };
             self.release(writer, &volser, end);
         }

@@ -59,6 +59,14 @@ pub trait Devices: Send + Sync {
     /// The library cannot be asked.
     fn inventory(&self) -> Result<LibraryInventory, DevicesError>;
 
+    /// The same for whoever looks and must not wait: while the robot works, as it was when it was asked last.
+    ///
+    /// # Errors
+    /// The library cannot be asked.
+    fn inventory_at_once(&self) -> Result<LibraryInventory, DevicesError> {
+        self.inventory()
+    }
+
     /// Has the robot do something that is no mount of a job.
     ///
     /// # Errors

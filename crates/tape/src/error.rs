@@ -1,5 +1,6 @@
 //! What can go wrong in a drive, each with its blame.
 
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use capstan_format::{Algorithm, KeyTag};
@@ -84,7 +85,7 @@ pub enum DriveError {
         lbn: u64,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Drive: an earlier write failed (response 71h); everything since the last synchronous flush is uncommitted.
     #[error("an earlier write failed after it was accepted: nothing since the last flush is on the medium")]
@@ -387,7 +388,7 @@ pub enum DriveError {
         what: String,
         /// The cause.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -405,6 +406,25 @@ impl DriveError {
                 | Self::EndOfDataLost { .. }
                 | Self::Reported { blames_medium: true, .. }
         )
+    }
+
+    /// Whether something could not be put on the medium: the cartridge is at fault, or the drive. What a
+    /// full disk below a virtual cartridge does not take is no fault of either.
+    pub fn is_failed_write(&self) -> bool {
+        if !matches!(self, Self::WriteFailed { .. } | Self::Deferred { .. }) {
+            return false;
+        }
+        let of_disk = |kind| {
+            matches!(
+                kind,
+                ErrorKind::StorageFull
+                    | ErrorKind::QuotaExceeded
+                    | ErrorKind::ReadOnlyFilesystem
+                    | ErrorKind::FileTooLarge
+            )
+        };
+        let mut causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        !causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| of_disk(error.kind())))
     }
 }
 
@@ -475,7 +495,7 @@ mod tests {
 
     #[test]
     fn numbers_of_system_errors_are_left_out_and_nothing_else() {
-        let denied = std::io::Error::from_raw_os_error(13);
+        let denied = io::Error::from_raw_os_error(13);
         assert_eq!(
             without_error_numbers(&format!("a: {denied}; b: {denied}")),
             "a: Permission denied; b: Permission denied"

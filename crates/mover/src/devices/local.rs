@@ -4,7 +4,7 @@
 //! fetched or a person is waited for. What is known of mounts is locked for one look or change.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::model::DriveModel;
@@ -38,6 +38,8 @@ pub struct LocalDevices {
     keys: Arc<dyn KeySource>,
     drives: Arc<MountedDrives>,
     mounts: Mutex<HashMap<MountId, InDrive>>,
+    /// What was where when the library was asked last.
+    last_inventory: Mutex<Option<LibraryInventory>>,
 }
 
 /// A volume that is in a drive.
@@ -59,12 +61,24 @@ impl LocalDevices {
         keys: Arc<dyn KeySource>,
         drives: Arc<MountedDrives>,
     ) -> Self {
-        Self { library, loader, pace, keys, drives, mounts: Mutex::default() }
+        let (mounts, last_inventory) = Default::default();
+        Self { library, loader, pace, keys, drives, mounts, last_inventory }
     }
 
     fn library(&self) -> MutexGuard<'_, dyn Library + 'static> {
         // A thread that panicked leaves a library as it was after the last whole move.
         self.library.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inventory_of(&self, library: &mut (dyn Library + 'static)) -> Result<LibraryInventory, DevicesError> {
+        let elements = library.inventory()?;
+        let inventory = LibraryInventory { elements, findings: library.findings() };
+        *self.last_inventory() = Some(inventory.clone());
+        Ok(inventory)
+    }
+
+    fn last_inventory(&self) -> MutexGuard<'_, Option<LibraryInventory>> {
+        self.last_inventory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mounts(&self) -> MutexGuard<'_, HashMap<MountId, InDrive>> {
@@ -211,9 +225,18 @@ impl Devices for LocalDevices {
     }
 
     fn inventory(&self) -> Result<LibraryInventory, DevicesError> {
-        let mut library = self.library();
-        let elements = library.inventory()?;
-        Ok(LibraryInventory { elements, findings: library.findings() })
+        self.inventory_of(&mut *self.library())
+    }
+
+    fn inventory_at_once(&self) -> Result<LibraryInventory, DevicesError> {
+        match self.library.try_lock() {
+            Ok(mut library) => self.inventory_of(&mut *library),
+            Err(TryLockError::Poisoned(library)) => self.inventory_of(&mut *library.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let last = self.last_inventory().clone();
+                last.map_or_else(|| self.inventory(), Ok)
+            }
+        }
     }
 
     fn change(&self, order: &ChangerOrder) -> Result<(), DevicesError> {

@@ -48,6 +48,7 @@ enum Order {
     Drives,
     DescribeDrives,
     Inventory,
+    InventoryAtOnce,
     Change(ChangerOrder),
     Mount(MountOrder),
     /// The answer to [`Report::IsStopped`].
@@ -163,6 +164,10 @@ impl<S: Read + Write + Send> Devices for RemoteDevices<S> {
 
     fn inventory(&self) -> Result<LibraryInventory, DevicesError> {
         expect!(self.ask(&Order::Inventory, &[]), Report::Inventory(inventory) => inventory)
+    }
+
+    fn inventory_at_once(&self) -> Result<LibraryInventory, DevicesError> {
+        expect!(self.ask(&Order::InventoryAtOnce, &[]), Report::Inventory(inventory) => inventory)
     }
 
     fn change(&self, order: &ChangerOrder) -> Result<(), DevicesError> {
@@ -334,6 +339,7 @@ impl Orders<'_> {
             Order::Drives => devices.drives().map(Report::Drives),
             Order::DescribeDrives => devices.describe_drives().map(Report::Described),
             Order::Inventory => devices.inventory().map(Report::Inventory),
+            Order::InventoryAtOnce => devices.inventory_at_once().map(Report::Inventory),
             Order::Change(order) => devices.change(&order).map(|()| Report::Done),
             Order::Mount(order) => {
                 (self.mounts)(&order.volser);
@@ -478,10 +484,12 @@ pub(crate) fn words_in_tests() -> Vec<crate::kept_words::Word> {
     let order = |name, order: Order| Word::of(name, &order);
     let at_volume = |name, request| Word::of(name, &Order::AtVolume(mount, request));
     let report = |name, report: Report| Word::of(name, &report);
-    vec![
+    let mut words = hosts::words_in_tests(mount, &volser);
+    words.extend([
         order("drives", Order::Drives),
         order("describe-drives", Order::DescribeDrives),
         order("inventory", Order::Inventory),
+        order("inventory-at-once", Order::InventoryAtOnce),
         order("load", Order::Change(ChangerOrder::Load { volser: volser.clone(), drive: 1 })),
         order("unload", Order::Change(ChangerOrder::Unload { drive: 1 })),
         order("mount", Order::Mount(MountOrder { volser, reservation, labelled: true, first_key, needs })),
@@ -515,7 +523,8 @@ pub(crate) fn words_in_tests() -> Vec<crate::kept_words::Word> {
             Report::Dismounted { drive: "d".to_owned(), health: None, notices: Vec::new(), failed: None },
         ),
         report("done", Report::Done),
-    ]
+    ]);
+    words
 }
 
 #[cfg(test)]

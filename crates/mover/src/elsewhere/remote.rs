@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use capstan_format::{CatalogPart, MediumSerial, Volser, VolumeId};
 use capstan_tape::{DriveDescription, DriveKey, with_causes};
 
-use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OLDEST, Opened, Opening, VERSION};
+use super::words::{AskKey, KeyAnswer, MoverCall, MoverLink, OLDEST, Opened, Opening, TELLS_AT_ONCE, VERSION};
 use crate::devices::remote::RemoteDevices;
 use crate::devices::{
     ChangerOrder, Devices, DevicesError, DismountOrder, DismountReport, KeySource, KeyWanted, LibraryInventory,
@@ -325,6 +325,13 @@ impl Devices for RemoteMover {
         self.order(Devices::inventory, true)
     }
 
+    fn inventory_at_once(&self) -> Result<LibraryInventory, DevicesError> {
+        match self.0.version.load(Ordering::Relaxed) {
+            TELLS_AT_ONCE.. => self.order(Devices::inventory_at_once, true),
+            _ => self.inventory(),
+        }
+    }
+
     fn change(&self, order: &ChangerOrder) -> Result<(), DevicesError> {
         self.order(|orders| orders.change(order), false)
     }
@@ -402,11 +409,9 @@ mod tests {
         }
     }
 
-    /// Whoever decides is of a later version than the mover, and knows the mover's.
-    #[test]
-    fn a_mover_of_an_older_version_is_spoken_to_in_its_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let library = Arc::new(Mutex::new(VirtualLibrary::open(folder.path(), 2).unwrap()));
+    /// A mover with a library, and the way to it.
+    fn mover_of(library: &Arc<Mutex<VirtualLibrary>>) -> RemoteMover {
+        let library = Arc::clone(library);
         let (mounted, keys) = (Arc::new(MountedDrives::new()), Arc::new(OwnersKeys::default()));
         let devices = LocalDevices::new(library, Loader::Robot, None, Arc::new(NoKeys), Arc::clone(&mounted));
         let served = ServedMover::new(Arc::new(devices), mounted, keys);
@@ -414,7 +419,27 @@ mod tests {
             let served = served.clone();
             thread::spawn(move || served.serve(Box::new(far), &|| (), &AtomicBool::new(false)));
         };
-        let mover = RemoteMover::new(Arc::new(To(serve)), Arc::new(NoKeys)).unwrap();
+        RemoteMover::new(Arc::new(To(serve)), Arc::new(NoKeys)).unwrap()
+    }
+
+    /// `status` and each scrape of the metrics waited until a robot had brought its cartridge.
+    #[test]
+    fn who_looks_does_not_wait_for_a_robot_at_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = Arc::new(Mutex::new(VirtualLibrary::open(folder.path(), 2).unwrap()));
+        let mover = mover_of(&library);
+        let before = mover.inventory().unwrap();
+        let works = locked(&library);
+        assert_eq!(mover.inventory_at_once().unwrap(), before);
+        drop(works);
+        assert_eq!(mover.inventory_at_once().unwrap(), before);
+    }
+
+    /// Whoever decides is of a later version than the mover, and knows the mover's.
+    #[test]
+    fn a_mover_of_an_older_version_is_spoken_to_in_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mover = mover_of(&Arc::new(Mutex::new(VirtualLibrary::open(folder.path(), 2).unwrap())));
         mover.0.version.store(VERSION + 7, Ordering::Relaxed);
         assert_eq!(mover.drives().unwrap(), 2);
         assert_eq!(mover.0.version.load(Ordering::Relaxed), VERSION);

@@ -102,7 +102,7 @@ impl ServedMover {
         let Some(first) = link.first_byte(stop)? else { return Ok(()) };
         begun();
         link.0.set_timeout(None)?;
-        let (Opening { call, .. }, attached) = match link.open_behind(first, OLDEST..=VERSION)? {
+        let (Opening { call, version }, attached) = match link.open_behind(first, OLDEST..=VERSION)? {
             Ok(opened) => opened,
             Err(newer) if newer > VERSION => return link.send(&Opened::Speaks(VERSION), &[]),
             // It may be from before there was that answer.
@@ -144,7 +144,7 @@ impl ServedMover {
                 }
                 Ok(())
             }
-            MoverCall::Session(call) => self.serve_session(link, *call),
+            MoverCall::Session(call) => self.serve_session(link, *call, version),
             MoverCall::Read(call) => self.serve_read(link, *call, &attached),
             MoverCall::Host { .. } => {
                 if let Some((hosts, number)) = host

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use capstan_tape::with_causes;
 
 use super::served::{COMES_WITHIN, ServedMover};
-use super::words::{Expects, IntakeTerms, MoverLink, SessionCall, SessionOrder, SessionReport};
+use super::words::{
+    Expects, IntakeTerms, MoverLink, SessionCall, SessionOrder, SessionReport, WITH_FAILED_WRITES,
+};
 use crate::devices::remote::RemoteCopyHost;
 use crate::intake::IntakeWay;
 use crate::meters::Meters;
@@ -38,14 +40,19 @@ struct Serving<'a> {
 }
 
 impl ServedMover {
-    /// Runs a session until its connection ends.
-    pub(super) fn serve_session(&self, mut link: MoverLink, call: SessionCall) -> io::Result<()> {
+    /// Runs a session until its connection ends, for whoever decides in this version of the protocol.
+    pub(super) fn serve_session(&self, mut link: MoverLink, call: SessionCall, version: u32) -> io::Result<()> {
         let SessionCall { owner, options, record, copies } = call;
         // Its mounts stay as long as it writes.
         let _owner = self.owner(&owner);
         let (token, hosts) = self.expect_hosts(copies)?;
         link.send(&Expects { hosts: token.clone(), pieces: None }, &[]).inspect_err(|_| self.forget_hosts(&token))?;
-        let remote = |stream| Box::new(RemoteCopyHost::new(stream)) as Box<dyn CopyHost>;
+        let remote = |stream| -> Box<dyn CopyHost> {
+            match version {
+                WITH_FAILED_WRITES.. => Box::new(RemoteCopyHost::new(stream)),
+                _ => Box::new(RemoteCopyHost::of_older(stream)),
+            }
+        };
         let hosts = self.hosts(&token, &hosts)?.into_iter().map(remote).collect();
         let session = match Session::start(&options, &record, self.drives(), hosts, Arc::default()) {
             Ok(session) => session,

@@ -70,12 +70,21 @@ enum HostAnswer {
 }
 
 /// Whoever decides for a copy, at the other end of a connection.
-pub struct RemoteCopyHost<S>(Mutex<Link<S>>);
+pub struct RemoteCopyHost<S> {
+    link: Mutex<Link<S>>,
+    /// Whether whoever decides knows [`VolumeEnd::WriteFailed`].
+    knows_failed_writes: bool,
+}
 
 impl<S: Read + Write> RemoteCopyHost<S> {
     /// A host that [`serve_copy_host`] serves at the other end.
     pub fn new(stream: S) -> Self {
-        Self(Mutex::new(Link(stream)))
+        Self { link: Mutex::new(Link(stream)), knows_failed_writes: true }
+    }
+
+    /// The same for whoever decides in an older version, which knows no failed writes.
+    pub(crate) fn of_older(stream: S) -> Self {
+        Self { knows_failed_writes: false, ..Self::new(stream) }
     }
 }
 
@@ -94,7 +103,7 @@ fn call<S: Read + Write, C: Serialize>(
 
 impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
     fn mount(&mut self) -> Result<Mounted, HostError> {
-        match call(&self.0, &CopyCall::Mount, &[])? {
+        match call(&self.link, &CopyCall::Mount, &[])? {
             HostAnswer::Mounted(mounted) => Ok(mounted),
             _ => Err(other_question().into()),
         }
@@ -111,7 +120,7 @@ impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
             end_lbn: commit.end_lbn,
             session_bytes: commit.session_bytes,
         };
-        match call(&self.0, &CopyCall::Committed(Box::new(form)), &commit.part.encode())? {
+        match call(&self.link, &CopyCall::Committed(Box::new(form)), &commit.part.encode())? {
             HostAnswer::Done => Ok(()),
             _ => Err(other_question().into()),
         }
@@ -119,26 +128,30 @@ impl<S: Read + Write + Send> CopyHost for RemoteCopyHost<S> {
 
     fn health(&mut self, volser: &Volser, health: &DriveHealth) {
         // It is told for the record; what is wrong with the connection the next commit says.
-        let _ = call(&self.0, &CopyCall::Health(volser.clone(), Box::new(health.clone())), &[]);
+        let _ = call(&self.link, &CopyCall::Health(volser.clone(), Box::new(health.clone())), &[]);
     }
 
     fn release(&mut self, mount: MountId, volser: &Volser, end: VolumeEnd) {
+        let end = match end {
+            VolumeEnd::WriteFailed if !self.knows_failed_writes => VolumeEnd::Failed,
+            end => end,
+        };
         // Where nobody hears it, nobody dismounts; the mover lets go of the mount with the connection of orders.
-        let _ = call(&self.0, &CopyCall::Release(mount, volser.clone(), end), &[]);
+        let _ = call(&self.link, &CopyCall::Release(mount, volser.clone(), end), &[]);
     }
 
     fn settled(&mut self, objects: &[ObjectId]) {
         // Where nobody hears it, nobody waits for it.
-        let _ = call(&self.0, &CopyCall::Settled(objects.to_vec()), &[]);
+        let _ = call(&self.link, &CopyCall::Settled(objects.to_vec()), &[]);
     }
 
     fn ended(&mut self, failure: Option<&str>) {
         // Where nobody hears it, whoever serves the host ends it with the connection.
-        let _ = call(&self.0, &CopyCall::Ended(failure.map(str::to_owned)), &[]);
+        let _ = call(&self.link, &CopyCall::Ended(failure.map(str::to_owned)), &[]);
     }
 
     fn now_ns(&self) -> i64 {
-        match call(&self.0, &CopyCall::Now, &[]) {
+        match call(&self.link, &CopyCall::Now, &[]) {
             Ok(HostAnswer::Now(now_ns)) => now_ns,
             // What is written with it is not recorded either.
             _ => 0,
@@ -233,6 +246,28 @@ fn serve_host<S: Read + Write, C: DeserializeOwned>(
     ended_well(serve())
 }
 
+/// What a copy says, for [`crate::kept_words`].
+#[cfg(test)]
+pub(super) fn words_in_tests(mount: MountId, volser: &Volser) -> Vec<crate::kept_words::Word> {
+    use crate::kept_words::Word;
+
+    let release = |name, end| Word::of(name, &CopyCall::Release(mount, volser.clone(), end));
+    vec![
+        Word::of("copy-mount", &CopyCall::Mount),
+        release("copy-closed", VolumeEnd::Closed),
+        release("copy-full", VolumeEnd::Full),
+        release("copy-failed", VolumeEnd::Failed),
+        release("copy-write-failed", VolumeEnd::WriteFailed),
+        Word::of("copy-settled", &CopyCall::Settled(vec![ObjectId([1; 16])])),
+        Word::of("copy-ended", &CopyCall::Ended(Some("no".to_owned()))),
+        Word::of("copy-now", &CopyCall::Now),
+        Word::of("host-mount", &HostAnswer::Mount(mount)),
+        Word::of("host-now", &HostAnswer::Now(1)),
+        Word::of("host-done", &HostAnswer::Done),
+        Word::of("host-failed", &HostAnswer::Failed { text: "no".to_owned() }),
+    ]
+}
+
 /// Whoever decides for a read, at the other end of a connection.
 pub struct RemoteReadHost<S>(Mutex<Link<S>>);
 
@@ -299,6 +334,54 @@ fn answer_read(host: &mut dyn ReadHost, call: ReadCall) -> Result<HostAnswer, Ho
         ReadCall::Release(mount, place) => {
             host.release(mount, &place);
             Ok(HostAnswer::Done)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    /// Notes how volumes are given back.
+    struct Notes(Vec<VolumeEnd>);
+
+    impl CopyHost for Notes {
+        fn mount(&mut self) -> Result<Mounted, HostError> {
+            panic!("nobody asks")
+        }
+
+        fn committed(&mut self, _: &Commit) -> Result<(), HostError> {
+            panic!("nobody asks")
+        }
+
+        fn release(&mut self, _: MountId, _: &Volser, end: VolumeEnd) {
+            self.0.push(end);
+        }
+
+        fn now_ns(&self) -> i64 {
+            panic!("nobody asks")
+        }
+    }
+
+    #[test]
+    fn whoever_knows_no_failed_writes_hears_of_a_failure() {
+        let volser = Volser::new("A00001").unwrap();
+        for (remote, heard) in [
+            (RemoteCopyHost::new as fn(UnixStream) -> RemoteCopyHost<UnixStream>, VolumeEnd::WriteFailed),
+            (RemoteCopyHost::of_older, VolumeEnd::Failed),
+        ] {
+            let (near, far) = UnixStream::pair().unwrap();
+            let decides = thread::spawn(move || {
+                let mut notes = Notes(Vec::new());
+                serve_copy_host(&mut notes, near).unwrap();
+                notes.0
+            });
+            remote(far).release(MountId(1), &volser, VolumeEnd::WriteFailed);
+            assert_eq!(decides.join().unwrap(), [heard]);
         }
     }
 }
