@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use capstan_format::{EntryKind, FileEntry};
+use capstan_format::{EntryFlags, EntryKind, FileEntry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,8 @@ pub struct FileRow {
     /// longer has it.
     pub kind: Cow<'static, str>,
     /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`,
-    /// `lost` (no copy has all of it any more).
+    /// `lacks-attributes` (not all of them could be read; the next backup tries again), `lost` (no copy has all of it any
+    /// more).
     pub flags: String,
     /// Permission bits, octal.
     pub mode: String,
@@ -152,8 +153,16 @@ impl FileRow {
 
 /// The flags of an entry, and `lost` where damage took it in every copy.
 fn flags_text(entry: &FileEntry, is_lost: bool) -> String {
-    const NAMES: [&str; 6] = ["grew", "shrank", "vanished", "changed", "sparse", "unreadable"];
-    let set = NAMES.iter().enumerate().filter(|(bit, _)| entry.flags.0 & (1 << bit) != 0);
+    const NAMES: [(EntryFlags, &str); 7] = [
+        (EntryFlags::GREW, "grew"),
+        (EntryFlags::SHRANK, "shrank"),
+        (EntryFlags::VANISHED, "vanished"),
+        (EntryFlags::CHANGED, "changed"),
+        (EntryFlags::SPARSE, "sparse"),
+        (EntryFlags::UNREADABLE, "unreadable"),
+        (EntryFlags::LACKS_ATTRIBUTES, "lacks-attributes"),
+    ];
+    let set = NAMES.iter().filter(|(flag, _)| entry.flags.contains(*flag));
     set.map(|(_, name)| *name).chain(is_lost.then_some("lost")).collect::<Vec<_>>().join(",")
 }
 

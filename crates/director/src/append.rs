@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_catalog::{
-    Catalog, CatalogError, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState, Wish,
+    Catalog, CatalogError, CheckpointSeen, KeyRef, Moment, Pool, Promise, Resource, ScratchFeed, Volume, VolumeState,
+    Wish,
 };
-use capstan_format::{BLOCK_HEADER_LEN, FormatError, SessionId, Volser, VolumeId};
+use capstan_format::{BLOCK_HEADER_LEN, SessionId, Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{
     Commit, CopyHost, DriveHealth, FIRST_SESSION_LBN, HostError, MountId, Mounted, MoverError, VolumeEnd,
 };
-use capstan_tape::{ChangerError, DriveError, EncryptionState, UnfitDrive, WriteFit, with_causes};
+use capstan_tape::{Blame, ChangerError, DriveError, EncryptionState, UnfitDrive, WriteFit, with_causes};
 
 use crate::catch_up::{catch_up, set_aside};
 use crate::config::Config;
+use crate::drive_faults::DriveAt;
 use crate::hold::Hold;
 use crate::label::{create_cartridge, label_volume, random_u64};
 use crate::lifetime::{Lifetime, LifetimeSpan};
@@ -214,6 +216,7 @@ impl AppendHost {
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let (mut past, mut occupied) = (Vec::new(), Vec::new());
         let mut of_drive = None;
+        let mut doubted = locked(&self.mounter.mounts.drive_faults).doubted();
         self.mounter.check_policy(&self.pool)?;
         // Where drives differ, a volume whose drive is free goes before one that would be waited for.
         let is_mixed = self.mounter.library.has_unlike_drives();
@@ -222,6 +225,7 @@ impl AppendHost {
             let mut barred = protected.clone();
             barred.extend_from_slice(&past);
             barred.extend_from_slice(&occupied);
+            barred.extend_from_slice(&doubted);
             let (choice, hold) = self.choose(&barred)?;
             let (volser, prepared) = match (choice, hold) {
                 (Choice::Append(volser), Some(hold)) => (volser.clone(), self.append_to(&volser, hold)),
@@ -232,6 +236,11 @@ impl AppendHost {
                     Some((volser, hold)) => return self.label(&volser, hold),
                     None => continue,
                 },
+                // There is no other.
+                (Choice::Nothing(_), _) if !doubted.is_empty() => {
+                    doubted.clear();
+                    continue;
+                }
                 (Choice::Nothing(_), _) if !occupied.is_empty() => {
                     occupied.clear();
                     self.mounter.waits_for_drives(true);
@@ -307,7 +316,14 @@ impl AppendHost {
                 }
                 // The cartridge may be at fault, or the drive. If the next one fares alike, it is the drive, and no
                 // volume is the worse for it.
-                Err(error) if error.is_of_drive() && of_drive.is_none() => {
+                Err(error) if error.is_of_drive() => {
+                    if self.is_bad(&volser, &error) {
+                        set_aside(&self.mounter, volser, with_causes(&error))?;
+                        continue;
+                    }
+                    if of_drive.is_some() {
+                        return Err(error);
+                    }
                     let message = format!("volume {volser} is passed over: {}", with_causes(&error));
                     (self.mounter.events)(Event::Notice { message });
                     of_drive = Some(error);
@@ -318,9 +334,25 @@ impl AppendHost {
                     (self.mounter.events)(Event::Notice { message: with_causes(&error) });
                     past.push(volser);
                 }
-                other => return other,
+                Ok(mounted) => {
+                    let drive = Some(mounted.volume.drive.clone());
+                    let place = DriveAt { library: mounted.volume.library.name.clone(), drive };
+                    locked(&self.mounter.mounts.drive_faults).took(&volser, place);
+                    return Ok(mounted);
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether it is a volume that is at fault and not its drive, which took another one since it failed with this one.
+    fn is_bad(&self, volser: &Volser, error: &DirectorError) -> bool {
+        if error.blame() != Some(Blame::Either) {
+            return false;
+        }
+        let drive = error.of_drive().and_then(DriveError::drive).map(str::to_owned);
+        let place = DriveAt { library: self.mounter.library.name.clone(), drive };
+        locked(&self.mounter.mounts.drive_faults).failed(volser, &place)
     }
 
     fn label(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {
@@ -371,9 +403,7 @@ impl AppendHost {
             // A label of ours that names another volume: what is on that one the catalog may well know.
             Err(DirectorError::Mover(MoverError::Misplaced { reason, .. })) => return Err(differs(reason)),
             // Of a later version of this program, which knows what it is for.
-            Err(error @ DirectorError::Mover(MoverError::Format { source: FormatError::Version { .. }, .. })) => {
-                return Err(differs(error.to_string()));
-            }
+            Err(error) if error.is_of_later_version() => return Err(differs(error.to_string())),
             // A key that may come back with an import opens a life that the catalog does not know.
             Err(DirectorError::Keys(KeyError::KeyMissing { tag, .. }))
                 if known.key.is_none_or(|key| key.tag != tag) =>

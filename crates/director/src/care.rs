@@ -10,6 +10,7 @@ use capstan_format::{FORMAT_VERSION, Volser};
 use capstan_mover::DriveHealth;
 use capstan_tape::{AlertDemand, Cleaning, TapeAlert, VolumeDescription};
 
+use crate::drive_faults::DriveAt;
 use crate::mounter::{InDrive, Mounter};
 use crate::site::locked;
 use crate::{DirectorError, Event};
@@ -113,18 +114,12 @@ impl Mounter {
     /// next session would come to the same place. What fails on one volume after another is the drive, and they stay.
     pub(crate) fn note_written(&self, volume: &InDrive, has_failed: bool) {
         let (drive, volser) = (&volume.drive, &volume.volser);
-        let place = (volume.library.name.clone(), drive.clone());
-        let before = {
-            let mut failed = locked(&self.mounts.failed_writes);
-            match has_failed {
-                true => failed.get(&place).cloned(),
-                false => {
-                    failed.remove(&place);
-                    return;
-                }
-            }
-        };
-        if let Some(other) = before.filter(|other| other != volser) {
+        let place = DriveAt { library: volume.library.name.clone(), drive: Some(drive.clone()) };
+        if !has_failed {
+            return locked(&self.mounts.drive_faults).wrote(&place);
+        }
+        let before = locked(&self.mounts.drive_faults).could_not_write(volser, place);
+        if let Some(other) = before {
             let message = format!(
                 "drive {drive} could not write on volume {volser}, as on volume {other} before: the drive is probably \
                  at fault. Clean it, and have it repaired if it fails again. Volume {volser} stays in use; \
@@ -133,7 +128,6 @@ impl Mounter {
             (self.events)(Event::Notice { message });
             return;
         }
-        locked(&self.mounts.failed_writes).insert(place, volser.clone());
         let update = locked(&self.catalog).update_volume(volser, |known| {
             known.errors += 1;
             if known.state != VolumeState::Retired {
@@ -228,11 +222,8 @@ mod tests {
 
         let site = open();
         let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-        let broken = site.with_library(LibraryInTests {
-            inner,
-            described: |drives| drives,
-            dressed: fails_tenth_write,
-        });
+        let broken =
+            site.with_library(LibraryInTests { inner, described: |drives| drives, dressed: fails_tenth_write });
         broken.backup(&request, &watch).unwrap_err();
         assert!(said("volume A00001 is set aside"));
         assert_eq!(states(&broken), [VolumeState::Suspect]);

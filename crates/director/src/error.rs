@@ -10,7 +10,7 @@ use capstan_keys::KeyError;
 use capstan_mover::devices::DevicesError;
 use capstan_mover::extract::ExtractError;
 use capstan_mover::{MoverError, SourceError};
-use capstan_tape::{ChangerError, DriveError};
+use capstan_tape::{Blame, ChangerError, DriveError};
 use thiserror::Error;
 pub(crate) use words::until_words;
 pub use words::{DrivesOwner, meant_by};
@@ -697,10 +697,7 @@ impl DirectorError {
     pub(crate) fn blames_volume(&self) -> bool {
         match self {
             // What is written under a key that is out of reach may be whole.
-            Self::Drive(DriveError::KeyUnavailable { .. })
-            | Self::Volume { source: DriveError::KeyUnavailable { .. }, .. }
-            | Self::Mover(MoverError::Drive { source: DriveError::KeyUnavailable { .. }, .. }) => false,
-            _ if self.is_of_unfit_drive() => false,
+            _ if matches!(self.blame(), Some(Blame::Keys | Blame::Unfit)) => false,
             Self::VolumeDiffers { .. } | Self::Volume { .. } | Self::Drive(_) => true,
             Self::Catalog(error) => refuses_part(error),
             Self::Mover(error) => match error {
@@ -720,28 +717,34 @@ impl DirectorError {
         }
     }
 
+    /// Whether a label or a block was written by a later version of this program.
+    pub(crate) fn is_of_later_version(&self) -> bool {
+        matches!(self, Self::Mover(MoverError::Format { source, .. }) if source.is_of_later_version())
+    }
+
     /// Whether a drive does not take a cartridge because it was made for others.
     pub(crate) fn is_of_unfit_drive(&self) -> bool {
-        let (Self::Volume { source, .. } | Self::Mover(MoverError::Drive { source, .. })) = self else { return false };
-        matches!(source, DriveError::Incompatible { .. } | DriveError::Unfit(_))
+        self.blame() == Some(Blame::Unfit)
     }
 
     /// Whether a drive, or the way to it, failed: the volume in it need be no worse for it.
     pub(crate) fn is_of_drive(&self) -> bool {
-        let (Self::Drive(source) | Self::Volume { source, .. } | Self::Mover(MoverError::Drive { source, .. })) = self
-        else {
-            return false;
-        };
-        matches!(
-            source,
-            DriveError::Reset { .. }
-                | DriveError::MovedByOthers { .. }
-                | DriveError::Hardware { .. }
-                | DriveError::OutOfReach { .. }
-                | DriveError::Aborted { .. }
-                | DriveError::NotReady { .. }
-                | DriveError::Reported { blames_medium: false, .. }
-        )
+        matches!(self.blame(), Some(Blame::Drive | Blame::Either))
+    }
+
+    /// What is at fault where a drive said something.
+    pub(crate) fn blame(&self) -> Option<Blame> {
+        self.of_drive().map(DriveError::blame)
+    }
+
+    /// What a drive said.
+    pub(crate) fn of_drive(&self) -> Option<&DriveError> {
+        match self {
+            Self::Drive(source) | Self::Volume { source, .. } | Self::Mover(MoverError::Drive { source, .. }) => {
+                Some(source)
+            }
+            _ => None,
+        }
     }
 
     /// Whether what is written on a volume is at fault, and not its drive, its key, the robot or the host.

@@ -253,7 +253,7 @@ impl Site {
             }
         };
         if let Some((object, first_connection)) = open {
-            if let Some(baseline) = self.baseline_if_listed(object.id, &source)? {
+            if let Some(baseline) = self.baseline_if_listed(BaselineOf::Resumed(object.id), &source)? {
                 self.compare_left_out(&source, Compared::Resumed(object.id), &request.tree)?;
                 say(object.base);
                 let asked = self.new_record(source.clone(), kind, object.base, request, pool);
@@ -272,7 +272,7 @@ impl Site {
         if wants_base && base.is_none() && base_gone.is_none() {
             self.tell_no_base(&source)?;
         }
-        let baseline = base.map(|base| self.baseline_if_listed(base, &source)).transpose()?.flatten();
+        let baseline = base.map(|base| self.baseline_if_listed(BaselineOf::Base(base), &source)).transpose()?.flatten();
         let base = base.filter(|_| baseline.is_some());
         let before = match base {
             Some(base) => Some(Compared::Base(base)),
@@ -372,8 +372,8 @@ impl Site {
 
     /// The state of an object as a baseline; none where the list of files of one that it is made of is damaged or gone.
     /// A source is backed up all the same.
-    fn baseline_if_listed(&self, object: ObjectId, source: &[u8]) -> Result<Option<StateBaseline>, DirectorError> {
-        let error = match self.baseline(object) {
+    fn baseline_if_listed(&self, of: BaselineOf, source: &[u8]) -> Result<Option<StateBaseline>, DirectorError> {
+        let error = match self.baseline(of) {
             Err(DirectorError::Catalog(error)) => error,
             other => return other.map(Some),
         };
@@ -387,7 +387,8 @@ impl Site {
     }
 
     /// The state of an object as a baseline.
-    fn baseline(&self, object: ObjectId) -> Result<StateBaseline, DirectorError> {
+    fn baseline(&self, of: BaselineOf) -> Result<StateBaseline, DirectorError> {
+        let (BaselineOf::Base(object) | BaselineOf::Resumed(object)) = of;
         // Of an interrupted object, all that was recorded is sorted first: others record meanwhile.
         let state = apart(&self.catalog, |catalog| catalog.state(object))?;
         let mut builder = self.sources_are_here().then(BaselineBuilder::default);
@@ -395,13 +396,13 @@ impl Site {
         for entry in state.iter() {
             let entry = entry?;
             if let Some(builder) = &mut builder {
-                builder.push(&entry.entry.path, &compared(&entry));
+                builder.push(&entry.entry.path, &compared(&entry, of));
             }
         }
         let rows = move |found: &mut dyn FnMut(&[u8], &Metadata)| {
             state.iter().try_for_each(|entry| {
                 let entry = entry.map_err(|error| with_causes(&error))?;
-                found(&entry.entry.path, &compared(&entry));
+                found(&entry.entry.path, &compared(&entry, of));
                 Ok(())
             })
         };
@@ -409,13 +410,25 @@ impl Site {
     }
 }
 
+/// What a source is compared with.
+#[derive(Debug, Clone, Copy)]
+enum BaselineOf {
+    /// The object that it is an incremental of.
+    Base(ObjectId),
+    /// The same object, which was interrupted.
+    Resumed(ObjectId),
+}
+
 /// What a file is compared by. What was in use when it was read, or could not be read at all, is read again, whatever
-/// it looks like now; and is missed if it is gone, so that no older version of it comes back.
-fn compared(entry: &StateEntry) -> Metadata {
-    let StateEntry { entry, unread, .. } = entry;
+/// it looks like now; and is missed if it is gone, so that no older version of it comes back. Attributes that could not
+/// be read are tried again by the next backup, not by the one that goes on.
+fn compared(state: &StateEntry, of: BaselineOf) -> Metadata {
+    let StateEntry { entry, unread, object } = state;
     let unsteady = EntryFlags::GREW.with(EntryFlags::SHRANK).with(EntryFlags::CHANGED).0;
     let lost = EntryFlags::VANISHED.with(EntryFlags::UNREADABLE).0;
-    let again = unread.is_some() || entry.flags.0 & (unsteady | lost) != 0;
+    let is_of_resumed = matches!(of, BaselineOf::Resumed(resumed) if resumed == *object);
+    let lacks = entry.flags.contains(EntryFlags::LACKS_ATTRIBUTES) && !is_of_resumed;
+    let again = unread.is_some() || lacks || entry.flags.0 & (unsteady | lost) != 0;
     let change = if again { !entry.change } else { entry.change };
     let metadata = Metadata { size: entry.size, mtime_ns: entry.mtime_ns, change };
     // What is at the path that it names may be another file by now, of which its own time of change says nothing.
@@ -475,6 +488,8 @@ pub(crate) fn record_of(object: &Object) -> ObjectRecord {
 
 #[cfg(test)]
 mod tests {
+    use capstan_format::FileEntry;
+
     use super::*;
 
     #[test]
@@ -487,6 +502,40 @@ mod tests {
         assert_eq!(third.to_string().len(), of_2030.to_string().len());
         let today = object_id_after(1_795_000_000_000_000_000, None);
         assert_eq!(Uuid::from_bytes(today.0).get_timestamp().map(|at| at.to_unix().0), Some(1_795_000_000));
+    }
+
+    /// What could not be read in two ways was not read again: one turned what the other had turned.
+    #[test]
+    fn what_was_not_read_is_read_again_for_however_many_reasons() {
+        let (own, base) = (ObjectId([1; 16]), ObjectId([2; 16]));
+        let entry = |flags: EntryFlags| FileEntry {
+            path: b"a".to_vec(),
+            kind: EntryKind::File,
+            flags,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size: 1,
+            mtime_ns: 1,
+            change: 7,
+            crc: 0,
+            connection: 0,
+            offset: 0,
+            member_len: 1024,
+            link: Vec::new(),
+        };
+        let as_it_is = |object, flags, unread: Option<ObjectId>, of| {
+            compared(&StateEntry { object, entry: entry(flags), unread }, of).change == 7
+        };
+        let (lacks, unreadable) = (EntryFlags::LACKS_ATTRIBUTES, EntryFlags::UNREADABLE);
+        assert!(as_it_is(base, EntryFlags::SPARSE, None, BaselineOf::Base(base)));
+        for flags in [lacks, unreadable, lacks.with(unreadable), lacks.with(EntryFlags::GREW)] {
+            assert!(!as_it_is(base, flags, None, BaselineOf::Base(base)), "{flags:?}");
+            assert!(!as_it_is(base, flags, Some(own), BaselineOf::Base(own)), "{flags:?}");
+        }
+        // A run that goes on has it as good as it gets; it would never end otherwise.
+        assert!(as_it_is(own, lacks, None, BaselineOf::Resumed(own)));
+        assert!(!as_it_is(base, lacks, None, BaselineOf::Resumed(own)));
     }
 
     #[test]

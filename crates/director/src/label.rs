@@ -58,6 +58,7 @@ pub(crate) fn check_all_known(mounter: &Mounter, volume: &mut InDrive, known: &V
             Ok(_) => return Err(unknown("it was labelled after what the catalog knows of it".to_owned())),
             // That no key can be had is told as it is: with keys it may be seen that all is known.
             Err(error) if error.no_keys_at_all() => return Err(error),
+            Err(error) if error.is_of_later_version() => return Err(unknown(error.to_string())),
             // Nobody reads it any more.
             Err(DirectorError::Keys(KeyError::KeyDestroyed { .. })) => None,
             Err(DirectorError::Mover(MoverError::NotLabelled { .. } | MoverError::Format { .. })) => {

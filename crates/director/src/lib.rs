@@ -20,6 +20,7 @@ mod config;
 mod copy;
 mod damage;
 mod drive_classes;
+mod drive_faults;
 mod drive_history;
 mod drive_keys;
 mod drive_waits;

@@ -223,7 +223,8 @@ impl Site {
         self.libraries.all().iter().find_map(|library| self.problem_of(library))
     }
 
-    /// What is where in a library, for whoever looks. With its mover away, each question takes seconds: it is asked once in a while.
+    /// What is where in a library, for whoever looks. With its mover away, each question takes seconds: it is asked
+    /// once in a while.
     fn ask(&self, library: &LibraryAt) -> Result<LibraryInventory, DevicesError> {
         let silent = &self.mounts.silent;
         if !library.config.mover.is_empty() && silent.is_silent(&library.name) {

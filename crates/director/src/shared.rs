@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_catalog::{Catalog, CatalogError};
+use capstan_catalog::Catalog;
 use capstan_keys::KeyProvider;
 
 /// The time, nanoseconds since 1970.
@@ -14,15 +14,13 @@ pub(crate) type SharedKeys = Arc<dyn KeyProvider>;
 /// Reads a catalog by a connection of its own, where there can be one: nobody else waits for what takes long.
 ///
 /// # Errors
-/// The catalog cannot be opened, or what reading it gives.
-pub(crate) fn apart<T, E: From<CatalogError>>(
-    catalog: &Mutex<Catalog>,
-    read: impl FnOnce(&Catalog) -> Result<T, E>,
-) -> Result<T, E> {
-    let own = locked(catalog).another()?;
+/// What reading it gives.
+pub(crate) fn apart<T, E>(catalog: &Mutex<Catalog>, read: impl FnOnce(&Catalog) -> Result<T, E>) -> Result<T, E> {
+    let own = locked(catalog).another();
     match own {
-        Some(own) => read(&own),
-        None => read(&locked(catalog)),
+        Ok(Some(own)) => read(&own),
+        // A database may have no connection left: then others wait.
+        Ok(None) | Err(_) => read(&locked(catalog)),
     }
 }
 

@@ -93,6 +93,8 @@ impl EntryFlags {
     pub const UNREADABLE: Self = Self(32);
     /// It is no member, but what a stream holds of one that is not whole yet or that began in another stream.
     pub const FRAGMENT: Self = Self(64);
+    /// Not all of its extended attributes and access control lists could be read, and another try may help.
+    pub const LACKS_ATTRIBUTES: Self = Self(128);
 
     /// Whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {

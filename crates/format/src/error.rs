@@ -56,5 +56,14 @@ pub enum FormatError {
     Reported {
         /// What is wrong.
         text: String,
+        /// See [`FormatError::is_of_later_version`].
+        is_later: bool,
     },
+}
+
+impl FormatError {
+    /// Whether it was written by a later version, which knows what it is for.
+    pub fn is_of_later_version(&self) -> bool {
+        matches!(self, Self::Version { .. } | Self::Reported { is_later: true, .. })
+    }
 }

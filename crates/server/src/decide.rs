@@ -699,7 +699,8 @@ fn was_ready_long(waiting: &WaitingRun, now: Timestamp) -> bool {
     let was_open = |(window, zone): &(Window, TimeZone)| {
         window.is_open(then, zone) && window.closes(then, zone).is_none_or(|closes| closes > now)
     };
-    since(waiting) <= then && waiting.window.as_ref().is_none_or(was_open)
+    // One that was busy before keeps its age, and was not ready meanwhile.
+    waiting.entered.max(waiting.not_before) <= then && waiting.window.as_ref().is_none_or(was_open)
 }
 
 fn rank(waiting: &WaitingRun) -> Timestamp {

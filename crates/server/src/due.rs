@@ -4,7 +4,8 @@ use capstan_schedule::{Schedule, ScheduledRun};
 use jiff::{SignedDuration, Timestamp};
 
 /// How long after the clock has come again to where it was set back from it is still looked at what comes: the last run
-/// that was decided on there begins meanwhile.
+/// that was decided on there begins meanwhile. A clock that has gone further than this from one look to the next was
+/// not there: it is right again.
 const AGAIN_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// Up to where the runs of a schedule are decided on.
@@ -24,12 +25,13 @@ pub struct DecidedUntil {
 }
 
 impl DecidedUntil {
-    /// Where a client's runs go on from.
-    fn from(&self, schedule: &Schedule, client: &str, now: Timestamp) -> Self {
+    /// Where a client's runs go on from; `looked` is the look before this one, if there was one.
+    fn from(&self, schedule: &Schedule, client: &str, (looked, now): (Option<Timestamp>, Timestamp)) -> Self {
         let begun_until = now.checked_sub(schedule.delay(client)).unwrap_or(now);
         let is_behind = |slack| self.furthest.checked_add(slack).is_ok_and(|furthest| furthest > begun_until);
+        let went_on = looked.is_some_and(|looked| now.duration_since(looked) < AGAIN_FOR);
         let again = match self.again {
-            Some(again) if is_behind(AGAIN_FOR) => Some(again.min(now)),
+            Some(again) if is_behind(SignedDuration::ZERO) || (is_behind(AGAIN_FOR) && went_on) => Some(again.min(now)),
             None if self.furthest > now => Some(begun_until),
             _ => None,
         };
@@ -86,11 +88,11 @@ pub struct ComingRun {
     pub client: String,
 }
 
-/// What has come since it was looked last; policies of which nothing has are left out.
+/// What has come since it was looked last, `looked`, if that is known; policies of which nothing has are left out.
 #[must_use]
-pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
+pub fn due(scheduled: &[Scheduled], looked: Option<Timestamp>, now: Timestamp) -> Vec<DueRuns> {
     let of = |one: &Scheduled| {
-        let from = one.decided.from(&one.schedule, &one.client, now);
+        let from = one.decided.from(&one.schedule, &one.client, (looked, now));
         let come = one.schedule.due(from.position(), now, &one.client);
         let missed = match come.missed {
             0 => None,
@@ -101,8 +103,8 @@ pub fn due(scheduled: &[Scheduled], now: Timestamp) -> Vec<DueRuns> {
             Some(_) => DecidedUntil { furthest: from.furthest.max(come.decided), again: Some(come.decided) },
             None => DecidedUntil { furthest: come.decided, again: None },
         };
-        // Since when the clock is behind must be known to whoever looks next.
-        let is_news = come.run.is_some() || missed.is_some() || (from.again.is_some() && from != one.decided);
+        // Since when the clock is behind must be known to whoever looks next; and that it is not, any more.
+        let is_news = come.run.is_some() || missed.is_some() || from.again != one.decided.again;
         is_news.then(|| DueRuns {
             policy: one.policy.clone(),
             client: one.client.clone(),
@@ -122,7 +124,7 @@ pub fn forecast(scheduled: &[Scheduled], now: Timestamp, until: Timestamp, most:
     let mut coming: Vec<ComingRun> = Vec::new();
     for one in scheduled {
         let next = |after: Timestamp| one.schedule.next_run(after, &one.client).filter(|run| run.starts <= until);
-        let from = one.decided.from(&one.schedule, &one.client, now);
+        let from = one.decided.from(&one.schedule, &one.client, (Some(now), now));
         let runs = std::iter::successors(next(from.position()), |run| next(run.due));
         coming.extend(runs.take(most).map(|ScheduledRun { due, starts }| ComingRun {
             starts,
@@ -169,8 +171,9 @@ mod tests {
         let mut come = Vec::new();
         let mut now = from;
         while now < until {
+            let looked = now;
             now += SignedDuration::from_mins(1);
-            for due in due(&all, now) {
+            for due in due(&all, Some(looked), now) {
                 assert_eq!(due.missed, None);
                 let ScheduledRun { due: at, starts } = due.run.unwrap();
                 come.push(ComingRun { starts, due: at, policy: due.policy.clone(), client: due.client.clone() });
@@ -184,9 +187,10 @@ mod tests {
 
     /// What becomes of a schedule from one look to the next: the runs that begin, and what is said to be missed.
     fn looked_at(one: &mut Scheduled, times: &[&str]) -> Vec<String> {
-        let mut said = Vec::new();
+        let (mut said, mut looked) = (Vec::new(), None);
         for now in times {
-            for come in due(std::slice::from_ref(one), now.parse().unwrap()) {
+            let now = now.parse().unwrap();
+            for come in due(std::slice::from_ref(one), looked.replace(now), now) {
                 said.extend(come.run.map(|run| run.due.to_string()));
                 said.extend(come.missed);
                 one.decided = come.decided;
@@ -204,6 +208,23 @@ mod tests {
         let starts = one.schedule.next_run("2026-01-09T12:00:00Z".parse().unwrap(), "tern").unwrap().starts;
         assert_eq!(looked_at(&mut one, &[&starts.to_string()]), ["2026-01-09T21:00:00Z"]);
         assert_eq!(one.decided, DecidedUntil { furthest: "2026-01-09T21:00:00Z".parse().unwrap(), again: None });
+    }
+
+    /// The last run comes again only where the clock has gone on to it. It was said to be missed, and others with it,
+    /// where the clock was behind for one look soon after the run.
+    #[test]
+    fn a_clock_that_was_behind_soon_after_a_run_has_missed_nothing() {
+        for restarted in [false, true] {
+            let mut one = scheduled("hourly", "*:00", "2026-01-08T12:00:00Z");
+            one.schedule.spread = SignedDuration::ZERO;
+            assert_eq!(looked_at(&mut one, &["2026-01-08T12:01:00Z", "2026-01-08T09:01:00Z"]), Vec::<String>::new());
+            assert!(one.decided.again.is_some());
+            let before: &[&str] = if restarted { &[] } else { &["2026-01-08T09:01:01Z"] };
+            let said = looked_at(&mut one, &[before, &["2026-01-08T12:01:02Z"]].concat());
+            assert_eq!(said, Vec::<String>::new());
+            // Nor does the next time that it is behind go on from there.
+            assert_eq!(one.decided.again, None);
+        }
     }
 
     /// What a clock that was ahead has decided on comes at its time, up to the last of it, and then goes on.
@@ -226,12 +247,12 @@ mod tests {
     fn what_nobody_began_is_said_once() {
         let mut one = scheduled("nightly", "22:00", "2026-01-02T21:00:00Z");
         let monday = "2026-01-05T08:00:00Z".parse().unwrap();
-        let come = due(std::slice::from_ref(&one), monday).remove(0);
+        let come = due(std::slice::from_ref(&one), None, monday).remove(0);
         assert_eq!(
             (come.run, come.missed.as_deref()),
             (None, Some("2 runs were missed: they could not be begun in time"))
         );
         one.decided = come.decided;
-        assert_eq!(due(&[one], monday), []);
+        assert_eq!(due(&[one], Some(monday), monday), []);
     }
 }

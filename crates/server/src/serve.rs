@@ -197,6 +197,7 @@ pub fn serve(site: &Site, term: &ServerTerm, worker: &dyn Worker, stop: &AtomicB
         worker,
         stop,
         working: Mutex::default(),
+        looked: Mutex::default(),
         wants_drives: AtomicBool::new(true),
         away: Mutex::default(),
         came: AtomicBool::new(false),
@@ -254,6 +255,8 @@ struct Server<'a> {
     stop: &'a AtomicBool,
     /// The work under each claim.
     working: Mutex<HashMap<[u8; 16], Working>>,
+    /// When it was looked last what is due.
+    looked: Mutex<Option<jiff::Timestamp>>,
     /// Whether somebody waits for what the library says of its drives.
     wants_drives: AtomicBool,
     /// The libraries that nobody could ask at the last look, their movers being away.
@@ -495,7 +498,9 @@ impl Server<'_> {
     /// Enters what is due; whether anything was entered.
     fn enter_due(&self, look: &Look) -> Result<bool, DirectorError> {
         let mut any = false;
-        for come in due(&look.scheduled, look.situation.now) {
+        let now = look.situation.now;
+        let looked = locked(&self.looked).replace(now);
+        for come in due(&look.scheduled, looked, now) {
             let timing = look.policy(&come.policy).and_then(|policy| policy.config.timing().ok());
             let priority = timing.map_or(0, |timing| timing.priority);
             let run = come.run.map(|run| NewRun {

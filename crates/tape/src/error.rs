@@ -380,6 +380,10 @@ pub enum DriveError {
         text: String,
         /// See [`DriveError::blames_medium`].
         blames_medium: bool,
+        /// What is at fault.
+        blame: Blame,
+        /// The drive, where it is known.
+        drive: Option<String>,
     },
     /// Host: the file below a virtual cartridge, or the system call below a real drive.
     #[error("{what}")]
@@ -392,7 +396,76 @@ pub enum DriveError {
     },
 }
 
+/// What is at fault where something goes wrong in a drive, as far as one error tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blame {
+    /// The cartridge, or what is on it.
+    Medium,
+    /// The cartridge or the drive: another one of either would tell.
+    Either,
+    /// The drive, the way to it, or whoever else uses it.
+    Drive,
+    /// Nobody: the cartridge is for other drives.
+    Unfit,
+    /// Whoever has the keys.
+    Keys,
+}
+
 impl DriveError {
+    /// What is at fault.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::WriteProtected { .. }
+            | Self::WriteOnce { .. }
+            | Self::ReadFailed { .. }
+            | Self::BlankCheck { .. }
+            | Self::EndOfMedium { .. }
+            | Self::BlockTooLong { .. }
+            | Self::NoKey { .. }
+            | Self::WrongKey { .. }
+            | Self::Integrity { .. }
+            | Self::PlainBlock { .. }
+            | Self::MixedEncryption { .. }
+            | Self::KeyListFull { .. }
+            | Self::BeginningOfMedium
+            | Self::EndOfDataLost { .. } => Blame::Medium,
+            Self::WriteFailed { .. }
+            | Self::Deferred { .. }
+            | Self::Hardware { .. }
+            | Self::Aborted { .. }
+            | Self::NotReady { .. }
+            | Self::Host { .. } => Blame::Either,
+            Self::NoMedium { .. }
+            | Self::HostLimit { .. }
+            | Self::BlockLength { .. }
+            | Self::NoKeySlot { .. }
+            | Self::InUse { .. }
+            | Self::Reset { .. }
+            | Self::MovedByOthers { .. }
+            | Self::OutOfReach { .. }
+            | Self::CleaningCartridge { .. }
+            | Self::MediumChanged { .. }
+            | Self::ReservationLost { .. }
+            | Self::KeyLost { .. }
+            | Self::KeysFromElsewhere { .. }
+            | Self::CipherMissing { .. }
+            | Self::KeyNotTaken { .. }
+            | Self::Refused { .. } => Blame::Drive,
+            Self::Incompatible { .. } | Self::Unfit(_) => Blame::Unfit,
+            Self::KeyUnavailable { .. } => Blame::Keys,
+            Self::Reported { blame, .. } => *blame,
+        }
+    }
+
+    /// The drive, where the error names it and it may be at fault.
+    pub fn drive(&self) -> Option<&str> {
+        match self {
+            Self::Hardware { drive, .. } | Self::Aborted { drive, .. } | Self::NotReady { drive, .. } => Some(drive),
+            Self::Reported { drive, .. } => drive.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether what is on the cartridge is at fault: reading it again, here or elsewhere, is not expected to help.
     pub fn blames_medium(&self) -> bool {
         matches!(

@@ -58,7 +58,7 @@ pub use drive::{
     BlockLimits, Drive, DriveCare, DriveIdentity, DriveKey, EncryptionState, Flush, Medium, Position, ReadOutcome,
     Rewritability, VolumeDescription, WriteOutcome,
 };
-pub use error::{DriveError, UnfitDrive, with_causes, without_error_numbers};
+pub use error::{Blame, DriveError, UnfitDrive, with_causes, without_error_numbers};
 pub use faulty::{Draw, Fault, FaultyDrive, Next};
 pub use health::{AlertDemand, Cleaning, DriveStatistics, TapeAlert, VolumeStatistics};
 pub use keyed::Keyed;

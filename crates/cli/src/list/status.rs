@@ -160,7 +160,12 @@ impl Facts {
         }
         let doubted = |last: &Object| self.timeline.begun(last.id).filter(|begun| begun.doubt.is_some());
         let now_ns = latest_now_ns(&self.reading);
+        let is_ahead = |doubt| doubt == Some(ClockDoubt::Ahead);
         match row.last.as_ref().and_then(doubted) {
+            // If the clock is ahead, it was so then, too: what lies between is as it says.
+            Some(begun) if is_ahead(begun.doubt) && is_ahead(self.reading.doubt) => {
+                row.is_overdue(now_ns, self.max_age_ns)
+            }
             Some(begun) => {
                 let oldest_ns = now_ns.saturating_sub(begun.from_ns);
                 !row.is_gone && self.max_age_ns.is_some_and(|max_ns| oldest_ns > max_ns)

@@ -3,7 +3,7 @@
 use std::io;
 
 use capstan_format::{FormatError, KeyTag, Volser, VolumeId};
-use capstan_tape::{ChangerError, DriveError, UnfitDrive, with_causes};
+use capstan_tape::{Blame, ChangerError, DriveError, UnfitDrive, with_causes};
 use serde::{Deserialize, Serialize};
 
 use super::DevicesError;
@@ -35,25 +35,73 @@ pub(super) enum ChangerForm {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum MoverForm {
-    Drive { volser: Volser, source: DriveForm },
-    Format { volser: Volser, lbn: u64, text: String },
-    Misplaced { volser: Volser, lbn: u64, reason: String },
-    OtherVolume { volser: Volser, expected: VolumeId, found: VolumeId },
-    NotLabelled { volser: Volser, reason: String },
-    NotMounted { mount: MountId },
+    Drive {
+        volser: Volser,
+        source: DriveForm,
+    },
+    Format {
+        volser: Volser,
+        lbn: u64,
+        text: String,
+        #[serde(default)]
+        is_later: bool,
+    },
+    Misplaced {
+        volser: Volser,
+        lbn: u64,
+        reason: String,
+    },
+    OtherVolume {
+        volser: Volser,
+        expected: VolumeId,
+        found: VolumeId,
+    },
+    NotLabelled {
+        volser: Volser,
+        reason: String,
+    },
+    NotMounted {
+        mount: MountId,
+    },
     Stopped,
-    Reported { text: String },
+    Reported {
+        text: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum DriveForm {
-    NoMedium { drive: String },
-    WriteProtected { drive: String },
-    WriteOnce { drive: String },
-    EndOfMedium { lbn: u64 },
-    NoKey { drive: String, lbn: u64, tag: KeyTag },
-    KeyUnavailable { lbn: u64, tag: KeyTag, text: String },
-    Reported { text: String, blames_medium: bool },
+    NoMedium {
+        drive: String,
+    },
+    WriteProtected {
+        drive: String,
+    },
+    WriteOnce {
+        drive: String,
+    },
+    EndOfMedium {
+        lbn: u64,
+    },
+    NoKey {
+        drive: String,
+        lbn: u64,
+        tag: KeyTag,
+    },
+    KeyUnavailable {
+        lbn: u64,
+        tag: KeyTag,
+        text: String,
+    },
+    Reported {
+        text: String,
+        blames_medium: bool,
+        /// Movers of before version 8 do not say it.
+        #[serde(default)]
+        blame: Option<Blame>,
+        #[serde(default)]
+        drive: Option<String>,
+    },
 }
 
 impl From<&DevicesError> for ErrorForm {
@@ -127,7 +175,8 @@ impl From<&MoverError> for MoverForm {
         match error {
             MoverError::Drive { volser, source } => Self::Drive { volser: volser.clone(), source: source.into() },
             MoverError::Format { volser, lbn, source } => {
-                Self::Format { volser: volser.clone(), lbn: *lbn, text: source.to_string() }
+                let (text, is_later) = (source.to_string(), source.is_of_later_version());
+                Self::Format { volser: volser.clone(), lbn: *lbn, text, is_later }
             }
             MoverError::Misplaced { volser, lbn, reason } => {
                 Self::Misplaced { volser: volser.clone(), lbn: *lbn, reason: reason.clone() }
@@ -149,8 +198,8 @@ impl From<MoverForm> for MoverError {
     fn from(form: MoverForm) -> Self {
         match form {
             MoverForm::Drive { volser, source } => Self::Drive { volser, source: source.into() },
-            MoverForm::Format { volser, lbn, text } => {
-                Self::Format { volser, lbn, source: FormatError::Reported { text } }
+            MoverForm::Format { volser, lbn, text, is_later } => {
+                Self::Format { volser, lbn, source: FormatError::Reported { text, is_later } }
             }
             MoverForm::Misplaced { volser, lbn, reason } => Self::Misplaced { volser, lbn, reason },
             MoverForm::OtherVolume { volser, expected, found } => Self::OtherVolume { volser, expected, found },
@@ -173,7 +222,12 @@ impl From<&DriveError> for DriveForm {
             DriveError::KeyUnavailable { lbn, tag, source } => {
                 Self::KeyUnavailable { lbn: *lbn, tag: *tag, text: with_causes(source.as_ref()) }
             }
-            other => Self::Reported { text: with_causes(other), blames_medium: other.blames_medium() },
+            other => Self::Reported {
+                text: with_causes(other),
+                blames_medium: other.blames_medium(),
+                blame: Some(other.blame()),
+                drive: other.drive().map(str::to_owned),
+            },
         }
     }
 }
@@ -187,7 +241,10 @@ impl From<DriveForm> for DriveError {
             DriveForm::EndOfMedium { lbn } => Self::EndOfMedium { lbn },
             DriveForm::NoKey { drive, lbn, tag } => Self::NoKey { drive, lbn, tag },
             DriveForm::KeyUnavailable { lbn, tag, text } => Self::KeyUnavailable { lbn, tag, source: text.into() },
-            DriveForm::Reported { text, blames_medium } => Self::Reported { text, blames_medium },
+            DriveForm::Reported { text, blames_medium, blame, drive } => {
+                let blame = blame.unwrap_or(if blames_medium { Blame::Medium } else { Blame::Drive });
+                Self::Reported { text, blames_medium, blame, drive }
+            }
         }
     }
 }
@@ -210,12 +267,18 @@ mod tests {
         let io = || io::Error::other("the cable");
         let bad = DriveError::ReadFailed { lbn: 7, reason: "nothing there".to_owned() };
         let torn = FormatError::Magic { what: "block" };
+        let later = FormatError::Version { what: "label", found: 9, supported: 1 };
+        let broken = DriveError::Hardware { drive: "one".to_owned(), reason: "dust".to_owned() };
+        let foreign = DriveError::Incompatible { drive: "one".to_owned(), reason: "LTO-3".to_owned() };
         for (error, blames_medium) in [
             (drive(DriveError::WriteProtected { drive: "one".to_owned() }), false),
             (drive(bad), true),
+            (drive(broken), false),
+            (drive(foreign), false),
             (drive(DriveError::Host { what: "cannot ask".to_owned(), source: io() }), false),
             (drive(DriveError::KeyUnavailable { lbn: 3, tag: KeyTag([3; 16]), source: io().into() }), false),
             (DevicesError::Mover(MoverError::Format { volser: volser.clone(), lbn: 1, source: torn }), true),
+            (DevicesError::Mover(MoverError::Format { volser: volser.clone(), lbn: 1, source: later }), true),
             (DevicesError::Mover(MoverError::Thread(io())), false),
             (DevicesError::NoDrive(ChangerError::InUse { what: "drive 0".into(), holder: "a job".into() }), false),
             (DevicesError::Changer(ChangerError::DriveEmpty { drive: 3 }), false),
@@ -223,6 +286,16 @@ mod tests {
         ] {
             let there = crossed(&error);
             assert_eq!(with_causes(&there), with_causes(&error));
+            let told = |error: &DevicesError| match error {
+                DevicesError::Mover(MoverError::Drive { source, .. }) => {
+                    Some((source.blame(), source.drive().map(str::to_owned)))
+                }
+                DevicesError::Mover(MoverError::Format { source, .. }) => {
+                    source.is_of_later_version().then_some((Blame::Medium, None))
+                }
+                _ => None,
+            };
+            assert_eq!(told(&there), told(&error), "{error}");
             let blames = matches!(&there, DevicesError::Mover(error) if error.blames_medium());
             assert_eq!(blames, blames_medium, "{error}");
         }

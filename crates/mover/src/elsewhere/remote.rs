@@ -106,6 +106,8 @@ impl MountedThere {
                 let (mount, cartridge, drive) = (*mount, medium.serial, drive_serial.clone());
                 known.insert(volser.clone(), InDriveThere::Mounted { mount, cartridge, drive });
             }
+            // Another one may have mounted it meanwhile.
+            (Err(_), _) if !matches!(known.get(volser), Some(InDriveThere::Coming)) => {}
             (Err(_), Some(before)) => drop(known.insert(volser.clone(), before)),
             (Err(_), None) => drop(known.remove(volser)),
         }

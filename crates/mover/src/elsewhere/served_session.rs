@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use capstan_tape::with_causes;
 
 use super::served::{COMES_WITHIN, ServedMover};
-use super::words::{
-    Expects, IntakeTerms, MoverLink, SessionCall, SessionOrder, SessionReport, WITH_FAILED_WRITES,
-};
+use super::words::{Expects, IntakeTerms, MoverLink, SessionCall, SessionOrder, SessionReport, WITH_FAILED_WRITES};
 use crate::devices::remote::RemoteCopyHost;
 use crate::intake::IntakeWay;
 use crate::meters::Meters;

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use capstan_format::pax::DecodedMember;
 use capstan_format::{EntryKind, crc32c_append, crc32c_append_zeros};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fstat, ftruncate, makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, chmodat, fstat, ftruncate, makedev, mkdirat, mknodat, openat, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::{Errno, pwrite};
 
@@ -177,8 +178,23 @@ impl<'t> Extractor<'t> {
         if !made && !target.root().claim(path) && overwrite == Overwrite::Never {
             return Ok(Done::without_content(MemberOutcome::Kept));
         }
+        if !made {
+            self.open_to_owner(path);
+        }
         target.defer_directory(path, member)?;
         Ok(Done::without_content(MemberOutcome::Written))
+    }
+
+    /// Lets whoever restores write into a directory of theirs that was there, as into one that is made. What it is to
+    /// be in the end is set last.
+    fn open_to_owner(&mut self, path: &[u8]) {
+        let Ok(directory) = self.directories.get(self.target.root(), path, Missing::Fail) else { return };
+        let Ok(stat) = fstat(directory.fd()) else { return };
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if !mode.contains(Mode::RWXU) {
+            // Where it is somebody else's, what cannot be written into it is told.
+            let _ = chmodat(directory.fd(), c".", mode | Mode::RWXU, AtFlags::empty());
+        }
     }
 
     fn count(&self, kind: EntryKind, done: &Done) {

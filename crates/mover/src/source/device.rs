@@ -8,7 +8,7 @@
 //! is.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -58,6 +58,10 @@ impl DeviceSource {
         }
         // A device's stat says nothing of its size.
         metadata.size = file.seek(SeekFrom::End(0)).map_err(error)?;
+        // One without a medium can be opened so. What is backed up of it would be empty, and whole.
+        if metadata.file_type == FileType::BlockDevice && metadata.size == 0 {
+            return Err(error(io::Error::other("it has no content: is there a medium in it?")));
+        }
         Ok(Self { file, path: member_path(path)?, metadata })
     }
 
@@ -120,8 +124,13 @@ impl DeviceSource {
                 flags
             }
         };
+        let mut flags = flags;
         if let Err(errno) = attributes_read {
-            report.problem(&self.path, ProblemKind::AttributesUnreadable(errno.raw_os_error()));
+            let kind = ProblemKind::AttributesUnreadable(errno.raw_os_error());
+            report.problem(&self.path, kind);
+            if kind.may_pass() {
+                flags = flags.with(EntryFlags::LACKS_ATTRIBUTES);
+            }
         }
         tally.file(&self.path);
         let after: u64 = sinks.iter().map(StreamSink::position).sum();

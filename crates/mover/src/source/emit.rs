@@ -62,7 +62,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         if let Some(on_problem) = self.on_problem {
             on_problem(path, kind);
         }
-        if matches!(kind, ProblemKind::AttributesUnreadable(_)) {
+        if kind.may_pass() {
             self.lacking.insert(path.to_vec());
         }
         self.report.problem(path, kind);
@@ -170,7 +170,7 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         self.sink.member(marks.fragment(metadata.size, content.crc, at));
         (entry.connection, entry.offset) = cut.begins;
         entry.member_len = cut.so_far + (at - offset);
-        self.sink.member(entry);
+        self.pass_on(entry);
         Ok(())
     }
 
@@ -292,9 +292,12 @@ impl<'a, S: StreamSink> Emitter<'a, S> {
         entry.connection = self.sink.connection();
         entry.offset = offset;
         entry.member_len = self.sink.position() - offset;
+        self.pass_on(entry);
+    }
+
+    fn pass_on(&mut self, mut entry: FileEntry) {
         if !self.lacking.is_empty() && self.lacking.remove(&entry.path) {
-            // It is compared with this, and is not as it was.
-            entry.change = !entry.change;
+            entry.flags = entry.flags.with(EntryFlags::LACKS_ATTRIBUTES);
         }
         self.sink.member(entry);
     }

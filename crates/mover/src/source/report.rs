@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use capstan_tape::without_error_numbers;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::ReadFrom;
@@ -75,6 +76,13 @@ pub enum Severity {
 }
 
 impl ProblemKind {
+    /// Whether attributes could not be read, and another try may help: not where they are barred, or nobody has them.
+    pub(crate) fn may_pass(self) -> bool {
+        let Self::AttributesUnreadable(errno) = self else { return false };
+        let errno = Errno::from_raw_os_error(errno);
+        !matches!(errno, Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
+    }
+
     /// How bad it is.
     pub fn severity(self) -> Severity {
         match self {
@@ -344,5 +352,19 @@ impl<'a> Tally<'a> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         self.publish(b"");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where attributes are never given out, each incremental read all files again.
+    #[test]
+    fn attributes_that_are_barred_are_not_tried_again() {
+        let may_pass = |errno: Errno| ProblemKind::AttributesUnreadable(errno.raw_os_error()).may_pass();
+        assert!([Errno::IO, Errno::NOMEM, Errno::STALE].into_iter().all(may_pass));
+        assert!(![Errno::ACCESS, Errno::PERM, Errno::OPNOTSUPP].into_iter().any(may_pass));
+        assert!(!ProblemKind::ReadFailed(Errno::IO.raw_os_error()).may_pass());
     }
 }

@@ -16,6 +16,8 @@ use capstan_mover::extract::{
     StreamError,
 };
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use crate::torture::{is_root, skipped, snapshot};
 
 fn member(path: &str, kind: EntryKind, mode: u32, uid: u32, link: &str, content: &[u8]) -> Vec<u8> {
@@ -318,6 +320,36 @@ fn another_process_that_exchanges_a_directory_for_a_link_gains_nothing() {
     });
     assert_eq!(snapshot(&canary), [], "something went through the link");
     assert!(opened > 0, "nothing was ever written, so nothing was tried");
+}
+
+/// A restore that was broken off leaves directories that only the user's files may not be written into any more; it
+/// could not be gone on with.
+#[test]
+fn a_directory_that_bars_its_owner_is_gone_on_with() {
+    let to = tempfile::tempdir().unwrap();
+    let stream = [
+        member("closed", EntryKind::Directory, 0o555, 0, "", b""),
+        file("closed/first", b"first"),
+        member("closed/further", EntryKind::Directory, 0o555, 0, "", b""),
+        file("closed/further/second", b"second"),
+    ]
+    .concat();
+    let options = || ExtractOptions { overwrite: Overwrite::Changed, ..ExtractOptions::default() };
+    extract(&stream, to.path(), options()).unwrap();
+    let to = to.path().join("closed");
+    let again = || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, sets).unwrap();
+        extract(&stream, to.parent().unwrap(), options()).unwrap()
+    };
+    fs::remove_file(to.join("further/second")).unwrap();
+    let report = std::thread::scope(|scope| scope.spawn(again).join().unwrap());
+    assert_eq!(report.problems, []);
+    assert_eq!(fs::read(to.join("further/second")).unwrap(), b"second");
+    for directory in [to.clone(), to.join("further")] {
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o555, "{directory:?}");
+    }
 }
 
 const CHILD: &str = "CAPSTAN_TEST_EXTRACT_CHILD";

@@ -24,12 +24,12 @@ pub(super) struct Ways(pub(super) Vec<RuleWay>);
 
 impl Ways {
     pub(super) fn of(site: &Site) -> Result<Self, Failure> {
-        let (tellings, now_ns) = (site.catalog().tellings().map_err(director)?, site.now_ns());
+        let tellings = site.catalog().tellings().map_err(director)?;
         let rules = site.config().tell.iter();
         let ways = rules.flat_map(|(rule, settings)| TellWay::of(settings).map(move |way| (rule, way)));
         let of_way = ways.map(|(rule, way)| {
             let last = tellings.iter().find(|telling| telling.rule == *rule && telling.way == way.name());
-            RuleWay { rule: rule.clone(), way, failing: last.and_then(|last| failing(last, now_ns)) }
+            RuleWay { rule: rule.clone(), way, failing: last.and_then(failing) }
         });
         Ok(Self(of_way.collect()))
     }
@@ -49,8 +49,9 @@ impl Ways {
     }
 }
 
-fn failing(last: &TellingRow, now_ns: i64) -> Option<(i64, String)> {
-    let since_ns = last.failing_ns.filter(|since_ns| now_ns.saturating_sub(*since_ns) > FAILING_FOR_NS)?;
+fn failing(last: &TellingRow) -> Option<(i64, String)> {
+    // One that failed once, with nothing to say since, was not tried again.
+    let since_ns = last.failing_ns.filter(|since_ns| last.tried_ns.saturating_sub(*since_ns) > FAILING_FOR_NS)?;
     Some((since_ns, last.problem.clone()))
 }
 
@@ -66,13 +67,14 @@ mod tests {
             rule: "oncall".to_owned(),
             way: "mail".to_owned(),
             subject: "2 things".to_owned(),
-            tried_ns: hours(5),
+            tried_ns: hours(5) + 1,
             arrived_ns: None,
             problem: "no route".to_owned(),
             failing_ns: Some(hours(4)),
         };
-        assert_eq!(failing(&last, hours(5)), None, "it is an hour");
-        let failing = failing(&last, hours(5) + 1);
+        let once = TellingRow { tried_ns: hours(4), ..last.clone() };
+        assert_eq!(failing(&once), None, "nothing was to be told since");
+        let failing = failing(&last);
         assert_eq!(failing, Some((hours(4), "no route".to_owned())));
         let of_rule = |failing| RuleWay { rule: "oncall".to_owned(), way: TellWay::Mail, failing };
         let mut found = Vec::new();
