@@ -100,8 +100,8 @@ pub struct FileRow {
     /// longer has it.
     pub kind: Cow<'static, str>,
     /// With commas between them: `grew`, `shrank`, `changed` (while it was read), `vanished`, `sparse`, `unreadable`,
-    /// `lacks-attributes` (not all of them could be read; the next backup tries again), `lost` (no copy has all of it any
-    /// more).
+    /// `lacks-attributes` (not all of them could be read; the next backup tries again), `lost` (no copy has all of it
+    /// any more).
     pub flags: String,
     /// Permission bits, octal.
     pub mode: String,
