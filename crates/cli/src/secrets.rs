@@ -10,7 +10,7 @@ use capstan_keys::api::PeerKind;
 use capstan_keys::cluster::ClusterPlace;
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, of_member};
 use crate::globals::Globals;
 
 /// The passphrase of the key store.
@@ -190,8 +190,15 @@ pub(crate) fn user_state(cli: &Globals) -> Result<Option<MemberState>, Failure> 
     let dir = state_dir(cli)?;
     let state = MemberState::new(&dir, PeerKind::User);
     // A directory with settings is a server's own.
-    let is_users = !dir.join("capstan.toml").exists() && state.identity().is_ok();
-    Ok(is_users.then_some(state))
+    if dir.join("capstan.toml").exists() || state.check_others().is_err() {
+        return Ok(None);
+    }
+    match state.identity() {
+        Ok(_) => Ok(Some(state)),
+        Err(_) if !state.identity_file().exists() => Ok(None),
+        // Without it, it is nobody's: whoever made a server's state there would have lost the way to the cell.
+        Err(error) => Err(of_member(error)),
+    }
 }
 
 /// That a command is not one of those that a user of a cell has over the network, if the state directory is a user's.
@@ -210,6 +217,13 @@ pub(crate) fn check_not_users(cli: &Globals) -> Result<(), Failure> {
 /// Opens the state directory.
 pub(crate) fn open(cli: &Globals, need: Need, events: Events) -> Result<Site, Failure> {
     let dir = state_dir(cli)?;
+    if !dir.join("capstan.toml").exists() && dir.join("mover.toml").exists() {
+        return Err(Failure::Usage(format!(
+            "{} is the state directory of a mover of a cell, which has no catalog: this command is for the server's \
+             machine",
+            dir.display()
+        )));
+    }
     // Before a passphrase is asked for, it is looked whether there is anything to unlock.
     if !dir.join("capstan.toml").exists() && dir.join("client.toml").exists() {
         return Err(Failure::Usage(format!(

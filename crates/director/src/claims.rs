@@ -98,6 +98,21 @@ impl Site {
         Ok(found.is_some_and(|found| found.status == ObjectStatus::Complete))
     }
 
+    /// Keeps what is read from being given up meanwhile, as far as that can be had: it is read all the same without it.
+    /// An object that may be gone on with is left to whoever does.
+    pub(crate) fn keep_what_is_read(&self, objects: &[ObjectId]) -> Vec<Hold> {
+        let shared = |objects: &[ObjectId]| {
+            let shared = objects.iter().copied().map(Resource::Object).collect();
+            self.holds.reserve(&Wish { shared, ..Wish::default() }).ok().and_then(Result::ok)
+        };
+        let complete: Vec<_> = objects.iter().copied().filter(|id| self.is_complete(*id).unwrap_or(false)).collect();
+        // One transaction where nobody is in the way.
+        match shared(&complete) {
+            Some(hold) => vec![hold],
+            None => complete.iter().filter_map(|id| shared(&[*id])).collect(),
+        }
+    }
+
     /// Reserves what is to be forgotten, as far as no job uses it; gives what it got.
     pub(crate) fn claim_to_forget(&self, objects: &[Object]) -> Result<(Vec<Hold>, HashSet<ObjectId>), DirectorError> {
         let all = objects.iter().map(|object| Resource::Object(object.id));

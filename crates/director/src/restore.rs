@@ -119,6 +119,7 @@ impl Site {
     ) -> Result<RestoreReport, DirectorError> {
         plan.check_asked(self)?;
         let began = Instant::now();
+        let _kept = self.keep_what_is_read(&plan.objects);
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);

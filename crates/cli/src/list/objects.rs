@@ -44,9 +44,16 @@ pub(super) fn status_name(object: &Object, written: &[ObjectId]) -> &'static str
 /// The objects that a user may see of a cell.
 fn of_cell(cli: &Globals, server: &Door, args: &args::Objects) -> Result<ExitCode, Failure> {
     let since_ns = args.since.as_deref().map(|text| units::parse_since(text, now_ns())).transpose();
-    let since_ns = since_ns.map_err(Failure::Usage)?.unwrap_or(i64::MIN);
-    let mut objects = server.objects(&ObjectsQuery { client: args.host.clone() })?.objects;
-    objects.retain(|row| row.own.started_ns >= since_ns);
+    let since_ns = since_ns.map_err(Failure::Usage)?;
+    let query = ObjectsQuery {
+        client: args.host.clone(),
+        policy: args.policy.clone(),
+        source: args.source.as_ref().and_then(|source| source.to_str()).map(str::to_owned),
+        since_ns,
+    };
+    let mut objects = server.objects(&query)?.objects;
+    // A server of an older version gives them all.
+    objects.retain(|row| since_ns.is_none_or(|since_ns| row.own.started_ns >= since_ns));
     objects.retain(|row| args.policy.as_ref().is_none_or(|policy| *policy == row.own.policy));
     objects.retain(|row| args.source.as_ref().is_none_or(|source| source.as_os_str() == row.own.source.as_str()));
     if let Some(last) = args.last {

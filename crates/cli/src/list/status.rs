@@ -92,7 +92,8 @@ impl Facts {
         let running = site.running()?;
         let sources = site.sources(&protection, &running)?;
         let failed = site.failed_jobs()?;
-        let not_backed_up = failed::sources(site, &sources, &failed)?;
+        let queued = queue::Queued::of(site)?;
+        let not_backed_up = failed::sources(site, &sources, &failed, &queued)?;
         let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;
         let hours = i64::from(attention.backup_hours);
@@ -109,7 +110,7 @@ impl Facts {
             ways: telling::Ways::of(site)?,
             expires: site.config().server.expires().is_some(),
             library_problem: site.library_problem(),
-            queued: queue::Queued::of(site)?,
+            queued,
             indexes_missing,
             keys_missing: site.key_store_missing().map(|path| path.display().to_string()),
             volumes_without_key: site.volumes_without_key()?,
@@ -187,7 +188,10 @@ impl Facts {
         let is_own =
             |entry: &&failed::NotBackedUp| entry.client == row.client && entry.source == path_text(&row.source);
         let of_source = self.not_backed_up.iter().find(is_own).map(|entry| entry.run.job.id);
-        let of_job = || self.failed.iter().find(|entry| row.job.as_ref() == Some(&entry.job)).map(|entry| entry.run.id);
+        // A policy may have failed at another client.
+        let is_its =
+            |entry: &&FailedJob| row.job.as_ref() == Some(&entry.job) && !self.queued.is_of_clients(&entry.job);
+        let of_job = || self.failed.iter().find(is_its).map(|entry| entry.run.id);
         of_source.or_else(of_job)
     }
 

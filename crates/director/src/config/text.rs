@@ -92,6 +92,7 @@ pub(crate) fn in_plain_words(fault: &str) -> String {
         ("invalid type: map", "invalid type: a table"),
         ("a boolean", "true or false"),
         ("invalid type: boolean", "invalid type: true or false,"),
+        ("expected u8", "expected a whole number from 0 to 255"),
     ];
     words.iter().fold(fault.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }

@@ -1,7 +1,7 @@
 //! Expiry carried out: what was shown and is still so, and what can be taken back.
 
 use capstan_catalog::{GoneSource, Object, Promise, VolumeState};
-use capstan_director::{BackupRequest, DirectorError, ExpiryRequest, Level, Loss, Retention};
+use capstan_director::{BackupRequest, DirectorError, Event, ExpiryRequest, Level, Loss, Retention};
 use capstan_format::ObjectId;
 
 use crate::place::{Bench, small};
@@ -69,6 +69,38 @@ fn a_volume_that_may_hold_more_than_is_known_is_not_freed() {
     assert_eq!(bench.objects().len(), 1);
     bench.sql("DELETE FROM opened_volumes");
     assert_eq!(expire(&ExpiryRequest::default()), ["A00001"]);
+}
+
+/// A restore that was typed read volumes that the server's expiry had given to others meanwhile.
+#[test]
+fn what_a_restore_reads_does_not_expire_meanwhile() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 1000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let first = bench.objects()[1].clone();
+    let (mounted, is_mounted) = std::sync::mpsc::channel();
+    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
+    bench.set_hook(Some(Box::new(move |event| {
+        if let Event::Mounted { .. } = event {
+            mounted.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+    })));
+    let expire = || {
+        let site = bench.site_told(std::sync::Arc::new(|_| ()));
+        site.expire(&site.plan_expiry(&names(&[first.id])).unwrap(), &names(&[first.id]))
+    };
+    std::thread::scope(|scope| {
+        let restored = scope.spawn(|| bench.restore(&first, "out"));
+        is_mounted.recv().unwrap();
+        let refused = expire();
+        goes_on.send(()).unwrap();
+        assert!(matches!(refused, Err(DirectorError::InUse { .. })), "{refused:?}");
+        assert!(restored.join().unwrap().is_whole());
+    });
+    bench.set_hook(None);
+    assert_eq!(expire().unwrap().forget.len(), 1);
 }
 
 fn hex(object: ObjectId) -> String {

@@ -211,7 +211,11 @@ impl ClientEnd<'_> {
 }
 
 fn not_allowed(path: &Path) -> String {
-    format!("this machine's own settings do not let {} be read", path.display())
+    format!(
+        "this machine's own settings do not let {} be read: name it under `paths` in its client.toml, and start the \
+         client again",
+        path.display()
+    )
 }
 
 /// Takes in the rows of a baseline.

@@ -194,13 +194,13 @@ fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Result<Option<&'stati
         peers.iter().any(|peer| own(peer) && peer.revoked_ns.is_none() && peer.expires_ns > now_ns)
     };
     if !is_let_in("client", to) {
-        return Ok(Some("the client is let in no more"));
+        return Ok(Some("the client is let in no more: let it in with `capstan client enrol`, then ask again"));
     }
     let Asker::User(name) = &run.asker else { return Ok(None) };
     let rights = user.as_ref().map(Rights::of);
     let may = |client| rights.as_ref().is_some_and(|rights| rights.may_of(CellAct::Restore, client));
     let may_not = !is_let_in("user", name) || !may(&run.of) || !may(to);
-    Ok(may_not.then_some("the user may not do it any more"))
+    Ok(may_not.then_some("the user may not do it any more: `capstan user change` gives the right back"))
 }
 
 /// What a run of the queue restores, if it is a restore.
@@ -219,8 +219,10 @@ impl Restores {
         mut run: RestoreRun,
         is_awaited: &IsAwaited<'_>,
     ) -> Result<RestorePlanned, Refusal> {
-        let too_long =
-            || Refusal::malformed("That is too long for a restore: name the object, and choose with fewer patterns.");
+        let too_long = || {
+            let advice = "name the directory that holds them, or choose with --include";
+            Refusal::malformed(format!("That is too long for a restore: {advice}."))
+        };
         if serde_json::to_vec(&run.ask).map_or(usize::MAX, |asked| asked.len()) > ASKED_BYTES_MAX {
             return Err(too_long());
         }
@@ -368,7 +370,10 @@ impl Restores {
         }
         if run.into.is_none() && !restore.is_asked_for() {
             if restore.silent_for() > GIVEN_UP_AFTER {
-                let failure = format!("nobody at client {client} has waited for it for a long time");
+                let failure = format!(
+                    "nobody at client {client} has waited for it for a long time: ask again there (`capstan client \
+                     restore`)"
+                );
                 return not_done(&mut ends, failure, "nobody waited for it");
             }
             ends.is_over = true;

@@ -12,8 +12,8 @@ use thiserror::Error;
 pub enum AuditError {
     /// Host: no room for a record.
     #[error(
-        "the disk of the audit log {} is full, and what cannot be noted is not done: make room there. Keys for reading are given as \
-         long as the log's reserve lasts", directory.display()
+        "the disk of the audit log {} is full, and what cannot be noted is not done: make room there. A key node gives keys for \
+         reading as long as the log's reserve lasts", directory.display()
     )]
     DiskFull {
         /// The folder of the log.
@@ -22,7 +22,7 @@ pub enum AuditError {
     /// Host: the disk failed, and nobody knows what of the last records it holds.
     #[error(
         "the audit log {} could not be written, and nothing is noted any more: see what the system says of the disk, then start \
-         the node again", directory.display()
+         the service again", directory.display()
     )]
     Broken {
         /// The folder of the log.
@@ -31,23 +31,23 @@ pub enum AuditError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// Attacker or medium: the log is not as this node left it.
+    /// Attacker or medium: the log is not as it was left.
     #[error(
         "the audit log was altered: {what}. It is not written any further. Keep its files for those who look into it, then move \
-         them away and start the node again: it begins a new log, and its anchor in the ledger still tells of the old one"
+         them away and start the service again: it begins a new log. The ledger of a key cluster still tells of the old one"
     )]
     Altered {
         /// Where, and how that shows.
         what: String,
     },
     /// Operator: another process writes it.
-    #[error("the audit log {} is in use: another node runs with this state; stop it, or give this one a state of its own", directory.display())]
+    #[error("the audit log {} is in use: another process with this state has it; wait until that is done, or stop it", directory.display())]
     InUse {
         /// The folder of the log.
         directory: PathBuf,
     },
     /// Host: the log's files cannot be read or made.
-    #[error("the audit log {} cannot be opened: see that the node may read and write there", directory.display())]
+    #[error("the audit log {} cannot be opened: see that this program may read and write there", directory.display())]
     Unusable {
         /// The folder of the log.
         directory: PathBuf,
@@ -62,6 +62,6 @@ pub enum AuditError {
         len: usize,
     },
     /// Caller: the log was closed.
-    #[error("the audit log is closed, for the node is going down: ask again when it is up")]
+    #[error("the audit log is closed, for the service is going down: ask again when it is up")]
     Closed,
 }

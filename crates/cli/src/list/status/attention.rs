@@ -243,7 +243,21 @@ fn is_mended(facts: &Facts) -> bool {
 
 /// Jobs whose last run failed: nothing was backed up then, whatever stands from before.
 fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
-    lines.extend(facts.failed.iter().map(|entry| of_failed(entry, &facts.queued.named(&entry.job))));
+    let queued = &facts.queued;
+    let by_client = |entry: &&FailedJob| queued.failed_last.iter().any(|last| last.job == Some(entry.run.id));
+    let failed = facts.failed.iter().filter(|entry| !(queued.is_of_clients(&entry.job) && by_client(entry)));
+    lines.extend(failed.map(|entry| of_failed(entry, &queued.named(&entry.job))));
+    // The last run of a policy is that of one client. What the queue ran is told when it ends.
+    for last in &queued.failed_last {
+        let (policy, client, job) = (&last.policy, &last.client, last.job);
+        if !queued.is_of_clients(policy) && facts.failed.iter().any(|entry| job == Some(entry.run.id)) {
+            continue;
+        }
+        let (when, first) = (units::time(last.ended_ns), last.message.lines().next().unwrap_or_default());
+        let look = job.map_or_else(|| "capstan queue done".to_owned(), |job| format!("capstan history {job}"));
+        let text = format!("the last run of policy {policy} for {client}, on {when}, failed: {first} (`{look}`)");
+        lines.push(Attention::shown("history", text));
+    }
 }
 
 fn of_failed(entry: &FailedJob, what: &str) -> Attention {
@@ -272,9 +286,15 @@ fn not_backed_up(facts: &Facts, lines: &mut Vec<Attention>) {
         let failed = end.is_some_and(|end| end.exit_code != DONE_WITH_PROBLEMS);
         let first = end.and_then(|end| end.message.lines().next()).unwrap_or_default();
         let why = if failed { format!(": {first}") } else { String::new() };
-        let subject = format!("{} was not backed up by its last run", entry.source);
+        let (source, client) = (&entry.source, &entry.client);
+        let (what, key) = match entry.is_here {
+            true => (source.clone(), source.clone()),
+            false => (format!("{source} of {client}"), format!("{client} {source}")),
+        };
+        let subject = format!("{what} was not backed up by its last run");
         let text = format!("{subject}, on {when}{why} (`capstan history {}`)", run.id);
-        lines.push(Attention::told(TellEvent::Failed, format!("not backed up {}", entry.source), subject, text));
+        let attention = Attention::told(TellEvent::Failed, format!("not backed up {key}"), subject, text);
+        lines.push(attention.about("", client));
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
 use capstan_format::ObjectId;
 
+use super::queue::Queued;
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
 use crate::list::history::names;
@@ -18,6 +19,8 @@ pub(super) struct NotBackedUp {
     /// The source, as it is printed, and its machine.
     pub(super) source: String,
     pub(super) client: String,
+    /// Whether that is this one.
+    pub(super) is_here: bool,
     /// That run.
     pub(super) run: HistoryEntry,
 }
@@ -37,23 +40,36 @@ pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>
     Ok(site.config().jobs.keys().map(of).collect())
 }
 
-/// Sources of this machine whose last run ended without an object of them. What somebody stopped has not failed, and a
-/// job that failed as a whole is named by its name.
-pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> Result<Vec<NotBackedUp>, Failure> {
-    let mut runs = site.history(RUNS_LOOKED_AT)?;
-    // Those of clients may have had a source of the same name.
+/// Sources that were backed up before and whose last run ended without an object of them. What somebody stopped has not
+/// failed; a job that failed as a whole is named by its name; and a run that is tried again has not ended.
+pub(super) fn sources(
+    site: &Site,
+    rows: &[SourceRow],
+    failed: &[FailedJob],
+    queued: &Queued,
+) -> Result<Vec<NotBackedUp>, Failure> {
+    let runs = site.history(RUNS_LOOKED_AT)?;
+    // Several clients may have a source of the same name.
     let peers = site.catalog().peers().map_err(director)?;
-    let of_clients: HashSet<String> =
-        peers.iter().filter(|peer| peer.kind == "client").map(|peer| format!(" of {}", peer.name)).collect();
-    let is_here = |run: &HistoryEntry| !of_clients.iter().any(|of| run.job.subject.ends_with(of));
-    runs.retain(|run| run.job.kind == "backup" && run.job.end.is_some() && is_here(run));
+    let clients: HashSet<&str> =
+        peers.iter().filter(|peer| peer.kind == "client").map(|peer| peer.name.as_str()).collect();
+    let has_failed = |run: &HistoryEntry| {
+        failed.iter().any(|failed| failed.run.id == run.job.id)
+            || queued.failed_last.iter().any(|last| last.job == Some(run.job.id))
+    };
+    let mut of_clients: HashMap<&str, Vec<(&str, &HistoryEntry)>> = HashMap::new();
+    for run in runs.iter().filter(|run| run.job.kind == "backup" && run.job.end.is_some()) {
+        let subject = run.job.subject.as_str();
+        let of_client = subject.rsplit_once(" of ").filter(|(_, client)| clients.contains(client));
+        let (subject, client) = of_client.unwrap_or((subject, site.client()));
+        of_clients.entry(client).or_default().push((subject, run));
+    }
     let mut source_of: HashMap<ObjectId, Option<Vec<u8>>> = HashMap::new();
     let mut found = Vec::new();
-    for row in
-        rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.client == site.client() && row.run.is_none())
-    {
+    for row in rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.run.is_none()) {
         let source = path_text(&row.source);
-        let Some(run) = runs.iter().find(|run| names(&run.job.subject, &source)) else { continue };
+        let own = of_clients.get(row.client.as_str()).map_or(&[][..], Vec::as_slice);
+        let Some((_, run)) = own.iter().find(|(subject, _)| names(subject, &source)) else { continue };
         let mut wrote = false;
         for object in &run.objects {
             let of = match source_of.get(object) {
@@ -66,8 +82,10 @@ pub(super) fn sources(site: &Site, rows: &[SourceRow], failed: &[FailedJob]) -> 
             wrote |= of.as_ref().is_some_and(|of| *of == row.source);
         }
         let stopped = run.job.end.as_ref().is_none_or(|end| matches!(end.exit_code, 0 | STOPPED));
-        if !wrote && !stopped && !failed.iter().any(|failed| failed.run.id == run.job.id) {
-            found.push(NotBackedUp { source, client: row.client.clone(), run: run.clone() });
+        let is_unfinished = run.job.run.is_some_and(|number| queued.unfinished.contains(&number));
+        if !wrote && !stopped && !is_unfinished && !has_failed(run) {
+            let is_here = row.client == site.client();
+            found.push(NotBackedUp { source, client: row.client.clone(), is_here, run: (*run).clone() });
         }
     }
     Ok(found)

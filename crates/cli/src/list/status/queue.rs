@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use capstan_catalog::RunOutcome;
+use capstan_catalog::{DoneRun, RunOutcome};
 use capstan_director::{Site, TellEvent};
 use capstan_server::cell::users::run_outcome_word;
 use capstan_server::{Look, MoverAway, PeerAway, RunDecision, WaitingRun, WaitsFor, decide, look};
@@ -50,6 +50,16 @@ struct TooLate {
     last_message: Option<String>,
 }
 
+/// The last run of a policy for a client, which failed.
+pub(super) struct FailedLast {
+    pub(super) policy: String,
+    pub(super) client: String,
+    pub(super) ended_ns: i64,
+    pub(super) message: String,
+    /// Its last entry in the history, if it has one.
+    pub(super) job: Option<i64>,
+}
+
 /// Policies, the server and the queue.
 #[derive(Default)]
 pub(super) struct Queued {
@@ -79,8 +89,10 @@ pub(super) struct Queued {
     held: Vec<i64>,
     /// Policies that missed a run in the last day.
     missed: Vec<String>,
-    /// Policies, each with a client, whose last run failed.
-    failed_last: HashSet<(String, String)>,
+    /// The last runs of policies for clients that failed.
+    pub(super) failed_last: Vec<FailedLast>,
+    /// Runs that wait or are at work: what an attempt of theirs did is not how they end.
+    pub(super) unfinished: HashSet<i64>,
     /// How many runs ended in the last day, by how they ended.
     pub(super) ended_of_day: BTreeMap<&'static str, i64>,
     /// For how long the run has waited that has waited longest, of those that wait for drives or for other runs.
@@ -123,6 +135,27 @@ fn too_late(look: &Look, decisions: &[(i64, RunDecision)]) -> Vec<TooLate> {
     found.into_values().collect()
 }
 
+/// Of the runs that ended, the latest first: the last of each policy for each client that it names, if it failed.
+fn failed_last(site: &Site, look: &Look, done: &[DoneRun]) -> Vec<FailedLast> {
+    let mut last: BTreeMap<(&str, &str), &DoneRun> = BTreeMap::new();
+    for done in done.iter().filter(|done| done.run.restore.is_none()) {
+        last.entry((&done.run.policy, &done.run.client)).or_insert(done);
+    }
+    let names = |policy: &str, client: &str| {
+        look.policy(policy).is_some_and(|policy| policy.config.clients_of(site.client()).contains(&client))
+    };
+    let failed = last.into_values().filter(|done| done.outcome == RunOutcome::Failed);
+    let failed = failed.filter(|done| names(&done.run.policy, &done.run.client));
+    let of = |done: &DoneRun| FailedLast {
+        policy: done.run.policy.clone(),
+        client: done.run.client.clone(),
+        ended_ns: done.ended_ns,
+        message: done.message.clone(),
+        job: done.job,
+    };
+    failed.map(of).collect()
+}
+
 impl Queued {
     pub(super) fn of(site: &Site) -> Result<Self, Failure> {
         let look = look(site)?;
@@ -132,12 +165,7 @@ impl Queued {
         for (outcome, count) in site.catalog().runs_ended_since(since_ns).map_err(director)? {
             ended_of_day.insert(run_outcome_word(outcome), count);
         }
-        let mut last: HashMap<_, RunOutcome> = HashMap::new();
-        for done in done.iter().filter(|done| done.run.restore.is_none()) {
-            last.entry((&done.run.policy, &done.run.client)).or_insert(done.outcome);
-        }
-        let failed = last.into_iter().filter(|(_, outcome)| *outcome == RunOutcome::Failed);
-        let failed_last = failed.map(|((policy, client), _)| (policy.clone(), client.clone())).collect();
+        let failed_last = failed_last(site, &look, &done);
         let missed = done.into_iter().filter(|done| done.outcome == RunOutcome::Missed && done.ended_ns > since_ns);
         let mut missed: Vec<_> = missed.map(|done| done.run.policy).collect();
         missed.sort();
@@ -198,6 +226,12 @@ impl Queued {
             held: decisions.into_iter().filter_map(is_held).collect(),
             missed,
             failed_last,
+            unfinished: look
+                .pending
+                .iter()
+                .map(|pending| pending.run.run)
+                .chain(look.active.iter().map(|active| active.run.run))
+                .collect(),
             ended_of_day,
             longest_wait_ns,
             drives,
@@ -206,7 +240,7 @@ impl Queued {
 
     /// Whether the last run of a policy for a client failed.
     pub(super) fn has_failed(&self, policy: &str, client: &str) -> bool {
-        !self.failed_last.is_empty() && self.failed_last.contains(&(policy.to_owned(), client.to_owned()))
+        self.failed_last.iter().any(|last| last.policy == policy && last.client == client)
     }
 
     /// How many policies there are.

@@ -216,6 +216,67 @@ fn settings_say_where_the_server_listens() {
     assert!(said.contains("server.listen"), "{said}");
 }
 
+/// Runs a policy, and waits until none of its runs is in the queue.
+fn run_to_its_end(bench: &Bench, policy: &str) {
+    bench.done(&["queue", "add", policy], 0);
+    let began = Instant::now();
+    while !events(bench, &["queue"], 0).is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the runs do not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A disk that was not mounted at a client stayed unnoticed, and so did a client that failed before another one of its
+/// policy did well.
+#[test]
+fn what_was_not_backed_up_at_a_client_is_named() {
+    let bench = Bench::new(&["--drives", "2"]);
+    let (server, address) = serve(&bench);
+    let machines = ["plover", "tern"].map(|name| (name, Machine::new()));
+    let mut clients = Vec::new();
+    for (name, machine) in &machines {
+        for source in ["a", "b"] {
+            fs::create_dir(machine.0.path().join(source)).unwrap();
+        }
+        let passphrase = enrol(&bench, "client", name, &address);
+        machine.run(&["client", "join", &address, "--name", name], &passphrase, 0);
+        let mut client = Printing::start(machine.command(&["client", "run", "--json"], ""));
+        client.event("connected");
+        clients.push(client);
+    }
+    let of = |name: &str, source: &str| {
+        let (_, machine) = machines.iter().find(|(other, _)| *other == name).unwrap();
+        machine.0.path().join(source)
+    };
+    let policy = |name: &str, clients: &str, sources: &[&std::path::Path]| {
+        format!("[policies.{name}]\nclients = [{clients}]\nretries = 0\nsources = {sources:?}\n")
+    };
+    let (a, b, own) = (of("tern", "a"), of("tern", "b"), of("plover", "a"));
+    let text = policy("tern", "\"tern\"", &[&a, &b]) + &policy("both", "\"plover\", \"tern\"", &[&own]);
+    let file = bench.dir.path().join("cell.toml");
+    fs::write(&file, text).unwrap();
+    bench.done(&["policies", "apply", file.to_str().unwrap()], 0);
+    let status = || String::from_utf8(bench.command(&["status"]).output().unwrap().stdout).unwrap();
+    let line = format!("{} of tern was not backed up by its last run", b.display());
+    run_to_its_end(&bench, "tern");
+    assert!(!status().contains(&line));
+    fs::remove_dir(&b).unwrap();
+    run_to_its_end(&bench, "tern");
+    assert!(bench.done(&["status"], 3).contains(&line));
+    fs::create_dir(&b).unwrap();
+    run_to_its_end(&bench, "tern");
+    assert!(!status().contains(&line));
+    // Both machines are this one, so that tern has to fail by what it may read.
+    fs::write(machines[1].1.0.path().join("state/client.toml"), format!("paths = [{:?}]\n", a)).unwrap();
+    clients.pop();
+    let mut again = Printing::start(machines[1].1.command(&["client", "run", "--json"], ""));
+    again.event("connected");
+    run_to_its_end(&bench, "both");
+    let status = bench.done(&["status"], 3);
+    assert!(status.contains("the last run of policy both for tern"), "{status}");
+    server.stop();
+}
+
 #[test]
 fn runs_of_a_network_are_bounded_and_keep_to_what_it_takes() {
     let bench = Bench::new(&["--drives", "2"]);

@@ -151,8 +151,14 @@ impl CellActs {
         // A client that is not theirs is as one that is not there.
         let filter = ObjectFilter { client: asked.client.clone(), ..ObjectFilter::default() };
         let objects = self.site.catalog().objects(&filter)?;
+        let wanted = |object: &&Object| {
+            asked.policy.as_ref().is_none_or(|policy| *policy == object.policy)
+                && asked.since_ns.is_none_or(|since_ns| object.started_ns >= since_ns)
+                && asked.source.as_ref().is_none_or(|source| *source == own_object(object).source.as_str())
+        };
         let row = |object: &Object| CellObjectRow { client: object.client.clone(), own: own_object(object) };
-        Ok(CellObjectsAnswer { objects: objects.iter().filter(shown).take(OBJECTS_MAX).map(row).collect() })
+        let found = objects.iter().filter(wanted).filter(shown);
+        Ok(CellObjectsAnswer { objects: found.take(OBJECTS_MAX).map(row).collect() })
     }
 
     /// Whether they may have something of one client restored to another one, or to the same: a restorer must be named

@@ -641,6 +641,15 @@ pub struct RevokeUser {
 pub struct ObjectsQuery {
     /// Of this client; of all that the user may see if it is left out.
     pub client: Option<String>,
+    /// Of this policy.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Of this source.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Begun then or later, nanoseconds since 1970.
+    #[serde(default)]
+    pub since_ns: Option<i64>,
 }
 
 /// `GET /v1/objects`: the latest first, at most 10,000.
