@@ -216,7 +216,9 @@ impl AppendHost {
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let (mut past, mut occupied) = (Vec::new(), Vec::new());
         let mut of_drive = None;
-        let mut doubted = locked(&self.mounter.mounts.drive_faults).doubted();
+        let mut doubted = self.mounter.drive_faults(|faults| faults.doubted());
+        // A volume that failed where the drive took another one since.
+        let mut perhaps_bad: Option<(Volser, String, DriveAt)> = None;
         self.mounter.check_policy(&self.pool)?;
         // Where drives differ, a volume whose drive is free goes before one that would be waited for.
         let is_mixed = self.mounter.library.has_unlike_drives();
@@ -233,7 +235,10 @@ impl AppendHost {
                 // Another job was first.
                 (Choice::Append(_) | Choice::Label(_), None) => continue,
                 (Choice::Create, _) => match self.create()? {
-                    Some((volser, hold)) => return self.label(&volser, hold),
+                    Some((volser, hold)) => match self.label(&volser, hold) {
+                        Err(error) if !error.is_of_drive() => return Err(error),
+                        prepared => (volser, prepared),
+                    },
                     None => continue,
                 },
                 // There is no other.
@@ -317,17 +322,25 @@ impl AppendHost {
                 // The cartridge may be at fault, or the drive. If the next one fares alike, it is the drive, and no
                 // volume is the worse for it.
                 Err(error) if error.is_of_drive() => {
-                    if self.is_bad(&volser, &error) {
-                        set_aside(&self.mounter, volser, with_causes(&error))?;
-                        continue;
-                    }
+                    let drive = error.of_drive().and_then(DriveError::drive).map(str::to_owned);
+                    let at = DriveAt { library: self.mounter.library.name.clone(), drive };
+                    // What is the drive's alone, such as a reset, says nothing of the volume.
+                    let is_recorded = error.blame() != Some(Blame::Drive);
+                    let failed_before = is_recorded && self.mounter.drive_faults(|faults| faults.failed(&volser, &at));
                     if of_drive.is_some() {
+                        self.mounter.drive_faults(|faults| faults.drive_failed(&at));
                         return Err(error);
                     }
-                    let message = format!("volume {volser} is passed over: {}", with_causes(&error));
+                    let reason = with_causes(&error);
+                    let message = format!("volume {volser} is passed over: {reason}");
                     (self.mounter.events)(Event::Notice { message });
+                    if failed_before && error.blame() == Some(Blame::Either) {
+                        perhaps_bad = Some((volser.clone(), reason, at));
+                    }
                     of_drive = Some(error);
                     past.push(volser);
+                    // One that has not failed says most of the drive.
+                    doubted = self.mounter.drive_faults(|faults| faults.all_failed());
                 }
                 // The drive is not for it, whatever is known of it: that is no fault of the volume.
                 Err(error) if error.is_of_unfit_drive() => {
@@ -336,23 +349,19 @@ impl AppendHost {
                 }
                 Ok(mounted) => {
                     let drive = Some(mounted.volume.drive.clone());
-                    let place = DriveAt { library: mounted.volume.library.name.clone(), drive };
-                    locked(&self.mounter.mounts.drive_faults).took(&volser, place);
+                    let at = DriveAt { library: mounted.volume.library.name.clone(), drive };
+                    self.mounter.drive_faults(|faults| faults.took(&volser, &at));
+                    if let Some((bad, reason, _)) = perhaps_bad.filter(|(_, _, failed_at)| *failed_at == at)
+                        && let Err(error) = set_aside(&self.mounter, bad.clone(), reason)
+                    {
+                        let message = format!("volume {bad} should be set aside, and could not be: {error}");
+                        (self.mounter.events)(Event::Notice { message });
+                    }
                     return Ok(mounted);
                 }
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Whether it is a volume that is at fault and not its drive, which took another one since it failed with this one.
-    fn is_bad(&self, volser: &Volser, error: &DirectorError) -> bool {
-        if error.blame() != Some(Blame::Either) {
-            return false;
-        }
-        let drive = error.of_drive().and_then(DriveError::drive).map(str::to_owned);
-        let place = DriveAt { library: self.mounter.library.name.clone(), drive };
-        locked(&self.mounter.mounts.drive_faults).failed(volser, &place)
     }
 
     fn label(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {

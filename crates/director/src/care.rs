@@ -116,9 +116,9 @@ impl Mounter {
         let (drive, volser) = (&volume.drive, &volume.volser);
         let place = DriveAt { library: volume.library.name.clone(), drive: Some(drive.clone()) };
         if !has_failed {
-            return locked(&self.mounts.drive_faults).wrote(&place);
+            return self.drive_faults(|faults| faults.wrote(&place));
         }
-        let before = locked(&self.mounts.drive_faults).could_not_write(volser, place);
+        let before = self.drive_faults(|faults| faults.could_not_write(volser, place));
         if let Some(other) = before {
             let message = format!(
                 "drive {drive} could not write on volume {volser}, as on volume {other} before: the drive is probably \
@@ -176,6 +176,7 @@ impl Mounter {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
 
     use capstan_catalog::{Database, Volume};
@@ -190,6 +191,62 @@ mod tests {
 
     fn fails_tenth_write(drive: Box<dyn Drive>) -> Box<dyn Drive> {
         Box::new(FaultyDrive::new(drive, vec![Fault::WriteFails { write: 10 }]))
+    }
+
+    /// How many of the next mounts fail.
+    static FAILS: AtomicU32 = AtomicU32::new(0);
+
+    fn fails_so_often(drive: Box<dyn Drive>) -> Box<dyn Drive> {
+        match FAILS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fails| fails.checked_sub(1)) {
+            Ok(_) => {
+                let faults = (0..500).map(|command| Fault::HardwareFails { command }).collect();
+                Box::new(FaultyDrive::new(drive, faults))
+            }
+            Err(_) => drive,
+        }
+    }
+
+    /// A cartridge that its drive could not load was tried first in every run, and two of them kept all backups from
+    /// their pool.
+    #[test]
+    fn others_are_tried_before_a_volume_that_failed_and_it_is_set_aside_if_it_fails_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
+        let unlock = create_key_file(&dir.path().join("key")).unwrap();
+        let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
+        Site::init(&state, &options, Some(&unlock)).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("a"), "a").unwrap();
+        let request = BackupRequest::of(vec![source]);
+        // Each run is a process of its own.
+        let open = || {
+            let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
+            let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
+            site.with_library(LibraryInTests { inner, described: |drives| drives, dressed: fails_so_often })
+        };
+        let volume = |name: &str| locked(&open().catalog).volume(&Volser::new(name).unwrap()).unwrap().unwrap();
+        let backup = |fails| {
+            FAILS.store(fails, Ordering::Relaxed);
+            let done = open().backup(&request, &BackupWatch::default()).map(drop);
+            FAILS.store(0, Ordering::Relaxed);
+            done
+        };
+        backup(0).unwrap();
+        let first = volume("A00001");
+        // What fails with one volume after another is the drive.
+        for _ in 0..2 {
+            backup(9).unwrap_err();
+            assert_eq!(volume("A00001").state, VolumeState::Filling);
+        }
+        // Once it is mended, one that has not failed is taken first.
+        backup(0).unwrap();
+        assert_eq!(volume("A00001"), first);
+        backup(9).unwrap_err();
+        assert_eq!(volume("A00001").state, VolumeState::Filling);
+        backup(0).unwrap();
+        // And a volume that fails again, where the drive takes the next one, is at fault itself.
+        backup(1).unwrap();
+        assert_eq!(volume("A00001").state, VolumeState::Suspect);
     }
 
     /// The next session came to the same place, and failed again.

@@ -15,7 +15,7 @@ use capstan_catalog::{CheckpointSeen, MediumKind, Reservation, Resource, Volume,
 use capstan_format::{Volser, VolumeId};
 use capstan_keys::KeyError;
 use capstan_mover::{FIRST_SESSION_LBN, FoundCheckpoint};
-use capstan_tape::{ChangerError, with_causes};
+use capstan_tape::{ChangerError, DriveError, with_causes};
 
 use crate::mounter::{InDrive, Mounter};
 use crate::pools::is_copy_pool;
@@ -341,7 +341,8 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         // Another drive, or this one later, may read it.
         Err(error) if error.is_of_drive() => {
             (mounter.events)(Event::Notice { message: with_causes(&error) });
-            return Ok(Learned::NotYet);
+            let may_pass = error.of_drive().is_some_and(DriveError::may_pass) && known.state != VolumeState::Suspect;
+            return Ok(if may_pass { Learned::NotYet } else { Learned::Nothing });
         }
         // A full disk, a catalog that cannot be written: no fault of the volume, and no run can go on.
         Err(error) if !error.blames_volume() => return Err(error),

@@ -1,72 +1,106 @@
 //! What failed in drives, to tell a bad cartridge from a bad drive: one fails in whatever drive it is, the other with
-//! whatever cartridge. It is kept for as long as the process runs.
-
-use std::collections::HashMap;
+//! whatever cartridge. It is kept in the catalog, so that each process knows of those before it.
 
 use capstan_format::Volser;
+use serde::{Deserialize, Serialize};
+
+use crate::mounter::Mounter;
+use crate::shared::locked;
+
+/// Where it stands in the catalog.
+const FACT: &str = "drive_faults";
 
 /// A drive of a library; none where an error does not name it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DriveAt {
     pub(crate) library: String,
     pub(crate) drive: Option<String>,
 }
 
-/// Volumes that could not be used, and drives that took others.
-#[derive(Default)]
+/// A volume that could not be made ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct FailedVolume {
+    volser: Volser,
+    at: DriveAt,
+    /// Whether the drive has taken another one since.
+    took_another: bool,
+}
+
+/// Volumes that could not be used, and drives that could not write.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DriveFaults {
-    /// Counts what happens.
-    last: u64,
-    /// Where a volume could not be mounted last, and when.
-    failed: HashMap<Volser, (DriveAt, u64)>,
-    /// When a drive took a volume last.
-    taken: HashMap<DriveAt, u64>,
+    failed: Vec<FailedVolume>,
     /// The volumes that drives could not write on, where nothing was written well since.
-    unwritten: HashMap<DriveAt, Volser>,
+    unwritten: Vec<(DriveAt, Volser)>,
 }
 
 impl DriveFaults {
-    fn next(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+    /// A volume could not be made ready. Whether it was so before, and the drive has taken another one between.
+    pub(crate) fn failed(&mut self, volser: &Volser, at: &DriveAt) -> bool {
+        let before = self.failed.iter().position(|failed| failed.volser == *volser);
+        let before = before.map(|before| self.failed.swap_remove(before));
+        self.failed.push(FailedVolume { volser: volser.clone(), at: at.clone(), took_another: false });
+        // Of an unnamed drive nobody knows whether it is the one that took another.
+        before.is_some_and(|before| before.at == *at && at.drive.is_some() && before.took_another)
     }
 
-    fn taken_since(&self, place: &DriveAt, since: u64) -> bool {
-        self.taken.get(place).is_some_and(|taken| *taken > since)
-    }
-
-    /// A volume could not be made ready, and the drive may be at fault. Whether it is the volume: it was so before, and
-    /// the drive has taken another one since.
-    pub(crate) fn failed(&mut self, volser: &Volser, place: &DriveAt) -> bool {
-        let now = self.next();
-        let before = self.failed.insert(volser.clone(), (place.clone(), now));
-        before.is_some_and(|(other, since)| other == *place && self.taken_since(place, since))
+    /// A drive has failed with one volume after another: what it took before says nothing for it any more.
+    pub(crate) fn drive_failed(&mut self, at: &DriveAt) {
+        self.failed.iter_mut().filter(|failed| failed.at == *at).for_each(|failed| failed.took_another = false);
     }
 
     /// A drive has taken a volume.
-    pub(crate) fn took(&mut self, volser: &Volser, place: DriveAt) {
-        let now = self.next();
-        self.failed.remove(volser);
-        self.taken.insert(DriveAt { drive: None, ..place.clone() }, now);
-        self.taken.insert(place, now);
+    pub(crate) fn took(&mut self, volser: &Volser, at: &DriveAt) {
+        self.failed.retain(|failed| failed.volser != *volser);
+        let is_of = |failed: &&mut FailedVolume| {
+            failed.at == *at || (failed.at.drive.is_none() && failed.at.library == at.library)
+        };
+        self.failed.iter_mut().filter(is_of).for_each(|failed| failed.took_another = true);
     }
 
     /// The volumes that others are to be tried before: since they failed, their drive has taken none.
     pub(crate) fn doubted(&self) -> Vec<Volser> {
-        let is_doubted = |(place, since): &(DriveAt, u64)| !self.taken_since(place, *since);
-        self.failed.iter().filter(|(_, failed)| is_doubted(failed)).map(|(volser, _)| volser.clone()).collect()
+        let doubted = self.failed.iter().filter(|failed| !failed.took_another);
+        doubted.map(|failed| failed.volser.clone()).collect()
+    }
+
+    /// All that failed when they were tried last.
+    pub(crate) fn all_failed(&self) -> Vec<Volser> {
+        self.failed.iter().map(|failed| failed.volser.clone()).collect()
     }
 
     /// A block could not be written on a volume. Gives another volume of which the same was so before, with nothing
     /// written well between: it is the drive then.
-    pub(crate) fn could_not_write(&mut self, volser: &Volser, place: DriveAt) -> Option<Volser> {
-        let before = self.unwritten.entry(place).or_insert_with(|| volser.clone());
-        (before != volser).then(|| before.clone())
+    pub(crate) fn could_not_write(&mut self, volser: &Volser, at: DriveAt) -> Option<Volser> {
+        match self.unwritten.iter().find(|(drive, _)| *drive == at) {
+            Some((_, before)) => (before != volser).then(|| before.clone()),
+            None => {
+                self.unwritten.push((at, volser.clone()));
+                None
+            }
+        }
     }
 
     /// A volume was written to the end of its session.
-    pub(crate) fn wrote(&mut self, place: &DriveAt) {
-        self.unwritten.remove(place);
+    pub(crate) fn wrote(&mut self, at: &DriveAt) {
+        self.unwritten.retain(|(drive, _)| drive != at);
+    }
+}
+
+impl Mounter {
+    /// Looks at what failed in drives, or changes it. Where that cannot be read or kept, each run learns it anew.
+    pub(crate) fn drive_faults<T>(&self, change: impl FnOnce(&mut DriveFaults) -> T) -> T {
+        let mut catalog = locked(&self.catalog);
+        let known = catalog.fact(FACT).ok().flatten();
+        let before: DriveFaults = known.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let mut faults = before.clone();
+        let told = change(&mut faults);
+        if faults != before
+            && let Ok(text) = serde_json::to_string(&faults)
+        {
+            let _ = catalog.put_fact(FACT, &text);
+        }
+        told
     }
 }
 
@@ -79,7 +113,7 @@ mod tests {
         Volser::new(name).unwrap()
     }
 
-    fn place(drive: &str) -> DriveAt {
+    fn at(drive: &str) -> DriveAt {
         let drive = (!drive.is_empty()).then(|| drive.to_owned());
         DriveAt { library: "main".to_owned(), drive }
     }
@@ -87,31 +121,31 @@ mod tests {
     /// Two bad cartridges kept all others of a pool from being tried.
     #[test]
     fn bad_cartridges_are_told_from_a_drive_by_one_that_it_takes() {
-        let (mut faults, [first, second, third]) = (DriveFaults::default(), ["A00001", "A00002", "A00003"].map(volser));
+        let mut faults = DriveFaults::default();
+        let [first, second, third] = ["A00001", "A00002", "A00003"].map(volser);
         for _ in 0..2 {
-            assert!(!faults.failed(&first, &place("one")) && !faults.failed(&second, &place("one")));
+            assert!(!faults.failed(&first, &at("one")) && !faults.failed(&second, &at("one")));
         }
-        let mut doubted = faults.doubted();
-        doubted.sort();
-        assert_eq!(doubted, [first.clone(), second.clone()]);
-        faults.took(&third, place("one"));
-        assert!(faults.doubted().is_empty());
-        assert!(faults.failed(&first, &place("one")) && faults.failed(&second, &place("one")));
+        assert_eq!(faults.doubted(), [first.clone(), second.clone()]);
+        faults.took(&third, &at("one"));
+        assert_eq!((faults.doubted(), faults.all_failed().len()), (Vec::new(), 2));
+        assert!(faults.failed(&first, &at("one")) && faults.failed(&second, &at("one")));
     }
 
     #[test]
     fn a_drive_that_was_mended_or_another_one_says_nothing_against_a_volume() {
         let (mut faults, [first, second]) = (DriveFaults::default(), ["A00001", "A00002"].map(volser));
-        assert!(!faults.failed(&first, &place("one")) && !faults.failed(&second, &place("one")));
-        faults.took(&first, place("one"));
-        assert!(faults.doubted().is_empty());
-        // It has failed once, before the drive was mended.
-        assert!(!faults.failed(&first, &place("one")));
-        faults.took(&second, place("two"));
-        assert!(!faults.failed(&first, &place("one")), "another drive took it");
-        // Where nobody says which drive it was, any will do.
-        assert!(!faults.failed(&first, &place("")));
-        faults.took(&second, place("two"));
-        assert!(faults.failed(&first, &place("")));
+        assert!(!faults.failed(&first, &at("one")) && !faults.failed(&second, &at("one")));
+        faults.took(&first, &at("one"));
+        // The drive is broken again.
+        faults.drive_failed(&at("one"));
+        assert!(!faults.failed(&second, &at("one")));
+        assert!(!faults.failed(&first, &at("one")), "it was well since");
+        faults.took(&second, &at("two"));
+        assert!(!faults.failed(&first, &at("one")), "another drive took it");
+        // Where nobody says which drive it was, it is tried again and never taken for bad.
+        assert!(!faults.failed(&first, &at("")));
+        faults.took(&second, &at("two"));
+        assert!(faults.doubted().is_empty() && !faults.failed(&first, &at("")));
     }
 }

@@ -729,7 +729,7 @@ impl DirectorError {
 
     /// Whether a drive, or the way to it, failed: the volume in it need be no worse for it.
     pub(crate) fn is_of_drive(&self) -> bool {
-        matches!(self.blame(), Some(Blame::Drive | Blame::Either))
+        matches!(self.blame(), Some(Blame::Drive | Blame::Either | Blame::Host))
     }
 
     /// What is at fault where a drive said something.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use capstan_format::{KeyTag, Volser};
 
-use crate::drive_faults::DriveFaults;
 use crate::shared::locked;
 use crate::shared_volumes::SharedVolumes;
 use crate::{Event, Events};
@@ -21,8 +20,6 @@ pub(crate) struct Mounts {
     pub(crate) worn: Mutex<Vec<(Volser, String)>>,
     /// TapeAlert flags that were up before a volume came into its drive: they are about the one before, or the drive.
     pub(crate) left_alerts: Mutex<Vec<(Volser, u16)>>,
-    /// What failed in drives.
-    pub(crate) drive_faults: Mutex<DriveFaults>,
     /// Keys that blocks named and that could not be had, until somebody asks.
     pub(crate) missed_keys: Mutex<Vec<(Volser, KeyTag)>>,
     /// Libraries that did not answer.

@@ -405,7 +405,9 @@ pub enum Blame {
     Either,
     /// The drive, the way to it, or whoever else uses it.
     Drive,
-    /// Nobody: the cartridge is for other drives.
+    /// This machine: a full disk below a virtual cartridge, or what the system refuses.
+    Host,
+    /// Nobody: the cartridge is for other drives, or another host.
     Unfit,
     /// Whoever has the keys.
     Keys,
@@ -429,29 +431,28 @@ impl DriveError {
             | Self::KeyListFull { .. }
             | Self::BeginningOfMedium
             | Self::EndOfDataLost { .. } => Blame::Medium,
+            Self::WriteFailed { .. } | Self::Deferred { .. } if self.is_of_disk() => Blame::Host,
             Self::WriteFailed { .. }
             | Self::Deferred { .. }
             | Self::Hardware { .. }
             | Self::Aborted { .. }
             | Self::NotReady { .. }
-            | Self::Host { .. } => Blame::Either,
-            Self::NoMedium { .. }
-            | Self::HostLimit { .. }
-            | Self::BlockLength { .. }
-            | Self::NoKeySlot { .. }
+            | Self::NoMedium { .. }
+            | Self::Refused { .. }
+            | Self::CleaningCartridge { .. } => Blame::Either,
+            Self::Host { .. } | Self::BlockLength { .. } => Blame::Host,
+            Self::NoKeySlot { .. }
             | Self::InUse { .. }
             | Self::Reset { .. }
             | Self::MovedByOthers { .. }
             | Self::OutOfReach { .. }
-            | Self::CleaningCartridge { .. }
             | Self::MediumChanged { .. }
             | Self::ReservationLost { .. }
             | Self::KeyLost { .. }
             | Self::KeysFromElsewhere { .. }
             | Self::CipherMissing { .. }
-            | Self::KeyNotTaken { .. }
-            | Self::Refused { .. } => Blame::Drive,
-            Self::Incompatible { .. } | Self::Unfit(_) => Blame::Unfit,
+            | Self::KeyNotTaken { .. } => Blame::Drive,
+            Self::Incompatible { .. } | Self::Unfit(_) | Self::HostLimit { .. } => Blame::Unfit,
             Self::KeyUnavailable { .. } => Blame::Keys,
             Self::Reported { blame, .. } => *blame,
         }
@@ -460,7 +461,12 @@ impl DriveError {
     /// The drive, where the error names it and it may be at fault.
     pub fn drive(&self) -> Option<&str> {
         match self {
-            Self::Hardware { drive, .. } | Self::Aborted { drive, .. } | Self::NotReady { drive, .. } => Some(drive),
+            Self::Hardware { drive, .. }
+            | Self::Aborted { drive, .. }
+            | Self::NotReady { drive, .. }
+            | Self::NoMedium { drive }
+            | Self::Refused { drive, .. }
+            | Self::CleaningCartridge { drive } => Some(drive),
             Self::Reported { drive, .. } => drive.as_deref(),
             _ => None,
         }
@@ -484,9 +490,28 @@ impl DriveError {
     /// Whether something could not be put on the medium: the cartridge is at fault, or the drive. What a
     /// full disk below a virtual cartridge does not take is no fault of either.
     pub fn is_failed_write(&self) -> bool {
-        if !matches!(self, Self::WriteFailed { .. } | Self::Deferred { .. }) {
-            return false;
-        }
+        matches!(self, Self::WriteFailed { .. } | Self::Deferred { .. }) && !self.is_of_disk()
+    }
+
+    /// Whether another try, here or elsewhere, may find it gone by itself.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Reset { .. }
+                | Self::MovedByOthers { .. }
+                | Self::Hardware { .. }
+                | Self::OutOfReach { .. }
+                | Self::Aborted { .. }
+                | Self::NotReady { .. }
+                | Self::InUse { .. }
+                | Self::ReservationLost { .. }
+                | Self::KeyLost { .. }
+                | Self::Reported { blame: Blame::Drive | Blame::Either, .. }
+        )
+    }
+
+    /// Whether the disk below a virtual cartridge takes nothing more.
+    fn is_of_disk(&self) -> bool {
         let of_disk = |kind| {
             matches!(
                 kind,
@@ -497,7 +522,7 @@ impl DriveError {
             )
         };
         let mut causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
-        !causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| of_disk(error.kind())))
+        causes.any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| of_disk(error.kind())))
     }
 }
 

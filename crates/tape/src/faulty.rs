@@ -57,6 +57,11 @@ pub enum Fault {
         /// Number of the command.
         command: u64,
     },
+    /// The drive says that it has failed, in front of this command, counted as for a reset. Happens once.
+    HardwareFails {
+        /// Number of the command.
+        command: u64,
+    },
     /// Early warning is met by writes at this block number and behind it.
     EarlyWarning {
         /// The first block behind early warning.
@@ -192,6 +197,9 @@ impl<D: Drive> FaultyDrive<D> {
         self.commands += 1;
         if self.due(|fault| *fault == Fault::Reset { command: number }).is_some() {
             return Err(self.was_reset());
+        }
+        if self.due(|fault| *fault == Fault::HardwareFails { command: number }).is_some() {
+            return Err(DriveError::Hardware { drive: self.drive.identity().name, reason: scripted().to_string() });
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ impl LocalDevices {
         let mut library = self.library();
         let drives = library.drives()?;
         let mut busy = ChangerError::UnknownDrive { drive: 0, drives };
-        let elements = library.inventory()?;
+        let elements = self.inventory_of(&mut *library)?.elements;
         if let Some(address) = mail_slot_of(&elements, volser) {
             return Err(DevicesError::InMailSlot { volser: volser.clone(), place: address.to_string() });
         }

@@ -524,6 +524,7 @@ pub(crate) fn words_in_tests() -> Vec<crate::kept_words::Word> {
         ),
         report("done", Report::Done),
     ]);
+    words.extend(super::wire::words_in_tests());
     words
 }
 

@@ -249,6 +249,26 @@ impl From<DriveForm> for DriveError {
     }
 }
 
+/// Errors, for [`crate::kept_words`].
+#[cfg(test)]
+pub(super) fn words_in_tests() -> Vec<crate::kept_words::Word> {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use crate::kept_words::Word;
+
+    let volser = Volser::new("A00001").unwrap();
+    let of_mover = |name, form| Word::of(name, &ErrorForm::Mover(form));
+    let (text, drive) = ("no".to_owned(), Some("d".to_owned()));
+    let reported = DriveForm::Reported { text: text.clone(), blames_medium: false, blame: Some(Blame::Either), drive };
+    vec![
+        Word::of("failed-stopped", &ErrorForm::Stopped),
+        Word::of("failed-connection", &ErrorForm::Connection { text: text.clone() }),
+        Word::of("failed-changer", &ErrorForm::Changer(ChangerForm::Reported { text: text.clone() })),
+        of_mover("failed-drive", MoverForm::Drive { volser: volser.clone(), source: reported }),
+        of_mover("failed-format", MoverForm::Format { volser: volser.clone(), lbn: 1, text, is_later: true }),
+        of_mover("failed-label", MoverForm::NotLabelled { volser, reason: "no".to_owned() }),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

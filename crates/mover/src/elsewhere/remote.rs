@@ -328,10 +328,12 @@ impl Devices for RemoteMover {
     }
 
     fn inventory_at_once(&self) -> Result<LibraryInventory, DevicesError> {
-        match self.0.version.load(Ordering::Relaxed) {
-            TELLS_AT_ONCE.. => self.order(Devices::inventory_at_once, true),
-            _ => self.inventory(),
-        }
+        // What it speaks is known once there is a connection.
+        let ask = |orders: &Orders| match self.0.version.load(Ordering::Relaxed) {
+            TELLS_AT_ONCE.. => orders.inventory_at_once(),
+            _ => orders.inventory(),
+        };
+        self.order(ask, true)
     }
 
     fn change(&self, order: &ChangerOrder) -> Result<(), DevicesError> {

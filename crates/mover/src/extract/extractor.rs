@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use capstan_format::pax::DecodedMember;
 use capstan_format::{EntryKind, crc32c_append, crc32c_append_zeros};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, chmodat, fstat, ftruncate, makedev, mkdirat, mknodat, openat, statat, symlinkat,
+    AtFlags, FileType, Mode, OFlags, chmod, fstat, ftruncate, makedev, mkdirat, mknodat, openat, statat, symlinkat,
     unlinkat,
 };
 use rustix::io::{Errno, pwrite};
@@ -14,7 +14,7 @@ use rustix::io::{Errno, pwrite};
 use super::directories::{Directory, DirectoryCache, Missing};
 use super::existing::UNFINISHED;
 use super::members::{Content, MemberHead, MemberReader, Piece};
-use super::metadata::{self, Handle, InheritedAcl, MadeAs};
+use super::metadata::{self, Handle, InheritedAcl, MadeAs, descriptor_path};
 use super::options::{DeviceNodes, MemberChoice, Overwrite};
 use super::path::{checked, split};
 use super::placement::{Placed, place};
@@ -193,7 +193,7 @@ impl<'t> Extractor<'t> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(Mode::RWXU) {
             // Where it is somebody else's, what cannot be written into it is told.
-            let _ = chmodat(directory.fd(), c".", mode | Mode::RWXU, AtFlags::empty());
+            let _ = chmod(descriptor_path(directory.fd()), mode | Mode::RWXU);
         }
     }
 

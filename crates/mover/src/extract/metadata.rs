@@ -169,6 +169,6 @@ impl Handle<'_> {
 }
 
 /// The way to an inode for calls that take no O_PATH descriptor: it leads to what is open, whatever its name is by now.
-fn descriptor_path(fd: BorrowedFd<'_>) -> String {
+pub(super) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

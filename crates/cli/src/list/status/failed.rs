@@ -58,32 +58,42 @@ pub(super) fn sources(
             || queued.failed_last.iter().any(|last| last.job == Some(run.job.id))
     };
     let mut of_clients: HashMap<&str, Vec<(&str, &HistoryEntry)>> = HashMap::new();
-    for run in runs.iter().filter(|run| run.job.kind == "backup" && run.job.end.is_some()) {
+    let is_unfinished = |run: &HistoryEntry| run.job.run.is_some_and(|number| queued.unfinished.contains(&number));
+    let ended = runs.iter().filter(|run| run.job.kind == "backup" && run.job.end.is_some() && !is_unfinished(run));
+    for run in ended {
         let subject = run.job.subject.as_str();
         let of_client = subject.rsplit_once(" of ").filter(|(_, client)| clients.contains(client));
         let (subject, client) = of_client.unwrap_or((subject, site.client()));
         of_clients.entry(client).or_default().push((subject, run));
     }
-    let mut source_of: HashMap<ObjectId, Option<Vec<u8>>> = HashMap::new();
+    // The machine and the source of each object that a run wrote.
+    let mut source_of: HashMap<ObjectId, Option<(String, Vec<u8>)>> = HashMap::new();
     let mut found = Vec::new();
     for row in rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.run.is_none()) {
         let source = path_text(&row.source);
         let own = of_clients.get(row.client.as_str()).map_or(&[][..], Vec::as_slice);
         let Some((_, run)) = own.iter().find(|(subject, _)| names(subject, &source)) else { continue };
+        let stopped = run.job.end.as_ref().is_none_or(|end| matches!(end.exit_code, 0 | STOPPED));
+        if stopped || has_failed(run) {
+            continue;
+        }
+        // What an earlier attempt wrote is not written again.
+        let objects = match run.job.run {
+            Some(number) => site.catalog().objects_of_run(number).map_err(director)?,
+            None => run.objects.clone(),
+        };
         let mut wrote = false;
-        for object in &run.objects {
-            let of = match source_of.get(object) {
+        for object in objects {
+            let of = match source_of.get(&object) {
                 Some(known) => known,
                 None => {
-                    let record = site.catalog().object(*object).map_err(director)?;
-                    source_of.entry(*object).or_insert(record.map(|record| record.source))
+                    let record = site.catalog().object(object).map_err(director)?;
+                    source_of.entry(object).or_insert(record.map(|record| (record.client, record.source)))
                 }
             };
-            wrote |= of.as_ref().is_some_and(|of| *of == row.source);
+            wrote |= of.as_ref().is_some_and(|(client, source)| *client == row.client && *source == row.source);
         }
-        let stopped = run.job.end.as_ref().is_none_or(|end| matches!(end.exit_code, 0 | STOPPED));
-        let is_unfinished = run.job.run.is_some_and(|number| queued.unfinished.contains(&number));
-        if !wrote && !stopped && !is_unfinished && !has_failed(run) {
+        if !wrote {
             let is_here = row.client == site.client();
             found.push(NotBackedUp { source, client: row.client.clone(), is_here, run: (*run).clone() });
         }
