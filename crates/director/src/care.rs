@@ -179,15 +179,14 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
 
-    use capstan_catalog::{Database, Volume};
-    use capstan_keys::create_key_file;
+    use capstan_catalog::Volume;
     use capstan_mover::RestoreWatch;
-    use capstan_tape::{Drive, Fault, FaultyDrive, VirtualLibrary};
+    use capstan_tape::{Drive, Fault, FaultyDrive};
 
     use super::*;
-    use crate::library_in_tests::LibraryInTests;
-    use crate::site::{InitOptions, Site};
-    use crate::{BackupRequest, BackupWatch, Config};
+    use crate::library_in_tests::StateInTests;
+    use crate::site::Site;
+    use crate::{BackupWatch, Config};
 
     fn fails_tenth_write(drive: Box<dyn Drive>) -> Box<dyn Drive> {
         Box::new(FaultyDrive::new(drive, vec![Fault::WriteFails { write: 10 }]))
@@ -210,24 +209,13 @@ mod tests {
     /// their pool.
     #[test]
     fn others_are_tried_before_a_volume_that_failed_and_it_is_set_aside_if_it_fails_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
-        let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
-        Site::init(&state, &options, Some(&unlock)).unwrap();
-        std::fs::create_dir(&source).unwrap();
-        std::fs::write(source.join("a"), "a").unwrap();
-        let request = BackupRequest::of(vec![source]);
+        let state = StateInTests::new(Config::default(), b"a");
         // Each run is a process of its own.
-        let open = || {
-            let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
-            let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-            site.with_library(LibraryInTests { inner, described: |drives| drives, dressed: fails_so_often })
-        };
+        let open = || state.open_dressed(|_| {}, fails_so_often);
         let volume = |name: &str| locked(&open().catalog).volume(&Volser::new(name).unwrap()).unwrap().unwrap();
         let backup = |fails| {
             FAILS.store(fails, Ordering::Relaxed);
-            let done = open().backup(&request, &BackupWatch::default()).map(drop);
+            let done = open().backup(&state.request, &BackupWatch::default()).map(drop);
             FAILS.store(0, Ordering::Relaxed);
             done
         };
@@ -252,48 +240,38 @@ mod tests {
     /// The next session came to the same place, and failed again.
     #[test]
     fn a_volume_that_could_not_be_written_is_set_aside_until_it_was_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
-        let unlock = create_key_file(&dir.path().join("key")).unwrap();
         let mut config = Config::default();
         config.data.block_kib = 64;
-        let options = InitOptions { config, encryption: None, database: Database::Sqlite };
-        Site::init(&state, &options, Some(&unlock)).unwrap();
-        std::fs::create_dir(&source).unwrap();
         let noise = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(at | 1) >> 56) as u8;
-        std::fs::write(source.join("a"), (0..2 << 20).map(noise).collect::<Vec<_>>()).unwrap();
-        let (request, watch) = (BackupRequest::of(vec![source]), BackupWatch::default());
+        let state = StateInTests::new(config, &(0..2 << 20).map(noise).collect::<Vec<_>>());
+        let (request, watch) = (&state.request, BackupWatch::default());
         let notices = Arc::new(Mutex::new(Vec::new()));
-        let open = || {
+        let heard = {
             let notices = Arc::clone(&notices);
-            let heard = move |event| {
+            move |event| {
                 if let Event::Notice { message } = event {
                     locked(&notices).push(message);
                 }
-            };
-            Site::open(&state, Some(&unlock), || 1, Arc::new(heard)).unwrap()
+            }
         };
         let volumes = |site: &Site| -> Vec<Volume> { locked(&site.catalog).volumes().unwrap() };
         let states = |site: &Site| volumes(site).iter().map(|volume| volume.state).collect::<Vec<_>>();
         let said = |what: &str| locked(&notices).drain(..).any(|notice| notice.contains(what));
 
-        let site = open();
-        let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-        let broken =
-            site.with_library(LibraryInTests { inner, described: |drives| drives, dressed: fails_tenth_write });
-        broken.backup(&request, &watch).unwrap_err();
+        let broken = state.open_dressed(heard, fails_tenth_write);
+        broken.backup(request, &watch).unwrap_err();
         assert!(said("volume A00001 is set aside"));
         assert_eq!(states(&broken), [VolumeState::Suspect]);
         assert_eq!(volumes(&broken)[0].errors, 1);
         // A drive that fails on the next one, too, is at fault itself.
         for _ in 0..2 {
-            broken.backup(&request, &watch).unwrap_err();
+            broken.backup(request, &watch).unwrap_err();
             assert!(said("the drive is probably at fault"));
             assert_eq!(states(&broken), [VolumeState::Suspect, VolumeState::Filling]);
         }
         drop(broken);
-        let site = open();
-        site.backup(&request, &watch).unwrap();
+        let site = state.open();
+        site.backup(request, &watch).unwrap();
         assert_eq!(states(&site), [VolumeState::Suspect, VolumeState::Filling]);
         let first = volumes(&site).remove(0);
         assert!(site.verify_volume(&first.volser, &RestoreWatch::default()).unwrap().is_whole());

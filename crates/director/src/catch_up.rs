@@ -379,17 +379,12 @@ pub(crate) fn session_record(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use std::sync::Arc;
-
-    use capstan_catalog::Database;
-    use capstan_tape::{Drive, DriveError, Fault, FaultyDrive, VirtualLibrary};
+    use capstan_tape::{Drive, Fault, FaultyDrive};
 
     use super::*;
-    use crate::library_in_tests::LibraryInTests;
-    use crate::site::{InitOptions, Site};
-    use capstan_keys::create_key_file;
-
-    use crate::{BackupRequest, BackupWatch, Config};
+    use crate::library_in_tests::StateInTests;
+    use crate::site::Site;
+    use crate::{BackupWatch, Config};
 
     fn refuses_first_flush(drive: Box<dyn Drive>) -> Box<dyn Drive> {
         Box::new(FaultyDrive::new(drive, vec![Fault::FlushRefused { flush: 0 }]))
@@ -399,29 +394,15 @@ mod tests {
     /// was recorded as protected, and a loss of power took it.
     #[test]
     fn what_is_recorded_late_is_flushed_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
-        let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        Site::init(
-            &state,
-            &InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite },
-            Some(&unlock),
-        )
-        .unwrap();
-        std::fs::create_dir(&source).unwrap();
-        std::fs::write(source.join("a"), "a").unwrap();
-        let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
-        let request = BackupRequest::of(vec![source]);
-        site.backup(&request, &BackupWatch::default()).unwrap();
+        let state = StateInTests::new(Config::default(), b"a");
+        let site = state.open();
+        site.backup(&state.request, &BackupWatch::default()).unwrap();
 
         let known = locked(&site.catalog).volumes().unwrap().remove(0);
         let life = known.id.unwrap();
         drop(site);
         for (checkpoint_lbn, is_flushed) in [(known.checkpoint_lbn, false), (0, true)] {
-            let site = Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
-            let library = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-            let library = LibraryInTests { inner: library, described: |drives| drives, dressed: refuses_first_flush };
-            let mounter = Mounter::new(&site.with_library(library));
+            let mounter = Mounter::new(&state.open_dressed(|_| {}, refuses_first_flush));
             let volume = mounter.mount(&known.volser).unwrap();
             let caught_up = catch_up(&mounter, &volume, &Volume { checkpoint_lbn, ..known.clone() }, life);
             match caught_up {
@@ -439,25 +420,15 @@ mod tests {
     /// A drive that failed at each cartridge set the volumes of a pool aside, one after the other.
     #[test]
     fn a_drive_that_fails_sets_no_volume_aside() {
-        let dir = tempfile::tempdir().unwrap();
-        let (state, source) = (dir.path().join("state"), dir.path().join("source"));
-        let unlock = create_key_file(&dir.path().join("key")).unwrap();
-        let options = InitOptions { config: Config::default(), encryption: None, database: Database::Sqlite };
-        Site::init(&state, &options, Some(&unlock)).unwrap();
-        std::fs::create_dir(&source).unwrap();
-        std::fs::write(source.join("a"), "a").unwrap();
-        let request = BackupRequest::of(vec![source]);
-        let open = || Site::open(&state, Some(&unlock), || 1, Arc::new(|_| {})).unwrap();
-        open().backup(&request, &BackupWatch::default()).unwrap();
-        let site = open();
-        let inner = VirtualLibrary::open(site.library_dir(), 1).unwrap();
-        let library = LibraryInTests { inner, described: |drives| drives, dressed: is_reset_always };
-        let failed = site.with_library(library).backup(&request, &BackupWatch::default()).unwrap_err();
+        let state = StateInTests::new(Config::default(), b"a");
+        let backup = |site: Site| site.backup(&state.request, &BackupWatch::default());
+        backup(state.open()).unwrap();
+        let failed = backup(state.open_dressed(|_| {}, is_reset_always)).unwrap_err();
         assert!(with_causes(&failed).contains("reset"), "{failed:?}");
-        let first = || locked(&open().catalog).volumes().unwrap().remove(0);
+        let first = || locked(&state.open().catalog).volumes().unwrap().remove(0);
         let before = first();
         assert_eq!(before.state, VolumeState::Filling);
-        open().backup(&request, &BackupWatch::default()).unwrap();
+        backup(state.open()).unwrap();
         assert!(first().checkpoint_lbn > before.checkpoint_lbn, "it goes on where it was");
     }
 }

@@ -103,31 +103,41 @@ impl Site {
     pub(crate) fn keep_what_is_read(&self, objects: &[ObjectId]) -> Vec<Hold> {
         let shared = |objects: &[ObjectId]| {
             let shared = objects.iter().copied().map(Resource::Object).collect();
-            self.holds.reserve(&Wish { shared, ..Wish::default() }).ok().and_then(Result::ok)
+            Wish { shared, ..Wish::default() }
         };
         let complete: Vec<_> = objects.iter().copied().filter(|id| self.is_complete(*id).unwrap_or(false)).collect();
+        self.reserve_as_far_as_free(complete, shared).map(|(holds, _)| holds).unwrap_or_default()
+    }
+
+    /// Reserves objects, as far as nobody is in the way; gives those that it got. `wish` says how they are wanted.
+    pub(crate) fn reserve_as_far_as_free(
+        &self,
+        objects: Vec<ObjectId>,
+        wish: impl Fn(&[ObjectId]) -> Wish,
+    ) -> Result<(Vec<Hold>, Vec<ObjectId>), DirectorError> {
         // One transaction where nobody is in the way.
-        match shared(&complete) {
-            Some(hold) => vec![hold],
-            None => complete.iter().filter_map(|id| shared(&[*id])).collect(),
+        if let Ok(hold) = self.holds.reserve(&wish(&objects))? {
+            return Ok((vec![hold], objects));
         }
+        let (mut holds, mut reserved) = (Vec::new(), Vec::new());
+        for object in objects {
+            if let Ok(hold) = self.holds.reserve(&wish(&[object]))? {
+                holds.push(hold);
+                reserved.push(object);
+            }
+        }
+        Ok((holds, reserved))
     }
 
     /// Reserves what is to be forgotten, as far as no job uses it; gives what it got.
     pub(crate) fn claim_to_forget(&self, objects: &[Object]) -> Result<(Vec<Hold>, HashSet<ObjectId>), DirectorError> {
-        let all = objects.iter().map(|object| Resource::Object(object.id));
-        // One transaction where nobody is in the way.
-        if let Ok(hold) = self.holds.reserve(&Wish { alone: all.collect(), ..Wish::default() })? {
-            return Ok((vec![hold], objects.iter().map(|object| object.id).collect()));
-        }
-        let (mut holds, mut claimed) = (Vec::new(), HashSet::new());
-        for object in objects {
-            if let Ok(hold) = self.holds.reserve(&Wish::alone(Resource::Object(object.id)))? {
-                holds.push(hold);
-                claimed.insert(object.id);
-            }
-        }
-        Ok((holds, claimed))
+        let alone = |objects: &[ObjectId]| {
+            let alone = objects.iter().copied().map(Resource::Object).collect();
+            Wish { alone, ..Wish::default() }
+        };
+        let all = objects.iter().map(|object| object.id).collect();
+        let (holds, claimed) = self.reserve_as_far_as_free(all, alone)?;
+        Ok((holds, claimed.into_iter().collect()))
     }
 
     /// Leaves what nobody was shown, what jobs use, and what both stand on, for the next run.

@@ -263,18 +263,7 @@ impl Site {
     fn claim_copies(&self, lacking: &[IncompleteCopy]) -> Result<(Vec<Hold>, Vec<ObjectId>), DirectorError> {
         let mut ids: Vec<ObjectId> = lacking.iter().map(|lack| lack.object.id).collect();
         ids.dedup();
-        // One transaction where nobody is in the way.
-        if let Ok(hold) = self.holds.reserve(&copies_of(&ids, None))? {
-            return Ok((vec![hold], ids));
-        }
-        let (mut holds, mut claimed) = (Vec::new(), Vec::new());
-        for id in ids {
-            if let Ok(hold) = self.holds.reserve(&copies_of(&[id], None))? {
-                holds.push(hold);
-                claimed.push(id);
-            }
-        }
-        Ok((holds, claimed))
+        self.reserve_as_far_as_free(ids, |ids| copies_of(ids, None))
     }
 
     /// Makes copies whole that go to one pool, as far as other copies have what they lack; says of each how it ended.

@@ -41,7 +41,10 @@ pub enum AuditError {
         what: String,
     },
     /// Operator: another process writes it.
-    #[error("the audit log {} is in use: another process with this state has it; wait until that is done, or stop it", directory.display())]
+    #[error(
+        "the audit log {} is in use: another process with this state has it; wait until that is done, or stop it",
+        directory.display()
+    )]
     InUse {
         /// The folder of the log.
         directory: PathBuf,
