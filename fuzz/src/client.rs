@@ -30,7 +30,7 @@ const CLOCK: Clock = || 1_790_000_000_000_000_000;
 pub(crate) const CLIENT: &str = "tern";
 pub(crate) const SOURCE: &str = "/srv";
 /// The version of the protocol, and the numbers of the job's only reading and of a process.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const READING: u64 = 1;
 const PROCESS: [u8; 32] = [5; 32];
 /// Connections of one input.

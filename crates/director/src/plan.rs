@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use capstan_catalog::{Catalog, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
-use capstan_format::{EntryFlags, EntryKind, ObjectId, ObjectKind, Volser};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::extract::ExistingFiles;
 use capstan_mover::{ReadPlan, Wanted, plan_reads, split_at_gaps};
@@ -158,7 +158,15 @@ impl Site {
                 streams.extend(entries.extract_if(.., |entry| entry.object == *object));
             }
         }
-        let there = existing.map_or_else(Vec::new, |existing| leave_out(&mut entries, existing));
+        let there = match existing {
+            Some(existing) => {
+                let mut is_there =
+                    are_there(&entries, &mut |files| Ok(files.iter().map(|file| existing.has(file)).collect()))?
+                        .into_iter();
+                entries.extract_if(.., |_| is_there.next() == Some(true)).collect()
+            }
+            None => Vec::new(),
+        };
         // What is read, and from where, can be said while a mover is away, too.
         let asked = self.present();
         let silent = |name: &String| self.mounts.silent.is_silent(name);
@@ -199,6 +207,25 @@ impl Site {
             }
         }
         Ok(plan)
+    }
+
+    /// A plan without the files that are there already; none where none are.
+    pub(crate) fn plan_without(
+        &self,
+        plan: &RestorePlan,
+        looks: &mut LooksForFiles<'_>,
+    ) -> Result<Option<RestorePlan>, DirectorError> {
+        let is_there = are_there(&plan.entries, looks)?;
+        if !is_there.contains(&true) {
+            return Ok(None);
+        }
+        let (mut there, mut left) = (Vec::new(), Vec::new());
+        for (entry, is_there) in plan.entries.iter().zip(is_there) {
+            if is_there { there.push(entry.clone()) } else { left.push(entry.clone()) }
+        }
+        let mut without = self.plan(left, plan.objects.clone(), plan.interrupted, WhichCopy::Any)?;
+        (without.there, without.streams, without.unknown) = (there, plan.streams.clone(), plan.unknown.clone());
+        Ok(Some(without))
     }
 
     pub(crate) fn plan(
@@ -318,19 +345,24 @@ fn unknown_bytes(catalog: &Catalog, object: ObjectId) -> Result<u64, DirectorErr
     Ok(unknown)
 }
 
-/// Takes out the files that are there already. A hard link needs the file that it names, and what comes back in part or
-/// in an older version is said of each path.
-fn leave_out(entries: &mut Vec<StateEntry>, existing: &mut ExistingFiles) -> Vec<StateEntry> {
+/// Says which of some files are there already, size and time the same.
+type LooksForFiles<'a> = dyn FnMut(&[&FileEntry]) -> Result<Vec<bool>, DirectorError> + 'a;
+
+/// Of which entries nothing need be read, because they are there already. A hard link needs the file that it names, and
+/// what comes back in part or in an older version is said of each path.
+fn are_there(entries: &[StateEntry], looks: &mut LooksForFiles<'_>) -> Result<Vec<bool>, DirectorError> {
     let mut needed: HashSet<Vec<u8>> = HashSet::new();
     needed.extend(entries.iter().filter(|of| of.entry.kind == EntryKind::HardLink).map(|of| of.entry.link.clone()));
     // One path of two objects: the last of them decides.
     let doubled = entries.windows(2).filter(|pair| pair[0].entry.path == pair[1].entry.path);
     needed.extend(doubled.map(|pair| pair[0].entry.path.clone()));
-    let there = entries.extract_if(.., |StateEntry { entry, unread, .. }| {
+    let may_be_left = |StateEntry { entry, unread, .. }: &StateEntry| {
         let is_whole = unread.is_none() && entry.member_len > 0 && !entry.flags.contains(EntryFlags::UNREADABLE);
-        is_whole && !needed.contains(&entry.path) && existing.has(entry)
-    });
-    there.collect()
+        entry.kind == EntryKind::File && is_whole && !needed.contains(&entry.path)
+    };
+    let looked_for: Vec<_> = entries.iter().filter(|entry| may_be_left(entry)).map(|entry| &entry.entry).collect();
+    let mut found = looks(&looked_for)?.into_iter();
+    Ok(entries.iter().map(|entry| may_be_left(entry) && found.next() == Some(true)).collect())
 }
 
 /// The mounts: a volume that is read in several passes one behind the other stays in its drive.

@@ -243,6 +243,14 @@ impl Site {
     ) -> Result<RestoreReport, DirectorError> {
         plan.check_asked(self)?;
         let began = Instant::now();
+        let without = self.plan_without(plan, &mut |files| Ok(client.files_there(files, &watch.stop)?))?;
+        let plan = without.as_ref().unwrap_or(plan);
+        let message = match plan.files_there() {
+            0 => None,
+            1 => Some("1 file is at the client already, and is not read again".to_owned()),
+            files => Some(format!("{files} files are at the client already, and are not read again")),
+        };
+        message.into_iter().for_each(|message| (self.events)(Event::Notice { message }));
         let members = plan.wanted.streams.iter().flat_map(|stream| &stream.members).map(|member| member.len);
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue()).sharing_volumes();
@@ -273,7 +281,10 @@ impl Site {
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
-        report.extract = extract;
+        report.extract = extract.map(|mut extract| {
+            extract.unchanged = extract.unchanged.saturating_add(plan.files_there());
+            extract
+        });
         for stream in &plan.streams {
             let reason = "it is what a program printed, and such an object is restored at the server: `capstan cat`";
             report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });

@@ -223,7 +223,8 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     let written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
     let ended = match written {
         Some(written) => RestoreEnded {
-            kept: written.kept.saturating_add(written.unchanged),
+            // The server counts those, too, that were there and were not read again.
+            kept: written.kept.saturating_add(written.unchanged).max(ended.kept),
             problems: written.problems.iter().map(ToString::to_string).collect(),
             problems_count: written.problems_count,
             ..ended

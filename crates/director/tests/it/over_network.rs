@@ -2,7 +2,9 @@
 //! break, and clients that die.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use capstan_catalog::ObjectStatus;
 use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Place, Site};
-use capstan_mover::extract::{ExtractOptions, ExtractReport};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite};
 use capstan_mover::{
     ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, RateLimit, RestoreInto,
     RestoreWatch, SourceHost, serve_job,
@@ -461,14 +463,14 @@ fn restore(
     object: capstan_format::ObjectId,
     to: &Path,
 ) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
-    restore_watched(bench, network, object, to, &RestoreWatch::default())
+    restore_watched(bench, network, object, (to, Overwrite::Never), &RestoreWatch::default())
 }
 
 fn restore_watched(
     bench: &Bench,
     network: &Network,
     object: capstan_format::ObjectId,
-    to: &Path,
+    (to, overwrite): (&Path, Overwrite),
     watch: &RestoreWatch,
 ) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
     let job = network.jobs.open("web1", PATIENCE).unwrap();
@@ -477,7 +479,11 @@ fn restore_watched(
     let written = Mutex::new(None);
     let told = |report: &ExtractReport| *written.lock().unwrap() = Some(report.files);
     let report = std::thread::scope(|scope| {
-        let into = RestoreInto { directory: to, options: ExtractOptions::default(), told: &told };
+        let into = RestoreInto {
+            directory: to,
+            options: ExtractOptions { overwrite, ..ExtractOptions::default() },
+            told: &told,
+        };
         let end = ClientEnd {
             dial: network,
             token,
@@ -525,6 +531,35 @@ fn a_client_gets_back_what_it_had() {
     let (again, _) = restore(&bench, &network, latest.id, &to);
     let again = again.unwrap().extract.unwrap();
     assert_eq!((again.files, again.bytes), (0, 0), "{again:?}");
+}
+
+#[test]
+fn a_restore_that_goes_on_reads_what_is_missing() {
+    let bench = Bench::new(small());
+    bench.fill("a", 60, 150_000);
+    bench.fill("deep/er/b", 5_000, 300);
+    std::fs::hard_link(bench.source().join("a-1"), bench.source().join("deep/link")).unwrap();
+    backup(&bench, &unbroken(), Level::Full).unwrap();
+    let (object, to, source) = (bench.objects()[0].id, bench.path("at-the-client"), bench.source());
+    let goes_on = || {
+        let (network, watch) = (unbroken(), RestoreWatch::default());
+        restore_watched(&bench, &network, object, (&to, Overwrite::Changed), &watch).0.unwrap()
+    };
+    let first = goes_on();
+    let written = first.extract.as_ref().unwrap();
+    assert_eq!((written.files, written.unchanged), (5_060, 0), "{first:?}");
+    let restored = to.join(source.strip_prefix("/").unwrap());
+    std::fs::remove_file(restored.join("a-7")).unwrap();
+    std::fs::write(restored.join("deep/er/b-3"), "another").unwrap();
+    // As it is left by a restore that was killed.
+    std::fs::set_permissions(restored.join("a-9"), Permissions::from_mode(0o200)).unwrap();
+    let second = goes_on();
+    assert!(second.is_whole(), "{second:?}");
+    assert!(second.blocks < first.blocks / 2, "{} blocks of {}", second.blocks, first.blocks);
+    let written = second.extract.as_ref().unwrap();
+    // The hard link is there, too.
+    assert_eq!((written.files, written.unchanged), (3, 5_058), "{second:?}");
+    assert_eq!(crate::place::tree(&restored), crate::place::tree(&source));
 }
 
 #[test]
@@ -716,7 +751,7 @@ fn a_run_keeps_to_its_bandwidth_here_and_over_the_network() {
     // So does a restore, also one that is told to stop where it would take a week.
     let (object, rate) = (bench.objects().last().unwrap().id, RateLimit::new(|| Some(2_000_000)));
     let watch = RestoreWatch { rate, ..RestoreWatch::default() };
-    let report = restore_watched(&bench, &network, object, &bench.path("paced"), &watch).0.unwrap();
+    let report = restore_watched(&bench, &network, object, (&bench.path("paced"), Overwrite::Never), &watch).0.unwrap();
     assert!(report.is_whole() && report.elapsed_ns >= least_ns, "{report:?}");
     let watch = RestoreWatch { rate: RateLimit::new(|| Some(1)), ..RestoreWatch::default() };
     std::thread::scope(|scope| {
@@ -724,11 +759,13 @@ fn a_run_keeps_to_its_bandwidth_here_and_over_the_network() {
             std::thread::sleep(Duration::from_millis(300));
             watch.stop.store(true, Ordering::Relaxed);
         });
-        let stopped = restore_watched(&bench, &network, object, &bench.path("stopped"), &watch).0.unwrap_err();
+        let stopped = restore_watched(&bench, &network, object, (&bench.path("stopped"), Overwrite::Never), &watch)
+            .0
+            .unwrap_err();
         assert!(stopped.to_string().contains("stop"), "{stopped}");
     });
     // Its directories are not left to whoever restored alone: a later turn would take them for what was there before.
     let back = bench.path("stopped").join(bench.source().strip_prefix("/").unwrap());
-    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
+    let mode = |path: &Path| PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
     assert_eq!(mode(&back), mode(&bench.source()));
 }

@@ -99,7 +99,7 @@ pub fn serve_job(end: &ClientEnd<'_>) -> io::Result<()> {
 impl ClientEnd<'_> {
     fn serve_link(&self, process: &JobToken, owed: &Owed) -> io::Result<()> {
         let mut link = Link(connect(self.dial, (&self.token, process), Purpose::Orders)?);
-        let mut restoring = None;
+        let (mut restoring, mut existing) = (None, None);
         loop {
             // Orders come when they come: whether the mover is still there is for the system to find out.
             link.0.set_timeout(Some(LOOKS))?;
@@ -116,7 +116,14 @@ impl ClientEnd<'_> {
                     let ran = script::run(self.rules, &mut link, order, owed, &self.stop)?;
                     link.send(&JobReport::Ran(ran), &[])?;
                 }
+                JobOrder::There => {
+                    let there = self.there(&mut existing, &attached)?;
+                    let report = JobReport::There { is_left: there.is_some() };
+                    link.send(&report, &there.unwrap_or_default())?;
+                }
                 JobOrder::Restore(order) => {
+                    // What it was before is of no use any more.
+                    existing = None;
                     restoring = self.restore(restoring.take(), &mut link, process, (&order, &attached))?;
                 }
                 JobOrder::Read(order) => link = self.read(link, process, *order)?,

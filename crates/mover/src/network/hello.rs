@@ -14,11 +14,13 @@ use crate::{Connection, JobToken};
 
 /// The version of what follows. Where words of an older one change, both ends go on knowing them, down to [`OLDEST`];
 /// `words/clients-VERSION.txt` keeps how they were.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 /// The oldest that is understood.
 pub(super) const OLDEST: u32 = 2;
 /// From this one on, a stream may have several block links, and the mover says on each what it has answered.
 pub(super) const SEVERAL_LINKS: u32 = 5;
+/// From this one on, a client is asked what of a restore is there already.
+pub(super) const SAYS_WHAT_IS_THERE: u32 = 6;
 
 /// A connection of bytes.
 pub trait NetworkStream: Read + Write + Send {

@@ -1,6 +1,7 @@
 //! The mover's side of a job: who may come for it, and what the client is asked for.
 
 mod restore;
+mod there;
 
 use std::collections::HashMap;
 use std::ffi::OsString;

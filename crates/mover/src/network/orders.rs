@@ -44,6 +44,8 @@ pub(super) enum JobOrder {
     Read(Box<ReadSource>),
     /// Write what is read back. Its members are attached.
     Restore(Box<RestoreOrder>),
+    /// Which of the files that are attached, packed, are there as a restore would write them?
+    There,
     /// Packed rows of a baseline, or paths that are missing, are attached; whether more follow.
     Rows { more: bool },
     /// The answer to a report: go on.
@@ -118,6 +120,9 @@ pub(super) enum JobReport {
     Progress(Box<ProgressReport>),
     /// Which paths of the baseline are missing? The rows that were seen are attached.
     Missing,
+    /// A byte for each file is attached: 1 if it is there. Whether a restore leaves such files as they are: if not,
+    /// nothing is attached, and nothing more need be asked.
+    There { is_left: bool },
     /// All that came was written, or why it was not.
     Restored(Box<RestoredReport>),
     /// All was read, and the mover has it.
@@ -371,11 +376,36 @@ impl RowPacker {
 
 /// Unpacks rows.
 pub(super) fn unpack_rows(packed: &[u8], found: &mut dyn FnMut(&[u8], &Metadata)) -> io::Result<()> {
+    unpack_entries(packed, "the rows of a baseline", &mut |FileEntry { path, size, mtime_ns, change, .. }| {
+        found(&path, &Metadata { size, mtime_ns, change });
+    })
+}
+
+/// Files that are asked for at once: to look for them takes a few seconds at most, even on a slow disk.
+pub(super) const FILES_EACH: usize = 2_000;
+
+/// Packs the first of these files; how many.
+pub(super) fn pack_files(files: &[&FileEntry]) -> io::Result<(usize, Vec<u8>)> {
+    let (mut packed, mut count) = (EntryEncoder::default(), 0);
+    for file in files.iter().take(FILES_EACH) {
+        packed.push(file);
+        count += 1;
+        if packed.len() >= ROWS_LEN {
+            break;
+        }
+    }
+    Ok((count, zstd::bulk::compress(&packed.finish(), 1)?))
+}
+
+/// Unpacks such files.
+pub(super) fn unpack_files(packed: &[u8], found: &mut dyn FnMut(FileEntry)) -> io::Result<()> {
+    unpack_entries(packed, "the files of a restore", found)
+}
+
+fn unpack_entries(packed: &[u8], what: &str, found: &mut dyn FnMut(FileEntry)) -> io::Result<()> {
     let plain = zstd::bulk::decompress(packed, ROWS_LEN_MAX)?;
     for entry in EntryDecoder::new(&plain) {
-        let FileEntry { path, size, mtime_ns, change, .. } =
-            entry.map_err(|error| nonsense(&format!("the rows of a baseline are damaged: {error}")))?;
-        found(&path, &Metadata { size, mtime_ns, change });
+        found(entry.map_err(|error| nonsense(&format!("{what} are damaged: {error}")))?);
     }
     Ok(())
 }

@@ -7,16 +7,16 @@ use std::thread;
 
 use capstan_tape::with_causes;
 
-use super::client::ClientEnd;
+use super::client::{ClientEnd, RestoreInto};
 use super::frame::nonsense;
 use super::hello::connect;
 use super::orders::{
     JobOrder, JobReport, OrdersLink, PiecesFrom, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport,
-    pack_failed, unpack_wanted,
+    pack_failed, unpack_files, unpack_wanted,
 };
 use super::{JobToken, Purpose, pieces, why_broken};
 use crate::crew::{Consume, Crew, queue_len};
-use crate::extract::{ExtractError, ExtractReport, RestoreTarget};
+use crate::extract::{ExistingFiles, ExtractError, ExtractReport, Overwrite, RestoreTarget};
 use crate::feed::{CrewFeeds, NOT_ALL, ReadReport, UpToTheEnd, pool_for};
 use crate::read::Wanted;
 use crate::restore::{RestoreWatch, Verdicts, restore_stream};
@@ -89,6 +89,21 @@ impl ClientEnd<'_> {
         };
         link.send(&JobReport::Restored(Box::new(report)), &[])?;
         Ok(open)
+    }
+
+    /// A byte for each of these files: 1 if it is there as it would be written, and left as it is; none where a
+    /// restore leaves no such file. What there is keeps what `existing` has found for the next ones.
+    pub(super) fn there(&self, existing: &mut Option<ExistingFiles>, packed: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let leaves = |into: &&RestoreInto<'_>| into.options.overwrite == Overwrite::Changed;
+        let Some(into) = self.restores.as_ref().filter(leaves) else { return Ok(None) };
+        if existing.is_none() {
+            // What is wrong with the directory, the restore says.
+            *existing = ExistingFiles::below(into.directory, into.options.strip).unwrap_or_default();
+        }
+        let Some(existing) = existing else { return Ok(None) };
+        let mut there = Vec::new();
+        unpack_files(packed, &mut |file| there.push(u8::from(existing.has(&file))))?;
+        Ok(Some(there))
     }
 
     /// Where its own user said.

@@ -116,7 +116,7 @@ impl NetworkJob {
     }
 
     /// The version of the words that the client speaks, once it has come.
-    fn version(&self) -> Result<u32, SourceError> {
+    pub(super) fn version(&self) -> Result<u32, SourceError> {
         self.on_link(|_| Ok(()))?;
         Ok(self.job.process.get().map_or(0, |(_, version)| *version))
     }
