@@ -4,6 +4,9 @@ use crate::CatalogError;
 use crate::catalog::Catalog;
 use crate::db::params;
 
+const PUT: &str =
+    "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+
 impl Catalog {
     /// A value by its name.
     ///
@@ -30,16 +33,32 @@ impl Catalog {
         Ok(self.fact(name)?.unwrap_or_default())
     }
 
+    /// Changes a value in one transaction: nobody else changes it between. `change` gets what it is, and gives what it
+    /// is to be; none leaves it as it is.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub fn change_fact(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(Option<String>) -> Option<String>,
+    ) -> Result<(), CatalogError> {
+        let transaction = self.write()?;
+        let query = "SELECT value FROM facts WHERE name = ?1";
+        let known = transaction.query_first(query, params![name], |row| row.get(0))?;
+        if let Some(value) = change(known) {
+            transaction.execute(PUT, params![name, value])?;
+        }
+        transaction.commit()
+    }
+
     /// Keeps a value under a name.
     ///
     /// # Errors
     /// The database cannot be written.
     pub fn put_fact(&mut self, name: &str, value: &str) -> Result<(), CatalogError> {
         let transaction = self.write()?;
-        transaction.execute(
-            "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            params![name, value],
-        )?;
+        transaction.execute(PUT, params![name, value])?;
         transaction.commit()
     }
 }

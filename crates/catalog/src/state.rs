@@ -88,27 +88,36 @@ impl Catalog {
     /// [`CatalogError::UnknownObject`] and [`CatalogError::Expired`] if there is no such living object;
     /// [`CatalogError::ChainBroken`] if a base is missing, or cannot be used; else the database cannot be read.
     pub fn chain(&self, object: ObjectId) -> Result<Vec<ObjectId>, CatalogError> {
+        let (chain, broken) = self.chain_as_far(object)?;
+        broken.map_or(Ok(chain), Err)
+    }
+
+    /// An object and its bases as far as they can be used, and why the next one cannot.
+    ///
+    /// # Errors
+    /// As [`Catalog::chain`], where not even the object itself can be used.
+    pub fn chain_as_far(&self, object: ObjectId) -> Result<(Vec<ObjectId>, Option<CatalogError>), CatalogError> {
         let mut record = find(&self.db, object)?.ok_or(CatalogError::UnknownObject(object))?;
         if record.status == ObjectStatus::Expired {
             return Err(CatalogError::Expired(object));
         }
         let mut chain = vec![object];
         while let Some(base) = record.base {
-            let broken = |reason| Err(CatalogError::ChainBroken { object: record.id, base, reason });
+            let broken = |reason| Some(CatalogError::ChainBroken { object: record.id, base, reason });
             if chain.contains(&base) || chain.len() == CHAIN_LEN_MAX {
-                return broken("leads back to itself");
+                return Ok((chain, broken("leads back to itself")));
             }
             record = match find(&self.db, base)? {
-                None => return broken("is not in the catalog"),
+                None => return Ok((chain, broken("is not in the catalog"))),
                 Some(found) => match found.status {
                     ObjectStatus::Complete => found,
-                    ObjectStatus::Open => return broken("was never completed"),
-                    ObjectStatus::Expired => return broken("has expired"),
+                    ObjectStatus::Open => return Ok((chain, broken("was never completed"))),
+                    ObjectStatus::Expired => return Ok((chain, broken("has expired"))),
                 },
             };
             chain.push(base);
         }
-        Ok(chain)
+        Ok((chain, None))
     }
 
     /// The state that an object and its bases describe.
@@ -116,8 +125,19 @@ impl Catalog {
     /// # Errors
     /// Those of [`Catalog::chain`], and those of [`Catalog::index`] for an object of the chain.
     pub fn state(&self, object: ObjectId) -> Result<MergedState, CatalogError> {
-        let chain = self.chain(object)?.into_iter().map(|object| self.index(object)).collect::<Result<_, _>>()?;
-        Ok(MergedState { chain })
+        let (state, broken) = self.state_as_far(object)?;
+        broken.map_or(Ok(state), Err)
+    }
+
+    /// The state that an object and its bases describe, as far as these can be used, and why the next one cannot: what
+    /// stands in it alone is not there.
+    ///
+    /// # Errors
+    /// As [`Catalog::state`], but for a base that cannot be used.
+    pub fn state_as_far(&self, object: ObjectId) -> Result<(MergedState, Option<CatalogError>), CatalogError> {
+        let (chain, broken) = self.chain_as_far(object)?;
+        let chain = chain.into_iter().map(|object| self.index(object)).collect::<Result<_, _>>()?;
+        Ok((MergedState { chain }, broken))
     }
 }
 

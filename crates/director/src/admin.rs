@@ -13,6 +13,7 @@ use capstan_tape::{ChangerError, EncryptionState};
 use crate::damage::BadPlaces;
 use crate::drive_keys::note_destroyed;
 use crate::hold::Hold;
+use crate::keys::unreadable_volumes;
 use crate::label::{check_all_known, create_cartridge, label_volume};
 use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
@@ -279,8 +280,8 @@ impl Site {
     }
 
     /// Objects that would lose their last copy, or the last of a part of it, with a volume; refused if the retention of
-    /// one is locked. What stands on a volume whose key is destroyed is lost already, what stands on a suspect one may
-    /// be: neither stands in for anything.
+    /// one is locked. What stands on a volume whose key is destroyed is lost already; what stands on a suspect one, or
+    /// on one whose key is not in the store, may be: none stands in for anything.
     pub(crate) fn would_lose(
         &self,
         volser: &Volser,
@@ -291,8 +292,9 @@ impl Site {
         if catalog.volume(volser)?.is_none() {
             return Ok(Vec::new());
         }
+        let unreadable = unreadable_volumes(&catalog)?;
         let counts = |volume: &Volume| {
-            volume.volser != *volser && volume.key_destroyed_ns.is_none() && volume.state != VolumeState::Suspect
+            volume.volser != *volser && volume.state != VolumeState::Suspect && !unreadable.contains(&volume.volser)
         };
         let others = catalog.volumes()?.into_iter().filter(counts).map(|volume| volume.volser);
         let others: HashSet<Volser> = others.collect();

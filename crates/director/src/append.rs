@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_catalog::{
@@ -48,6 +48,8 @@ pub(crate) struct AppendHost {
     pub(crate) lifetime: Lifetime,
     /// The volume that is written.
     pub(crate) writing: Option<Writing>,
+    /// The drive in which a volume failed that was mounted, where the error does not name it.
+    pub(crate) failed_in: Mutex<Option<String>>,
 }
 
 /// A volume that is written.
@@ -216,7 +218,7 @@ impl AppendHost {
         let (mut protected, mut told) = (Vec::new(), Vec::new());
         let (mut past, mut occupied) = (Vec::new(), Vec::new());
         let mut of_drive = None;
-        let mut doubted = self.mounter.drive_faults(|faults| faults.doubted());
+        let mut doubted = self.mounter.drive_faults().doubted();
         // A volume that failed where the drive took another one since.
         let mut perhaps_bad: Option<(Volser, String, DriveAt)> = None;
         self.mounter.check_policy(&self.pool)?;
@@ -322,13 +324,15 @@ impl AppendHost {
                 // The cartridge may be at fault, or the drive. If the next one fares alike, it is the drive, and no
                 // volume is the worse for it.
                 Err(error) if error.is_of_drive() => {
-                    let drive = error.of_drive().and_then(DriveError::drive).map(str::to_owned);
+                    let named = error.of_drive().and_then(DriveError::drive).map(str::to_owned);
+                    let drive = named.or_else(|| locked(&self.failed_in).take());
                     let at = DriveAt { library: self.mounter.library.name.clone(), drive };
                     // What is the drive's alone, such as a reset, says nothing of the volume.
                     let is_recorded = error.blame() != Some(Blame::Drive);
-                    let failed_before = is_recorded && self.mounter.drive_faults(|faults| faults.failed(&volser, &at));
+                    let failed_before =
+                        is_recorded && self.mounter.change_drive_faults(|faults| faults.failed(&volser, &at));
                     if of_drive.is_some() {
-                        self.mounter.drive_faults(|faults| faults.drive_failed(&at));
+                        self.mounter.change_drive_faults(|faults| faults.drive_failed(&at));
                         return Err(error);
                     }
                     let reason = with_causes(&error);
@@ -340,7 +344,7 @@ impl AppendHost {
                     of_drive = Some(error);
                     past.push(volser);
                     // One that has not failed says most of the drive.
-                    doubted = self.mounter.drive_faults(|faults| faults.all_failed());
+                    doubted = self.mounter.drive_faults().all_failed();
                 }
                 // The drive is not for it, whatever is known of it: that is no fault of the volume.
                 Err(error) if error.is_of_unfit_drive() => {
@@ -350,18 +354,31 @@ impl AppendHost {
                 Ok(mounted) => {
                     let drive = Some(mounted.volume.drive.clone());
                     let at = DriveAt { library: mounted.volume.library.name.clone(), drive };
-                    self.mounter.drive_faults(|faults| faults.took(&volser, &at));
-                    if let Some((bad, reason, _)) = perhaps_bad.filter(|(_, _, failed_at)| *failed_at == at)
-                        && let Err(error) = set_aside(&self.mounter, bad.clone(), reason)
-                    {
-                        let message = format!("volume {bad} should be set aside, and could not be: {error}");
-                        (self.mounter.events)(Event::Notice { message });
+                    self.mounter.change_drive_faults(|faults| faults.took(&volser, &at));
+                    if let Some((bad, reason, _)) = perhaps_bad.filter(|(_, _, failed_at)| *failed_at == at) {
+                        self.set_bad_aside(&bad, &reason);
                     }
                     return Ok(mounted);
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Sets a volume aside that its drive could not use, where it takes others; unless somebody has it, or another
+    /// drive has taken it since.
+    fn set_bad_aside(&self, volser: &Volser, reason: &str) {
+        let Ok(_hold) = self.mounter.holds.volume(volser) else { return };
+        if !self.mounter.drive_faults().all_failed().contains(volser) {
+            return;
+        }
+        let message = match self.mounter.suspect(volser, reason) {
+            Ok(()) => format!(
+                "volume {volser} is set aside: it could not be made ready again, where the drive takes others ({reason})"
+            ),
+            Err(error) => format!("volume {volser} should be set aside, and could not be: {error}"),
+        };
+        (self.mounter.events)(Event::Notice { message });
     }
 
     fn label(&self, volser: &Volser, hold: Hold) -> Result<InDriveForAppend, DirectorError> {
@@ -397,6 +414,7 @@ impl AppendHost {
         match prepared {
             Ok((life, append_lbn)) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
+                *locked(&self.failed_in) = Some(volume.drive.clone());
                 let _ = self.mounter.dismount(volume);
                 Err(error)
             }
@@ -480,6 +498,7 @@ impl AppendHost {
         match checked {
             Ok(append_lbn) => Ok(InDriveForAppend { volume, life, append_lbn }),
             Err(error) => {
+                *locked(&self.failed_in) = Some(volume.drive.clone());
                 let _ = self.mounter.dismount(volume);
                 Err(error)
             }
@@ -554,6 +573,9 @@ impl CopyHost for AppendHost {
                 Some(writing) => catalog.record_checkpoint_under(&seen, writing.generation)?,
                 None => catalog.record_checkpoint(&seen)?,
             };
+        }
+        if let Some(writing) = &self.writing {
+            self.mounter.note_flushed(&writing.volume);
         }
         (self.mounter.events)(Event::Checkpoint {
             objects: commit.part.objects.iter().map(|record| record.object).collect(),

@@ -116,26 +116,27 @@ impl Mounter {
         let (drive, volser) = (&volume.drive, &volume.volser);
         let place = DriveAt { library: volume.library.name.clone(), drive: Some(drive.clone()) };
         if !has_failed {
-            return self.drive_faults(|faults| faults.wrote(&place));
+            return self.note_flushed(volume);
         }
-        let before = self.drive_faults(|faults| faults.could_not_write(volser, place));
+        let before = self.change_drive_faults(|faults| {
+            let before = faults.could_not_write(volser, place.clone());
+            if before.is_some() {
+                // It may be as bad as the other one: others are tried before it.
+                faults.failed(volser, &place);
+            }
+            before
+        });
         if let Some(other) = before {
             let message = format!(
                 "drive {drive} could not write on volume {volser}, as on volume {other} before: the drive is probably \
-                 at fault. Clean it, and have it repaired if it fails again. Volume {volser} stays in use; \
+                 at fault. Clean it, and have it repaired if it fails again. Volume {volser} stays in use, after others; \
                  `capstan verify {other}` shows whether that one can be used again"
             );
             (self.events)(Event::Notice { message });
             return;
         }
-        let update = locked(&self.catalog).update_volume(volser, |known| {
-            known.errors += 1;
-            if known.state != VolumeState::Retired {
-                known.state = VolumeState::Suspect;
-            }
-        });
-        let message = match update {
-            Ok(_) => format!(
+        let message = match self.suspect(volser, &format!("drive {drive} could not write a block on it")) {
+            Ok(()) => format!(
                 "volume {volser} is set aside, and nothing more is written on it: drive {drive} could not write a block \
                  on it. What was recorded before is not touched by that; `capstan verify {volser}` reads it, and lets \
                  the volume be written again if all of it is good"
@@ -263,16 +264,17 @@ mod tests {
         assert!(said("volume A00001 is set aside"));
         assert_eq!(states(&broken), [VolumeState::Suspect]);
         assert_eq!(volumes(&broken)[0].errors, 1);
-        // A drive that fails on the next one, too, is at fault itself.
-        for _ in 0..2 {
+        // A drive that fails on the next one, too, is at fault itself. Others are tried before that one all the same.
+        for others in 1..3 {
             broken.backup(request, &watch).unwrap_err();
             assert!(said("the drive is probably at fault"));
-            assert_eq!(states(&broken), [VolumeState::Suspect, VolumeState::Filling]);
+            let known = states(&broken);
+            assert_eq!((known[0], &known[1..]), (VolumeState::Suspect, &vec![VolumeState::Filling; others][..]));
         }
         drop(broken);
         let site = state.open();
         site.backup(request, &watch).unwrap();
-        assert_eq!(states(&site), [VolumeState::Suspect, VolumeState::Filling]);
+        assert_eq!(states(&site), [VolumeState::Suspect, VolumeState::Filling, VolumeState::Filling]);
         let first = volumes(&site).remove(0);
         assert!(site.verify_volume(&first.volser, &RestoreWatch::default()).unwrap().is_whole());
         assert_eq!(states(&site)[0], VolumeState::Filling);

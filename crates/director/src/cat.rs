@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
@@ -28,6 +30,7 @@ impl Site {
     /// # Errors
     /// No copy gives a part of it, no key opens a volume, or `out` cannot be written.
     pub fn cat_object(&self, object: ObjectId, out: &mut (dyn Write + Send)) -> Result<(), DirectorError> {
+        let _kept = self.keep_what_is_read(&[object]);
         let present = self.present()?;
         let mut host = ReadMounter::new(Mounter::new(self));
         let pieces = {
@@ -40,9 +43,12 @@ impl Site {
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
             let streams = BTreeMap::from([((object, connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
-            copy_range(&mut host, &located.wanted, &mut |bytes| {
-                std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
-            })?;
+            copy_range(
+                &mut host,
+                &located.wanted,
+                &mut |bytes| std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string()),
+                &AtomicBool::new(false),
+            )?;
         }
         let end = out.write_all(&[0; 1024]).and_then(|()| out.flush());
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })
@@ -60,7 +66,7 @@ impl Site {
         path: &[u8],
         out: &mut (dyn Write + Send),
     ) -> Result<Option<OlderVersion>, DirectorError> {
-        Ok(self.copy_file(object, path, out)?.0)
+        Ok(self.copy_file(object, path, out, &Arc::default())?.0)
     }
 
     /// The same, and how many blocks were read for it.
@@ -69,6 +75,7 @@ impl Site {
         object: ObjectId,
         path: &[u8],
         out: &mut (dyn Write + Send),
+        stop: &Arc<AtomicBool>,
     ) -> Result<(Option<OlderVersion>, u64), DirectorError> {
         let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
         let unknown = || DirectorError::UnknownPath {
@@ -78,11 +85,15 @@ impl Site {
             tried: Vec::new(),
             elsewhere: Box::default(),
         };
-        let mut entry = locked(&self.catalog).state(object)?.get(path)?.ok_or_else(unknown)?;
-        if entry.entry.kind == EntryKind::HardLink {
-            let target = entry.entry.link.clone();
-            entry = locked(&self.catalog).state(object)?.get(&target)?.ok_or_else(unknown)?;
-        }
+        let chain = locked(&self.catalog).chain_as_far(object)?.0;
+        let _kept = self.keep_what_is_read(&chain);
+        let (state, broken) = locked(&self.catalog).state_as_far(object)?;
+        let unknown = || broken.map_or_else(unknown, DirectorError::from);
+        let found = match state.get(path)? {
+            Some(link) if link.entry.kind == EntryKind::HardLink => state.get(&link.entry.link)?,
+            found => found,
+        };
+        let Some(entry) = found else { return Err(unknown()) };
         if entry.entry.kind != EntryKind::File || entry.entry.member_len == 0 {
             let path = String::from_utf8_lossy(path).into_owned();
             return Err(DirectorError::NotAFile { path });
@@ -93,24 +104,34 @@ impl Site {
         let present = self.present()?;
         let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
-        let mut host = ReadMounter::new(Mounter::new(self));
-        let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
-            let mut reader = MemberReader::new(bytes);
-            // A stream that was standard input is one file in several members.
-            let mut any = false;
-            loop {
-                match reader.next() {
-                    Ok(Some((_, mut content))) => content.copy_to(&mut out).map(drop).map_err(|error| match error {
-                        CopyError::Output(error) => error.to_string(),
-                        CopyError::Stream(error) => with_causes(&error),
-                    })?,
-                    Ok(None) if any => return Ok(()),
-                    Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
-                    Err(error) => return Err(with_causes(&error)),
+        let mut host = ReadMounter::new(Mounter::new(self).stopped_by(stop));
+        let blocks = copy_range(
+            &mut host,
+            &located.wanted,
+            &mut |bytes| {
+                let mut reader = MemberReader::new(bytes);
+                // A stream that was standard input is one file in several members.
+                let mut any = false;
+                loop {
+                    match reader.next() {
+                        Ok(Some((_, mut content))) => {
+                            content.copy_to(&mut out).map(drop).map_err(|error| match error {
+                                CopyError::Output(error) => error.to_string(),
+                                CopyError::Stream(error) => with_causes(&error),
+                            })?;
+                        }
+                        Ok(None) if any => return Ok(()),
+                        Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
+                        Err(error) => return Err(with_causes(&error)),
+                    }
+                    any = true;
                 }
-                any = true;
-            }
-        })?;
+            },
+            stop,
+        )?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(DirectorError::Interrupted);
+        }
         if out.crc != crc {
             let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
             return Err(DirectorError::Output { reason });
@@ -124,19 +145,19 @@ fn copy_range(
     host: &mut ReadMounter,
     wanted: &Wanted,
     copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
+    stop: &AtomicBool,
 ) -> Result<u64, DirectorError> {
     let reads = plan_reads(wanted);
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
-    let stop = std::sync::atomic::AtomicBool::new(false);
     let routes = VolumeRoutes::new(&host.mounter().libraries, &host.mounter().catalog)?;
     let access = VolumeAccess { host, drives: routes.drives(), between: None };
-    let read = read_streams(wanted, &reads, access, (&stop, &ReadMeters::default()), &|_, reader| {
+    let read = read_streams(wanted, &reads, access, (stop, &ReadMeters::default()), &|_, reader| {
         for member in reader.members() {
             let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
             if copied.is_err() {
                 *locked(&outcome) = copied;
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
                 return;
             }
         }

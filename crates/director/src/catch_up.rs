@@ -49,6 +49,8 @@ struct CaughtUp {
     append_lbn: u64,
     /// Checkpoints that the catalog lacked.
     recorded: usize,
+    /// Whether an incomplete checkpoint stands where it begins.
+    is_torn: bool,
 }
 
 fn record_missing(
@@ -58,9 +60,10 @@ fn record_missing(
     life: VolumeId,
 ) -> Result<CaughtUp, DirectorError> {
     let (volser, kind) = (volume.volser.clone(), volume.kind(known.medium));
+    let mut is_torn = false;
     let last = match volume.last_checkpoint(life) {
         // What a drive could not read just now may be whole: nothing is given up for that.
-        Err(error) if error.blames_volume() && !error.is_of_drive() && is_torn_tail(volume, life, known)? => {
+        Err(error) if error.blames_volume() && !error.is_of_drive() && is_torn_tail(mounter, volume, life, known)? => {
             // Of one that keeps what is on it more is said when it is not appended to.
             let next = match kind {
                 MediumKind::Rewritable => "; the next write overwrites it",
@@ -71,6 +74,7 @@ fn record_missing(
                 with_causes(&error)
             );
             (mounter.events)(Event::Notice { message });
+            is_torn = true;
             match known.checkpoint_lbn {
                 0 => None,
                 lbn => Some(volume.checkpoint(life, lbn)?),
@@ -83,7 +87,7 @@ fn record_missing(
             let reason = format!("it has no checkpoint, and should have one at block {}", known.checkpoint_lbn);
             return Err(DirectorError::VolumeDiffers { volser, reason });
         }
-        return Ok(CaughtUp { append_lbn: FIRST_SESSION_LBN, recorded: 0 });
+        return Ok(CaughtUp { append_lbn: FIRST_SESSION_LBN, recorded: 0, is_torn });
     };
     if last.lbn < known.checkpoint_lbn {
         let reason = format!(
@@ -135,13 +139,17 @@ fn record_missing(
         let message = format!("volume {volser} holds {held} that the catalog lacked: recorded");
         (mounter.events)(Event::Notice { message });
     }
-    Ok(CaughtUp { append_lbn, recorded: missing.len() })
+    Ok(CaughtUp { append_lbn, recorded: missing.len(), is_torn })
 }
 
 /// Whether the last checkpoint is one further than the catalog knows: a loss of power can leave its filemark and not
 /// all in front of it. What is flushed is recorded before anything else is written, so nothing more can be missing; a
-/// volume that has further checkpoints is ahead of an older catalog, and keeps them.
-fn is_torn_tail(volume: &InDrive, life: VolumeId, known: &Volume) -> Result<bool, DirectorError> {
+/// volume that has further checkpoints is ahead of an older catalog, and keeps them. So is one that no session is known
+/// to have left open: its last checkpoint was reported, and cannot be read now.
+fn is_torn_tail(mounter: &Mounter, volume: &InDrive, life: VolumeId, known: &Volume) -> Result<bool, DirectorError> {
+    if locked(&mounter.catalog).opened_under(life)?.is_none() {
+        return Ok(false);
+    }
     let Some(last) = volume.last_checkpoint_lbn(life)? else { return Ok(false) };
     Ok(last > known.checkpoint_lbn && volume.checkpoint_lbn_before(life, last)?.unwrap_or(0) == known.checkpoint_lbn)
 }
@@ -161,8 +169,14 @@ pub(crate) fn clear_suspicion(mounter: &Mounter, known: &Volume, life: VolumeId)
     let looked = sound.and_then(|()| catch_up(mounter, &volume, known, life));
     let looked = looked.and_then(|_| Ok(volume.end_of_data()?.early_warning));
     mounter.dismount(volume)?;
-    let state = if looked? { VolumeState::Full } else { VolumeState::Filling };
+    let state = match (looked?, &known.pool) {
+        // What expired of it has given it back.
+        (_, None) => VolumeState::Scratch,
+        (true, Some(_)) => VolumeState::Full,
+        (false, Some(_)) => VolumeState::Filling,
+    };
     locked(&mounter.catalog).update_volume(volser, |volume| volume.state = state)?;
+    mounter.change_drive_faults(|faults| faults.forget(volser));
     let message = format!("volume {volser} was set aside, and all of it is good: it may be written again");
     (mounter.events)(Event::Notice { message });
     Ok(())
@@ -334,8 +348,11 @@ fn catch_up_with(mounter: &Mounter, known: &Volume, present: &[Volser]) -> Resul
         Err(error) => Err(error),
     };
     match caught_up {
-        Ok(CaughtUp { recorded, .. }) => {
-            locked(&mounter.catalog).volume_closed(life)?;
+        Ok(CaughtUp { recorded, is_torn, .. }) => {
+            // Until it is written over, whoever looks again must know that nothing of it was reported.
+            if !is_torn {
+                locked(&mounter.catalog).volume_closed(life)?;
+            }
             return Ok(Learned::Recorded(recorded));
         }
         // Another drive, or this one later, may read it.

@@ -4,7 +4,7 @@
 use capstan_format::Volser;
 use serde::{Deserialize, Serialize};
 
-use crate::mounter::Mounter;
+use crate::mounter::{InDrive, Mounter};
 use crate::shared::locked;
 
 /// Where it stands in the catalog.
@@ -35,13 +35,14 @@ pub(crate) struct DriveFaults {
 }
 
 impl DriveFaults {
-    /// A volume could not be made ready. Whether it was so before, and the drive has taken another one between.
+    /// A volume could not be made ready. Whether it was so before, in whatever drive, and that drive has taken another
+    /// one between.
     pub(crate) fn failed(&mut self, volser: &Volser, at: &DriveAt) -> bool {
         let before = self.failed.iter().position(|failed| failed.volser == *volser);
         let before = before.map(|before| self.failed.swap_remove(before));
         self.failed.push(FailedVolume { volser: volser.clone(), at: at.clone(), took_another: false });
         // Of an unnamed drive nobody knows whether it is the one that took another.
-        before.is_some_and(|before| before.at == *at && at.drive.is_some() && before.took_another)
+        at.drive.is_some() && before.is_some_and(|before| before.at.drive.is_some() && before.took_another)
     }
 
     /// A drive has failed with one volume after another: what it took before says nothing for it any more.
@@ -81,27 +82,51 @@ impl DriveFaults {
         }
     }
 
-    /// A volume was written to the end of its session.
+    /// A drive has written what was flushed.
     pub(crate) fn wrote(&mut self, at: &DriveAt) {
         self.unwritten.retain(|(drive, _)| drive != at);
+    }
+
+    /// A volume was read to its end and is good, or was written anew: what was before says nothing of it.
+    pub(crate) fn forget(&mut self, volser: &Volser) {
+        self.failed.retain(|failed| failed.volser != *volser);
+        self.unwritten.retain(|(_, unwritten)| unwritten != volser);
     }
 }
 
 impl Mounter {
-    /// Looks at what failed in drives, or changes it. Where that cannot be read or kept, each run learns it anew.
-    pub(crate) fn drive_faults<T>(&self, change: impl FnOnce(&mut DriveFaults) -> T) -> T {
-        let mut catalog = locked(&self.catalog);
-        let known = catalog.fact(FACT).ok().flatten();
-        let before: DriveFaults = known.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    /// What failed in drives. Where that cannot be read, each run learns it anew.
+    pub(crate) fn drive_faults(&self) -> DriveFaults {
+        read(locked(&self.catalog).fact(FACT).ok().flatten())
+    }
+
+    /// Changes it, in one transaction if there is anything to change.
+    pub(crate) fn change_drive_faults<T: Default>(&self, change: impl Fn(&mut DriveFaults) -> T) -> T {
+        let before = self.drive_faults();
         let mut faults = before.clone();
-        let told = change(&mut faults);
-        if faults != before
-            && let Ok(text) = serde_json::to_string(&faults)
-        {
-            let _ = catalog.put_fact(FACT, &text);
+        let mut told = change(&mut faults);
+        if faults == before {
+            return told;
         }
+        // Where it cannot be kept, each run learns it anew.
+        let _ = locked(&self.catalog).change_fact(FACT, |known| {
+            let mut faults = read(known);
+            told = change(&mut faults);
+            serde_json::to_string(&faults).ok()
+        });
         told
     }
+
+    /// Notes that a drive has written what was flushed.
+    pub(crate) fn note_flushed(&self, volume: &InDrive) {
+        let drive = Some(volume.drive.clone());
+        let at = DriveAt { library: volume.library.name.clone(), drive };
+        self.change_drive_faults(|faults| faults.wrote(&at));
+    }
+}
+
+fn read(kept: Option<String>) -> DriveFaults {
+    kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -143,6 +168,12 @@ mod tests {
         assert!(!faults.failed(&first, &at("one")), "it was well since");
         faults.took(&second, &at("two"));
         assert!(!faults.failed(&first, &at("one")), "another drive took it");
+        // One that fails in each drive, where both took others, is bad itself.
+        faults.took(&second, &at("one"));
+        assert!(faults.failed(&first, &at("two")));
+        faults.took(&second, &at("two"));
+        faults.forget(&first);
+        assert!(!faults.failed(&first, &at("two")), "it was read, and is good");
         // Where nobody says which drive it was, it is tried again and never taken for bad.
         assert!(!faults.failed(&first, &at("")));
         faults.took(&second, &at("two"));

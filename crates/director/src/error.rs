@@ -283,6 +283,15 @@ pub enum DirectorError {
         /// Its mover.
         mover: String,
     },
+    /// Operator: a rebuild would forget volumes that hold something.
+    #[error(
+        "the catalog knows volumes that are not in the library, and a rebuild would forget what they hold: {volumes}. \
+         Bring them in, or add --forget-absent if they are lost or are to be forgotten"
+    )]
+    RebuildForgets {
+        /// Their barcodes.
+        volumes: String,
+    },
     /// Operator: no such library.
     #[error("there is no library {name:?} in capstan.toml: there are {known}")]
     UnknownLibrary {
@@ -520,7 +529,10 @@ pub enum DirectorError {
     #[error("stopped; what was reported as protected is kept, and the next backup continues from there")]
     Interrupted,
     /// Operator: Ctrl-C in a restore.
-    #[error("stopped; files that were being written are removed, those that were finished stay")]
+    #[error(
+        "stopped; files that were being written are removed, those that were finished stay: restore again with \
+         --overwrite changed to go on"
+    )]
     RestoreInterrupted,
     /// Operator: two copies in one pool could share a volume.
     #[error(

@@ -150,6 +150,7 @@ pub(crate) fn label_volume(
         _ => mounter.keys_ended(volume.cartridge())?,
     }
     mounter.describe(volume);
+    mounter.change_drive_faults(|faults| faults.forget(&volser));
     (mounter.events)(Event::Labelled { volser, pool, recycled });
     Ok((life, lost))
 }

@@ -563,7 +563,9 @@ impl Mounter {
     pub(crate) fn suspect(&self, volser: &Volser, reason: &str) -> Result<(), DirectorError> {
         let mut catalog = locked(&self.catalog);
         let known = catalog.update_volume(volser, |volume| {
-            volume.state = VolumeState::Suspect;
+            if volume.state != VolumeState::Retired {
+                volume.state = VolumeState::Suspect;
+            }
             volume.errors += 1;
         })?;
         if let Some(life) = known.id {

@@ -69,8 +69,13 @@ impl Site {
     /// # Errors
     /// [`DirectorError::UnknownPath`] says what was tried and where there is something of that name.
     pub fn path_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<u8>, DirectorError> {
-        let state = locked(&self.catalog).state(object.id)?;
-        literal(object, &state, typed)?.ok_or_else(|| self.unknown_in(object, &state, typed))
+        let (state, broken) = locked(&self.catalog).state_as_far(object.id)?;
+        match (literal(object, &state, typed)?, broken) {
+            (Some(path), _) => Ok(path),
+            // It may stand in what cannot be used.
+            (None, Some(broken)) => Err(broken.into()),
+            (None, None) => Err(self.unknown_in(object, &state, typed)),
+        }
     }
 
     /// What is known of a path that an object does not have.
@@ -89,13 +94,15 @@ impl Site {
     /// [`DirectorError::UnknownPath`] if neither path nor pattern finds any; [`DirectorError::Glob`] if the pattern is
     /// not one.
     pub fn paths_in(&self, object: &Object, typed: &[u8]) -> Result<Vec<Vec<u8>>, DirectorError> {
-        let state = locked(&self.catalog).state(object.id)?;
+        let (state, broken) = locked(&self.catalog).state_as_far(object.id)?;
+        let unknown_here =
+            |state: &MergedState| broken.map_or_else(|| self.unknown_in(object, state, typed), DirectorError::from);
         if let Some(path) = literal(object, &state, typed)? {
             return Ok(vec![path]);
         }
         let pattern = match str::from_utf8(typed) {
             Ok(text) if text.contains(['*', '?', '[', '{']) => text,
-            _ => return Err(self.unknown_in(object, &state, typed)),
+            _ => return Err(unknown_here(&state)),
         };
         // Without a slash in front it is one from the source, not a name at any depth.
         let rooted = pattern.starts_with('/') || pattern.starts_with("./");
@@ -110,7 +117,7 @@ impl Site {
             }
         }
         if found.is_empty() {
-            return Err(self.unknown_in(object, &state, typed));
+            return Err(unknown_here(&state));
         }
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort();

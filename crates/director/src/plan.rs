@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use capstan_catalog::{Catalog, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
+use capstan_catalog::{Catalog, CatalogError, CopyState, Extent, ObjectStatus, StateEntry, Volume, WantedCopy};
 use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, Volser};
 use capstan_keys::KeyError;
 use capstan_mover::extract::ExistingFiles;
@@ -76,6 +76,8 @@ pub struct RestorePlan {
     /// Objects, asked for as a whole, of which so many bytes are on no volume that the catalog knows, with all that is
     /// known of them: nobody can say which paths are missing.
     pub unknown: Vec<(ObjectId, u64)>,
+    /// Objects of which a base cannot be used, and what that means: what stands in it alone does not come back.
+    pub broken: Vec<(ObjectId, String)>,
     /// Whether an object is open: an interrupted backup gives what it has.
     pub interrupted: bool,
     /// Why no library could be asked. All volumes are taken to be in one then, and nothing is read until one answers.
@@ -135,11 +137,14 @@ impl Site {
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut objects = Vec::new();
         let mut interrupted = false;
+        let mut broken = Vec::new();
         {
             let catalog = locked(&self.catalog);
             for place in places {
                 entries.extend(self.entries_of(&catalog, place, filter)?);
-                for object in catalog.chain(place.object)? {
+                let (chain, fault) = catalog.chain_as_far(place.object)?;
+                broken.extend(fault.map(|fault| (place.object, broken_in_words(&fault))));
+                for object in chain {
                     interrupted |= catalog.object(object)?.is_some_and(|object| object.status == ObjectStatus::Open);
                     if !objects.contains(&object) {
                         objects.push(object);
@@ -179,7 +184,7 @@ impl Site {
             }
         };
         let mut plan = self.plan_among(entries, objects, interrupted, WhichCopy::Any, &present)?;
-        (plan.there, plan.not_asked) = (there, not_asked);
+        (plan.there, plan.not_asked, plan.broken) = (there, not_asked, broken);
         plan.bytes = total(streams.iter().map(|stream| stream.entry.size)).saturating_add(plan.bytes);
         plan.members += streams.len() as u64;
         // What was standard input is read by itself, each after the rest.
@@ -200,7 +205,10 @@ impl Site {
                 plan.out_of_reach.push(volser.clone());
             }
         }
-        if places.iter().all(|place| place.paths.is_empty()) && filter.is_empty() {
+        // A file that was found by its path is known to the end.
+        let is_open_ended = |place: &Place| place.paths.is_empty();
+        let has_directory = plan.entries.iter().any(|entry| entry.entry.kind == EntryKind::Directory);
+        if places.iter().any(is_open_ended) || !filter.is_empty() || has_directory {
             for object in &plan.objects {
                 let bytes = unknown_bytes(&locked(&self.catalog), *object)?;
                 plan.unknown.extend(Some((*object, bytes)).filter(|_| bytes > 0));
@@ -224,7 +232,8 @@ impl Site {
             if is_there { there.push(entry.clone()) } else { left.push(entry.clone()) }
         }
         let mut without = self.plan(left, plan.objects.clone(), plan.interrupted, WhichCopy::Any)?;
-        (without.there, without.streams, without.unknown) = (there, plan.streams.clone(), plan.unknown.clone());
+        (without.there, without.streams) = (there, plan.streams.clone());
+        (without.unknown, without.broken) = (plan.unknown.clone(), plan.broken.clone());
         Ok(Some(without))
     }
 
@@ -285,6 +294,7 @@ impl Site {
             streams: Vec::new(),
             there: Vec::new(),
             unknown: Vec::new(),
+            broken: Vec::new(),
             passes,
             objects,
             absent,
@@ -317,6 +327,14 @@ impl RestorePlan {
         blocks.sort_unstable_by_key(|range| range.start);
         blocks
     }
+}
+
+/// What it means that a chain of objects is broken.
+fn broken_in_words(fault: &CatalogError) -> String {
+    format!(
+        "{fault}: what stands in that object alone is not restored. If its volumes are elsewhere, bring them in, and \
+             run `capstan rebuild`"
+    )
 }
 
 /// How much of an object's streams no copy has and no path that is known: the volume that holds both is unknown.

@@ -5,6 +5,7 @@
 //! damaged one held comes from the volume's twin. Recording does not depend on the order, so volumes are taken as they
 //! come.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,7 @@ use capstan_catalog::{
     Catalog, CatalogError, CheckpointSeen, Database, KeyRef, MediumKind, Pool, Resource, ScratchFeed, Volume,
     VolumeState,
 };
-use capstan_format::Volser;
+use capstan_format::{Volser, VolumeId};
 use capstan_keys::Unlock;
 use capstan_mover::FIRST_SESSION_LBN;
 use capstan_mover::devices::Loader;
@@ -24,6 +25,7 @@ use crate::error::refuses_part;
 use crate::hold::CATALOG_FACT;
 use crate::library_marker::library_fact;
 use crate::mounter::{InDrive, Mounter};
+use crate::names::{last_used, note_used, volser_of};
 use crate::process;
 use crate::server_term::AUDIT_ANCHOR_FACT;
 use crate::shared::Clock;
@@ -54,9 +56,16 @@ pub struct RebuildReport {
 pub struct RebuildOptions {
     /// What holds the new one's tables; the old one's database, where none is named.
     pub database: Option<Database>,
-    /// Whether the old one is removed once the new one is there, and not kept beside it.
+    /// Whether the old one is removed once the new one is there and all volumes were read, and not kept beside it.
     pub discard_old: bool,
+    /// Whether volumes are forgotten that the old one knows and that are not there.
+    pub forget_absent: bool,
 }
+
+/// Drives, robots and movers that fail for so many volumes, one after the other, are at fault themselves.
+const FAILURES_MAX: u32 = 3;
+/// Volumes that a message names.
+const NAMED_MAX: usize = 10;
 
 /// The catalog that is replaced, as far as it can be read.
 type Old = Result<Catalog, CatalogError>;
@@ -65,9 +74,10 @@ type Old = Result<Catalog, CatalogError>;
 ///
 /// # Errors
 /// [`DirectorError::Busy`] if a job runs, [`DirectorError::ServerRuns`] if a server does;
-/// [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked the keys. Otherwise the new catalog
-/// cannot be written. Unless the error says that it could not be put in place, the old one stands where it was. Volumes
-/// that cannot be read are in the report.
+/// [`DirectorError::KeysLocked`] if volumes are encrypted and nobody unlocked the keys;
+/// [`DirectorError::RebuildForgets`] if a volume that the old catalog knows is not there. Otherwise no drive works, or
+/// the new catalog cannot be written. Unless the error says that it could not be put in place, the old one stands where
+/// it was. Volumes that cannot be read are in the report.
 pub fn rebuild(
     dir: &Path,
     unlock: Option<&Unlock>,
@@ -88,7 +98,7 @@ pub fn rebuild(
         Some(database) => database.clone(),
         None => Database::of(&place)?,
     };
-    let old = place.exists().then(|| Catalog::open(&place));
+    let old = Catalog::exists(&place).then(|| Catalog::open(&place));
     if let Some(Ok(old)) = &old {
         check_unserved(old)?;
     }
@@ -99,22 +109,36 @@ pub fn rebuild(
     let site = Site::assemble(dir, Arc::new(Mutex::new(catalog)), unlock, clock, events)?;
     let _alone = site.alone()?;
     let mut report = RebuildReport::default();
+    let mut libraries = Vec::new();
     for library in site.library_names() {
         let mounter = Mounter::new(&site.clone().in_library(&library)?);
-        for volser in volumes_to_read(old.as_ref(), &site, &mounter)? {
-            match read_volume(&mounter, &volser, &mut report) {
-                Ok(()) => {}
-                // Without keys nothing can be read: that is no matter of one volume.
-                Err(error) if error.no_keys_at_all() => return Err(error),
-                // No volume, though its barcode is that of one.
-                Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
-                Err(error) => report.problems.push((volser, with_causes(&error))),
-            }
-        }
+        let volumes = volumes_to_read(old.as_ref(), &site, &mounter)?;
+        libraries.push((mounter, volumes));
     }
-    if let Some(old) = &old {
-        keep_pools(old, &site)?;
-        keep_findings(old, &site);
+    let there = libraries.iter().flat_map(|(_, volumes)| volumes);
+    let absent = absent_volumes(old.as_ref(), &there.collect());
+    if !absent.is_empty() && !options.forget_absent {
+        return Err(DirectorError::RebuildForgets { volumes: named(&absent) });
+    }
+    for volser in absent {
+        let reason = "the old catalog knows it, and it is not there: what it holds is not known any more";
+        report.problems.push((volser, reason.to_owned()));
+    }
+    for (mounter, volumes) in libraries {
+        read_volumes(&mounter, volumes, &mut report)?;
+    }
+    match &old {
+        Some(old) => {
+            keep_pools(old, &site)?;
+            keep_findings(old, &site);
+        }
+        None => {
+            let message = "there is no old catalog here: policies, members of the cell, the retention of pools and the \
+                           history are not known any more. Set the retention of each pool (`capstan pools add`); if \
+                           this is the server of a cell, apply the file of its policies (`capstan policies apply FILE`), \
+                           and enrol its clients, movers and users again";
+            (site.events)(Event::Notice { message: message.to_owned() });
+        }
     }
     site.seal_complete()?;
     site.look_at_copies()?;
@@ -140,10 +164,53 @@ pub fn rebuild(
         report.old = Some(old);
     }
     std::fs::rename(&staged, &place).map_err(DirectorError::host("put in place", &place))?;
-    if let Some(old) = report.old.take_if(|_| options.discard_old) {
+    if options.discard_old && !report.problems.is_empty() {
+        let message = "the old catalog is kept: not all volumes could be read".to_owned();
+        events(Event::Notice { message });
+    } else if let Some(old) = report.old.take_if(|_| options.discard_old) {
         discard(&old, &events)?;
     }
     Ok(report)
+}
+
+/// Volumes that hold something as the old catalog says, and are not there.
+fn absent_volumes(old: Option<&Old>, there: &HashSet<&Volser>) -> Vec<Volser> {
+    let known = old.and_then(|old| old.as_ref().ok()).and_then(|old| old.volumes().ok()).unwrap_or_default();
+    let holds = |volume: &Volume| volume.checkpoint_lbn > 0 && volume.state != VolumeState::Scratch;
+    let absent = known.into_iter().filter(|volume| holds(volume) && !there.contains(&volume.volser));
+    absent.map(|volume| volume.volser).collect()
+}
+
+fn named(volumes: &[Volser]) -> String {
+    let mut names: Vec<_> = volumes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    if volumes.len() > NAMED_MAX {
+        names.push(format!("{} more", volumes.len() - NAMED_MAX));
+    }
+    names.join(", ")
+}
+
+/// Reads the volumes of a library. What is wrong with one of them is in the report.
+fn read_volumes(mounter: &Mounter, volumes: Vec<Volser>, report: &mut RebuildReport) -> Result<(), DirectorError> {
+    let mut failures = 0;
+    for volser in volumes {
+        match read_volume(mounter, &volser, report) {
+            Ok(()) => failures = 0,
+            // Without keys nothing can be read, and without a catalog nothing be kept: that is no matter of one volume.
+            Err(error) if error.no_keys_at_all() => return Err(error),
+            Err(DirectorError::Catalog(error)) if !refuses_part(&error) => return Err(error.into()),
+            // No volume, though its barcode is that of one.
+            Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
+            Err(error) => {
+                let is_of_volume = error.blames_volume() && !error.is_of_drive();
+                failures = if is_of_volume || matches!(error, DirectorError::Keys(_)) { 0 } else { failures + 1 };
+                if failures >= FAILURES_MAX {
+                    return Err(error);
+                }
+                report.problems.push((volser, with_causes(&error)));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to take the catalog away from a server, by its name: whoever waits for it waits for ever.
@@ -182,11 +249,11 @@ fn volumes_to_read(old: Option<&Old>, site: &Site, mounter: &Mounter) -> Result<
     }
     let known = old.and_then(|old| old.as_ref().ok()).map(Catalog::volumes);
     match known {
-        Some(Ok(mut volumes)) => {
+        Some(Ok(mut volumes)) if !volumes.is_empty() => {
             volumes.retain(|volume| !mounter.libraries.are_several() || volume.library == mounter.library.name);
             Ok(volumes.into_iter().map(|volume| volume.volser).collect())
         }
-        Some(Err(_)) | None => {
+        _ => {
             let reason = "nobody knows which volumes there are: without the old catalog a rebuild needs a library with a changer";
             let library = capstan_mover::devices::BY_HAND.to_owned();
             Err(DirectorError::Changer(ChangerError::Unusable { library, reason: reason.to_owned() }))
@@ -210,6 +277,42 @@ fn keep_libraries(old: &Catalog, anew: &mut Catalog, config: &Config) -> Result<
     }
     if let Ok(Some(name)) = old.fact(CATALOG_FACT) {
         anew.put_fact(CATALOG_FACT, &name)?;
+    }
+    // A volume that is away comes back under its name, which no other may have by then.
+    if let Some(name) = volser_of(last_used(old)) {
+        note_used(anew, [&name]);
+    }
+    if let Ok(volumes) = old.volumes() {
+        note_used(anew, volumes.iter().map(|volume| &volume.volser));
+    }
+    Ok(())
+}
+
+/// Takes over what the old catalog knows of the volumes that were read, and that does not stand on them: that they are
+/// set aside or full, that a session has not closed them, and which copies of what they hold are wanted.
+fn keep_states(old: &Catalog, site: &Site) -> Result<(), DirectorError> {
+    let known = old.volumes()?;
+    let mut catalog = locked(&site.catalog);
+    for now in catalog.volumes()? {
+        let before = known.iter().find(|before| before.volser == now.volser && before.id.is_some());
+        let Some(before) = before.filter(|before| before.id == now.id) else { continue };
+        let keeps = matches!(before.state, VolumeState::Suspect | VolumeState::Retired)
+            || before.state == VolumeState::Full && now.state == VolumeState::Filling;
+        if keeps || before.errors > now.errors {
+            catalog.update_volume(&now.volser, |volume| {
+                volume.state = if keeps { before.state } else { volume.state };
+                volume.errors = volume.errors.max(before.errors);
+            })?;
+        }
+    }
+    let lives: HashSet<_> = catalog.volumes()?.into_iter().filter_map(|volume| volume.id).collect();
+    for life in old.opened_volumes()?.into_iter().filter(|life| lives.contains(life)) {
+        catalog.volume_opened(life, old.opened_under(life)?.unwrap_or_default())?;
+    }
+    for object in catalog.objects(&capstan_catalog::ObjectFilter::default())? {
+        let wanted = old.wanted_copies(object.id)?;
+        let wanted: Vec<_> = wanted.iter().map(|copy| (copy.object, copy.copy, copy.pool.as_str())).collect();
+        catalog.promise_copies(&wanted)?;
     }
     Ok(())
 }
@@ -243,6 +346,14 @@ fn keep_findings(old: &Old, site: &Site) {
         (site.events)(Event::Notice { message });
     }
     if let Ok(old) = old.as_ref() {
+        if let Err(error) = keep_states(old, site) {
+            let message = format!(
+                "which volumes were set aside cannot be read from the old catalog ({}): `capstan verify VOLUME` shows \
+                 whether a volume is good",
+                with_causes(&error)
+            );
+            (site.events)(Event::Notice { message });
+        }
         // What was told and is forgotten is told once more, which is no reason for a word.
         let _ = locked(&site.catalog).take_over_told(old);
     }
@@ -342,26 +453,54 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
         ..blank
     })?;
     report.volumes += 1;
-    let life = header.volume;
+    let early_warning = record_checkpoints(mounter, volume, header.volume, report);
+    // What was written there may be more than is known now: nothing is written behind it, or over it.
+    let reason = match &early_warning {
+        Ok((_, reason)) => reason.clone(),
+        Err(error) => Some(with_causes(error)),
+    };
+    if let Some(reason) = reason {
+        mounter.suspect(&volser, &format!("a rebuild could not read all of what it holds: {reason}"))?;
+    } else if let Ok((true, _)) = early_warning {
+        locked(&mounter.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
+    }
+    early_warning.map(drop)
+}
+
+/// Records all checkpoints of a volume, from its end. Whether it is at its end, and the first thing that could not be
+/// read.
+fn record_checkpoints(
+    mounter: &Mounter,
+    volume: &InDrive,
+    life: VolumeId,
+    report: &mut RebuildReport,
+) -> Result<(bool, Option<String>), DirectorError> {
+    let volser = volume.volser.clone();
+    let mut first = None;
+    let mut problem = |report: &mut RebuildReport, error: &DirectorError| {
+        let reason = with_causes(error);
+        first.get_or_insert_with(|| reason.clone());
+        report.problems.push((volser.clone(), reason));
+    };
     let mut at = volume.last_checkpoint_lbn(life)?;
     while let Some(lbn) = at {
         let found = match volume.checkpoint(life, lbn) {
             Ok(found) => found,
             Err(error) => {
-                report.problems.push((volser.clone(), with_causes(&error)));
+                problem(report, &error);
                 at = volume.checkpoint_lbn_before(life, lbn)?;
                 continue;
             }
         };
         let record = session_record(volume, life, &found).unwrap_or_else(|error| {
-            report.problems.push((volser.clone(), with_causes(&error)));
+            problem(report, &error);
             None
         });
         match volume.catalog_part(life, &found) {
             Ok(part) => {
                 let seen = CheckpointSeen {
-                    volser: &volser,
-                    volume: header.volume,
+                    volser: &volume.volser,
+                    volume: life,
                     session: found.session,
                     session_record: record.as_ref(),
                     lbn,
@@ -370,16 +509,13 @@ fn record_volume(mounter: &Mounter, volume: &mut InDrive, report: &mut RebuildRe
                 };
                 match locked(&mounter.catalog).record_checkpoint(&seen) {
                     Ok(_) => report.checkpoints += 1,
-                    Err(error) if refuses_part(&error) => report.problems.push((volser.clone(), with_causes(&error))),
+                    Err(error) if refuses_part(&error) => problem(report, &error.into()),
                     Err(error) => return Err(error.into()),
                 }
             }
-            Err(error) => report.problems.push((volser.clone(), with_causes(&error))),
+            Err(error) => problem(report, &error),
         }
         at = (found.checkpoint.previous_lbn > 0).then_some(found.checkpoint.previous_lbn);
     }
-    if volume.end_of_data()?.early_warning {
-        locked(&mounter.catalog).update_volume(&volser, |volume| volume.state = VolumeState::Full)?;
-    }
-    Ok(())
+    Ok((volume.end_of_data()?.early_warning, first))
 }

@@ -367,6 +367,7 @@ impl Site {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
+            failed_in: Mutex::default(),
             lifetime: lifetimes.max().unwrap_or(Lifetime::ENDLESS),
             pool,
             copy,

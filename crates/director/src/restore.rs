@@ -2,16 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
-use capstan_mover::extract::{ExtractOptions, ExtractReport, RestoreTarget as Directory, stripped};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, RestoreTarget as Directory, stripped};
 use capstan_mover::{
     BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, SourceError,
     StreamsReport, VolumeAccess, restore_streams,
@@ -25,6 +26,9 @@ use crate::read_at_once::{read_at_once, share_out};
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
+
+/// How the name of a file begins that is not finished.
+const UNFINISHED_PREFIX: &str = ".capstan-restore-";
 
 /// A file that could not be given back, and why.
 #[derive(Debug, Clone)]
@@ -124,11 +128,32 @@ impl Site {
         let streams = plan.streams.iter().map(|stream| stream.entry.size);
         watch.planned.fetch_add(members.chain(streams).fold(0, u64::saturating_add), Relaxed);
         let target = Directory::new(directory, options.clone()).map_err(DirectorError::Extract)?;
+        let restored = self.restore_below(plan, &target, watch);
+        // However it ends, what was written gets what is set at last: links, and what directories had.
+        let finished = target.finish().map_err(DirectorError::Extract);
+        let (mut report, mut extract) = (restored?, finished?);
+        extract.unchanged += plan.files_there();
+        report.extract = Some(extract);
+        for stream in &plan.streams {
+            self.restore_stream(stream, directory, options, &mut report, watch)?;
+        }
+        self.tell_unknown(plan, &mut report)?;
+        report.elapsed_ns = began.elapsed().as_nanos() as u64;
+        Ok(report)
+    }
+
+    /// Writes what a plan reads below a directory; what failed is tried once more.
+    fn restore_below(
+        &self,
+        plan: &RestorePlan,
+        target: &Directory,
+        watch: &RestoreWatch,
+    ) -> Result<RestoreReport, DirectorError> {
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop)).sharing_volumes();
         let routes = self.routes()?;
         let restore = |reads: &ReadPlan, host: &mut ReadMounter| {
             let access = VolumeAccess { host, drives: routes.drives(), between: None };
-            restore_streams(&plan.wanted, reads, access, &target, watch)
+            restore_streams(&plan.wanted, reads, access, target, watch)
         };
         let shares = share_out(&plan.wanted, routes.plans(&plan.wanted, &plan.reads), &host);
         let streams = read_at_once(&shares, &mut host, &restore);
@@ -138,21 +163,13 @@ impl Site {
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
-        if self.libraries.are_several() && !report.failed.is_empty() {
+        if !report.failed.is_empty() {
             let mounter = Mounter::new(self).stopped_by(&watch.stop);
             self.restore_once_more(plan, &mut report, (mounter, watch), &|again, host, routes| {
                 let access = VolumeAccess { host, drives: routes.drives(), between: None };
-                Ok(restore_streams(&again.wanted, &again.reads, access, &target, watch))
+                Ok(restore_streams(&again.wanted, &again.reads, access, target, watch))
             })?;
         }
-        let mut extract = target.finish().map_err(DirectorError::Extract)?;
-        extract.unchanged += plan.files_there();
-        report.extract = Some(extract);
-        for stream in &plan.streams {
-            self.restore_stream(stream, directory, options.strip, &mut report, watch)?;
-        }
-        self.tell_unknown(plan, &mut report)?;
-        report.elapsed_ns = began.elapsed().as_nanos() as u64;
         Ok(report)
     }
 
@@ -174,7 +191,10 @@ impl Site {
         let mut present = self.present()?;
         present.retain(|volser| !out_of_reach.contains(volser));
         let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
-        Ok(if again.reads.passes.is_empty() { None } else { Some((again, self.routes()?)) })
+        // What no other volume has was just read, and its drive has tried for long.
+        let is_damaged = |volser: &Volser| report.lost.iter().any(|lost| lost.of_medium && lost.volser == *volser);
+        let is_vain = !self.libraries.are_several() && again.passes.iter().all(|pass| is_damaged(&pass.volser));
+        Ok(if is_vain { None } else { Some((again, self.routes()?)) })
     }
 
     /// Restores what failed once more: from a copy in another library, or over another connection.
@@ -296,6 +316,10 @@ impl Site {
 
     /// Says of objects that a part is missing of which nobody knows what was in it.
     fn tell_unknown(&self, plan: &RestorePlan, report: &mut RestoreReport) -> Result<(), DirectorError> {
+        for (object, reason) in &plan.broken {
+            let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
+            report.failed.push(FailedFile { path: source, reason: reason.clone() });
+        }
         for (object, bytes) in &plan.unknown {
             let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
             let reason = format!(
@@ -311,11 +335,11 @@ impl Site {
         &self,
         stream: &StateEntry,
         directory: &Path,
-        strip: usize,
+        options: &ExtractOptions,
         report: &mut RestoreReport,
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
-        let name = stripped(&stream.entry.path, strip).unwrap_or_default();
+        let name = stripped(&stream.entry.path, options.strip).unwrap_or_default();
         let name = Path::new(OsStr::from_bytes(&name));
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
             let reason = "its name leads out of the target".to_owned();
@@ -325,17 +349,27 @@ impl Site {
         let path = directory.join(name);
         let above = path.parent().unwrap_or(directory);
         std::fs::create_dir_all(above).map_err(DirectorError::host("make", above))?;
-        // Never over a file that is there: a stream has no time of its own to compare.
-        let file = File::create_new(&path).map_err(DirectorError::host("make", &path))?;
-        let mut file = Told { file, watch };
-        match self.copy_file(stream.object, &stream.entry.path, &mut file) {
+        // A stream has no time of its own to compare.
+        if options.overwrite != Overwrite::Always && path.symlink_metadata().is_ok() {
+            let reason = "a file of this name is there already: remove it, or restore with --overwrite always";
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
+            return Ok(());
+        }
+        // Until it is whole, nobody takes it for what it is to be.
+        let mode = Permissions::from_mode(0o666);
+        let staged = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(above);
+        let mut staged = staged.map_err(DirectorError::host("make a file in", above))?;
+        let mut file = Told { file: staged.as_file_mut(), watch };
+        match self.copy_file(stream.object, &stream.entry.path, &mut file, &watch.stop) {
             Ok((_, blocks)) => report.blocks += blocks,
+            Err(_) if watch.stop.load(Relaxed) => return Err(DirectorError::RestoreInterrupted),
             Err(error) => {
-                std::fs::remove_file(&path).map_err(DirectorError::host("remove", &path))?;
                 report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
                 return Ok(());
             }
         }
+        let kept = staged.as_file().sync_all().map_err(DirectorError::host("write", &path));
+        kept.and_then(|()| staged.persist(&path).map_err(|error| DirectorError::host("make", &path)(error.error)))?;
         report.members += 1;
         report.bytes += stream.entry.size;
         Ok(())
@@ -399,7 +433,7 @@ fn read_to_client(
 
 /// A file that tells how much of it is written.
 struct Told<'w> {
-    file: File,
+    file: &'w mut File,
     watch: &'w RestoreWatch,
 }
 

@@ -105,7 +105,7 @@ impl Site {
         place: &Place,
         filter: &PathFilter,
     ) -> Result<Vec<StateEntry>, DirectorError> {
-        let state = catalog.state(place.object)?;
+        let (state, _) = catalog.state_as_far(place.object)?;
         if place.paths.is_empty() && filter.is_empty() {
             return Ok(state.iter().collect::<Result<_, _>>()?);
         }

@@ -20,7 +20,7 @@ use crate::mounter::{Mounter, ReadMounter};
 use crate::restore::RestoreReport;
 use crate::select::WhichCopy;
 use crate::site::{Site, locked};
-use crate::verify_object::{extents_by_copy, is_held};
+use crate::verify_object::{HeldRanges, extents_by_copy};
 use crate::{DirectorError, Event};
 
 impl Site {
@@ -35,7 +35,16 @@ impl Site {
     pub fn verify_volume(&self, volser: &Volser, watch: &RestoreWatch) -> Result<RestoreReport, DirectorError> {
         let (began, since_ns) = (Instant::now(), self.now_ns());
         let known = Mounter::new(self).volume(volser)?;
-        let Some(life) = known.id else { return Ok(RestoreReport::default()) };
+        let Some(life) = known.id else {
+            if known.state == VolumeState::Suspect {
+                let message = format!(
+                    "volume {volser} holds nothing, so there is nothing to read: `capstan label {volser} --force` writes \
+                     its label anew, and lets it be used again if that succeeds"
+                );
+                (self.events)(Event::Notice { message });
+            }
+            return Ok(RestoreReport::default());
+        };
         let place = VolumePlace { volser: volser.clone(), volume: life };
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop));
         let opened = host.open(&place);
@@ -111,14 +120,15 @@ impl Site {
             // The one member of a device image runs through all connections.
             let joined = catalog.object(object)?.is_some_and(|object| object.kind == ObjectKind::Device);
             let own: Vec<Extent> = extents.iter().filter(|extent| extent.record.object == object).cloned().collect();
-            let (all, chains) = (extents_by_copy(&catalog, object)?, Chains::of(&catalog, object)?);
+            let held = HeldRanges::of(&extents_by_copy(&catalog, object)?);
+            let chains = Chains::of(&catalog, object)?;
             for entry in index.iter() {
                 let entry = entry?;
                 if !joined && !touches(&own, (&entry, &chains)) {
                     continue;
                 }
                 // A member that this copy holds only part of is what a twin lacks, not damage.
-                if !joined && !is_held(&all, (&entry, &chains), copy) {
+                if !joined && !held.holds((&entry, &chains), copy) {
                     *behind += 1;
                     continue;
                 }

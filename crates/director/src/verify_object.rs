@@ -1,6 +1,6 @@
 //! Verifying objects: each copy by itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -65,7 +65,7 @@ impl Site {
         watch: &RestoreWatch,
     ) -> Result<RestoreReport, DirectorError> {
         let began = Instant::now();
-        let (entries, copies, extents, sound, chains) = {
+        let (entries, copies, held, sound, chains) = {
             let catalog = locked(&self.catalog);
             let index = catalog.index(object.id)?;
             let entries: Result<Vec<_>, _> = index
@@ -73,8 +73,9 @@ impl Site {
                 .map(|entry| entry.map(|entry| StateEntry { object: object.id, entry, unread: None }))
                 .collect();
             let extents = extents_by_copy(&catalog, object.id)?;
-            let sound = BadPlaces::of(&catalog)?.sound(extents.clone(), object.chunk_len);
-            (entries?, catalog.copies(object.id)?, extents, sound, Chains::of(&catalog, object.id)?)
+            let held = HeldRanges::of(&extents);
+            let sound = HeldRanges::of(&BadPlaces::of(&catalog)?.sound(extents, object.chunk_len));
+            (entries?, catalog.copies(object.id)?, held, sound, Chains::of(&catalog, object.id)?)
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (members, bytes) = (load(&watch.members), load(&watch.bytes));
@@ -82,8 +83,8 @@ impl Site {
         // for here, and missed.
         let elsewhere = |StateEntry { entry, .. }: &StateEntry| {
             object.kind != ObjectKind::Device
-                && !is_held(&extents, (entry, &chains), copy)
-                && copies.iter().any(|other| is_held(&sound, (entry, &chains), other.copy))
+                && !held.holds((entry, &chains), copy)
+                && copies.iter().any(|other| sound.holds((entry, &chains), other.copy))
         };
         let all = entries.len();
         let own: Vec<_> = entries.into_iter().filter(|entry| !elsewhere(entry)).collect();
@@ -126,25 +127,38 @@ pub(crate) fn extents_by_copy(catalog: &Catalog, object: ObjectId) -> Result<Vec
     Ok(all)
 }
 
-/// Whether a copy's extents hold the whole of a member.
-pub(crate) fn is_held(extents: &[Extent], (entry, chains): (&FileEntry, &Chains), copy: u8) -> bool {
-    let mut ranges = chains.ranges(entry).into_iter();
-    ranges.all(|(connection, range)| is_range_held(extents, copy, connection, range))
-}
+/// What each copy holds of each stream of an object: ranges that neither overlap nor touch. A block that was damaged
+/// and mended lies in two extents of one copy.
+pub(crate) struct HeldRanges(HashMap<(u8, u16), Vec<Range<u64>>>);
 
-fn is_range_held(extents: &[Extent], copy: u8, connection: u16, range: Range<u64>) -> bool {
-    let Range { start: mut at, end } = range;
-    // Extents come by copy, connection and offset.
-    let first = extents.partition_point(|extent| {
-        let record = &extent.record;
-        (extent.copy, record.connection, record.offset + record.plain_len) <= (copy, connection, at)
-    });
-    for extent in &extents[first..] {
-        let record = &extent.record;
-        if at >= end || (extent.copy, record.connection) != (copy, connection) || record.offset > at {
-            break;
+impl HeldRanges {
+    pub(crate) fn of(extents: &[Extent]) -> Self {
+        let mut held: HashMap<_, Vec<Range<u64>>> = HashMap::new();
+        for Extent { copy, record, .. } in extents {
+            let range = record.offset..record.offset.saturating_add(record.plain_len);
+            held.entry((*copy, record.connection)).or_default().push(range);
         }
-        at = record.offset + record.plain_len;
+        for ranges in held.values_mut() {
+            ranges.sort_unstable_by_key(|range| range.start);
+            let mut joined: Vec<Range<u64>> = Vec::new();
+            for range in ranges.drain(..) {
+                match joined.last_mut().filter(|last| range.start <= last.end) {
+                    Some(last) => last.end = last.end.max(range.end),
+                    None => joined.push(range),
+                }
+            }
+            *ranges = joined;
+        }
+        Self(held)
     }
-    at >= end
+
+    /// Whether a copy holds the whole of a member.
+    pub(crate) fn holds(&self, (entry, chains): (&FileEntry, &Chains), copy: u8) -> bool {
+        let holds = |(connection, wanted): (u16, Range<u64>)| {
+            let held = self.0.get(&(copy, connection)).map_or(&[][..], |held| held);
+            let before = held.partition_point(|range| range.start <= wanted.start);
+            wanted.is_empty() || held[..before].last().is_some_and(|range| range.end >= wanted.end)
+        };
+        chains.ranges(entry).into_iter().all(holds)
+    }
 }

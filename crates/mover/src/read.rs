@@ -180,13 +180,13 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
     let mut queues = Vec::new();
     for (stream, wanted_stream) in wanted.streams.iter().enumerate() {
         let mut queue: VecDeque<(usize, Run)> = VecDeque::new();
-        let mut extents: Vec<_> = wanted_stream.extents.iter().collect();
-        extents.sort_by_key(|extent| (extent.copy, extent.offset));
+        let extents = InOrder::of(&wanted_stream.extents);
         for range in merged(&wanted_stream.members) {
             let mut at = range.start;
             while at < range.end {
-                let Some(extent) = covering(&extents, at) else {
-                    let next = extents.iter().map(|extent| extent.offset).filter(|&offset| offset > at).min();
+                let Some(extent) = extents.covering(at) else {
+                    let next =
+                        wanted_stream.extents.iter().map(|extent| extent.offset).filter(|&offset| offset > at).min();
                     let end = next.unwrap_or(range.end).min(range.end);
                     missing.push((stream, at..end));
                     at = end;
@@ -207,18 +207,37 @@ pub fn plan_reads(wanted: &Wanted) -> ReadPlan {
     ReadPlan { passes: passes(queues), missing }
 }
 
-/// The extent of the lowest copy that holds `at`; `extents` are sorted by copy and offset.
-fn covering<'e>(extents: &[&'e ExtentPlace], at: u64) -> Option<&'e ExtentPlace> {
-    let mut rest = extents;
-    while let Some(copy) = rest.first().map(|extent| extent.copy) {
-        let (own, others) = rest.split_at(rest.partition_point(|extent| extent.copy == copy));
-        let before = own.partition_point(|extent| extent.offset <= at);
-        if let Some(extent) = own[..before].last().filter(|extent| at < extent.offset + extent.plain_len) {
-            return Some(extent);
+/// Extents of a stream by copy and offset, each with the highest end of those of its copy up to it: a block that was
+/// damaged and mended lies in a long extent and in a short one of the same copy.
+struct InOrder<'e>(Vec<(&'e ExtentPlace, u64)>);
+
+impl<'e> InOrder<'e> {
+    fn of(extents: &'e [ExtentPlace]) -> Self {
+        let mut extents: Vec<_> = extents.iter().map(|extent| (extent, extent.offset + extent.plain_len)).collect();
+        extents.sort_by_key(|(extent, _)| (extent.copy, extent.offset));
+        for at in 1..extents.len() {
+            if extents[at].0.copy == extents[at - 1].0.copy {
+                extents[at].1 = extents[at].1.max(extents[at - 1].1);
+            }
         }
-        rest = others;
+        Self(extents)
     }
-    None
+
+    /// The extent of the lowest copy that holds `at`.
+    fn covering(&self, at: u64) -> Option<&'e ExtentPlace> {
+        let mut rest = &self.0[..];
+        while let Some(copy) = rest.first().map(|(extent, _)| extent.copy) {
+            let (own, others) = rest.split_at(rest.partition_point(|(extent, _)| extent.copy == copy));
+            let before = own.partition_point(|(extent, _)| extent.offset <= at);
+            // None further to the front reaches as far as `at` where the highest end does not.
+            let mut reach = own[..before].iter().rev().take_while(|(_, highest_end)| *highest_end > at);
+            if let Some((extent, _)) = reach.find(|(extent, _)| extent.offset + extent.plain_len > at) {
+                return Some(extent);
+            }
+            rest = others;
+        }
+        None
+    }
 }
 
 /// Deals runs, each stream's in the order that it needs them, into passes over volumes.
@@ -384,6 +403,17 @@ mod tests {
         both.streams.insert(0, other);
         let plan = plan_reads(&both);
         assert_eq!(plan.passes.iter().map(|pass| pass.volume).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    /// What stood behind a mended block in its long extent was looked for on other copies, which may be away.
+    #[test]
+    fn behind_a_mended_block_the_same_copy_has_the_rest() {
+        let extents = vec![extent(0, 1, 3, 10, 0), extent(1, 1, 3, 1, 400), extent(1, 2, 50, 10, 0)];
+        let plan = plan_reads(&wanted(vec![member(700, 100)], extents.clone()));
+        assert_eq!((plan.passes.len(), plan.passes[0].volume), (1, 0));
+        // So it is where that extent holds less.
+        let plan = plan_reads(&wanted(vec![member(700, 100)], vec![extent(0, 1, 3, 6, 0), extents[1], extents[2]]));
+        assert_eq!((plan.passes.len(), plan.passes[0].volume), (1, 1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use capstan_format::{Algorithm, KeyTag};
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, KeyTag};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -122,7 +122,7 @@ pub enum DriveError {
     /// over.
     #[error(
         "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in capstan.toml to {} or less \
-         to write; a volume with longer blocks needs another host or host adapter", .limit >> 10
+         to write; a volume with longer blocks needs another host or host adapter", .limit.saturating_sub(BLOCK_HEADER_LEN as u32) >> 10
     )]
     HostLimit {
         /// The drive.
@@ -135,7 +135,7 @@ pub enum DriveError {
     /// Caller: a block outside the limits.
     #[error(
         "a block of {len} bytes is outside the limits of drive and host, {min} to {max}: set data.block_kib in capstan.toml to {} or less",
-        .max >> 10
+        .max.saturating_sub(BLOCK_HEADER_LEN as u32) >> 10
     )]
     BlockLength {
         /// What was asked for.

@@ -63,7 +63,11 @@ pub fn open_drive(
             let device = sg::SgDevice::open_watched(path, sg::Sharing::Exclusive, &watched)
                 .map_err(|source| sibling::in_use(path, source))?
                 .alone()?;
-            let drive = ScsiDrive::open(device, name, DriveCompression::Off)?;
+            let drive = match ScsiDrive::open(device, name, DriveCompression::Off) {
+                // Who looks for a free drive goes on to the next.
+                Err(DriveError::InUse { what, holder }) => return Err(ChangerError::InUse { what, holder }),
+                opened => opened?,
+            };
             let drive = drive.with_reserve(RESERVE_BYTES).with_protection(protection);
             let drive = if fed_by == FedBy::Person { drive.fed_by_hand() } else { drive };
             Ok(Box::new(drive.with_on_wait(watched.on_wait())))

@@ -56,6 +56,9 @@ pub(crate) struct Rebuild {
     /// catalog.old-TIME
     #[arg(long)]
     pub(crate) discard_old: bool,
+    /// Forget volumes that the catalog knows and that are not in the library
+    #[arg(long, conflicts_with = "objects")]
+    pub(crate) forget_absent: bool,
     /// Put the new catalog's tables into another database than the old ones: sqlite, or postgres://USER@127.0.0.1/NAME
     #[arg(long, value_name = "DATABASE", conflicts_with = "objects")]
     pub(crate) database: Option<capstan_catalog::Database>,

@@ -170,7 +170,11 @@ pub(crate) fn rebuild(cli: &Globals, args: &args::Rebuild) -> Result<ExitCode, F
     }
     let dir = state_dir(cli)?;
     let unlock = unlock_at(cli, &dir)?;
-    let options = RebuildOptions { database: args.database.clone(), discard_old: args.discard_old };
+    let options = RebuildOptions {
+        database: args.database.clone(),
+        discard_old: args.discard_old,
+        forget_absent: args.forget_absent,
+    };
     let report = capstan_director::rebuild(&dir, unlock.as_ref(), now_ns, display.events(), &options)?;
     // The history belongs to the catalog, which is there only now.
     let site = open(cli, Need::Nothing, display.events())?;

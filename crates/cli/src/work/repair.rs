@@ -17,6 +17,9 @@ use crate::secrets::{Need, open};
 use crate::wording::short;
 use crate::work::recorded::recorded;
 
+/// Copies that were not mended, of which the reason is said.
+const FAILURES_SHOWN: usize = 10;
+
 pub(crate) fn repair(cli: &Globals, args: &args::Repair) -> Result<ExitCode, Failure> {
     let display = Display::new(cli);
     let site = open(cli, Need::Keys, display.events())?;
@@ -61,8 +64,17 @@ fn show(cli: &Globals, report: RepairReport) -> Result<ExitCode, Failure> {
     } else {
         println!("{}", summary(&report));
     }
+    for copy in report.copies.iter().filter(|copy| copy.failure.is_some()).take(FAILURES_SHOWN) {
+        eprintln!(
+            "capstan: copy {} of object {}: {}",
+            copy.copy,
+            copy.object,
+            copy.failure.as_deref().unwrap_or_default()
+        );
+    }
     match report.first_failure {
-        None => Ok(ExitCode::SUCCESS),
+        None if whole == report.copies.len() => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
         // The copies are as good as they can be: somebody has to back up again.
         Some(DirectorError::NoCopyLeft { .. }) => Ok(ExitCode::from(DONE_WITH_PROBLEMS)),
         // Nothing could be done: the reason is the outcome, with its own exit code.

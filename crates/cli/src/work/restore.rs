@@ -101,6 +101,7 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else {
         // As a restore would end: a plan that cannot be carried out today is no good news.
         let can_read = plan.absent.is_empty() && plan.without_key.is_empty() && plan.not_asked.is_none();
+        let can_read = can_read && plan.unknown.is_empty() && plan.broken.is_empty() && !plan.interrupted;
         return Ok(if can_read { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
     };
     if let Some(error) = plan.not_asked.take() {
@@ -175,6 +176,18 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
              mail slot, unless it is there already, and run `capstan library import`"
         );
     }
+    for (_, reason) in &plan.broken {
+        eprintln!("capstan: {reason}");
+    }
+    for (object, bytes) in &plan.unknown {
+        eprintln!(
+            "capstan: {} of object {object} are on no volume that the catalog knows: paths may be missing",
+            units::bytes(*bytes)
+        );
+    }
+    if plan.interrupted {
+        eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
+    }
     if cli.quiet {
         return Ok(());
     }
@@ -195,9 +208,6 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
     }
     let estimate = units::duration(plan.estimate_ns as f64 / 1e9);
     eprintln!("  {} to read, about {estimate}", units::bytes(plan.read_bytes));
-    if plan.interrupted {
-        eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
-    }
     not_as_asked(plan).iter().for_each(|line| eprintln!("capstan: {line}"));
     Ok(())
 }
@@ -299,6 +309,14 @@ fn show_restore(
     directory: &Path,
 ) -> Result<ExitCode, Failure> {
     show_failures(display, report);
+    if !report.is_whole() {
+        for volser in &plan.stood_in_for {
+            display.warn(&format!(
+                "volume {volser} is not in the library and holds another copy of a part of this: put it into the mail \
+                 slot, run `capstan library import`, and restore again with --overwrite changed"
+            ));
+        }
+    }
     if let (Some(first), false) = (plan.vanished.first(), cli.quiet || cli.json) {
         let (first, count) = (path_text(first), units::counted(plan.vanished.len() as u64, "path"));
         eprintln!("{count} vanished while the backup ran and could not be stored, the first: {first}");
@@ -331,7 +349,11 @@ fn show_restore(
         return Ok(ended_in_part(&report.without_key));
     }
     // What vanished is not there to be given back.
-    let as_asked = problems.is_empty() && plan.lost.is_empty() && plan.incomplete.is_empty() && plan.older.is_empty();
+    let as_asked = !plan.interrupted
+        && problems.is_empty()
+        && plan.lost.is_empty()
+        && plan.incomplete.is_empty()
+        && plan.older.is_empty();
     Ok(if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 

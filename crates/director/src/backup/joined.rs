@@ -1,6 +1,6 @@
 //! How a backup comes to its session: one of its own, or one that it shares with other jobs of a server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use capstan_catalog::Pool;
 use capstan_format::{ObjectId, SessionRecord, Volser};
@@ -154,6 +154,7 @@ impl Site {
             mounter: mounter.clone().here_alone().for_writing(pool.encryption.is_some(), &self.models),
             config: self.config.clone(),
             library_dir: self.library_dir(),
+            failed_in: Mutex::default(),
             // The pool of the first copy says how long all of them are kept.
             lifetime: Lifetime::of(request.retention, rule.as_ref(), &pools[0]),
             pool,

@@ -2,11 +2,13 @@
 
 use capstan_catalog::Catalog;
 use capstan_catalog::VolumeState;
-use capstan_director::{DirectorError, Level};
+use capstan_director::{DirectorError, Level, Place, RebuildOptions, RebuildReport, rebuild};
 use capstan_format::Volser;
+use capstan_mover::RestoreWatch;
+use capstan_mover::extract::ExtractOptions;
 
 use crate::place::database::refuse_checkpoints;
-use crate::place::{Bench, copy_tree, small};
+use crate::place::{Bench, copy_tree, now_ns, small};
 
 fn volser(name: &str) -> Volser {
     Volser::new(name).unwrap()
@@ -160,7 +162,7 @@ fn a_volume_that_was_set_aside_and_is_good_is_written_again() {
     bench.backup(&bench.request(Level::Full)).unwrap();
     bench.sql("UPDATE volumes SET state = 4");
     assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
-    let verified = || bench.site().verify_volume(&volser("A00001"), &capstan_mover::RestoreWatch::default()).unwrap();
+    let verified = || bench.site().verify_volume(&volser("A00001"), &RestoreWatch::default()).unwrap();
 
     let cartridge = bench.cartridge("A00001");
     let good = std::fs::read(&cartridge).unwrap();
@@ -176,4 +178,67 @@ fn a_volume_that_was_set_aside_and_is_good_is_written_again() {
     bench.backup(&bench.request(Level::Full)).unwrap();
     assert_eq!(bench.objects().len(), 2);
     assert!(bench.site().catalog().volume(&volser("A00002")).unwrap().is_none(), "it went on where it was");
+}
+
+/// Rebuilds with what an operator types without options.
+fn rebuild_as_it_is(bench: &Bench) -> Result<RebuildReport, DirectorError> {
+    rebuild(&bench.path("state"), Some(&bench.unlock), now_ns, std::sync::Arc::new(|_| ()), &RebuildOptions::default())
+}
+
+/// Its last checkpoint was taken for one that a loss of power tore, and written over.
+#[test]
+fn what_a_rebuild_cannot_read_is_not_written_over() {
+    let bench = Bench::new(small());
+    bench.fill("a", 200, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let cartridge = bench.cartridge("A00001");
+    let mut bytes = std::fs::read(&cartridge).unwrap();
+    let at = bytes.len() - 32 - 20;
+    bytes[at..at + 16].fill(0);
+    std::fs::write(&cartridge, &bytes).unwrap();
+    let report = rebuild_as_it_is(&bench).unwrap();
+    assert!(!report.problems.is_empty());
+    assert_eq!(state_of(&bench, "A00001"), VolumeState::Suspect);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let site = bench.site();
+    let verified = site.verify_volume(&volser("A00001"), &RestoreWatch::default());
+    assert!(verified.is_err() || state_of(&bench, "A00001") == VolumeState::Suspect, "{verified:?}");
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(std::fs::read(&cartridge).unwrap() == bytes, "something was written there");
+}
+
+#[test]
+fn a_rebuild_forgets_nothing_unasked() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    bench.sql("UPDATE volumes SET state = 3");
+    bench.fill("b", 3, 150_000);
+    let source = bench.source();
+    bench.backup(&bench.request(Level::Incremental)).unwrap();
+    let objects = bench.objects();
+    std::fs::rename(bench.cartridge("A00001"), bench.path("away")).unwrap();
+    // What a drive has said of a volume stands on none.
+    bench.sql("UPDATE volumes SET state = 4 WHERE volser = 'A00002'");
+    let refused = rebuild_as_it_is(&bench).unwrap_err();
+    assert!(matches!(&refused, DirectorError::RebuildForgets { volumes } if volumes == "A00001"), "{refused}");
+    assert_eq!(bench.objects(), objects);
+    bench.rebuild();
+    assert_eq!(state_of(&bench, "A00002"), VolumeState::Suspect);
+    bench.fill("c", 3, 150_000);
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert!(!bench.cartridge("A00001").exists(), "the name of one that is away was given to another");
+    // What the incremental holds comes back, and that the rest does not is said.
+    let incremental = objects.iter().find(|object| object.base.is_some()).unwrap();
+    let site = bench.site();
+    let plan = site.plan_restore(&[Place { object: incremental.id, paths: Vec::new() }]).unwrap();
+    assert!(plan.broken.len() == 1 && plan.broken[0].1.contains("is not in the catalog"), "{:?}", plan.broken);
+    let to = bench.path("in-part");
+    let report = site.restore(&plan, &to, &ExtractOptions::default(), &RestoreWatch::default()).unwrap();
+    assert!(!report.is_whole());
+    let restored = to.join(source.strip_prefix("/").unwrap());
+    assert!(restored.join("b-1").exists() && !restored.join("a-1").exists());
+    let object = site.find_object(&incremental.id.to_string(), None).unwrap();
+    let lacking = site.paths_in(&object, b"a-1").unwrap_err();
+    assert!(lacking.to_string().contains("is not in the catalog"), "{lacking}");
 }

@@ -27,12 +27,14 @@ fn with_twins() -> Bench {
 /// could still be read was erased without a word.
 #[test]
 fn a_copy_that_cannot_be_read_stands_in_for_nothing() {
-    for unreadable in ["key_destroyed_ns = 1", "state = 4"] {
+    let of_volume = |set: &str| format!("UPDATE volumes SET {set} WHERE volser = 'VOLUME'");
+    let without_key = "INSERT INTO facts (name, value) VALUES ('volumes_without_key', 'VOLUME')".to_owned();
+    for unreadable in [of_volume("key_destroyed_ns = 1"), of_volume("state = 4"), without_key] {
         let bench = with_twins();
         let object = bench.objects()[0].id;
         let copies = bench.site().catalog().copies(object).unwrap();
         let (first, second) = (&copies[0].volumes[0], &copies[1].volumes[0]);
-        bench.sql(&format!("UPDATE volumes SET {unreadable} WHERE volser = '{first}'"));
+        bench.sql(&unreadable.replace("VOLUME", first.as_str()));
         let site = bench.site();
         let erased = site.erase(second, Loss::Refuse, Promise::Keep);
         assert!(matches!(erased, Err(DirectorError::VolumeHoldsData { objects: 1, .. })), "{erased:?}");

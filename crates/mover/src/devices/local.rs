@@ -130,7 +130,13 @@ impl LocalDevices {
                 }
                 Err(error) => return Err(error.into()),
             };
+            // Reserved first: what a drive can do it says to whoever may use it.
+            if let Err(reserved) = reserve(drive.as_mut(), &order.reservation) {
+                busy = reserved;
+                continue;
+            }
             if let Some(source) = order.needs.refusal(&drive.identity(), described.get(number as usize)) {
+                release(drive.as_mut());
                 if self.loader == Loader::Robot && holds(&elements, number, Some(volser)) {
                     drop(drive);
                     bring_back(&mut *library, number, &order.reservation)?;
@@ -138,10 +144,6 @@ impl LocalDevices {
                 if !matches!(busy, ChangerError::InUse { .. }) {
                     busy = ChangerError::Foreign { volser: volser.clone(), source: Box::new(source) };
                 }
-                continue;
-            }
-            if let Err(reserved) = reserve(drive.as_mut(), &order.reservation) {
-                busy = reserved;
                 continue;
             }
             // A person may have put it in already.

@@ -564,7 +564,7 @@ fn a_rebuild_keeps_the_clients_and_their_enrolments() {
     let tern = bench.joined(&cell, "tern");
     let passphrase = bench.enrol("plover");
     drop(cell);
-    let options = RebuildOptions { database: None, discard_old: true };
+    let options = RebuildOptions { discard_old: true, ..RebuildOptions::default() };
     let state = bench.dir.path().join("state");
     rebuild(&state, Some(&bench.unlock), now_ns, Arc::new(|_| {}), &options).unwrap();
     let cell = bench.serve();

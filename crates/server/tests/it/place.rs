@@ -78,7 +78,7 @@ impl Bench {
     }
 
     pub(crate) fn rebuild(&self) -> Result<RebuildReport, DirectorError> {
-        let options = RebuildOptions { database: None, discard_old: true };
+        let options = RebuildOptions { discard_old: true, ..RebuildOptions::default() };
         rebuild(&self.path("state"), Some(&self.unlock), now_ns, Arc::new(|_| {}), &options)
     }
 

@@ -89,6 +89,8 @@ pub struct ScsiDrive<T> {
     /// Longest block that can be on a tape, whatever the host can move.
     longest_on_tape: u32,
     algorithms: Vec<AlgorithmEntry>,
+    /// Whether the drive has said which ciphers it has.
+    knows_ciphers: bool,
     compression: DriveCompression,
     position_asked: PositionAsked,
     locate_known: LocateKnown,

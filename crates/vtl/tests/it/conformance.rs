@@ -43,8 +43,16 @@ fn a_drive_is_taken_over_from_a_mover_that_is_gone() {
     assert!(matches!(lost, DriveError::ReservationLost { .. }), "{lost:?}");
     two.load().unwrap();
     two.write_block(b"of the other").unwrap();
-    two.release().unwrap();
-    assert_eq!(two.reservation_holder(), None);
+    // Whoever comes later opens a drive that is reserved: what it can do it says once it is taken over.
+    let mut three = of("three");
+    assert!(!three.identity().encrypts);
+    assert!(matches!(three.reserve(33, &|_| false), Err(DriveError::InUse { .. })));
+    three.reserve(33, &|holder| holder == 22).unwrap();
+    assert!(three.identity().encrypts && three.block_limits().max > 1 << 20);
+    three.load().unwrap();
+    three.write_block(b"of the third").unwrap();
+    three.release().unwrap();
+    assert_eq!(three.reservation_holder(), None);
 }
 
 fn changer(library: &Arc<ServedLibrary>) -> ScsiChanger<LocalTransport> {

@@ -31,7 +31,10 @@ fn a_volume_in_the_mail_slot_is_left_alone() {
     let refused = bench.said(&["label", "A00001", "--force"], 1);
     assert!(refused.contains("lies in mail slot 0"), "{refused}");
     // A rebuild reads what is inside, and says what it did not read.
-    let said = bench.said(&["rebuild"], 0);
+    let refused = bench.said(&["rebuild"], 1);
+    assert!(refused.contains("A00001") && refused.contains("--forget-absent"), "{refused}");
+    assert_eq!(bench.rows(&["objects"]).len(), 2);
+    let said = bench.said(&["rebuild", "--forget-absent"], 3);
     assert!(said.contains("volume A00001 lies in a mail slot and is not read"), "{said}");
     assert_eq!(bench.rows(&["objects"]).len(), 1);
     bench.done(&["library", "import"], 0);

@@ -26,7 +26,7 @@ type Hook = Box<dyn FnMut(&Event) + Send>;
 /// A state directory, the key file that opens it, and a source tree.
 pub(crate) struct Bench {
     dir: TempDir,
-    unlock: Unlock,
+    pub(crate) unlock: Unlock,
     hook: Arc<Mutex<Option<Hook>>>,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn small() -> Config {
     config
 }
 
-fn now_ns() -> i64 {
+pub(crate) fn now_ns() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(now.as_nanos()).unwrap()
 }
@@ -171,7 +171,7 @@ impl Bench {
             Some(&self.unlock),
             now_ns,
             events,
-            &capstan_director::RebuildOptions { discard_old: true, ..capstan_director::RebuildOptions::default() },
+            &capstan_director::RebuildOptions { discard_old: true, forget_absent: true, database: None },
         )
         .unwrap();
     }

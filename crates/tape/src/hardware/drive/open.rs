@@ -10,7 +10,7 @@ use crate::hardware::line::{Failure, Line};
 use crate::hardware::timeouts::Timeouts;
 use crate::health::Cleaning;
 use crate::scsi::bytes::{be16, be24};
-use crate::scsi::encryption::{self, AlgorithmEntry};
+use crate::scsi::encryption;
 use crate::scsi::inquiry::{self, DeviceType, Inquiry, page};
 use crate::scsi::protection::CHECKSUM_LEN;
 use crate::scsi::{Command, DataPhase, SenseKey, Transport};
@@ -41,6 +41,7 @@ impl<T: Transport> ScsiDrive<T> {
             limits: BlockLimits { min: 1, max: LENGTH_MAX },
             longest_on_tape: LENGTH_MAX,
             algorithms: Vec::new(),
+            knows_ciphers: false,
             compression,
             position_asked: PositionAsked::Long,
             locate_known: LocateKnown::Sixteen,
@@ -62,9 +63,16 @@ impl<T: Transport> ScsiDrive<T> {
         drive.limits.max = drive.movable();
         drive.identify()?;
         drive.drain_attentions();
-        drive.ask_limits()?;
+        match drive.ask_limits() {
+            // One that another host has reserved answers this when that host has let go of it, or is gone: with the
+            // cartridge it is asked again.
+            Ok(()) | Err(DriveError::InUse { .. }) => {}
+            Err(DriveError::Reset { .. }) => drive.ask_limits()?,
+            Err(error) => return Err(error),
+        }
         drive.ask_timeouts();
-        drive.algorithms = drive.ask_algorithms();
+        // Where it does not say so now, it is asked again.
+        let _ = drive.ask_ciphers();
         Ok(drive)
     }
 
@@ -142,7 +150,7 @@ impl<T: Transport> ScsiDrive<T> {
     }
 
     /// Time-outs as the drive reports them; without, the table is good enough.
-    fn ask_timeouts(&mut self) {
+    pub(super) fn ask_timeouts(&mut self) {
         let mut bytes = vec![0; 16_384.min(self.line.transport.data_max())];
         let allocation = bytes.len() as u32;
         let command =
@@ -152,10 +160,24 @@ impl<T: Transport> ScsiDrive<T> {
         }
     }
 
-    /// The ciphers; none if the drive does not encrypt.
-    fn ask_algorithms(&mut self) -> Vec<AlgorithmEntry> {
-        let bytes = self.ask_security_page(encryption::page::CAPABILITIES);
-        bytes.map(|bytes| encryption::algorithms_of(&bytes)).unwrap_or_default()
+    /// Learns which ciphers the drive has, unless that is known. One that only does not answer now need not be without:
+    /// a key of somebody else may be in it.
+    pub(super) fn ask_ciphers(&mut self) -> Result<(), DriveError> {
+        if self.knows_ciphers {
+            return Ok(());
+        }
+        let mut asked = self.ask_security_page(encryption::page::CAPABILITIES);
+        if matches!(&asked, Err(failure) if matches!(failure.codes(), Some((0x6, ..)))) {
+            asked = self.ask_security_page(encryption::page::CAPABILITIES);
+        }
+        self.algorithms = match asked {
+            Ok(bytes) => encryption::algorithms_of(&bytes),
+            // It knows no such command.
+            Err(failure) if matches!(failure.codes(), Some((0x5, ..))) => Vec::new(),
+            Err(failure) => return Err(self.failed("SECURITY PROTOCOL IN", failure)),
+        };
+        self.knows_ciphers = true;
+        Ok(())
     }
 
     /// A page of tape data encryption.

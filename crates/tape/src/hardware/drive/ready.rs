@@ -49,6 +49,7 @@ impl<T: Transport> ScsiDrive<T> {
         self.ask_limits()?;
         self.command("REWIND", &Command::Rewind { immediate: false }, DataPhase::None)?;
         let modes = self.set_modes()?;
+        self.ask_ciphers()?;
         self.clear_foreign_key()?;
         let (medium, name) = self.look_at_medium(modes)?;
         self.set_reserve(medium.capacity_bytes)?;

@@ -67,6 +67,11 @@ impl<T: Transport> ScsiDrive<T> {
             reserved => {
                 self.checked("PERSISTENT RESERVE OUT", reserved)?;
                 self.reserved = Reserved::With(key);
+                if !self.knows_ciphers {
+                    // Somebody else had it when it was opened.
+                    self.ask_timeouts();
+                    self.ask_ciphers()?;
+                }
                 Ok(())
             }
         }

@@ -203,12 +203,12 @@ fn a_host_that_moves_less_than_it_said_is_named_and_done_with() {
     script.bench().moves_at_most = 256 << 10;
     let refused = drive.write_block(&vec![0; 512 << 10]).unwrap_err();
     let told = "this host moves at most 262144 bytes in one command to drive drive-0, not 524288: set data.block_kib \
-                in capstan.toml to 256 or less";
+                in capstan.toml to 255 or less";
     assert!(refused.to_string().starts_with(told), "{refused}");
     drive.write_block(&vec![0; 256 << 10]).unwrap();
     assert_eq!(script.bench().writes, [1], "nothing was sent, so the position is known");
     let refused = drive.write_block(&vec![0; 512 << 10]).unwrap_err().to_string();
-    assert!(refused.ends_with("1 to 262144: set data.block_kib in capstan.toml to 256 or less"), "{refused}");
+    assert!(refused.ends_with("1 to 262144: set data.block_kib in capstan.toml to 255 or less"), "{refused}");
 
     script.bench().at = 1;
     drive.locate(1).unwrap();
