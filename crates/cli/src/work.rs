@@ -17,7 +17,7 @@ mod repair;
 mod restore;
 
 pub(crate) use backup::init;
-pub(crate) use client_restore::{show_planned, show_queued, show_restored, until_ended};
+pub(crate) use client_restore::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
 pub(crate) use expire::expire;
 pub(crate) use job::{Served, backup, run_served};
 pub(crate) use keys::keys;

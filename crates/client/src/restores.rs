@@ -68,6 +68,12 @@ pub struct RestoreOutlook {
     pub estimate_ns: u64,
     /// What the person should know.
     pub notices: Vec<String>,
+    /// Whether a part of it cannot be had now.
+    #[serde(default)]
+    pub lacks_part: bool,
+    /// Whether a key of it is not there.
+    #[serde(default)]
+    pub lacks_key: bool,
 }
 
 /// The answer to [`AskRestore`].

@@ -10,12 +10,12 @@ use capstan_catalog::{
 };
 use capstan_format::{EntryFlags, FileEntry, ObjectId};
 
-use crate::DirectorError;
 use crate::damage::LostParts;
 use crate::elsewhere::Elsewhere;
 use crate::in_order::{InOrder, in_order};
 use crate::path_choice::unknown;
 use crate::site::Site;
+use crate::{DirectorError, Event};
 
 /// Where is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl Site {
             }
             return Ok(());
         }
-        let state = self.catalog().state(object.id)?;
+        let (state, broken) = self.catalog().state_as_far(object.id)?;
         let entries = match wanted {
             SearchedFor::Matching(wanted, parts) => state.find_with(wanted, parts, is_over),
             SearchedFor::Path(path) => state.path(path),
@@ -208,10 +208,10 @@ impl Site {
         let entries = if let Some(path) = behind { entries.behind(path) } else { entries };
         for entry in entries {
             if tell(FoundFile::of_state(lost, entry?)).is_break() {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        broken.map_or(Ok(()), Err)
     }
 
     /// What stands in a directory of the state that an object describes, or in all below it, behind a path if one is
@@ -226,7 +226,11 @@ impl Site {
         is_recursive: bool,
         behind: Option<&[u8]>,
     ) -> Result<impl Iterator<Item = Result<FoundFile, DirectorError>> + use<>, DirectorError> {
-        let state = self.catalog().state(object.id)?;
+        let (state, broken) = self.catalog().state_as_far(object.id)?;
+        if let Some(broken) = broken {
+            let message = format!("{broken}: what stands in that object alone is not listed");
+            (self.events)(Event::Notice { message });
+        }
         let entries = if is_recursive { state.subtree(path) } else { state.children(path) };
         let entries = if let Some(behind) = behind { entries.behind(behind) } else { entries };
         let mut entries = entries.peekable();

@@ -13,7 +13,9 @@ use capstan_keys::KeyError;
 use capstan_mover::devices::{
     DevicesError, DismountOrder, DriveReservation, Loader, MountOrder, MountReport, MountWatch, ReservationKey,
 };
-use capstan_tape::{ChangerError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes};
+use capstan_tape::{
+    ChangerError, DriveError, DriveNeeds, ElementAddress, EncryptionState, WriteFit, barcode, with_causes,
+};
 
 use crate::drive_keys::BlockKeys;
 use crate::hold::{Hold, Holds};
@@ -513,8 +515,9 @@ impl Mounter {
         volume.read_label()
     }
 
-    /// Mounts a volume that is reserved to read it: like [`Mounter::mount_known`], and also where its label has a key
-    /// that is not there any more while later blocks have others. Which life a block belongs to each block says itself.
+    /// Mounts a volume that is reserved to read it: like [`Mounter::mount_known`], and also where its label cannot be
+    /// read, or has a key that is not there any more while later blocks have others. Which life a block belongs to each
+    /// block says itself.
     pub(crate) fn mount_to_read(
         &self,
         volser: &Volser,
@@ -526,6 +529,13 @@ impl Mounter {
                 EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
                 _ => Err(error.into()),
             },
+            Err(error) if is_damaged_label(&error) && self.volume(volser)?.checkpoint_lbn > 0 => {
+                let reason = with_causes(&error);
+                let message =
+                    format!("the label of volume {volser} cannot be read, its blocks are all the same: {reason}");
+                (self.events)(Event::Notice { message });
+                Ok(())
+            }
             checked => checked,
         })
     }
@@ -591,6 +601,14 @@ impl Mounter {
     pub(crate) fn volume(&self, volser: &Volser) -> Result<Volume, DirectorError> {
         let found = locked(&self.catalog).volume(volser)?;
         found.ok_or_else(|| DirectorError::UnknownVolume { volser: volser.to_string() })
+    }
+}
+
+/// Whether a label is there and cannot be read; not that there is none, or another one.
+fn is_damaged_label(error: &DirectorError) -> bool {
+    match error {
+        DirectorError::Mover(capstan_mover::MoverError::Format { .. }) => !error.is_of_later_version(),
+        other => other.of_drive().is_some_and(DriveError::blames_medium),
     }
 }
 

@@ -314,6 +314,12 @@ impl RestorePlan {
         if self.not_asked.is_some() { site.present().map(drop) } else { Ok(()) }
     }
 
+    /// Whether all that was asked for is known, and can be read now.
+    pub fn is_all_there(&self) -> bool {
+        let can_be_read = self.absent.is_empty() && self.without_key.is_empty() && self.not_asked.is_none();
+        can_be_read && self.unknown.is_empty() && self.broken.is_empty() && !self.interrupted
+    }
+
     /// Files that are there already, size and time the same: of them nothing is read.
     pub fn files_there(&self) -> u64 {
         self.there.len() as u64

@@ -134,8 +134,13 @@ impl LibraryService {
         if let Some(desk) = self.desk.take() {
             let _ = desk.join();
         }
+        // Before the flush: nothing is answered any more that is not in it. The desk has let go of it.
+        if let Ok(server) = Arc::try_unwrap(self.server) {
+            server.stop();
+        }
+        let not_written = self.library.flush();
         control::leave(&self.folder);
-        self.library.flush()
+        not_written
     }
 }
 

@@ -24,7 +24,7 @@ use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
 use crate::table::Table;
 use crate::units;
-use crate::work::{show_planned, show_queued, show_restored, until_ended};
+use crate::work::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
 
 /// What the machine is in the cell.
 const KIND: PeerKind = PeerKind::Client;
@@ -180,7 +180,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
     stop_all_on_interrupt(&stop);
     let planned = server.begin_restore(&asked).map_err(of_member)?;
     show_planned(cli, &planned.outlook)?;
-    let (Some(directory), Some(run)) = (to, planned.run) else { return Ok(ExitCode::SUCCESS) };
+    let (Some(directory), Some(run)) = (to, planned.run) else { return Ok(ended_as_planned(&planned.outlook)) };
     show_queued(cli, run, planned.waits_for.as_deref())?;
     let options = ExtractOptions {
         overwrite: overwrite.into(),

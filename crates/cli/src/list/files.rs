@@ -192,8 +192,8 @@ pub(super) fn without_lists(damaged: &[String], is_here: bool) -> ExitCode {
     let whose = if is_here { "" } else { "at the server, " };
     for object in damaged {
         eprintln!(
-            "capstan: the list of files of object {object} is damaged or gone, and was not looked into: {whose}`capstan \
-             rebuild {object}` reads it from the object's volumes"
+            "capstan: the list of files of object {object}, or of one that it is based on, is damaged or gone, and was \
+             not looked into: {whose}`capstan rebuild {object}` reads it from the object's volumes"
         );
     }
     if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) }

@@ -13,7 +13,7 @@ use capstan_server::cell::users::words::AskRestoreTo;
 use crate::args;
 use crate::args::Overwrite;
 use crate::door::Door;
-use crate::failure::{DONE_WITH_PROBLEMS, Failure};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, WITHOUT_KEY};
 use crate::globals::Globals;
 use crate::json::{self, ClientRestoreEvent};
 use crate::progress::{stop_all_on_interrupt, waiting_for_server};
@@ -77,7 +77,7 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
         },
     })?;
     show_planned(cli, &planned.outlook)?;
-    let (Some(directory), Some(run)) = (directory, planned.run) else { return Ok(ExitCode::SUCCESS) };
+    let (Some(directory), Some(run)) = (directory, planned.run) else { return Ok(ended_as_planned(&planned.outlook)) };
     show_queued(cli, run, planned.waits_for.as_deref())?;
     let tell_server = || {
         if let Err(failure) = server.stop_restore(run) {
@@ -93,6 +93,15 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
             "the restore was stopped; what was written to {client} stays. Restore again with --overwrite changed to go on"
         ))),
         shown => shown,
+    }
+}
+
+/// How a restore would end of which the plan alone was asked for.
+pub(crate) fn ended_as_planned(planned: &RestoreOutlook) -> ExitCode {
+    match (planned.lacks_key, planned.lacks_part) {
+        (true, _) => ExitCode::from(WITHOUT_KEY),
+        (false, true) => ExitCode::from(DONE_WITH_PROBLEMS),
+        (false, false) => ExitCode::SUCCESS,
     }
 }
 

@@ -21,7 +21,7 @@ use capstan_tape::with_causes;
 use crate::args;
 use crate::audited::{ShellAct, audited};
 use crate::door::as_user_of;
-use crate::failure::{DONE_WITH_PROBLEMS, Failure, ended_in_part};
+use crate::failure::{DONE_WITH_PROBLEMS, Failure, director, ended_in_part};
 use crate::globals::Globals;
 use crate::json::{self, DifferenceLine, RestoreEnd, RestoreFinished, words};
 use crate::place::{MATCHED_NOTHING, check_of, place_at};
@@ -97,12 +97,17 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         display.warn(&format!("{option} {MATCHED_NOTHING}"));
     }
     plan.check_strip(strip)?;
+    if !cli.quiet && !cli.json {
+        for place in &places {
+            let Some(object) = site.catalog().object(place.object).map_err(director)? else { continue };
+            let (source, begun) = (path_text(&object.source), units::time(object.started_ns));
+            eprintln!("from the backup of {source} of {}, begun {begun} (object {})", object.client, short(&object));
+        }
+    }
     show_plan(cli, &plan)?;
     let Some(directory) = args.to.as_ref().filter(|_| !args.dry_run) else {
         // As a restore would end: a plan that cannot be carried out today is no good news.
-        let can_read = plan.absent.is_empty() && plan.without_key.is_empty() && plan.not_asked.is_none();
-        let can_read = can_read && plan.unknown.is_empty() && plan.broken.is_empty() && !plan.interrupted;
-        return Ok(if can_read { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
+        return Ok(if plan.is_all_there() { ExitCode::SUCCESS } else { ended_in_part(&plan.without_key) });
     };
     if let Some(error) = plan.not_asked.take() {
         return Err(error.into());

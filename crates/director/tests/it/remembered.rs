@@ -280,3 +280,20 @@ fn a_volume_whose_labelling_was_interrupted_is_not_damaged() {
     assert_eq!(bench.site().catalog().volumes().unwrap().len(), 1, "it was labelled and written");
     assert!(site.verify_volume(&volume, &RestoreWatch::default()).unwrap().members >= 3);
 }
+
+/// One bad block at the beginning of a tape made all of it unreadable.
+#[test]
+fn a_volume_with_a_damaged_label_is_read() {
+    let (bench, object) = backed_up(1);
+    let cartridge = bench.cartridge("A00001");
+    let bytes = fs::read(&cartridge).unwrap();
+    let label = bytes.windows(4).position(|window| window == b"VOL1").unwrap();
+    fs::File::options().write(true).open(&cartridge).unwrap().write_all_at(b"ZZZZZZZZ", label as u64 + 8).unwrap();
+    bench.assert_restores(&object, "out");
+    assert!(bench.notices.lock().unwrap().iter().any(|notice| notice.contains("label of volume A00001")));
+    let report = bench.site().verify_volume(&volser("A00001"), &RestoreWatch::default()).unwrap();
+    assert!(!report.is_whole() && report.failed.is_empty(), "{report:?}");
+    // It is not written.
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    assert_eq!(state(&bench, &volser("A00001")), VolumeState::Suspect);
+}

@@ -199,8 +199,13 @@ fn refused_now(site: &Site, run: &RestoreRun, to: &str) -> Result<Option<&'stati
     let Asker::User(name) = &run.asker else { return Ok(None) };
     let rights = user.as_ref().map(Rights::of);
     let may = |client| rights.as_ref().is_some_and(|rights| rights.may_of(CellAct::Restore, client));
-    let may_not = !is_let_in("user", name) || !may(&run.of) || !may(to);
-    Ok(may_not.then_some("the user may not do it any more: `capstan user change` gives the right back"))
+    Ok(if !is_let_in("user", name) {
+        Some("the user is let in no more: let the user in with `capstan user enrol`, then ask again")
+    } else if !may(&run.of) || !may(to) {
+        Some("the user may not do it any more: `capstan user change` gives the right back; then ask again")
+    } else {
+        None
+    })
 }
 
 /// What a run of the queue restores, if it is a restore.
@@ -243,6 +248,8 @@ impl Restores {
             volumes: run.volumes.clone(),
             estimate_ns: planned.plan.estimate_ns,
             notices: std::mem::take(&mut *locked(&planned.notices)),
+            lacks_part: !planned.plan.is_all_there(),
+            lacks_key: !planned.plan.without_key.is_empty(),
         };
         if run.ask.plan_only {
             return Ok(RestorePlanned { outlook, run: None, waits_for: None });

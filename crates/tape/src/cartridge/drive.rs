@@ -8,7 +8,7 @@ use capstan_format::{ENVELOPE_LEN, crc32c};
 use super::index::EntryKind;
 use super::key_slot::KeySlot;
 use super::record::{BLOCK_LEN_MAX, RecordHeader, RecordKind};
-use super::records::{BEGINNING, Place};
+use super::records::{BEGINNING, Place, WriteLost};
 use super::volume::{KeyRoom, Room, Volume};
 use crate::lock::LockedFile;
 use crate::{
@@ -107,6 +107,14 @@ impl CartridgeDrive {
 
     fn write_failed(lbn: u64) -> impl FnOnce(io::Error) -> DriveError {
         move |source| DriveError::WriteFailed { lbn, source }
+    }
+
+    /// What was handed over before and is lost is told as such: the host believes it written.
+    fn write_lost(lbn: u64) -> impl FnOnce(WriteLost) -> DriveError {
+        move |WriteLost { source, is_earlier }| match is_earlier {
+            true => DriveError::Deferred { source: source.into() },
+            false => DriveError::WriteFailed { lbn, source },
+        }
     }
 
     fn read_failed(lbn: u64) -> impl FnOnce(io::Error) -> DriveError {
@@ -327,7 +335,7 @@ impl Drive for CartridgeDrive {
         };
         let written = volume.records.write(*at, kind, crc32c(stored), stored);
         *at = written.as_ref().map_or(volume.records.end(), |place| *place);
-        written.map_err(Self::write_failed(lbn))?;
+        written.map_err(Self::write_lost(lbn))?;
         Ok(outcome(room))
     }
 
@@ -347,7 +355,7 @@ impl Drive for CartridgeDrive {
                 let lbn = at.lbn;
                 let written = volume.records.write(*at, RecordKind::Filemark, crc32c(&[]), &[]);
                 *at = written.as_ref().map_or(volume.records.end(), |place| *place);
-                written.map_err(Self::write_failed(lbn))?;
+                written.map_err(Self::write_lost(lbn))?;
             }
         }
         let Loaded { volume, at } = self.loaded()?;

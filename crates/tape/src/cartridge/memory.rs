@@ -200,12 +200,17 @@ impl Memory {
     /// Reads the newer valid copy. The inner error says why there is none.
     pub(super) fn read(file: &File) -> io::Result<Result<Self, String>> {
         let mut best: Result<Self, String> = Err("it is shorter than a cartridge's memory".to_owned());
+        let mut unreadable = None;
         for at in COPIES_AT {
             let mut bytes = [0; COPY_LEN];
             match file.read_exact_at(&mut bytes, at) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-                Err(error) => return Err(error),
+                // The other copy may be whole.
+                Err(error) => {
+                    unreadable = Some(error);
+                    continue;
+                }
             }
             best = match (best, Self::decode(&bytes)) {
                 (Ok(first), Ok(second)) if second.sequence > first.sequence => Ok(second),
@@ -213,7 +218,10 @@ impl Memory {
                 (Err(_), second) => second,
             };
         }
-        Ok(best)
+        match (best, unreadable) {
+            (Err(_), Some(error)) => Err(error),
+            (best, _) => Ok(best),
+        }
     }
 
     /// Writes both copies, one after the other, each synchronised.

@@ -47,9 +47,25 @@ pub(super) struct Records {
     /// Cleared when the end of data could not be found again behind a failure: nothing is written then, lest it cut off
     /// data.
     usable: bool,
+    /// What was lost of what was handed over, and was told to nobody who writes.
+    untold: Option<io::Error>,
     /// The header that was read together with the record in front of it.
     next_header: Option<(u64, [u8; RECORD_HEADER_LEN])>,
     ahead: ReadAhead,
+}
+
+/// Why a record was not written.
+#[derive(Debug)]
+pub(super) struct WriteLost {
+    pub(super) source: io::Error,
+    /// Whether records that were handed over before it are lost.
+    pub(super) is_earlier: bool,
+}
+
+impl From<io::Error> for WriteLost {
+    fn from(source: io::Error) -> Self {
+        Self { source, is_earlier: false }
+    }
 }
 
 impl Records {
@@ -59,8 +75,19 @@ impl Records {
         let behind = WriteBehind::new(RECORDS_AT);
         let (end, flushed) = (BEGINNING, BEGINNING);
         let (next_header, ahead) = (None, ReadAhead::new());
-        let mut records =
-            Self { behind, file, index, life, end, flushed, torn: false, usable: true, next_header, ahead };
+        let mut records = Self {
+            behind,
+            file,
+            index,
+            life,
+            end,
+            flushed,
+            torn: false,
+            usable: true,
+            untold: None,
+            next_header,
+            ahead,
+        };
         records.find_end()?;
         records.flushed = records.end;
         // The kernel doubles its read-ahead; a refusal costs speed only.
@@ -89,7 +116,7 @@ impl Records {
 
     /// The header of the record at `place`; the inner error says what is wrong with it.
     pub(super) fn header(&mut self, place: Place) -> io::Result<Result<RecordHeader, &'static str>> {
-        self.settle()?;
+        self.settle_to_read()?;
         let bytes = match self.next_header {
             Some((offset, bytes)) if offset == place.offset => bytes,
             _ => match read_header(&self.file, place.offset)? {
@@ -133,7 +160,7 @@ impl Records {
         if lbn >= self.end.lbn {
             return Ok(self.end);
         }
-        self.settle()?;
+        self.settle_to_read()?;
         if let Some(place) = self.indexed_place(lbn)? {
             return Ok(place);
         }
@@ -174,16 +201,26 @@ impl Records {
         self.index.reset(life)?;
         self.file.set_len(RECORDS_AT)?;
         self.set_end(BEGINNING, false);
-        self.usable = true;
+        (self.usable, self.untold) = (true, None);
         Ok(())
     }
 
     /// Writes a record at `place`, behind which everything is dropped, and gives the end of data behind it. A failure
-    /// may be that of an earlier write; the end of data is then behind the last whole record.
-    pub(super) fn write(&mut self, place: Place, kind: RecordKind, data_crc: u32, stored: &[u8]) -> io::Result<Place> {
+    /// may be that of an earlier write, and says so; the end of data is then behind the last whole record.
+    pub(super) fn write(
+        &mut self,
+        place: Place,
+        kind: RecordKind,
+        data_crc: u32,
+        stored: &[u8],
+    ) -> Result<Place, WriteLost> {
+        if let Some(source) = self.untold.take() {
+            return Err(WriteLost { source, is_earlier: true });
+        }
         if place.lbn > self.end.lbn {
             let lbn = self.end.lbn;
-            return Err(io::Error::other(format!("a write before it failed, and data ends at block {lbn}")));
+            let source = io::Error::other(format!("a write before it failed, and data ends at block {lbn}"));
+            return Err(source.into());
         }
         if place.lbn < self.end.lbn {
             self.truncate(place)?;
@@ -198,7 +235,8 @@ impl Records {
         let header = RecordHeader { kind, life: self.life, lbn, stored_len, data_crc };
         let pieces = [&header.encode(offset)[..], stored];
         if let Err(lost) = pieces.into_iter().try_for_each(|bytes| self.behind.append(&self.file, bytes)) {
-            return Err(self.fall_back(lost));
+            let is_earlier = lost.offset < offset;
+            return Err(WriteLost { source: self.fall_back(lost), is_earlier });
         }
         self.next_header = None;
         self.ahead.forget();
@@ -210,6 +248,10 @@ impl Records {
 
     /// Puts everything on the medium.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Some(lost) = self.untold.take() {
+            return Err(lost);
+        }
+        self.check_usable()?;
         self.settle()?;
         self.file.sync_data().map_err(|error| self.forget_unflushed(error))?;
         self.flushed = self.end;
@@ -225,6 +267,12 @@ impl Records {
     fn check_usable(&self) -> io::Result<()> {
         let reason = "its end of data was lost by a failed write: unload the cartridge and load it again";
         if self.usable { Ok(()) } else { Err(io::Error::other(reason)) }
+    }
+
+    /// Puts everything in the file before something is read. What is lost then was handed over, and whoever writes or
+    /// flushes next hears of it, whatever becomes of the reading.
+    fn settle_to_read(&mut self) -> io::Result<()> {
+        self.settle().inspect_err(|lost| self.untold = Some(io::Error::new(lost.kind(), lost.to_string())))
     }
 
     /// Puts everything in the file, where it can be read.
@@ -417,6 +465,26 @@ mod tests {
             let (found, later) = waiting.join().unwrap();
             assert_eq!(found, later, "round {round}");
         }
+    }
+
+    /// What was lost while the host asked for something else was told to that question alone, and the flush behind it
+    /// succeeded.
+    #[test]
+    fn what_is_lost_while_something_is_read_is_told_to_whoever_writes() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let mut records = open(&dir.path().join("A.tape"));
+        append(&mut records, 5000);
+        let lost = || Some(io::Error::new(io::ErrorKind::StorageFull, "no room"));
+        records.untold = lost();
+        assert_eq!(records.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        records.flush().unwrap();
+        records.untold = lost();
+        let told = records.write(records.end(), RecordKind::PlainBlock, 0, &[7; 100]).unwrap_err();
+        assert!(told.is_earlier && told.source.kind() == io::ErrorKind::StorageFull);
+        append(&mut records, 100);
+        records.untold = lost();
+        records.begin(2).unwrap();
+        records.flush().unwrap();
     }
 
     /// A synchronisation that failed is told of once; the pages stay in the cache and read well. What they hold was

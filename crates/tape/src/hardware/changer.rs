@@ -80,8 +80,16 @@ impl<T: Transport> ScsiChanger<T> {
     /// The library cannot be asked.
     pub fn drive_serials(&mut self) -> Result<Vec<Option<String>>, ChangerError> {
         self.take_inventory()?;
-        let drives = self.elements.iter().filter(|element| element.kind == ElementType::DataTransfer);
-        Ok(drives.map(ElementStatus::drive_serial).collect())
+        let (first, count) = self.assignments.data_transfer;
+        let mut serials = vec![None; usize::from(count)];
+        // A library may leave elements out, or tell them in another order.
+        for drive in self.elements.iter().filter(|element| element.kind == ElementType::DataTransfer) {
+            let number = drive.address.checked_sub(first).map(usize::from);
+            if let Some(serial) = number.and_then(|number| serials.get_mut(number)) {
+                *serial = drive.drive_serial();
+            }
+        }
+        Ok(serials)
     }
 
     /// Has the robot look at every element anew: minutes.

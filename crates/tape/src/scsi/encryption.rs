@@ -349,7 +349,7 @@ impl EncryptionStatus {
 
     /// Out of a status page.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < 24 || be16(bytes, 0) != page::STATUS {
+        if within(bytes).len() < 24 || be16(bytes, 0) != page::STATUS {
             return None;
         }
         Some(Self {
@@ -358,8 +358,16 @@ impl EncryptionStatus {
             decryption: bytes[6],
             algorithm_index: bytes[7],
             key_instance: be32(bytes, 8),
-            key_data: KeyData::of_bytes(&bytes[24..])?,
+            key_data: KeyData::of_bytes(&within(bytes)[24..])?,
         })
+    }
+}
+
+/// A page as long as it says it is: behind it there may be anything.
+fn within(bytes: &[u8]) -> &[u8] {
+    match bytes.len() {
+        0..4 => bytes,
+        len => &bytes[..len.min(4 + usize::from(be16(bytes, 2)))],
     }
 }
 
@@ -410,7 +418,7 @@ impl NextBlockStatus {
 
     /// Out of a page.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < 16 || be16(bytes, 0) != page::NEXT_BLOCK {
+        if within(bytes).len() < 16 || be16(bytes, 0) != page::NEXT_BLOCK {
             return None;
         }
         Some(Self {
@@ -424,7 +432,7 @@ impl NextBlockStatus {
                 _ => NextBlock::Unknown,
             },
             algorithm_index: bytes[13],
-            key_data: KeyData::of_bytes(&bytes[16..])?,
+            key_data: KeyData::of_bytes(&within(bytes)[16..])?,
         })
     }
 }

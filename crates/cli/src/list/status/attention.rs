@@ -250,7 +250,8 @@ fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
     // The last run of a policy is that of one client. What the queue ran is told when it ends.
     for last in &queued.failed_last {
         let (policy, client, job) = (&last.policy, &last.client, last.job);
-        if !queued.is_of_clients(policy) && facts.failed.iter().any(|entry| job == Some(entry.run.id)) {
+        // Of this machine the history knows the last one, also if it was run by hand since.
+        if !queued.is_of_clients(policy) && job.is_some() {
             continue;
         }
         let (when, first) = (units::time(last.ended_ns), last.message.lines().next().unwrap_or_default());
@@ -292,9 +293,12 @@ fn not_backed_up(facts: &Facts, lines: &mut Vec<Attention>) {
             false => (format!("{source} of {client}"), format!("{client} {source}")),
         };
         let subject = format!("{what} was not backed up by its last run");
-        let text = format!("{subject}, on {when}{why} (`capstan history {}`)", run.id);
+        let text = format!(
+            "{subject}, on {when}{why} (`capstan history {}`); if the source is gone: `capstan expire --gone {source}`",
+            run.id
+        );
         let attention = Attention::told(TellEvent::Failed, format!("not backed up {key}"), subject, text);
-        lines.push(attention.about("", client));
+        lines.push(attention.about(&entry.policy, client));
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct NotBackedUp {
     pub(super) client: String,
     /// Whether that is this one.
     pub(super) is_here: bool,
+    /// The policy or job of its last backup.
+    pub(super) policy: String,
     /// That run.
     pub(super) run: HistoryEntry,
 }
@@ -69,7 +71,10 @@ pub(super) fn sources(
     // The machine and the source of each object that a run wrote.
     let mut source_of: HashMap<ObjectId, Option<(String, Vec<u8>)>> = HashMap::new();
     let mut found = Vec::new();
-    for row in rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.run.is_none()) {
+    // Of a client that no policy names any more nothing is expected.
+    let is_expected = |row: &&SourceRow| row.client == site.client() || queued.clients.contains(&row.client);
+    let rows = rows.iter().filter(|row| !row.is_gone && !row.is_never() && row.run.is_none());
+    for row in rows.filter(is_expected) {
         let source = path_text(&row.source);
         let own = of_clients.get(row.client.as_str()).map_or(&[][..], Vec::as_slice);
         let Some((_, run)) = own.iter().find(|(subject, _)| names(subject, &source)) else { continue };
@@ -95,7 +100,8 @@ pub(super) fn sources(
         }
         if !wrote {
             let is_here = row.client == site.client();
-            found.push(NotBackedUp { source, client: row.client.clone(), is_here, run: (*run).clone() });
+            let policy = row.last.as_ref().map_or_else(String::new, |last| last.policy.clone());
+            found.push(NotBackedUp { source, client: row.client.clone(), is_here, policy, run: (*run).clone() });
         }
     }
     Ok(found)

@@ -69,6 +69,8 @@ pub(super) struct Queued {
     scheduled: usize,
     /// Policies that name clients: only a server runs them.
     of_clients: Vec<String>,
+    /// The clients that policies name now.
+    pub(super) clients: HashSet<String>,
     /// Policies that name clients by labels that none has now, and which.
     of_nobody: Vec<(String, String)>,
     /// Runs that wait though their policy does not name their client any more: number, policy, client, and why.
@@ -195,6 +197,8 @@ impl Queued {
         let drives = drives.collect();
         let has_clients = look.policies.iter().filter(|policy| policy.config.is_of_clients());
         let of_clients = has_clients.map(|policy| policy.name.clone()).collect();
+        let clients = look.policies.iter().flat_map(|policy| policy.config.clients_of(site.client()));
+        let clients = clients.map(str::to_owned).collect();
         let of_nobody = look.policies.iter().filter(|policy| policy.config.clients_of(site.client()).is_empty());
         let of_nobody = of_nobody.map(|policy| (policy.name.clone(), policy.config.clients_in_words())).collect();
         let unnamed = |(run, decision): &(i64, RunDecision)| {
@@ -207,6 +211,7 @@ impl Queued {
         let unnamed = decisions.iter().filter_map(unnamed).collect();
         Ok(Self {
             of_clients,
+            clients,
             of_nobody,
             unnamed,
             too_late,

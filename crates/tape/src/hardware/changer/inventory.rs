@@ -51,10 +51,16 @@ impl<T: Transport> ScsiChanger<T> {
                 room = needed;
                 continue;
             }
-            if needed > room && count > 1 {
+            // Some of it did not come.
+            let is_cut = needed > room || bytes.len() < needed;
+            if is_cut && count > 1 {
                 let half = count / 2;
                 self.read_elements(kind, first, half, elements)?;
                 return self.read_elements(kind, first + half, count - half, elements);
+            }
+            if bytes.len() < needed.min(room) {
+                let reason = format!("it tells {needed} bytes of {kind:?} {first}, and {} come", bytes.len());
+                return Err(self.unusable(reason));
             }
             // A library may tell more than it was asked for.
             let range = u32::from(first)..u32::from(first) + u32::from(count);
