@@ -82,7 +82,7 @@ pub use source::{
     CACHES_RULE, CacheDirectories, CutFile, DeviceSource, Mounts, OnProblem, OwnerNames, PathPatterns, PatternError,
     ProblemKind, Progress, ReadFrom, Severity, SnapshotUse, SourceError, SourceFound, SourceProblem, SourceReport,
     SourceRun, SourceSpec, StreamInput, StreamSource, Totals, TreeOptions, TreeSource, change_fingerprint,
-    is_cache_directory, patterns_in,
+    is_cache_directory, is_pseudo, patterns_in,
 };
 pub use source_host::{ListedBaseline, LocalSources, SourceHost, SourceReading};
 pub use stream::{RangeBytes, StreamReader};

@@ -45,6 +45,7 @@ pub use cache::is_cache_directory;
 pub use count::Totals;
 pub use cut::CutFile;
 pub use device::DeviceSource;
+pub use filesystem::is_pseudo;
 pub use metadata::change_fingerprint;
 pub use options::{CACHES_RULE, CacheDirectories, Mounts, TreeOptions};
 pub use owners::OwnerNames;

@@ -27,6 +27,6 @@ const PSEUDO: [u64; 20] = [
 ];
 
 /// Whether the kernel makes a file system's content up.
-pub(crate) fn is_pseudo(stat: &StatFs) -> bool {
+pub fn is_pseudo(stat: &StatFs) -> bool {
     PSEUDO.contains(&(stat.f_type as u64 & 0xffff_ffff))
 }
