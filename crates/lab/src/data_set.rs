@@ -239,7 +239,7 @@ impl DataSet {
                 return Err(DataSetError::Stopped);
             }
             let path = folder.join(self.file_path(number));
-            self.make_file(&path, number, buffer).map_err(host("write", &path))?;
+            self.make_file(&path, number, buffer, watch)?;
             self.count(number, watch);
         }
         Ok(Vec::new())
@@ -258,14 +258,18 @@ impl DataSet {
         watch.bytes.fetch_add(self.length(number), Ordering::Relaxed);
     }
 
-    fn make_file(&self, path: &Path, number: u64, buffer: &mut [u8]) -> io::Result<()> {
+    fn make_file(&self, path: &Path, number: u64, buffer: &mut [u8], watch: &DataSetWatch) -> Result<(), DataSetError> {
         let mut content = self.content(number);
         let mut left = self.length(number);
-        let mut file = File::create_new(path)?;
+        let mut file = File::create_new(path).map_err(host("write", path))?;
         while left > 0 {
+            // A file may take minutes.
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DataSetError::Stopped);
+            }
             let part = left.min(buffer.len() as u64) as usize;
             content.fill(&mut buffer[..part]);
-            file.write_all(&buffer[..part])?;
+            file.write_all(&buffer[..part]).map_err(host("write", path))?;
             left -= part as u64;
         }
         Ok(())

@@ -89,15 +89,23 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Closes every interval that has ended. What happened within one step of the load is spread evenly over it.
-    fn record(&mut self) {
+    /// Closes every interval that has ended, but no more than a million. What happened within one step of the load is
+    /// spread evenly over it.
+    fn record(&mut self) -> Result<(), SimulationError> {
         let now = *self.engine.totals();
         while now.elapsed_s >= self.next_s - 1e-9 {
+            // One step may last for as many intervals as a file is long.
+            if self.samples.len() as f64 >= SAMPLES_MAX {
+                return Err(SimulationError::Option {
+                    what: "that are more than a million intervals: take longer ones",
+                });
+            }
             let open_s = now.elapsed_s - self.before.elapsed_s;
             let share = if open_s > 0.0 { ((self.next_s - self.before.elapsed_s) / open_s).min(1.0) } else { 1.0 };
             self.close(self.next_s, share, &now);
             self.next_s += self.interval_s;
         }
+        Ok(())
     }
 
     fn close(&mut self, at_s: f64, share: f64, now: &EngineTotals) {
@@ -150,7 +158,7 @@ pub fn simulate(model: &DriveModel, load: &HostLoad, options: &Options) -> Resul
                     let until = run.next_s.min(step.to_s);
                     let seconds = until - run.engine.now_s();
                     run.engine.offer(step.mb_per_s, seconds);
-                    run.record();
+                    run.record()?;
                 }
             }
         }
@@ -162,19 +170,15 @@ pub fn simulate(model: &DriveModel, load: &HostLoad, options: &Options) -> Resul
                     let piece = left.min((mb_per_s * interval_s).max(mb / 1e6));
                     run.engine.write(piece, *mb_per_s);
                     left -= piece;
-                    run.record();
+                    run.record()?;
                 }
                 if *syncs {
                     run.engine.file_sync(*mb);
-                    run.record();
-                }
-                if run.samples.len() as f64 > SAMPLES_MAX {
-                    let what = "that are more than a million intervals: take longer ones";
-                    return Err(SimulationError::Option { what });
+                    run.record()?;
                 }
             }
             run.engine.finish();
-            run.record();
+            run.record()?;
         }
     }
     let now = *run.engine.totals();
@@ -229,5 +233,8 @@ mod tests {
         assert!(told(&files(1, -1.0), &Options::default()).contains("length of a file"));
         assert!(told(&files(1, 1.0), &Options { ratio: 0.5, ..Options::default() }).contains("ratio"));
         assert!(told(&files(1, 1.0), &Options { interval_s: 0.0, ..Options::default() }).contains("interval"));
+        // One file, in intervals of which each lasts for less than a piece of it.
+        let short = Options { interval_s: 1e-7, ..Options::default() };
+        assert!(told(&files(1, 1000.0), &short).contains("more than a million intervals"));
     }
 }

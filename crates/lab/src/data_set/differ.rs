@@ -59,7 +59,7 @@ impl DataSet {
                     return Err(DataSetError::Stopped);
                 }
                 let path = self.file_path(number);
-                if let Some(differs) = self.differs(&folder.join(&path), number, buffer) {
+                if let Some(differs) = self.differs(&folder.join(&path), number, buffer, watch)? {
                     differing.push((path, differs));
                 }
                 self.count(number, watch);
@@ -95,25 +95,37 @@ impl DataSet {
         Ok(extra)
     }
 
-    fn differs(&self, path: &Path, number: u64, buffer: &mut [u8]) -> Option<Differs> {
+    fn differs(
+        &self,
+        path: &Path,
+        number: u64,
+        buffer: &mut [u8],
+        watch: &DataSetWatch,
+    ) -> Result<Option<Differs>, DataSetError> {
         let mut file = match File::open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Differs::Missing),
-            Err(_) => return Some(Differs::Unreadable),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Differs::Missing)),
+            Err(_) => return Ok(Some(Differs::Unreadable)),
         };
         let mut content = self.content(number);
         let mut left = self.length(number);
         let mut found = vec![0; left.min(buffer.len() as u64) as usize];
         while left > 0 {
+            // A file may take minutes.
+            if watch.stop.load(Ordering::Relaxed) {
+                return Err(DataSetError::Stopped);
+            }
             let part = left.min(buffer.len() as u64) as usize;
             content.fill(&mut buffer[..part]);
             match file.read_exact(&mut found[..part]) {
                 Ok(()) if found[..part] == buffer[..part] => left -= part as u64,
-                Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Some(Differs::Unreadable),
-                Ok(()) | Err(_) => return Some(Differs::Changed),
+                Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                    return Ok(Some(Differs::Unreadable));
+                }
+                Ok(()) | Err(_) => return Ok(Some(Differs::Changed)),
             }
         }
         let whole = matches!(file.read(&mut [0; 1]), Ok(0));
-        (!whole).then_some(Differs::Changed)
+        Ok((!whole).then_some(Differs::Changed))
     }
 }

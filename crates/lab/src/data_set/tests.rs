@@ -52,6 +52,26 @@ fn a_folder_with_something_in_it_is_left_alone() {
     assert!(folder.path().join("mine").exists());
 }
 
+/// Ctrl-C was heard when the file was whole, which took minutes.
+#[test]
+fn a_large_file_is_stopped_in_its_middle() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("set");
+    let (watch, bytes) = (DataSetWatch::default(), 2_000_000_000);
+    let set = plan(Shape::of_files(FileLengths::Sizes { from: bytes, to: bytes }, 1, 1));
+    let stopped = thread::scope(|scope| {
+        let made = scope.spawn(|| set.make(&target, &watch));
+        while !made.is_finished() && !target.join(set.file_path(0)).exists() {
+            thread::yield_now();
+        }
+        watch.stop.store(true, Ordering::Relaxed);
+        made.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(stopped, DataSetError::Stopped), "{stopped}");
+    assert!(!target.join(set.file_path(0)).exists());
+    assert_eq!(watch.files.load(Ordering::Relaxed), 0, "the file was made whole first");
+}
+
 #[test]
 fn what_is_stopped_or_has_no_room_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();

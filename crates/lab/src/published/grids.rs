@@ -99,11 +99,17 @@ pub(super) fn grids(page: &mut Page) -> Result<(), GridError> {
         page.text.push('\n');
     }
     page.text.push('\n');
-    page.say(
-        "On both hosts, the calibration finds a cycle of 30 ms, which the paper reads from its own tables, and 1.9 ms for a\n\
-         further request. The paper's advice follows from the model, and is not typed in. The table shows how many buffers are\n\
-         needed for three quarters of the rate that any number of them gives, with data of 10:1 as in the table's own long files.",
-    );
+    let ms = |figure: fn(&HostModel) -> f64| {
+        let [one, other] = [lto4, t10000a].map(|host| round(figure(host) * 1e3));
+        if one == other { format!("{one} ms") } else { format!("{one} and {other} ms") }
+    };
+    let (cycle, request) = (ms(|host| host.cycle_s), ms(|host| host.request_s));
+    page.say(&format!(
+        "On the two hosts, the calibration finds a cycle of {cycle}, which the paper reads from its own tables, and\n\
+         {request} for a further request. The paper's advice follows from the model, and is not typed in. The table shows\n\
+         how many buffers are needed for three quarters of the rate that any number of them gives, with data of 10:1 as in\n\
+         the table's own long files.",
+    ));
     let need = |buffer_bytes: u64| -> Result<u32, GridError> {
         let drive = built_in("LTO-4").map_err(|source| GridError::Model { line: 0, source })?;
         let job = |buffers| PipelineJob { file_bytes: 1e10, buffer_bytes, buffers, ratio: 10.0, encrypted: true };
