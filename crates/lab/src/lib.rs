@@ -41,8 +41,8 @@ pub use grid::{Cell, GridAxes, GridError, HEADS, agreeing, calibrate, make_grid,
 pub use load::{HostLoad, LoadError, RateStep};
 pub use measure::Spread;
 pub use measure::data_path::{
-    DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, PathRate, PathRates, SlowSource, measure_path,
-    null_run, run_data_path,
+    CHECKPOINT_SECONDS, DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, PathRate, PathRates,
+    SlowSource, measure_path, null_run, run_data_path,
 };
 pub use measure::exercise::{
     DriveData, DriveMeasurementError, DriveRate, DriveRates, Exercise, ExerciseMedium, measure_drive,
@@ -52,6 +52,7 @@ pub use measure::others::OtherLoad;
 pub use measure::restore::{RestoreRates, Restoring, RestoringError, WayRate, measure_restore};
 pub use measure::source::{Cache, ClassRate, ReaderRate, Reading, SourceRateError, SourceRates, measure_source};
 pub use measure::staging::{Staging, StagingError, StagingRates, WriterRate, measure_staging};
+pub use measure::unfinished::Unfinished;
 pub use network::{
     Direction, NetworkError, NetworkEvent, NetworkListener, NetworkMeasurement, NetworkPlan, NetworkRate, NetworkTake,
     NetworkWatch, RoundTrip, measure_network,

@@ -18,6 +18,7 @@ pub(crate) mod others;
 pub(crate) mod restore;
 pub(crate) mod source;
 pub(crate) mod staging;
+pub(crate) mod unfinished;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +71,12 @@ pub(crate) fn processor_s() -> f64 {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32).as_secs_f64()
 }
 
+/// MB that are free where a folder lies.
+pub(crate) fn free_mb(folder: &Path) -> Result<u64, rustix::io::Errno> {
+    let found = rustix::fs::statvfs(folder)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize) / 1_000_000)
+}
+
 /// The device that a path lies on; 0 if that cannot be known.
 pub(crate) fn device_of(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
@@ -85,14 +92,27 @@ pub(crate) fn processors() -> u32 {
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one below a folder, which is made if it is not there.
+    /// Makes one below a folder, which is made if it is not there. A name that is taken is left alone: it may be that
+    /// of another process, since processes in containers may have the same number.
     pub(crate) fn below(folder: &Path) -> io::Result<Self> {
+        Self::begun_by(folder, std::process::id())
+    }
+
+    fn begun_by(folder: &Path, process: u32) -> io::Result<Self> {
+        const NAMES_MAX: u32 = 10_000;
         // A process may measure in two threads, as tests do.
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = folder.join(format!("capstan-lab-{}-{number}", std::process::id()));
-        fs::create_dir_all(folder).and_then(|()| fs::create_dir(&path))?;
-        Ok(Self(path))
+        fs::create_dir_all(folder)?;
+        for _ in 0..NAMES_MAX {
+            let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let path = folder.join(format!("capstan-lab-{process}-{number}"));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -119,5 +139,24 @@ mod tests {
         assert_eq!(Spread::of_rounds(Vec::new()), None);
         // What grows when this shrinks keeps its ends in order.
         assert_eq!(spread.map(|value| 6.0 / value), Spread { low: 2.0, median: 3.0, high: 6.0 });
+    }
+
+    /// Two containers had a process of the same number: the second one's measurement failed.
+    #[test]
+    fn a_scratch_folder_of_another_process_is_left_alone() {
+        const OTHER: u32 = 7;
+        let folder = tempfile::tempdir().unwrap();
+        let first = Scratch::begun_by(folder.path(), OTHER).unwrap();
+        let taken = first.path().file_name().unwrap().to_str().unwrap().rsplit('-').next().unwrap();
+        // Other tests draw names meanwhile, a few at most.
+        let taken: u32 = taken.parse().unwrap();
+        for number in taken + 1..taken + 200 {
+            fs::create_dir(folder.path().join(format!("capstan-lab-{OTHER}-{number}"))).unwrap();
+        }
+        let second = Scratch::begun_by(folder.path(), OTHER).unwrap();
+        let path = second.path().to_owned();
+        drop(second);
+        assert!(!path.exists() && first.path().exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 200);
     }
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::compare::Comparison;
-use super::measure::data_path::PathRates;
-use super::measure::exercise::DriveRates;
+use super::measure::data_path::{PathRate, PathRates};
+use super::measure::exercise::{DriveRate, DriveRates};
 use super::measure::restore::RestoreRates;
-use super::measure::source::SourceRates;
+use super::measure::source::{ReaderRate, SourceRates};
 use super::measure::staging::StagingRates;
 use super::network::NetworkMeasurement;
 use super::part::Part;
@@ -108,6 +108,14 @@ pub enum MeasurementsError {
         /// What is wrong.
         reason: String,
     },
+    /// What is to be kept could not be read again.
+    #[error("what was measured is not kept, because it could not be read again ({reason}). {} is as it was", path.display())]
+    NotKept {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
 }
 
 impl Default for Measurements {
@@ -163,8 +171,8 @@ impl Measurements {
     /// Adds to what is kept, one process at a time.
     ///
     /// # Errors
-    /// As [`Measurements::read`], and if the lock cannot be taken or the file cannot be written; what was there stays
-    /// then.
+    /// As [`Measurements::read`], and if the lock cannot be taken or the file cannot be written;
+    /// [`MeasurementsError::NotKept`] if it could not be read again. What was there stays then.
     pub fn add(state: &Path, add: impl FnOnce(&mut Self)) -> Result<PathBuf, MeasurementsError> {
         let path = state.join("laboratory.lock");
         let lock = || {
@@ -191,6 +199,10 @@ impl Measurements {
             source: source.into(),
         };
         let text = serde_json::to_string_pretty(self).map_err(told)?;
+        // JSON has no word for what is no number: it would be written, and never read again.
+        if let Err(error) = serde_json::from_str::<Self>(&text) {
+            return Err(MeasurementsError::NotKept { path, reason: error.to_string() });
+        }
         let write = || {
             fs::create_dir_all(state)?;
             let mut file = fs::File::create(&staged)?;
@@ -198,13 +210,29 @@ impl Measurements {
             file.sync_all()?;
             fs::rename(&staged, &path)
         };
-        write().map_err(|source| MeasurementsError::File { action: "write", path: path.clone(), source })?;
+        write().map_err(|source| {
+            // Half of a file is of no use to anybody.
+            let _ = fs::remove_file(&staged);
+            MeasurementsError::File { action: "write", path: path.clone(), source }
+        })?;
         Ok(path)
     }
 
     /// Adds what bare readers got.
     pub fn add_source(&mut self, new: Measured<SourceRates>) {
         replace(&mut self.sources, new, same_source);
+    }
+
+    /// Adds what bare readers got until they ended early, to what others got before.
+    pub fn add_source_part(&mut self, new: SourceRates, at_ns: i64) {
+        let known = |new: &SourceRates, old: &ReaderRate| new.rates.iter().any(|rate| rate.readers == old.readers);
+        match self.sources.iter_mut().find(|old| same_source(&old.found, &new)) {
+            Some(old) => {
+                old.found.rates.retain(|rate| !known(&new, rate));
+                old.found.rates.extend(new.rates);
+            }
+            None => self.sources.push(Measured { at_ns, found: new }),
+        }
     }
 
     /// When the same was measured before, nanoseconds since 1970.
@@ -233,9 +261,33 @@ impl Measurements {
         }
     }
 
+    /// Adds what the data path gave until it ended early, to what was measured of other ways before.
+    pub fn add_path_part(&mut self, new: PathRates, at_ns: i64) {
+        let way = |rate: &PathRate| (rate.connections, rate.block_len, rate.compression_level);
+        match self.paths.iter_mut().find(|old| same_path(&old.found, &new)) {
+            Some(old) => {
+                old.found.rates.retain(|rate| new.rates.iter().all(|other| way(other) != way(rate)));
+                old.found.rates.extend(new.rates);
+            }
+            None => self.paths.push(Measured { at_ns, found: new }),
+        }
+    }
+
     /// Adds what a drive took.
     pub fn add_drive(&mut self, new: Measured<DriveRates>) {
         replace(&mut self.drives, new, same_drive);
+    }
+
+    /// Adds what a drive took until it ended early, to what was measured of other ways before.
+    pub fn add_drive_part(&mut self, new: DriveRates, at_ns: i64) {
+        let way = |rate: &DriveRate| (rate.block_len, rate.data);
+        match self.drives.iter_mut().find(|old| same_drive(&old.found, &new)) {
+            Some(old) => {
+                old.found.rates.retain(|rate| new.rates.iter().all(|other| way(other) != way(rate)));
+                old.found.rates.extend(new.rates);
+            }
+            None => self.drives.push(Measured { at_ns, found: new }),
+        }
     }
 
     /// When the same was measured before, nanoseconds since 1970.
@@ -300,6 +352,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
     use crate::measure::Spread;
+    use crate::measure::exercise::DriveData;
 
     fn staging(folder: &str, mb_per_s: f64) -> StagingRates {
         let rate = Spread::exactly(mb_per_s);
@@ -332,6 +385,47 @@ mod tests {
         let read = Measurements::read(&state).unwrap();
         assert_eq!(read, all);
         assert_eq!(read.staging.iter().map(|one| one.at_ns).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    /// A run that stored nothing had a ratio without end. It was written as `null`, and the file could never be read
+    /// again.
+    #[test]
+    fn what_could_not_be_read_again_is_not_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let mut all = Measurements::default();
+        all.add_staging(Measured { at_ns: 1, found: staging("/one", 1.0) });
+        all.write(state.path()).unwrap();
+        let before = fs::read_to_string(state.path().join(FILE)).unwrap();
+        all.add_staging(Measured { at_ns: 2, found: staging("/one", f64::INFINITY) });
+        assert!(all.write(state.path()).unwrap_err().to_string().contains("is not kept"));
+        assert_eq!(fs::read_to_string(state.path().join(FILE)).unwrap(), before);
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_half_of_a_file() {
+        let state = tempfile::tempdir().unwrap();
+        // A folder of the file's name cannot be replaced by a file.
+        fs::create_dir(state.path().join(FILE)).unwrap();
+        Measurements::default().write(state.path()).unwrap_err();
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_part_leaves_what_was_measured_of_other_ways() {
+        let rate = |block_len, mb_per_s| DriveRate {
+            block_len,
+            data: DriveData::Random,
+            mb_per_s: Spread::exactly(mb_per_s),
+            cpu_s_per_mb: 0.0,
+            backhitches: None,
+        };
+        let drive =
+            |rates| DriveRates { place: "/one".into(), device: 0, model: None, encryption: None, sync_mb: None, rates };
+        let mut all = Measurements::default();
+        all.add_drive_part(drive(vec![rate(1, 10.0), rate(2, 20.0)]), 1);
+        all.add_drive_part(drive(vec![rate(1, 11.0)]), 2);
+        let [kept] = &all.drives[..] else { panic!("{:?}", all.drives) };
+        assert_eq!(kept.found.rates, [rate(2, 20.0), rate(1, 11.0)]);
     }
 
     #[test]

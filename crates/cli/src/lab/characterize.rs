@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capstan_lab::{
-    Cell, DataSetWatch, GridAxes, GridError, HEADS, HostModel, ReportSection, agreeing, built_in_host, calibrate,
-    make_grid, mean_error, measure_grid, predict_grid, read_grid, report as page,
+    Cell, DataSetWatch, GridAxes, GridError, HEADS, HostModel, Prediction, ReportSection, agreeing, built_in_host,
+    calibrate, make_grid, mean_error, measure_grid, predict_grid, read_grid, report as page,
 };
 use clap::Args;
 
@@ -137,8 +137,14 @@ pub(super) fn characterize(cli: &Globals, args: &Characterize) -> Result<ExitCod
     let mut host = host(&args.host)?;
     // What cannot be predicted need not be measured.
     predict_grid(&cells, &host).map_err(told)?;
-    if let Some(folder) = &args.measure {
-        measure(cli, args, &mut cells, folder)?;
+    let failure = args.measure.as_ref().and_then(|folder| measure(cli, args, &mut cells, folder).err());
+    // What was measured is printed, though a later job failed or somebody stopped it.
+    if let Some(failure) = failure {
+        if cells.iter().any(|cell| cell.measured_mb_per_s.is_some()) {
+            let predictions = predict_grid(&cells, &host).map_err(told)?;
+            print(cli, &cells, &predictions)?;
+        }
+        return Err(failure);
     }
     if args.calibrate {
         // Where a table contradicts itself, its rows say nothing of the host.
@@ -165,27 +171,7 @@ pub(super) fn characterize(cli: &Globals, args: &Characterize) -> Result<ExitCod
         );
     }
     let predictions = predict_grid(&cells, &host).map_err(told)?;
-    let mut out = stdout().lock();
-    if cli.json {
-        let mut lines = json::Lines::new();
-        for (cell, prediction) in cells.iter().zip(&predictions) {
-            lines.row(&GridRow::new(cell, prediction))?;
-        }
-        lines.finish()?;
-    } else {
-        let measured = cells.iter().any(|cell| cell.measured_mb_per_s.is_some());
-        let head = if measured { ",mb_per_s" } else { "" };
-        let mut lines = format!("{}{head},predicted_mb_per_s,bottleneck\n", HEADS.join(","));
-        for (cell, prediction) in cells.iter().zip(&predictions) {
-            lines.push_str(&cell.columns.join(","));
-            if measured {
-                lines.push(',');
-                lines.extend(cell.measured_mb_per_s.map(|rate| rate.to_string()));
-            }
-            lines.push_str(&format!(",{:.3},{}\n", prediction.mb_per_s, prediction.bottleneck().name()));
-        }
-        out.write_all(lines.as_bytes()).map_err(Failure::output)?;
-    }
+    print(cli, &cells, &predictions)?;
     if let Some(path) = &args.report {
         let names: Vec<&str> = args.drive.iter().map(String::as_str).collect();
         let title = args.grid.as_ref().map_or_else(|| names.join(", "), |path| path.display().to_string());
@@ -200,4 +186,30 @@ pub(super) fn characterize(cli: &Globals, args: &Characterize) -> Result<ExitCod
         eprintln!("capstan: mean absolute error {:.1} % over {} rows", error * 100.0, cells.len());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The table, with what is predicted and, where it was measured, what was found.
+fn print(cli: &Globals, cells: &[Cell], predictions: &[Prediction]) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    if cli.json {
+        let mut lines = json::Lines::new();
+        for (cell, prediction) in cells.iter().zip(predictions) {
+            lines.row(&GridRow::new(cell, prediction))?;
+        }
+        lines.finish()?;
+    } else {
+        let measured = cells.iter().any(|cell| cell.measured_mb_per_s.is_some());
+        let head = if measured { ",mb_per_s" } else { "" };
+        let mut lines = format!("{}{head},predicted_mb_per_s,bottleneck\n", HEADS.join(","));
+        for (cell, prediction) in cells.iter().zip(predictions) {
+            lines.push_str(&cell.columns.join(","));
+            if measured {
+                lines.push(',');
+                lines.extend(cell.measured_mb_per_s.map(|rate| rate.to_string()));
+            }
+            lines.push_str(&format!(",{:.3},{}\n", prediction.mb_per_s, prediction.bottleneck().name()));
+        }
+        out.write_all(lines.as_bytes()).map_err(Failure::output)?;
+    }
+    Ok(())
 }

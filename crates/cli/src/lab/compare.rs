@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use capstan_lab::{CompareError, Comparison, DriveMeasurementError, Measured, compare, median_error};
 
-use super::measure::keep;
+use super::measure::{can_keep, keep};
 use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json::{self, ComparedConfiguration, ComparisonRow};
@@ -17,6 +17,7 @@ use crate::secrets::now_ns;
 use crate::table::Table;
 
 pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failure> {
+    can_keep(cli)?;
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_interrupt(&stop);
     let display = Display::new(cli);
@@ -28,7 +29,13 @@ pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failu
         CompareError::Exercise(DriveMeasurementError::Stopped) => Failure::Stopped(error.to_string()),
         other => Failure::Other(other.to_string()),
     })?;
-    keep(cli, |measurements| measurements.comparisons = Some(Measured { at_ns: now_ns(), found: all.clone() }))?;
+    show(cli, &all)?;
+    keep(cli, |measurements| measurements.comparisons = Some(Measured { at_ns: now_ns(), found: all }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was predicted beside what was measured.
+fn show(cli: &Globals, all: &[Comparison]) -> Result<(), Failure> {
     let median =
         |paced: Option<bool>| median_error(all.iter().filter(|one| paced.is_none_or(|paced| one.paced == paced)));
     let mut out = stdout().lock();
@@ -40,11 +47,10 @@ pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failu
             measured_mb_per_s: one.measured_mb_per_s,
             error: one.error(),
         });
-        json::print(&ComparisonRow { median_error: median(None), rows: rows.collect() })?;
-        return Ok(ExitCode::SUCCESS);
+        return json::print(&ComparisonRow { median_error: median(None), rows: rows.collect() });
     }
     let mut table = Table::new(&["configuration", ">predicted MB/s", ">measured MB/s", ">error %"]);
-    for one in &all {
+    for one in all {
         table.row(vec![
             one.what.clone(),
             format!("{:.1}", one.predicted_mb_per_s),
@@ -62,6 +68,5 @@ pub(super) fn comparison(cli: &Globals, folder: &Path) -> Result<ExitCode, Failu
         share(Some(true)),
         share(Some(false))
     )
-    .map_err(Failure::output)?;
-    Ok(ExitCode::SUCCESS)
+    .map_err(Failure::output)
 }

@@ -7,11 +7,12 @@ mod read;
 mod restore;
 mod staging;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use capstan_lab::{Cache, Measurements, MeasurementsError, OtherLoad, Spread};
+use capstan_lab::{Cache, Measurements, MeasurementsError, OtherLoad, Spread, Unfinished};
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
@@ -123,6 +124,19 @@ pub(super) fn keep_undisturbed(
 /// Looks whether what will be measured can be kept, before minutes go by.
 pub(super) fn can_keep(cli: &Globals) -> Result<(), Failure> {
     Measurements::add(&state_dir(cli)?, |_| {}).map(|_| ()).map_err(|error| wrong_file(&error))
+}
+
+/// What was measured, as far as it came, and why it came no further. What is done is printed and kept in any case.
+fn as_far<T, E>(measured: Result<T, Unfinished<T, E>>, told: fn(&E) -> Failure) -> (Option<T>, Option<Failure>) {
+    match measured {
+        Ok(found) => (Some(found), None),
+        Err(Unfinished { found, error }) => (found.map(|found| *found), Some(told(&error))),
+    }
+}
+
+/// How a measurement ends.
+fn ended(failure: Option<Failure>) -> Result<ExitCode, Failure> {
+    failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// Runs a measurement that takes about so long, with a line that says how far it is, and a flag that Ctrl-C sets.

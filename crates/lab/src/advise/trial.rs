@@ -10,11 +10,10 @@ use serde::Serialize;
 use super::error::AdviseError;
 use super::figures::SiteFigures;
 use super::setting::{Setting, TapeDrive};
-use crate::measure::Spread;
 use crate::measure::data_path::{
     DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, null_run, run_data_path,
 };
-use crate::measure::staging::free_mb;
+use crate::measure::{Spread, free_mb};
 
 /// What was predicted of a run, and what it gave.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize)]

@@ -22,12 +22,14 @@ use capstan_mover::{
 };
 use capstan_tape::PaceMeter;
 
-use plan::check;
-pub use plan::{DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, SlowSource, null_run};
+pub(super) use plan::check;
+pub use plan::{
+    CHECKPOINT_SECONDS, DataPath, DataPathError, DataPathRun, DataPathTarget, LONGER_MAX, SlowSource, null_run,
+};
 pub use rates::{PathRate, PathRates, measure_path};
 
 use super::course::Limits;
-use super::source::make_tree_cold;
+use super::source::{SourceRateError, make_tree_cold};
 use super::{Scratch, Spread, processor_s, processors};
 pub(crate) use host::throwaway_key;
 use host::{Host, Kept};
@@ -35,6 +37,9 @@ use slow::{Count, Slowed};
 
 /// More than a run writes: a virtual cartridge takes no more than what is on it.
 const CAPACITY_BYTES: u64 = 1 << 44;
+
+/// Entry bytes after which a checkpoint is due, as a backup has it (`director/src/limits.rs`).
+const ENTRY_BYTES_MAX: usize = 8 << 20;
 
 fn now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
@@ -52,8 +57,8 @@ pub(crate) fn session_options(run: &DataPath) -> SessionOptions {
         extents: ExtentBounds { worthwhile: 4 << 20, longest: 256 << 20 },
         checkpoints: CheckpointBounds {
             bytes: run.checkpoint_bytes,
-            every: Duration::from_secs(60),
-            entry_bytes: 16 << 20,
+            every: Duration::from_secs(run.checkpoint_seconds),
+            entry_bytes: ENTRY_BYTES_MAX,
         },
         ended_within: None,
         mounts_for_blocks: false,
@@ -169,7 +174,10 @@ fn run_within(
     stop: &AtomicBool,
 ) -> Result<DataPathRun, DataPathError> {
     look_at(&run.source)?;
-    make_tree_cold(run.cache, &run.source).map_err(DataPathError::Cold)?;
+    make_tree_cold(run.cache, &run.source, stop).map_err(|error| match error {
+        SourceRateError::Stopped => DataPathError::Stopped,
+        error => DataPathError::Cold(error),
+    })?;
     let (meter, drives) = (Arc::default(), Arc::new(MountedDrives::new()));
     let host = |copy| -> Box<dyn CopyHost> { Box::new(host_of(run, scratch, copy, &drives, &meter, kept)) };
     let hosts = (1..=run.copies).map(host).collect();
@@ -203,7 +211,8 @@ fn run_within(
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     // Content, as bare readers and people count it: no headers, no padding.
     let mb = progress.bytes() as f64 / 1e6;
-    if progress.bytes() == 0 {
+    let (packed, stored) = (count(&meters.plain_bytes), count(&meters.stored_bytes));
+    if progress.bytes() == 0 || stored == 0 {
         return Err(DataPathError::Empty { path: run.source.clone() });
     }
     let of_content = progress.bytes() as f64 / count(&counted).max(1) as f64;
@@ -223,7 +232,8 @@ fn run_within(
     let meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(DataPathRun {
         mb,
-        stored_mb: count(&meters.stored_bytes) as f64 / 1e6,
+        packed_mb: packed as f64 * of_content / 1e6,
+        stored_mb: stored as f64 / 1e6,
         files: progress.files(),
         whole,
         problems: progress.problems(),

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use capstan_format::{Algorithm, KeyTag, Volser};
 use capstan_tape::model::DriveModel;
 use capstan_tape::{
-    CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, MonotonicClock, PaceMeter, Paced,
+    CartridgeDrive, CartridgeSpec, Drive, DriveError, DriveKey, Flush, KeySlotKind, Medium, MonotonicClock, PaceMeter,
+    Paced, Rewritability,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::staging::free_mb;
-use super::{Scratch, Spread, device_of, processor_s};
+use super::unfinished::{Unfinished, ended};
+use super::{Scratch, Spread, device_of, free_mb, processor_s};
 use crate::data_set;
 
 /// What is written.
@@ -121,6 +122,28 @@ pub enum DriveMeasurementError {
         /// Blocks and filemarks on it.
         blocks: u64,
     },
+    /// A cartridge that somebody named cannot be made blank again.
+    #[error("{} is WORM: what is written to it stays, so it is not written; name a rewritable cartridge", path.display())]
+    WriteOnce {
+        /// The cartridge.
+        path: PathBuf,
+    },
+    /// A cartridge that somebody named may not be written.
+    #[error("{} is write-protected: slide its tab, or name another cartridge", path.display())]
+    WriteProtected {
+        /// The cartridge.
+        path: PathBuf,
+    },
+    /// A cartridge that somebody named was written, and could not be made blank again.
+    #[error("{outcome}; and {} holds test data, because it could not be erased: {source}. Erase it", path.display())]
+    NotErased {
+        /// The cartridge.
+        path: PathBuf,
+        /// What came of the measurement.
+        outcome: String,
+        /// Why it could not be erased.
+        source: Box<DriveError>,
+    },
     /// There is not enough room.
     #[error("this takes {needed} MB, and {} has {free} MB left: take a smaller amount, or another folder", folder.display())]
     NoRoom {
@@ -162,18 +185,24 @@ pub enum DriveMeasurementError {
 pub(crate) fn exercise(folder: &Path, what: &Exercise, stop: &AtomicBool) -> Result<Exercised, DriveMeasurementError> {
     let made = Scratch::below(folder);
     let scratch = made.map_err(|source| DriveMeasurementError::Folder { path: folder.to_owned(), source })?;
-    let (needed, free) = ((what.mb as u64).saturating_add(64), free_mb(scratch.path()).unwrap_or(u64::MAX));
-    if needed > free {
-        return Err(DriveMeasurementError::NoRoom { folder: folder.to_owned(), needed, free });
-    }
+    check_room(folder, what.mb)?;
     let path = scratch.path().join("LAB001.tape");
     let volser = Volser::new("LAB001").unwrap_or_else(|error| unreachable!("it is a barcode: {error}"));
     let capacity_bytes = (what.mb * 1.2e6) as u64 + (64 << 20);
     CartridgeSpec { volser, capacity_bytes, early_warning_bytes: 1 << 20, generation: "virtual".to_owned() }
         .create(&path)?;
-    let (mut drive, meter) = open_drive(path, what)?;
+    let (mut drive, meter, _) = open_drive(path, what)?;
     let done = write_all(drive.as_mut(), meter, what, stop)?;
     Ok(done)
+}
+
+/// Whether a folder has room for so many MB, and what goes with them.
+fn check_room(folder: &Path, mb: f64) -> Result<(), DriveMeasurementError> {
+    let (needed, free) = ((mb as u64).saturating_add(64), free_mb(folder).unwrap_or(u64::MAX));
+    if needed > free {
+        return Err(DriveMeasurementError::NoRoom { folder: folder.to_owned(), needed, free });
+    }
+    Ok(())
 }
 
 /// Writes from memory to a cartridge that is there and blank, and blank again afterwards.
@@ -185,20 +214,48 @@ pub(crate) fn exercise_cartridge(
     if !path.is_file() {
         return Err(DriveMeasurementError::NoCartridge { path: path.to_owned() });
     }
-    let (mut drive, meter) = open_drive(path.to_owned(), what)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    check_room(folder, what.mb)?;
+    let (mut drive, meter, medium) = open_drive(path.to_owned(), what)?;
+    if medium.rewritability == Rewritability::WriteOnce {
+        return Err(DriveMeasurementError::WriteOnce { path: path.to_owned() });
+    }
+    if medium.write_protected {
+        return Err(DriveMeasurementError::WriteProtected { path: path.to_owned() });
+    }
     drive.space_to_end_of_data()?;
     let blocks = drive.position()?.lbn;
     if blocks > 0 {
         return Err(DriveMeasurementError::HoldsData { path: path.to_owned(), blocks });
     }
     let done = write_all(drive.as_mut(), meter, what, stop);
-    drive.load()?;
-    drive.erase()?;
-    drive.unload()?;
-    done
+    make_blank(drive.as_mut(), path, done)
 }
 
-fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<PaceMeter>), DriveMeasurementError> {
+/// Erases a cartridge that was written. Where that fails, the outcome of the measurement is told with it.
+fn make_blank(
+    drive: &mut dyn Drive,
+    path: &Path,
+    done: Result<Exercised, DriveMeasurementError>,
+) -> Result<Exercised, DriveMeasurementError> {
+    let mut erase = || {
+        drive.load()?;
+        drive.erase()?;
+        drive.unload()
+    };
+    let Err(source) = erase() else { return done };
+    let outcome = match done {
+        Ok(done) => format!("{:.0} MB were written at {:.1} MB/s", done.mb, done.mb_per_s()),
+        Err(DriveMeasurementError::Stopped) => "stopped".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(DriveMeasurementError::NotErased { path: path.to_owned(), outcome, source: Box::new(source) })
+}
+
+/// A drive with a cartridge in it, what meters its pace, and the cartridge.
+type Opened = (Box<dyn Drive>, Option<PaceMeter>, Medium);
+
+fn open_drive(path: PathBuf, what: &Exercise) -> Result<Opened, DriveMeasurementError> {
     let inner = CartridgeDrive::new("lab", path, KeySlotKind::Fitted);
     let mut meter: Option<PaceMeter> = None;
     let mut drive: Box<dyn Drive> = match &what.pace {
@@ -209,8 +266,8 @@ fn open_drive(path: PathBuf, what: &Exercise) -> Result<(Box<dyn Drive>, Option<
             Box::new(paced)
         }
     };
-    drive.load()?;
-    Ok((drive, meter))
+    let medium = drive.load()?;
+    Ok((drive, meter, medium))
 }
 
 fn write_all(
@@ -288,12 +345,15 @@ pub struct DriveRates {
     pub rates: Vec<DriveRate>,
 }
 
-/// Exercises a drive with each kind of data and each block, in rounds; `tell` hears of each when it is done.
+/// Exercises a drive with each kind of data and each block, in rounds; `tell` hears of each when it is done. All ways
+/// are checked before the first is measured.
 ///
 /// # Errors
 /// [`DriveMeasurementError::Option`] and [`DriveMeasurementError::Block`] if it cannot be done so;
-/// [`DriveMeasurementError::HoldsData`] if the cartridge is not blank; [`DriveMeasurementError::NoRoom`]; else the
-/// drive failed, or it was stopped.
+/// [`DriveMeasurementError::HoldsData`], [`DriveMeasurementError::WriteOnce`] and
+/// [`DriveMeasurementError::WriteProtected`] if the cartridge is not to be written; [`DriveMeasurementError::NoRoom`];
+/// [`DriveMeasurementError::NotErased`] if the cartridge is not blank afterwards; else the drive failed, or it was
+/// stopped. With the ways that were measured before.
 pub fn measure_drive(
     medium: &ExerciseMedium,
     each: &[(DriveData, usize)],
@@ -301,26 +361,10 @@ pub fn measure_drive(
     what: &Exercise,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&DriveRate),
-) -> Result<DriveRates, DriveMeasurementError> {
-    if rounds == 0 {
-        return Err(DriveMeasurementError::Option { what: "there is at least one round" });
-    }
-    if what.sync_mb.is_some_and(|each| !(each.is_finite() && each > 0.0)) {
-        return Err(DriveMeasurementError::Option { what: "a sync comes behind more than nothing" });
-    }
-    if let Some(model) = &what.pace {
-        let longest = model.block_len_max.value as usize;
-        if let Some((_, len)) = each.iter().find(|(_, len)| *len > longest) {
-            return Err(DriveMeasurementError::Block { model: model.name.clone(), len: *len, longest });
-        }
-    }
+) -> Result<DriveRates, Unfinished<DriveRates, DriveMeasurementError>> {
+    check(each, rounds, what)?;
     let mut rates = Vec::new();
-    for &(data, block_len) in each {
-        if block_len == 0 || !(what.mb.is_finite() && what.mb * 1e6 >= block_len as f64) {
-            return Err(DriveMeasurementError::Option {
-                what: "at least a block is written, and a block is longer than nothing",
-            });
-        }
+    let mut measure = |&(data, block_len): &(DriveData, usize)| {
         let what = Exercise { data, block_len, ..what.clone() };
         let done: Result<Vec<_>, _> = (0..rounds)
             .map(|_| match medium {
@@ -330,22 +374,55 @@ pub fn measure_drive(
             .collect();
         let mut done = done?;
         done.sort_by(|one, other| one.mb_per_s().total_cmp(&other.mb_per_s()));
-        let Some(mb_per_s) = Spread::of_rounds(done.iter().map(Exercised::mb_per_s).collect()) else { continue };
-        let middle = &done[done.len() / 2];
+        let spread = Spread::of_rounds(done.iter().map(Exercised::mb_per_s).collect());
+        let Some((mb_per_s, middle)) = spread.zip(done.get(done.len() / 2)) else { return Ok(()) };
         let cpu_s_per_mb = middle.cpu_s / middle.mb;
         let rate = DriveRate { block_len, data, mb_per_s, cpu_s_per_mb, backhitches: middle.backhitches };
         tell(&rate);
         rates.push(rate);
-    }
+        Ok(())
+    };
+    let failed = each.iter().try_for_each(&mut measure).err();
     let (ExerciseMedium::New { folder: place } | ExerciseMedium::Blank { cartridge: place }) = medium;
-    Ok(DriveRates {
+    let is_empty = rates.is_empty();
+    let found = DriveRates {
         place: place.clone(),
         device: device_of(place),
         model: what.pace.as_ref().map(|model| model.name.clone()),
         encryption: what.encryption.map(|algorithm| algorithm.name().to_owned()),
         sync_mb: what.sync_mb,
         rates,
-    })
+    };
+    ended(found, is_empty, failed)
+}
+
+/// Whether all ways can be measured so.
+fn check(each: &[(DriveData, usize)], rounds: u32, what: &Exercise) -> Result<(), DriveMeasurementError> {
+    let option = |what| Err(DriveMeasurementError::Option { what });
+    if rounds == 0 {
+        return option("there is at least one round");
+    }
+    if what.sync_mb.is_some_and(|each| !(each.is_finite() && each > 0.0)) {
+        return option("a sync comes behind more than nothing");
+    }
+    let (name, longest) = match &what.pace {
+        Some(model) => (model.name.as_str(), block_len_max().min(model.block_len_max.value as usize)),
+        None => ("a virtual drive", block_len_max()),
+    };
+    for &(_, len) in each {
+        if len > longest {
+            return Err(DriveMeasurementError::Block { model: name.to_owned(), len, longest });
+        }
+        if len == 0 || !(what.mb.is_finite() && what.mb * 1e6 >= len as f64) {
+            return option("at least a block is written, and a block is longer than nothing");
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the longest block that a virtual drive writes.
+pub(crate) fn block_len_max() -> usize {
+    CartridgeDrive::new("lab", "", KeySlotKind::Fitted).block_limits().max as usize
 }
 
 /// What a drive is exercised on.
@@ -393,18 +470,72 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
-    #[test]
-    fn only_a_blank_cartridge_is_written_and_it_is_blank_afterwards() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("TST001.tape");
+    fn cartridge(folder: &Path, rewritability: Rewritability) -> PathBuf {
+        let path = folder.join("TST001.tape");
         CartridgeSpec {
             volser: Volser::new("TST001").unwrap(),
             capacity_bytes: 100 << 20,
             early_warning_bytes: 1 << 20,
             generation: "virtual".to_owned(),
         }
-        .create(&path)
+        .create_as(&path, rewritability)
         .unwrap();
+        path
+    }
+
+    /// A blank WORM cartridge was written full of test data, which nothing erases.
+    #[test]
+    fn a_worm_cartridge_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = cartridge(folder.path(), Rewritability::WriteOnce);
+        let before = std::fs::read(&path).unwrap();
+        let refused = exercise_cartridge(&path, &what(5.0, None), &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(refused, DriveMeasurementError::WriteOnce { .. }), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_cartridge_without_room_below_it_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = cartridge(folder.path(), Rewritability::Rewritable);
+        let refused = exercise_cartridge(&path, &what(9e14, None), &AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(refused, DriveMeasurementError::NoRoom { .. }), "{refused}");
+    }
+
+    /// That the cartridge could not be erased hid what had come of the measurement, and why it had failed.
+    #[test]
+    fn what_was_measured_is_told_where_the_cartridge_cannot_be_erased() {
+        let path = Path::new("/gone/TST001.tape");
+        let mut drive = CartridgeDrive::new("test", path, KeySlotKind::Fitted);
+        let done = Exercised { mb: 10.0, seconds: 2.0, cpu_s: 1.0, backhitches: None };
+        let told = make_blank(&mut drive, path, Ok(done)).unwrap_err().to_string();
+        assert!(told.starts_with("10 MB were written at 5.0 MB/s; and /gone/TST001.tape holds test data"), "{told}");
+        let failed = DriveMeasurementError::Drive(DriveError::EndOfMedium { lbn: 7 });
+        let told = make_blank(&mut drive, path, Err(failed)).unwrap_err().to_string();
+        assert!(told.starts_with("the cartridge is full at block 7; and "), "{told}");
+    }
+
+    #[test]
+    fn all_ways_are_checked_before_the_first_is_measured_and_what_is_done_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let medium = ExerciseMedium::New { folder: folder.path().join("out") };
+        let stop = AtomicBool::new(false);
+        let mut told = 0;
+        let each = [(DriveData::Zeros, 64 << 10), (DriveData::Zeros, 4 << 20)];
+        let refused = measure_drive(&medium, &each, 1, &what(5.0, None), &stop, &mut |_| told += 1).unwrap_err();
+        assert!(refused.to_string().starts_with("a virtual drive writes blocks of at most 2097152 bytes"), "{refused}");
+        assert!(told == 0 && refused.found.is_none() && !folder.path().join("out").exists());
+        let each = [(DriveData::Zeros, 64 << 10), (DriveData::Zeros, 128 << 10)];
+        let halt = &mut |_: &DriveRate| stop.store(true, Ordering::Relaxed);
+        let stopped = measure_drive(&medium, &each, 1, &what(5.0, None), &stop, halt).unwrap_err();
+        assert!(matches!(stopped.error, DriveMeasurementError::Stopped), "{stopped}");
+        assert_eq!(stopped.found.unwrap().rates.len(), 1);
+    }
+
+    #[test]
+    fn only_a_blank_cartridge_is_written_and_it_is_blank_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = cartridge(folder.path(), Rewritability::Rewritable);
         let stop = AtomicBool::new(false);
         for _ in 0..2 {
             exercise_cartridge(&path, &what(5.0, None), &stop).unwrap();

@@ -9,7 +9,7 @@
 //! count. Everything is made and removed below one folder for cartridges and one for files. Limits: what is written
 //! once is read in every round, and files that were not written to their end are not restored.
 
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use std::time::Instant;
 use capstan_format::{CatalogPart, EntryDecoder, FileEntry, Volser, VolumeId};
 use capstan_mover::extract::{Durability, ExtractError, ExtractOptions, RestoreTarget as Directory};
 use capstan_mover::{
-    CopyHost, DrivesAt, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, RestoreWatch, Session,
-    StreamSink, VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams,
+    CopyHost, DrivesAt, ExtentPlace, HostError, MountId, MountedDrives, ReadHost, ReadMeters, ReadPlan, RestoreWatch,
+    Session, StreamSink, VolumeAccess, VolumePlace, Wanted, WantedMember, WantedStream, plan_reads, read_streams,
     restore_streams,
 };
 use capstan_tape::{CartridgeDrive, Drive, KeySlotKind};
@@ -27,7 +27,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::data_path::{self, DataPath, DataPathError, DataPathTarget};
-use super::{Scratch, Spread, processor_s, processors};
+use super::{Scratch, Spread, free_mb, processor_s, processors};
+
+/// A disk with fewer MB left is full.
+const FULL_MB: u64 = 4;
 
 /// How restores and object copies are measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +92,33 @@ pub enum RestoringError {
         /// The folder.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// There is not enough room for what was backed up, once more.
+    #[error(
+        "{what} takes {needed} MB, and {} has {free} MB left: let the backup read for less time (--seconds), or name another folder",
+        folder.display()
+    )]
+    NoRoom {
+        /// What takes it.
+        what: &'static str,
+        /// The folder.
+        folder: PathBuf,
+        /// MB that it takes.
+        needed: u64,
+        /// MB that are free.
+        free: u64,
+    },
+    /// A disk became full.
+    #[error(
+        "the disk of {} is full ({reason}): let the backup read for less time (--seconds), or name another folder",
+        folder.display()
+    )]
+    Full {
+        /// The folder.
+        folder: PathBuf,
+        /// What failed.
+        reason: String,
     },
     /// Something did not come back as it was written.
     #[error("{reason}. What is restored here was written a moment ago: the disk, or its memory, is at fault")]
@@ -196,20 +225,52 @@ fn rounds(
 ) -> Result<WayRate, RestoringError> {
     let (mut rates, cpu) = (Vec::new(), processor_s());
     for _ in 0..count {
-        let seconds = once()?;
+        let done = once();
+        // What a stop has cut off is no fault of the disk.
         if stop.load(Ordering::Relaxed) {
             return Err(DataPathError::Stopped.into());
         }
-        rates.push(mb / seconds.max(1e-9));
+        rates.push(mb / done?.max(1e-9));
     }
     let mb_per_s = Spread::of_rounds(rates).unwrap_or(Spread::exactly(0.0));
     Ok(WayRate { mb_per_s, cpu_s_per_mb: (processor_s() - cpu) / (mb * f64::from(count)).max(1e-9) })
 }
 
+/// Whether a folder has room for so many MB.
+fn check_room(what: &'static str, folder: &Path, mb: f64) -> Result<(), RestoringError> {
+    let (needed, free) = ((mb as u64).saturating_add(64), free_mb(folder).unwrap_or(u64::MAX));
+    if needed > free {
+        return Err(RestoringError::NoRoom { what, folder: folder.to_owned(), needed, free });
+    }
+    Ok(())
+}
+
+/// That a disk is full has words of its own, with the folder that lies on it.
+fn full_or(error: RestoringError, folder: &Path) -> RestoringError {
+    if matches!(error, RestoringError::DataPath(DataPathError::Stopped)) {
+        return error;
+    }
+    let mut causes = std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
+    let of_disk = |cause: &(dyn std::error::Error + 'static)| {
+        let error = cause.downcast_ref::<io::Error>();
+        error.is_some_and(|error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    };
+    if !causes.any(of_disk) && free_mb(folder).map_or(true, |free| free >= FULL_MB) {
+        return error;
+    }
+    let reason = match error {
+        // Neither the disk nor memory is at fault.
+        RestoringError::Broken { reason } => reason,
+        other => other.to_string(),
+    };
+    RestoringError::Full { folder: folder.to_owned(), reason }
+}
+
 /// Measures a restore and an object copy of what a source gives; `tell` hears what is being measured.
 ///
 /// # Errors
-/// A number cannot be; the backup, the copy or the files failed; or something did not come back as it was written.
+/// A number cannot be; there is not enough room; the backup, the copy or the files failed; something did not come back
+/// as it was written; or it was stopped.
 pub fn measure_restore(
     what: &Restoring,
     stop: &Arc<AtomicBool>,
@@ -227,12 +288,16 @@ pub fn measure_restore(
     };
     let (cartridges, files) = (below(folder)?, below(&what.to)?);
     tell("backing up to a cartridge");
-    let (run, parts) = data_path::run_and_keep(&what.backup, cartridges.path(), stop)?;
+    check_room("a backup", folder, 0.0)?;
+    let (run, parts) = data_path::run_and_keep(&what.backup, cartridges.path(), stop)
+        .map_err(|error| full_or(error.into(), folder))?;
     let (wanted, bytes) = wanted(&parts, what.backup.block_len as u32)?;
     if bytes == 0 {
         return Err(RestoringError::Nothing { path: what.backup.source.clone() });
     }
     let (plan, mb) = (plan_reads(&wanted), bytes as f64 / 1e6);
+    check_room("a restore", &what.to, mb)?;
+    check_room("a copy", folder, run.stored_mb)?;
     let drives = Arc::new(MountedDrives::new());
     let mut host = Reader { folder: cartridges.path(), drives: Arc::clone(&drives) };
     tell("restoring");
@@ -240,30 +305,18 @@ pub fn measure_restore(
     let number = AtomicU32::new(0);
     let restore = rounds(what.rounds, mb, stop, || {
         let place = files.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
-        let watch = RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() };
-        let began = Instant::now();
-        let target =
-            Directory::new(&place, ExtractOptions { durability: Durability::Synced, ..ExtractOptions::default() })?;
-        let access = VolumeAccess { host: &mut host, drives: DrivesAt::from(&*drives), between: None };
-        let report = restore_streams(&wanted, &plan, access, &target, &watch);
-        if let Some(fatal) = report.fatal {
-            return Err(fatal.into());
-        }
-        if let Some(lost) = report.read.lost.first() {
-            return Err(RestoringError::Broken { reason: lost.to_string() });
-        }
-        if let Some(failed) = report.failed.into_iter().next() {
-            return Err(RestoringError::Broken { reason: failed.reason });
-        }
-        target.finish()?;
-        let seconds = began.elapsed().as_secs_f64();
-        members = watch.members.load(Ordering::Relaxed);
+        let restored = restore_once((&wanted, &plan), &mut host, &place, stop);
+        let (seconds, restored) = restored.map_err(|error| full_or(error, &what.to))?;
+        members = restored;
         // Room for the next; removing is no part of a restore.
         let _ = std::fs::remove_dir_all(&place);
         Ok(seconds)
     })?;
     tell("copying to another cartridge");
-    let copy = rounds(what.rounds, mb, stop, || copy_once(what, &wanted, &mut host, cartridges.path(), stop))?;
+    let copy = rounds(what.rounds, mb, stop, || {
+        let copied = copy_once(what, &wanted, &mut host, cartridges.path(), stop);
+        copied.map_err(|error| full_or(error, folder))
+    })?;
     let (mb_per_s, cpu_s_per_mb) = (run.steady_mb_per_s, run.cpu_s / run.mb.max(1e-9));
     Ok(RestoreRates {
         source: what.backup.source.clone(),
@@ -275,6 +328,33 @@ pub fn measure_restore(
         restore,
         copy,
     })
+}
+
+/// Restores everything to a new folder, and gives the seconds until it is flushed, and how many files and folders that
+/// were.
+fn restore_once(
+    (wanted, plan): (&Wanted, &ReadPlan),
+    host: &mut Reader<'_>,
+    place: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<(f64, u64), RestoringError> {
+    let drives = Arc::clone(&host.drives);
+    let watch = RestoreWatch { stop: Arc::clone(stop), ..RestoreWatch::default() };
+    let began = Instant::now();
+    let target = Directory::new(place, ExtractOptions { durability: Durability::Synced, ..ExtractOptions::default() })?;
+    let access = VolumeAccess { host, drives: DrivesAt::from(&*drives), between: None };
+    let report = restore_streams(wanted, plan, access, &target, &watch);
+    if let Some(fatal) = report.fatal {
+        return Err(fatal.into());
+    }
+    if let Some(lost) = report.read.lost.first() {
+        return Err(RestoringError::Broken { reason: lost.to_string() });
+    }
+    if let Some(failed) = report.failed.into_iter().next() {
+        return Err(RestoringError::Broken { reason: failed.reason });
+    }
+    target.finish()?;
+    Ok((began.elapsed().as_secs_f64(), watch.members.load(Ordering::Relaxed)))
 }
 
 /// Copies everything to a new cartridge, one connection after the other, and gives the seconds until it is flushed.
@@ -384,5 +464,59 @@ mod tests {
         let stopped = measure_restore(&restoring(folder.path()), &Arc::new(AtomicBool::new(true)), &mut |_| {});
         assert!(matches!(stopped, Err(RestoringError::DataPath(DataPathError::Stopped))), "{stopped:?}");
         assert_eq!(std::fs::read_dir(folder.path().join("library")).unwrap().count(), 0);
+    }
+
+    /// Ctrl-C during a restore was told as a fault of the disk, or of its memory.
+    #[test]
+    fn a_stop_during_a_restore_or_a_copy_is_no_fault_of_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = DataSet::plan(&Shape::of_bytes(FileLengths::Small, 8_000_000, 3)).unwrap();
+        set.make(&folder.path().join("set"), &DataSetWatch::default()).unwrap();
+        for when in ["restoring", "copying"] {
+            let (stop, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+            let back = folder.path().join("back");
+            let has_files = || {
+                let mut below = walkdir::WalkDir::new(&back).into_iter().filter_map(Result::ok);
+                below.any(|entry| entry.file_type().is_file())
+            };
+            let stopped = std::thread::scope(|scope| {
+                let stopped = measure_restore(&restoring(folder.path()), &stop, &mut |doing| {
+                    if !doing.starts_with(when) {
+                        return;
+                    }
+                    if when == "copying" {
+                        return stop.store(true, Ordering::Relaxed);
+                    }
+                    // A restore is stopped in its middle.
+                    let (stop, ended, has_files) = (&stop, &ended, &has_files);
+                    scope.spawn(move || {
+                        while !has_files() && !ended.load(Ordering::Relaxed) {
+                            std::thread::yield_now();
+                        }
+                        stop.store(true, Ordering::Relaxed);
+                    });
+                });
+                ended.store(true, Ordering::Relaxed);
+                stopped
+            });
+            let is_stop = matches!(stopped, Err(RestoringError::DataPath(DataPathError::Stopped)));
+            assert!(is_stop, "{when}: {stopped:?}");
+        }
+        for place in ["library", "back"] {
+            assert_eq!(std::fs::read_dir(folder.path().join(place)).unwrap().count(), 0, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_has_words_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        let full = RestoringError::Folder { path: folder.path().to_owned(), source };
+        let told = full_or(full, folder.path()).to_string();
+        assert!(told.starts_with("the disk of ") && told.contains("--seconds"), "{told}");
+        let other = full_or(RestoringError::Option { what: "other" }, folder.path());
+        assert!(matches!(other, RestoringError::Option { .. }), "{other}");
+        let refused = check_room("a restore", folder.path(), 1e15).unwrap_err().to_string();
+        assert!(refused.starts_with("a restore takes 1000000000000064 MB"), "{refused}");
     }
 }

@@ -1,22 +1,27 @@
 //! What a source can give to bare readers: no pax, no blocks, no drive.
 //!
-//! A tree is listed once. Then readers take its files from the front, each file by one reader, for as long as a round
-//! lasts. A device, or one large file, is read in as many ranges as there are readers. A round that is to be cold
-//! begins with what it will read being dropped from the page cache.
+//! A tree is listed once, as a backup lists it (`list`). Then readers take its files from the front, each file by one
+//! reader, for as long as a round lasts. A device, or one large file, is read in as many ranges as there are readers. A
+//! round that is to be cold begins with what it will read being dropped from the page cache. Holes are neither read nor
+//! counted.
+
+mod list;
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use rustix::fs::{Advice, fadvise};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use walkdir::WalkDir;
+
+use list::{Forgetting, data_from, data_len, each_file, may_have_holes};
 
 use super::course::Limits;
+use super::unfinished::{Unfinished, ended};
 use super::{SECONDS, Spread, device_of, processor_s};
 
 /// Most files that are listed: a source's rate shows long before.
@@ -172,34 +177,31 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceRateError {
 }
 
 /// A file, or a range of a device, and how much of it there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     path: PathBuf,
     from: u64,
+    end: u64,
+    /// Bytes of data in it, without holes.
     len: u64,
+    is_sparse: bool,
 }
 
 enum Source {
     Tree(Vec<Piece>),
-    Device(PathBuf, u64),
+    Device { path: PathBuf, len: u64, is_sparse: bool },
 }
 
-/// Lists the files of a tree that hold something, with their lengths, at most a million.
+/// Lists the files of a tree that hold data, at most a million.
 fn list(path: &Path, stop: &AtomicBool) -> Result<Vec<Piece>, SourceRateError> {
     let mut pieces = Vec::new();
-    for entry in WalkDir::new(path).same_file_system(true) {
-        if stop.load(Ordering::Relaxed) {
-            return Err(SourceRateError::Stopped);
+    each_file(path, stop, |file| {
+        let len = if file.is_sparse { data_len(&file.path, 0, file.len) } else { file.len };
+        if len > 0 {
+            pieces.push(Piece { path: file.path, from: 0, end: file.len, len, is_sparse: file.is_sparse });
         }
-        // A directory that may not be looked into is left out here, and reported where it is backed up.
-        let Ok(entry) = entry else { continue };
-        let length = entry.metadata().map(|metadata| if metadata.is_file() { metadata.len() } else { 0 });
-        if let Ok(len @ 1..) = length {
-            pieces.push(Piece { path: entry.into_path(), from: 0, len });
-        }
-        if pieces.len() == FILES_MAX {
-            break;
-        }
-    }
+        if pieces.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
     Ok(pieces)
 }
 
@@ -215,20 +217,29 @@ fn open_source(path: &Path, stop: &AtomicBool) -> Result<Source, SourceRateError
         let file = File::open(path).map_err(unreadable(path))?;
         len = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|error| unreadable(path)(error.into()))?;
     }
-    if len == 0 { Err(empty()) } else { Ok(Source::Device(path.to_owned(), len)) }
+    let is_sparse = metadata.is_file() && may_have_holes(&metadata);
+    if len == 0 || is_sparse && data_len(path, 0, len) == 0 {
+        return Err(empty());
+    }
+    Ok(Source::Device { path: path.to_owned(), len, is_sparse })
 }
 
 impl Source {
     /// What so many readers read: files, or ranges of a device.
     fn pieces(&self, readers: u32) -> Vec<Piece> {
-        let copy = |piece: &Piece| Piece { path: piece.path.clone(), from: piece.from, len: piece.len };
         match self {
-            Self::Tree(pieces) => pieces.iter().map(copy).collect(),
-            Self::Device(path, len) => {
+            Self::Tree(pieces) => pieces.clone(),
+            Self::Device { path, len, is_sparse } => {
+                let (len, is_sparse) = (*len, *is_sparse);
                 let each = len.div_ceil(u64::from(readers)).next_multiple_of(1 << 20);
-                let ranges = (0..u64::from(readers)).map(|at| (at * each, each.min(len.saturating_sub(at * each))));
-                let filled = ranges.filter(|(_, len)| *len > 0);
-                filled.map(|(from, len)| Piece { path: path.clone(), from, len }).collect()
+                let ranges = (0..u64::from(readers)).map(|at| (at * each, (at * each).saturating_add(each).min(len)));
+                let filled = ranges.filter(|(from, end)| from < end);
+                filled
+                    .map(|(from, end)| {
+                        let data = if is_sparse { data_len(path, from, end) } else { end - from };
+                        Piece { path: path.clone(), from, end, len: data, is_sparse }
+                    })
+                    .collect()
             }
         }
     }
@@ -241,31 +252,38 @@ fn drop_all_caches() -> Result<(), SourceRateError> {
     fs::write(SWITCH, "3").map_err(|source| SourceRateError::Caches { source })
 }
 
-/// Drops the content of one file from the page cache. One that cannot be opened is not in it by us.
-fn forget_pages(path: &Path) {
-    if let Ok(file) = File::open(path) {
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
-    }
-}
-
 /// Makes these files as cold as they are to be.
-fn make_cold<'a>(cache: Cache, paths: impl Iterator<Item = &'a Path>) -> Result<(), SourceRateError> {
+fn make_cold<'a>(
+    cache: Cache,
+    mut paths: impl Iterator<Item = &'a Path>,
+    stop: &AtomicBool,
+) -> Result<(), SourceRateError> {
     match cache {
-        Cache::Warm | Cache::Direct => {}
-        Cache::Cold => paths.for_each(forget_pages),
-        Cache::Dropped => drop_all_caches()?,
+        Cache::Warm | Cache::Direct => Ok(()),
+        Cache::Dropped => drop_all_caches(),
+        Cache::Cold => {
+            let mut forgetting = Forgetting::default();
+            paths.try_for_each(|path| {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(SourceRateError::Stopped);
+                }
+                forgetting.file(path);
+                Ok(())
+            })
+        }
     }
-    Ok(())
 }
 
 /// The same for all files of a tree.
-pub(crate) fn make_tree_cold(cache: Cache, tree: &Path) -> Result<(), SourceRateError> {
+pub(crate) fn make_tree_cold(cache: Cache, tree: &Path, stop: &AtomicBool) -> Result<(), SourceRateError> {
     if cache != Cache::Cold {
-        return make_cold(cache, std::iter::empty());
+        return make_cold(cache, std::iter::empty(), stop);
     }
-    let files = WalkDir::new(tree).into_iter().filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
-    files.for_each(|entry| forget_pages(entry.path()));
-    Ok(())
+    let mut forgetting = Forgetting::default();
+    each_file(tree, stop, |file| {
+        forgetting.file(&file.path);
+        ControlFlow::Continue(())
+    })
 }
 
 #[derive(Default)]
@@ -302,29 +320,48 @@ fn read_pieces(
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
             Err(error) => return Err(unreadable(&piece.path)(error)),
         };
-        let mut at = 0;
-        while at < piece.len {
-            if over() {
-                break;
-            }
-            let got = rustix::io::pread(&file, &mut *buffer, piece.from + at);
-            match got.map_err(|error| unreadable(&piece.path)(error.into()))? {
-                // It was cut since it was listed.
-                0 => break,
-                got => {
-                    at += got as u64;
-                    round.bytes.fetch_add(got as u64, Ordering::Relaxed);
-                }
-            }
-        }
+        let bytes_read = read_piece(piece, &file, buffer, round, &over)?;
         round.files.fetch_add(1, Ordering::Relaxed);
         let class = CLASSES.iter().position(|up_to| piece.len <= *up_to).unwrap_or(CLASSES.len() - 1);
         let [files, bytes, ns] = &round.classes[class];
         files.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(at, Ordering::Relaxed);
+        bytes.fetch_add(bytes_read, Ordering::Relaxed);
         ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Reads the data of one piece, and gives how much that was.
+fn read_piece(
+    piece: &Piece,
+    file: &File,
+    buffer: &mut [u8],
+    round: &Round,
+    over: &impl Fn() -> bool,
+) -> Result<u64, SourceRateError> {
+    let mut sum = 0;
+    let (mut at, mut data_end) = (piece.from, if piece.is_sparse { piece.from } else { piece.end });
+    while !over() {
+        if at >= data_end {
+            let stretch = if at < piece.end { data_from(file, at, piece.end) } else { None };
+            let Some(stretch) = stretch else { break };
+            (at, data_end) = stretch;
+        }
+        // Direct reads are of whole blocks; what lies behind the piece does not count.
+        let left = data_end - at;
+        let wanted = usize::try_from(left.next_multiple_of(ALIGNMENT as u64)).unwrap_or(usize::MAX).min(buffer.len());
+        let got = rustix::io::pread(file, &mut buffer[..wanted], at);
+        let got = got.map_err(|error| unreadable(&piece.path)(error.into()))?;
+        let got = (got as u64).min(left);
+        if got == 0 {
+            // It was cut since it was listed.
+            break;
+        }
+        at += got;
+        sum += got;
+        round.bytes.fetch_add(got, Ordering::Relaxed);
+    }
+    Ok(sum)
 }
 
 /// What a round gave, while it went steadily; of one that read everything, from its beginning to its end.
@@ -341,7 +378,7 @@ fn read_round(
     reading: &Reading,
     stop: &AtomicBool,
 ) -> Result<RoundRates, SourceRateError> {
-    make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path))?;
+    make_cold(reading.cache, pieces.iter().map(|piece| &*piece.path), stop)?;
     let round = Round::default();
     let next = AtomicU64::new(0);
     let (began, cpu) = (Instant::now(), processor_s());
@@ -378,61 +415,92 @@ fn read_round(
     })
 }
 
+impl Reading {
+    /// Whether a source can be read so.
+    ///
+    /// # Errors
+    /// [`SourceRateError::Option`].
+    pub fn check(&self) -> Result<(), SourceRateError> {
+        let option = |what| Err(SourceRateError::Option { what });
+        if self.readers.is_empty() || self.readers.iter().any(|readers| !(1..=1024).contains(readers)) {
+            return option("a source is read by 1 to 1024 readers");
+        }
+        if !self.block_len.is_multiple_of(ALIGNMENT) || !(ALIGNMENT..=64 << 20).contains(&self.block_len) {
+            return option("reads are multiples of 4 KiB, up to 64 MiB");
+        }
+        if self.rounds == 0 || !SECONDS.contains(&self.seconds) {
+            return option("there is at least one round, and it lasts 0.05 s to a day");
+        }
+        Ok(())
+    }
+}
+
 /// Measures a source; `tell` hears of each number of readers when it is done.
 ///
 /// # Errors
 /// [`SourceRateError`]: the source cannot be read or holds nothing, the machine's caches cannot be dropped, a number
-/// cannot be, or it was stopped.
+/// cannot be, or it was stopped; with the numbers of readers that were measured before.
 pub fn measure_source(
     path: &Path,
     reading: &Reading,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&ReaderRate),
-) -> Result<SourceRates, SourceRateError> {
-    if reading.readers.is_empty() || reading.readers.iter().any(|readers| !(1..=1024).contains(readers)) {
-        return Err(SourceRateError::Option { what: "a source is read by 1 to 1024 readers" });
-    }
-    if !reading.block_len.is_multiple_of(ALIGNMENT) || !(ALIGNMENT..=64 << 20).contains(&reading.block_len) {
-        return Err(SourceRateError::Option { what: "reads are multiples of 4 KiB, up to 64 MiB" });
-    }
-    if reading.rounds == 0 || !SECONDS.contains(&reading.seconds) {
-        return Err(SourceRateError::Option { what: "there is at least one round, and it lasts 0.05 s to a day" });
-    }
+) -> Result<SourceRates, Unfinished<SourceRates, SourceRateError>> {
+    reading.check()?;
     let source = open_source(path, stop)?;
-    let mut rates = Vec::new();
-    let mut classes = Vec::new();
-    for &readers in &reading.readers {
-        let pieces = source.pieces(readers);
-        let (mut mb_per_s, mut files_per_s, mut cpu_s_per_mb) = (Vec::new(), Vec::new(), Vec::new());
-        if reading.cache == Cache::Warm {
-            read_round(&pieces, readers, reading, stop)?;
-        }
-        for _ in 0..reading.rounds {
-            let found = read_round(&pieces, readers, reading, stop)?;
-            if found.round.bytes.load(Ordering::Relaxed) == 0 {
-                return Err(SourceRateError::Nothing { path: path.to_owned() });
-            }
-            mb_per_s.push(found.mb_per_s);
-            files_per_s.push(found.files_per_s);
-            cpu_s_per_mb.push(found.cpu_s_per_mb);
-            if rates.is_empty() {
-                classes = classes_of(&found.round);
-            }
-        }
-        let spread = |rounds| Spread::of_rounds(rounds).unwrap_or(Spread::exactly(0.0));
-        let cpu_s_per_mb = spread(cpu_s_per_mb).median;
-        let rate = ReaderRate { readers, mb_per_s: spread(mb_per_s), files_per_s: spread(files_per_s), cpu_s_per_mb };
-        tell(&rate);
-        rates.push(rate);
-    }
     let (files, mb) = match &source {
         Source::Tree(pieces) => (pieces.len() as u64, pieces.iter().map(|piece| piece.len as f64 / 1e6).sum()),
-        Source::Device(_, len) => (1, *len as f64 / 1e6),
+        Source::Device { .. } => (1, source.pieces(1).iter().map(|piece| piece.len as f64 / 1e6).sum()),
     };
-    let Reading { block_len, cache, .. } = *reading;
-    let device = device_of(path);
-    let whole = files < FILES_MAX as u64;
-    Ok(SourceRates { source: path.to_owned(), device, whole, files, mb, block_len, cache, rates, classes })
+    let mut found = SourceRates {
+        source: path.to_owned(),
+        device: device_of(path),
+        files,
+        mb,
+        whole: files < FILES_MAX as u64,
+        block_len: reading.block_len,
+        cache: reading.cache,
+        rates: Vec::new(),
+        classes: Vec::new(),
+    };
+    let mut measure = |readers: &u32| measure_readers(&source, *readers, reading, &mut found, stop, tell);
+    let failed = reading.readers.iter().try_for_each(&mut measure).err();
+    let is_empty = found.rates.is_empty();
+    ended(found, is_empty, failed)
+}
+
+/// Measures one number of readers, and adds what they got.
+fn measure_readers(
+    source: &Source,
+    readers: u32,
+    reading: &Reading,
+    found: &mut SourceRates,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&ReaderRate),
+) -> Result<(), SourceRateError> {
+    let pieces = source.pieces(readers);
+    let (mut mb_per_s, mut files_per_s, mut cpu_s_per_mb) = (Vec::new(), Vec::new(), Vec::new());
+    if reading.cache == Cache::Warm {
+        read_round(&pieces, readers, reading, stop)?;
+    }
+    for _ in 0..reading.rounds {
+        let rates = read_round(&pieces, readers, reading, stop)?;
+        if rates.round.bytes.load(Ordering::Relaxed) == 0 {
+            return Err(SourceRateError::Nothing { path: found.source.clone() });
+        }
+        mb_per_s.push(rates.mb_per_s);
+        files_per_s.push(rates.files_per_s);
+        cpu_s_per_mb.push(rates.cpu_s_per_mb);
+        if found.rates.is_empty() {
+            found.classes = classes_of(&rates.round);
+        }
+    }
+    let spread = |rounds| Spread::of_rounds(rounds).unwrap_or(Spread::exactly(0.0));
+    let cpu_s_per_mb = spread(cpu_s_per_mb).median;
+    let rate = ReaderRate { readers, mb_per_s: spread(mb_per_s), files_per_s: spread(files_per_s), cpu_s_per_mb };
+    tell(&rate);
+    found.rates.push(rate);
+    Ok(())
 }
 
 fn classes_of(round: &Round) -> Vec<ClassRate> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use capstan_lab::{
     Cache, DataPath, DriveData, Exercise, ExerciseMedium, LONGER_MAX, Measured, Measurements, Reading, Setting,
-    SiteFigures, Staging, measure_drive, measure_path, measure_source, measure_staging, null_run,
+    SiteFigures, Staging, StagingError, measure_drive, measure_path, measure_source, measure_staging, null_run,
 };
 
 use super::Site;
@@ -47,7 +47,7 @@ pub(super) fn measure_missing(
         each.dedup();
         let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
-        let found = found.map_err(|error| failed(&error))?;
+        let found = found.map_err(|unfinished| failed(&unfinished.error))?;
         keep_in(site, all, |all| all.add_levels(found, now_ns()))?;
     }
     if all.paths.iter().all(|measured| measured.found.source != source) {
@@ -62,7 +62,7 @@ pub(super) fn measure_missing(
             .collect();
         let about_s = SECONDS * f64::from(ROUNDS) * each.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_path(&what, &each, ROUNDS, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| failed(&error))? };
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|unfinished| failed(&unfinished.error))? };
         keep_in(site, all, |all| all.add_path(found))?;
     }
     if all.sources.iter().all(|measured| measured.found.source != source) {
@@ -77,7 +77,7 @@ pub(super) fn measure_missing(
         };
         let about_s = SECONDS * f64::from(ROUNDS) * connections.len() as f64;
         let found = measuring(cli, about_s, |stop, _| measure_source(source, &reading, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| read_failed(&error))? };
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|unfinished| read_failed(&unfinished.error))? };
         keep_in(site, all, |all| all.add_source(found))?;
     }
     if all.drives.iter().all(|measured| measured.found.model.is_some() || measured.found.sync_mb.is_some()) {
@@ -94,15 +94,26 @@ pub(super) fn measure_missing(
             pace: None,
         };
         let found = measuring(cli, 20.0, |stop, _| measure_drive(&medium, &blocks, ROUNDS, &what, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| drive_failed(&error))? };
+        let found = Measured { at_ns: now_ns(), found: found.map_err(|unfinished| drive_failed(&unfinished.error))? };
         keep_in(site, all, |all| all.add_drive(found))?;
     }
     if all.staging.is_empty() {
         display.say("measuring the disk as a file library (capstan lab staging)");
         let what = Staging { writers: vec![1, 2, 4], block_len: 512 << 10, mb: 400.0, rounds: ROUNDS };
         let found = measuring(cli, 40.0, |stop, _| measure_staging(&site.folder, &what, stop, &mut |_| {}));
-        let found = Measured { at_ns: now_ns(), found: found.map_err(|error| staging_failed(&error))? };
-        keep_in(site, all, |all| all.add_staging(found))?;
+        match found {
+            Ok(found) => keep_in(site, all, |all| all.add_staging(Measured { at_ns: now_ns(), found }))?,
+            // Only advice to go by way of a disk needs it.
+            Err(StagingError::NoRoom { folder, needed, free }) => {
+                let folder = folder.display();
+                display.warn(&format!(
+                    "the disk of {folder} is not measured as a file library: that takes {needed} MB, and {free} are free. \
+                     So nothing is said of staging; measure it with less: \
+                     capstan lab staging --folder {folder} --depot 100M"
+                ));
+            }
+            Err(error) => return Err(staging_failed(&error)),
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use capstan_lab::{
 use capstan_tape::model::built_in;
 use clap::{Args, ValueEnum};
 
-use super::{Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
+use super::{Replacing, as_far, block, can_keep, cpu, ended, keep_undisturbed, load, measuring, spread};
 use crate::args::Cipher;
 use crate::failure::Failure;
 use crate::globals::Globals;
@@ -115,12 +115,17 @@ pub(crate) fn drive(cli: &Globals, args: &Drive) -> Result<ExitCode, Failure> {
             display.say(&format!("{data}, blocks of {bytes}: {} MB/s", spread(&rate.mb_per_s)));
         })
     });
-    let found = found.map_err(|error| drive_failed(&error))?;
-    show(cli, &found).map_err(Failure::output)?;
-    let earlier = |all: &Measurements| all.earlier_drive(&found);
-    let add = |all: &mut Measurements| all.add_drive(Measured { at_ns: now_ns(), found: found.clone() });
-    keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
-    Ok(ExitCode::SUCCESS)
+    let (found, failure) = as_far(found, drive_failed);
+    if let Some(found) = found {
+        show(cli, &found).map_err(Failure::output)?;
+        let earlier = |all: &Measurements| all.earlier_drive(&found);
+        let add = |all: &mut Measurements| match &failure {
+            None => all.add_drive(Measured { at_ns: now_ns(), found: found.clone() }),
+            Some(_) => all.add_drive_part(found.clone(), now_ns()),
+        };
+        keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
+    }
+    ended(failure)
 }
 
 pub(crate) fn drive_failed(error: &DriveMeasurementError) -> Failure {
@@ -128,6 +133,8 @@ pub(crate) fn drive_failed(error: &DriveMeasurementError) -> Failure {
         DriveMeasurementError::Option { .. }
         | DriveMeasurementError::Block { .. }
         | DriveMeasurementError::HoldsData { .. }
+        | DriveMeasurementError::WriteOnce { .. }
+        | DriveMeasurementError::WriteProtected { .. }
         | DriveMeasurementError::NoCartridge { .. } => Failure::Usage(error.to_string()),
         DriveMeasurementError::Stopped => Failure::Stopped(error.to_string()),
         other => Failure::because(other),

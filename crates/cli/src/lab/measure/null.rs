@@ -10,7 +10,7 @@ use capstan_lab::{
 };
 use clap::Args;
 
-use super::{CacheChoice, Replacing, block, can_keep, cpu, keep_undisturbed, load, measuring, spread};
+use super::{CacheChoice, Replacing, as_far, block, can_keep, cpu, ended, keep_undisturbed, load, measuring, spread};
 use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json;
@@ -87,12 +87,17 @@ pub(crate) fn null(cli: &Globals, args: &Null) -> Result<ExitCode, Failure> {
             display.say(&format!("{connections} connection{s}, zstd {level}: {rate} MB/s"));
         })
     });
-    let found = found.map_err(|error| failed(&error))?;
-    show(cli, &found).map_err(Failure::output)?;
-    let earlier = |all: &Measurements| all.earlier_path(&found);
-    let add = |all: &mut Measurements| all.add_path(Measured { at_ns: now_ns(), found: found.clone() });
-    keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
-    Ok(ExitCode::SUCCESS)
+    let (found, failure) = as_far(found, failed);
+    if let Some(found) = found {
+        show(cli, &found).map_err(Failure::output)?;
+        let earlier = |all: &Measurements| all.earlier_path(&found);
+        let add = |all: &mut Measurements| match &failure {
+            None => all.add_path(Measured { at_ns: now_ns(), found: found.clone() }),
+            Some(_) => all.add_path_part(found.clone(), now_ns()),
+        };
+        keep_undisturbed(cli, &args.replacing, before, earlier, add)?;
+    }
+    ended(failure)
 }
 
 pub(crate) fn failed(error: &DataPathError) -> Failure {

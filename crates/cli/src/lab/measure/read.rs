@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capstan_lab::{
-    Cache, LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceRateError, SourceRates, measure_source,
+    LONGER_MAX, Measured, Measurements, OtherLoad, Reading, SourceRateError, SourceRates, measure_source,
 };
 use clap::Args;
 
-use super::{CacheChoice, Replacing, can_keep, cpu, keep_undisturbed, load, measuring, spread};
+use super::{CacheChoice, Replacing, as_far, can_keep, cpu, ended, keep_undisturbed, load, measuring, spread};
 use crate::failure::Failure;
 use crate::globals::Globals;
 use crate::json;
@@ -43,36 +43,48 @@ pub(crate) struct Read {
 pub(crate) fn read(cli: &Globals, args: &Read) -> Result<ExitCode, Failure> {
     can_keep(cli)?;
     let source = std::path::absolute(&args.source).unwrap_or_else(|_| args.source.clone());
-    let ways: Vec<(CacheChoice, u64)> =
-        args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| (*cache, *block))).collect();
+    let reading = |(cache, block): (CacheChoice, u64)| Reading {
+        readers: args.readers.clone(),
+        block_len: usize::try_from(block).unwrap_or(usize::MAX),
+        cache: cache.into(),
+        rounds: args.rounds,
+        seconds: args.seconds,
+        seconds_max: args.seconds * LONGER_MAX,
+    };
+    let ways: Vec<Reading> =
+        args.cache.iter().flat_map(|cache| args.block.iter().map(move |block| reading((*cache, *block)))).collect();
+    ways.iter().try_for_each(Reading::check).map_err(|error| read_failed(&error))?;
     let about_s = args.seconds * f64::from(args.rounds) * (args.readers.len() * ways.len()) as f64;
     let before = OtherLoad::now();
-    let all = measuring(cli, about_s, |stop, display| {
-        let measure = |&(cache, block): &(CacheChoice, u64)| {
-            let reading = Reading {
-                readers: args.readers.clone(),
-                block_len: usize::try_from(block).unwrap_or(usize::MAX),
-                cache: cache.into(),
-                rounds: args.rounds,
-                seconds: args.seconds,
-                seconds_max: args.seconds * LONGER_MAX,
-            };
-            let way = format!("{}, reads of {}", Cache::from(cache).name(), units::bytes(block));
-            measure_source(&source, &reading, stop, &mut |rate| {
+    // All ways that were measured; of the last, if it ended early, what was found until then.
+    let (mut all, mut part, mut failure) = (Vec::new(), None, None);
+    measuring(cli, about_s, |stop, display| {
+        for reading in &ways {
+            let way = format!("{}, reads of {}", reading.cache.name(), units::bytes(reading.block_len as u64));
+            let found = measure_source(&source, reading, stop, &mut |rate| {
                 let s = if rate.readers == 1 { "" } else { "s" };
                 display.say(&format!("{way}, {} reader{s}: {} MB/s", rate.readers, spread(&rate.mb_per_s)));
-            })
-        };
-        ways.iter().map(measure).collect::<Result<Vec<SourceRates>, _>>()
+            });
+            match as_far(found, read_failed) {
+                (Some(found), None) => all.push(found),
+                (found, why) => {
+                    (part, failure) = (found, why);
+                    break;
+                }
+            }
+        }
     });
-    let all = all.map_err(|error| read_failed(&error))?;
-    show(cli, &all).map_err(Failure::output)?;
-    let earlier = |kept: &Measurements| all.iter().filter_map(|found| kept.earlier_source(found)).max();
-    keep_undisturbed(cli, &args.replacing, before, earlier, |kept| {
-        let at_ns = now_ns();
-        all.iter().for_each(|found| kept.add_source(Measured { at_ns, found: found.clone() }));
-    })?;
-    Ok(ExitCode::SUCCESS)
+    let shown: Vec<&SourceRates> = all.iter().chain(&part).collect();
+    if !shown.is_empty() {
+        show(cli, &shown).map_err(Failure::output)?;
+        let earlier = |kept: &Measurements| shown.iter().filter_map(|found| kept.earlier_source(found)).max();
+        keep_undisturbed(cli, &args.replacing, before, earlier, |kept| {
+            let at_ns = now_ns();
+            all.iter().for_each(|found| kept.add_source(Measured { at_ns, found: found.clone() }));
+            part.iter().for_each(|found| kept.add_source_part(found.clone(), at_ns));
+        })?;
+    }
+    ended(failure)
 }
 
 pub(crate) fn read_failed(error: &SourceRateError) -> Failure {
@@ -83,10 +95,10 @@ pub(crate) fn read_failed(error: &SourceRateError) -> Failure {
     }
 }
 
-fn show(cli: &Globals, all: &[SourceRates]) -> std::io::Result<()> {
+fn show(cli: &Globals, all: &[&SourceRates]) -> std::io::Result<()> {
     let mut out = stdout().lock();
     if cli.json {
-        return all.iter().try_for_each(json::line);
+        return all.iter().try_for_each(|found| json::line(*found));
     }
     let mut table = Table::new(&[
         "source",

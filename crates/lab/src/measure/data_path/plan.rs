@@ -15,6 +15,9 @@ use super::super::{SECONDS, SLOW_MB_PER_S, Spread, processors};
 /// How many times as long as was asked a run may last, until a slow source goes steadily.
 pub const LONGER_MAX: f64 = 10.0;
 
+/// Seconds after which a backup makes a checkpoint by default: `data.checkpoint_seconds`.
+pub const CHECKPOINT_SECONDS: u64 = 60;
+
 /// A source that is slower than it is: for trying what a slow one does.
 #[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize, Deserialize)]
 pub struct SlowSource {
@@ -57,8 +60,10 @@ pub struct DataPath {
     pub compression_level: i32,
     /// Copies that are written at once.
     pub copies: u32,
-    /// A checkpoint after so many bytes.
+    /// A checkpoint after so many bytes ...
     pub checkpoint_bytes: u64,
+    /// ... or so many seconds.
+    pub checkpoint_seconds: u64,
     /// Where blocks go.
     pub target: DataPathTarget,
     /// Seconds after which no more is read, if it goes steadily by then.
@@ -77,6 +82,9 @@ pub struct DataPath {
 pub struct DataPathRun {
     /// MB of content that were read.
     pub mb: f64,
+    /// MB of content in the blocks that were packed. What a connection read into a block that was not full when the run
+    /// ended is not among them.
+    pub packed_mb: f64,
     /// MB written to the first copy.
     pub stored_mb: f64,
     /// Files read.
@@ -104,6 +112,11 @@ impl DataPathRun {
     /// MB/s, to the last flush.
     pub fn mb_per_s(&self) -> f64 {
         self.mb / self.seconds
+    }
+
+    /// Bytes of content for each byte stored. What was read and not packed counts for neither.
+    pub fn ratio(&self) -> f64 {
+        self.packed_mb / self.stored_mb
     }
 }
 
@@ -141,8 +154,11 @@ pub enum DataPathError {
     /// The source cannot be made cold.
     #[error(transparent)]
     Cold(source::SourceRateError),
-    /// There was nothing to read.
-    #[error("{} holds nothing to read, or a run is too short to read it: name a source that does", path.display())]
+    /// There was nothing to read, or no block of it was full when the run ended.
+    #[error(
+        "{} holds nothing to read, or a run is too short to fill a block: name another source, or read for longer (--seconds)",
+        path.display()
+    )]
     Empty {
         /// The source.
         path: PathBuf,
@@ -152,7 +168,8 @@ pub enum DataPathError {
     Stopped,
 }
 
-pub(super) fn check(run: &DataPath) -> Result<(), DataPathError> {
+/// Whether a run can be done so.
+pub(in crate::measure) fn check(run: &DataPath) -> Result<(), DataPathError> {
     let option = |what| Err(DataPathError::Option { what });
     if !(1..=256).contains(&run.connections) {
         return option("a source is read over 1 to 256 connections");
@@ -162,6 +179,9 @@ pub(super) fn check(run: &DataPath) -> Result<(), DataPathError> {
     }
     if !(1..=4).contains(&run.copies) {
         return option("there are 1 to 4 copies");
+    }
+    if run.checkpoint_bytes == 0 || run.checkpoint_seconds == 0 {
+        return option("a checkpoint comes after more than nothing");
     }
     if !SECONDS.contains(&run.seconds) || !(0.0..=*SECONDS.end()).contains(&run.seconds_max) {
         return option("a run lasts 0.05 s to a day");
@@ -184,6 +204,7 @@ pub fn null_run(source: &Path) -> DataPath {
         compression_level: 0,
         copies: 1,
         checkpoint_bytes: 4096 << 20,
+        checkpoint_seconds: CHECKPOINT_SECONDS,
         target: DataPathTarget::Null,
         seconds: 5.0,
         seconds_max: 0.0,

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::source::Cache;
+use super::super::unfinished::{Unfinished, ended};
 use super::super::{Spread, device_of, processors};
+use super::plan::check;
 use super::{DataPath, DataPathError, DataPathRun, DataPathTarget, SlowSource, run_data_path};
 
 /// What the path gave to nowhere, with so many connections and blocks of so many bytes.
@@ -74,20 +76,31 @@ pub struct PathRates {
 }
 
 /// Measures the data path to nowhere with each number of connections, block and level, in rounds; the rest is as `what`
-/// says. `tell` hears of each way when it is done.
+/// says. `tell` hears of each way when it is done. All ways are checked before the first is measured.
 ///
 /// # Errors
-/// As [`super::run_data_path`], and [`DataPathError::Option`] for no rounds.
+/// As [`super::run_data_path`], and [`DataPathError::Option`] for no rounds; with the ways that were measured before.
 pub fn measure_path(
     what: &DataPath,
     each: &[(u32, usize, i32)],
     rounds: u32,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&PathRate),
-) -> Result<PathRates, DataPathError> {
+) -> Result<PathRates, Unfinished<PathRates, DataPathError>> {
     if rounds == 0 {
-        return Err(DataPathError::Option { what: "there is at least one round" });
+        return Err(DataPathError::Option { what: "there is at least one round" }.into());
     }
+    let ways: Vec<DataPath> = each
+        .iter()
+        .map(|&(connections, block_len, compression_level)| DataPath {
+            connections,
+            block_len,
+            compression_level,
+            target: DataPathTarget::Null,
+            ..what.clone()
+        })
+        .collect();
+    ways.iter().try_for_each(check)?;
     let mut found = PathRates {
         source: what.source.clone(),
         device: device_of(&what.source),
@@ -100,37 +113,53 @@ pub fn measure_path(
         problems: 0,
         rates: Vec::new(),
     };
-    for &(connections, block_len, compression_level) in each {
-        let what = DataPath { connections, block_len, compression_level, target: DataPathTarget::Null, ..what.clone() };
-        if what.cache == Cache::Warm && found.rates.is_empty() {
-            run_data_path(&what, stop)?;
-        }
-        let mut runs = rounds_of(&what, rounds, stop)?;
-        runs.sort_by(|one, other| one.steady_mb_per_s.median.total_cmp(&other.steady_mb_per_s.median));
-        let mb_per_s = match &runs[..] {
-            // Two looks at one long round are as good as two rounds.
-            [alone] => alone.steady_mb_per_s,
-            all => {
-                let rates = all.iter().map(|run| run.steady_mb_per_s.median).collect();
-                let Some(mb_per_s) = Spread::of_rounds(rates) else { continue };
-                mb_per_s
-            }
-        };
-        for run in &runs {
-            found.whole |= run.whole;
-            found.problems = found.problems.max(run.problems);
-            if run.mb > found.mb {
-                (found.mb, found.files) = (run.mb, run.files);
-            }
-        }
-        let middle = &runs[runs.len() / 2];
-        let (cpu_s_per_mb, ratio) = (middle.cpu_s / middle.mb, middle.mb / middle.stored_mb);
-        let settled = runs.iter().all(|run| run.settled);
-        let rate = PathRate { connections, block_len, compression_level, mb_per_s, settled, cpu_s_per_mb, ratio };
-        tell(&rate);
-        found.rates.push(rate);
+    let failed = ways.iter().try_for_each(|way| measure_way(way, rounds, &mut found, stop, tell)).err();
+    let is_empty = found.rates.is_empty();
+    ended(found, is_empty, failed)
+}
+
+/// Measures one way, and adds what it gave.
+fn measure_way(
+    way: &DataPath,
+    rounds: u32,
+    found: &mut PathRates,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&PathRate),
+) -> Result<(), DataPathError> {
+    if way.cache == Cache::Warm && found.rates.is_empty() {
+        run_data_path(way, stop)?;
     }
-    Ok(found)
+    let mut runs = rounds_of(way, rounds, stop)?;
+    runs.sort_by(|one, other| one.steady_mb_per_s.median.total_cmp(&other.steady_mb_per_s.median));
+    let mb_per_s = match &runs[..] {
+        // Two looks at one long round are as good as two rounds.
+        [alone] => alone.steady_mb_per_s,
+        all => {
+            let rates = all.iter().map(|run| run.steady_mb_per_s.median).collect();
+            let Some(mb_per_s) = Spread::of_rounds(rates) else { return Ok(()) };
+            mb_per_s
+        }
+    };
+    for run in &runs {
+        found.whole |= run.whole;
+        found.problems = found.problems.max(run.problems);
+        if run.mb > found.mb {
+            (found.mb, found.files) = (run.mb, run.files);
+        }
+    }
+    let middle = &runs[runs.len() / 2];
+    let rate = PathRate {
+        connections: way.connections,
+        block_len: way.block_len,
+        compression_level: way.compression_level,
+        mb_per_s,
+        settled: runs.iter().all(|run| run.settled),
+        cpu_s_per_mb: middle.cpu_s / middle.mb,
+        ratio: middle.ratio(),
+    };
+    tell(&rate);
+    found.rates.push(rate);
+    Ok(())
 }
 
 /// Rounds of one way. Where a slow source makes them longer than was asked there are fewer, one at least, so that all

@@ -39,7 +39,9 @@ fn all_of_a_tree_goes_through_and_nothing_stays() {
         let done = run_data_path(&what, &stop).unwrap();
         // Content is what a person has, and what bare readers count: no headers, no padding.
         assert!(done.whole && (done.mb - 20.0).abs() < 1e-9, "{done:?}");
-        let ratio = done.mb / done.stored_mb;
+        // The tree was read to its end, and packed to its end.
+        assert!((done.packed_mb - done.mb).abs() < 1e-6, "{done:?}");
+        let ratio = done.ratio();
         let wanted = if level == 0 { 1.0 } else { 2.0 };
         assert!((ratio / wanted - 1.0).abs() < 0.1, "{ratio} of {wanted}");
         assert!(done.cpu_s > 0.0);
@@ -91,6 +93,46 @@ fn what_connections_have_in_hand_at_the_end_of_a_round_counts() {
     // A busy machine may hold the source up, and never makes it faster.
     let found = done.steady_mb_per_s.median;
     assert!((45.0..66.0).contains(&found), "{found} of 60 MB/s: {done:?}");
+}
+
+/// Blocks that were not full when a run ended were read and not packed: their bytes counted as shrunk to nothing.
+#[test]
+fn what_was_read_and_not_packed_is_no_compression() {
+    let folder = tree(60_000_000);
+    let slow = SlowSource { mb_per_s: Some(20.0), connection_mb_per_s: None };
+    let what = DataPath { block_len: 1 << 20, seconds: 0.6, slow, connections: 8, ..run(folder.path()) };
+    let done = run_data_path(&what, &AtomicBool::new(false)).unwrap();
+    assert!(
+        !done.whole && done.packed_mb < done.mb * 0.95,
+        "all blocks were full, so that this shows nothing: {done:?}"
+    );
+    assert!((done.ratio() - 1.0).abs() < 0.03, "{} of what is stored as it is: {done:?}", done.ratio());
+}
+
+/// No block was full in such a run: the ratio was infinite, and what was kept of it could never be read again.
+#[test]
+fn a_run_that_stored_nothing_gives_no_rate() {
+    let folder = tree(60_000_000);
+    let slow = SlowSource { mb_per_s: Some(1.0), connection_mb_per_s: None };
+    let what = DataPath { block_len: 2000 << 10, connections: 4, seconds: 0.1, slow, ..run(folder.path()) };
+    let empty = run_data_path(&what, &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(empty, DataPathError::Empty { .. }), "{empty}");
+}
+
+/// A way that cannot be was found out when the others had been measured, and all was lost.
+#[test]
+fn ways_are_checked_before_the_first_is_measured_and_what_is_done_stays() {
+    let folder = tree(2_000_000);
+    let (what, stop) = (run(folder.path()), AtomicBool::new(false));
+    let mut told = 0;
+    let ways = [(1, 64 << 10, 0), (0, 64 << 10, 0)];
+    let refused = measure_path(&what, &ways, 1, &stop, &mut |_| told += 1).unwrap_err();
+    assert!(refused.to_string().contains("1 to 256 connections"), "{refused}");
+    assert_eq!((told, refused.found), (0, None));
+    let ways = [(1, 64 << 10, 0), (2, 64 << 10, 0)];
+    let stopped = measure_path(&what, &ways, 1, &stop, &mut |_| stop.store(true, Ordering::Relaxed)).unwrap_err();
+    assert!(matches!(stopped.error, DataPathError::Stopped), "{stopped}");
+    assert_eq!(stopped.found.unwrap().rates.iter().map(|rate| rate.connections).collect::<Vec<_>>(), [1]);
 }
 
 #[test]

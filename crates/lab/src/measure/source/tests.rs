@@ -39,7 +39,7 @@ fn a_large_file_is_read_in_ranges_to_its_end() {
     for readers in [1, 2, 3, 7, 100] {
         let mut end = 0;
         for piece in source.pieces(readers) {
-            assert_eq!(piece.from, end);
+            assert_eq!((piece.from, piece.end), (end, end + piece.len));
             end += piece.len;
         }
         assert_eq!(end, (5 << 20) + 123);
@@ -59,5 +59,82 @@ fn what_cannot_be_read_is_said() {
     let odd = Reading { block_len: 1000, ..reading(Cache::Warm) };
     assert!(told(folder.path(), &odd).contains("multiples of 4 KiB"));
     let stopped = measure_source(folder.path(), &reading(Cache::Warm), &AtomicBool::new(true), &mut |_| {});
-    assert!(matches!(stopped, Err(SourceRateError::Stopped)));
+    assert!(matches!(stopped, Err(Unfinished { error: SourceRateError::Stopped, .. })));
+}
+
+/// Holes counted as data that came at the rate of memory, and content with two names was read twice.
+#[test]
+fn holes_and_further_names_are_neither_read_nor_counted() {
+    const MB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let sparse = folder.path().join("sparse");
+    let file = File::create(&sparse).unwrap();
+    file.set_len(64 * MB).unwrap();
+    for at in [8 * MB, 40 * MB] {
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; MB as usize], at).unwrap();
+    }
+    file.sync_all().unwrap();
+    File::create(folder.path().join("hole")).unwrap().set_len(MB).unwrap();
+    fs::write(folder.path().join("solid"), vec![1; MB as usize]).unwrap();
+    fs::hard_link(folder.path().join("solid"), folder.path().join("solid too")).unwrap();
+    for (source, files, mb) in [(folder.path(), 2, 3 * MB), (&*sparse, 1, 2 * MB)] {
+        for cache in [Cache::Warm, Cache::Cold, Cache::Direct] {
+            let found = measure_source(source, &reading(cache), &AtomicBool::new(false), &mut |_| {}).unwrap();
+            assert_eq!((found.files, found.mb), (files, mb as f64 / 1e6), "{source:?} {cache:?}");
+        }
+    }
+    let (round, over) = (Round::default(), || false);
+    let mut buffer = vec![0; 256 << 10];
+    for piece in open_source(&sparse, &AtomicBool::new(false)).unwrap().pieces(3) {
+        let read = read_piece(&piece, &file_of(&piece), &mut buffer, &round, &over).unwrap();
+        assert_eq!(read, piece.len, "{piece:?}");
+    }
+    assert_eq!(round.bytes.load(Ordering::Relaxed), 2 * MB);
+}
+
+fn file_of(piece: &Piece) -> File {
+    File::open(&piece.path).unwrap()
+}
+
+/// A read went on behind the end of its piece, into what belongs to the next reader.
+#[test]
+fn a_read_ends_with_its_piece() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    fs::write(&path, vec![1; 5 << 20]).unwrap();
+    let piece = Piece { path, from: 1 << 20, end: 2 << 20, len: 1 << 20, is_sparse: false };
+    let mut buffer = vec![0; 768 << 10];
+    let round = Round::default();
+    let read = read_piece(&piece, &file_of(&piece), &mut buffer, &round, &|| false).unwrap();
+    assert_eq!((read, round.bytes.load(Ordering::Relaxed)), (1 << 20, 1 << 20));
+}
+
+/// Bare readers stopped where another file system is mounted; a backup goes on, but not into what the kernel makes up.
+#[test]
+fn a_walk_crosses_mount_points_but_into_no_file_system_that_the_kernel_makes_up() {
+    let device = |path: &str| fs::metadata(path).unwrap().dev();
+    let (proc, temporary) = (Path::new("/proc"), tempfile::tempdir().unwrap());
+    assert!(list::is_pseudo_below(proc, device("/proc"), Some(device("/"))));
+    assert!(!list::is_pseudo_below(proc, device("/proc"), None), "one that is named is read");
+    assert!(!list::is_pseudo_below(temporary.path(), 1, Some(2)), "another disk is read");
+    let mut found = 0;
+    each_file(Path::new("/sys/kernel"), &AtomicBool::new(false), |_| {
+        found += 1;
+        ControlFlow::Break(())
+    })
+    .unwrap();
+    assert_eq!(found, 1);
+}
+
+/// Dropping a million files from the cache went on for minutes after Ctrl-C.
+#[test]
+fn making_a_source_cold_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), b"content").unwrap();
+    let stop = AtomicBool::new(true);
+    let stopped = make_tree_cold(Cache::Cold, folder.path(), &stop);
+    assert!(matches!(stopped, Err(SourceRateError::Stopped)), "{stopped:?}");
+    let path = folder.path().join("file");
+    let stopped = make_cold(Cache::Cold, [&*path].into_iter(), &stop);
+    assert!(matches!(stopped, Err(SourceRateError::Stopped)), "{stopped:?}");
 }
