@@ -201,6 +201,7 @@ fn setting(drive: TapeDrive) -> Setting {
         block_len: 256 << 10,
         pool_bytes: 128 << 20,
         checkpoint_bytes: 4096 << 20,
+        checkpoint_seconds: 60,
         compression_level: 0,
         copies: 1,
         route: Route::Direct,

@@ -292,6 +292,8 @@ pub(crate) struct SettingRow {
     pool_bytes: u64,
     /// A checkpoint after so many bytes.
     checkpoint_bytes: u64,
+    /// A checkpoint after so many seconds, if they are over first.
+    checkpoint_seconds: u64,
     /// zstd level; 0 for none.
     compression_level: i32,
     /// Copies that are written at once.
@@ -304,13 +306,23 @@ pub(crate) struct SettingRow {
 
 impl SettingRow {
     pub(crate) fn new(setting: &Setting, drive: String) -> Self {
-        let Setting { connections, block_len, pool_bytes, checkpoint_bytes, compression_level, copies, route, .. } =
-            setting;
+        let Setting {
+            connections,
+            block_len,
+            pool_bytes,
+            checkpoint_bytes,
+            checkpoint_seconds,
+            compression_level,
+            copies,
+            route,
+            ..
+        } = setting;
         Self {
             connections: *connections,
             block_bytes: *block_len,
             pool_bytes: *pool_bytes,
             checkpoint_bytes: *checkpoint_bytes,
+            checkpoint_seconds: *checkpoint_seconds,
             compression_level: *compression_level,
             copies: *copies,
             route: *route,

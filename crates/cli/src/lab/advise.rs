@@ -92,11 +92,16 @@ impl Ask {
     /// What was measured of a source, as far as it is asked for.
     pub(super) fn figures(&self, all: &Measurements, source: &Path) -> Result<SiteFigures, Failure> {
         let mut figures = SiteFigures::of(all, source).map_err(told)?;
-        figures.network = self.network.as_deref().map(|named| network(all, named)).transpose()?;
+        figures.network = self.network(all)?;
         if let Some(bytes) = self.data {
             figures.source_mb = bytes as f64 / 1e6;
         }
         Ok(figures)
+    }
+
+    /// What the network gives, if one is named.
+    pub(super) fn network(&self, all: &Measurements) -> Result<Option<Spread>, Failure> {
+        self.network.as_deref().map(|named| network(all, named)).transpose()
     }
 
     pub(super) fn advice(&self, figures: &SiteFigures, current: &Setting) -> Result<Advice, Failure> {
@@ -150,8 +155,21 @@ impl Site {
         Ok(Self { state, config, folder })
     }
 
+    /// What there is now.
+    ///
+    /// # Errors
+    /// Another drive than a virtual one is written to, and its model is not named; or there is no such model.
     pub(super) fn setting(&self, cli: &Globals, args: &Ask) -> Result<Setting, Failure> {
-        let data = &self.config.data;
+        let (data, library) = (&self.config.data, &self.config.library);
+        // What holds for a folder of this host says nothing of what is written to elsewhere, or to a tape.
+        let is_elsewhere = !library.is_folder_here() || !library.devices.is_empty();
+        if args.drive.is_none() && library.pace.is_empty() && is_elsewhere {
+            return Err(Failure::Usage(
+                "backups of this site go to the drives of [library] in capstan.toml, and their model is not known: \
+                 name it, as in --drive LTO-8 (capstan models), or take --drive virtual for cartridges on a disk"
+                    .to_owned(),
+            ));
+        }
         let named = args.drive.as_deref().unwrap_or(&self.config.library.pace);
         let drive = match named {
             "" | "virtual" => TapeDrive::Virtual,
@@ -171,6 +189,7 @@ impl Site {
             block_len: block_kib.min(longest) << 10,
             pool_bytes: data.buffer_mib << 20,
             checkpoint_bytes: data.checkpoint_mib << 20,
+            checkpoint_seconds: data.checkpoint_seconds,
             compression_level: data.compression_level,
             copies: args.copies,
             route: Route::Direct,

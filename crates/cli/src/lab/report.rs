@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::advise::{Ask, Site};
 use super::measure::wrong_file;
-use crate::failure::Failure;
+use crate::failure::{DONE_WITH_PROBLEMS, Failure};
 use crate::globals::Globals;
 use crate::json::{self, ReportedRow};
 use crate::progress::Display;
@@ -49,10 +49,23 @@ pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> 
         sources.sort();
         sources.dedup();
     }
-    let (mut sections, mut rows) = (Vec::new(), Vec::new());
+    let display = Display::new(cli);
+    // What is asked for all of them is no fault of one.
+    args.ask.network(&all)?;
+    let (mut sections, mut rows, mut skipped) = (Vec::new(), Vec::new(), false);
     for source in &sources {
-        let figures = args.ask.figures(&all, source)?;
-        let advice = args.ask.advice(&figures, &current)?;
+        let advised = args.ask.figures(&all, source).and_then(|figures| {
+            let advice = args.ask.advice(&figures, &current)?;
+            Ok((figures, advice))
+        });
+        let (figures, advice) = match advised {
+            Ok(advised) => advised,
+            Err(failure) => {
+                skipped = true;
+                display.warn(&format!("{}: there is no advice in the page: {failure}", source.display()));
+                continue;
+            }
+        };
         let tried: Vec<&Tried> =
             all.trials.iter().map(|trial| &trial.found).filter(|trial| trial.source == *source).collect();
         let name = source.display();
@@ -113,11 +126,10 @@ pub(super) fn report(cli: &Globals, args: &Report) -> Result<ExitCode, Failure> 
         lines.finish()?;
     }
     if sources.is_empty() {
-        Display::new(cli)
-            .warn("no source was measured yet, so there is no advice in it: capstan lab advise SOURCE --measure");
+        display.warn("no source was measured yet, so there is no advice in it: capstan lab advise SOURCE --measure");
     }
-    Display::new(cli).say(&format!("written: {}", args.output.display()));
-    Ok(ExitCode::SUCCESS)
+    display.say(&format!("written: {}", args.output.display()));
+    Ok(if skipped { ExitCode::from(DONE_WITH_PROBLEMS) } else { ExitCode::SUCCESS })
 }
 
 /// The tables that were published, so that whoever reads forecasts sees how the models do elsewhere.

@@ -1,6 +1,6 @@
 //! The laboratory as a person or a script meets it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -320,6 +320,53 @@ fn parts_are_measured_kept_and_advised_on() {
     assert!(page.contains("the bottleneck") && page.contains("Published: LTO4") && page.ends_with("</html>"));
     let csv = std::fs::read_to_string(csv).unwrap();
     assert!(csv.starts_with("kind,what,predicted_mb_per_s") && csv.contains("\ntrial,"), "{csv}");
+    // One source that cannot be advised on leaves the page to the others.
+    let (page, unknown) = (site.path("second.html"), site.path("unknown"));
+    let (_, said) = site.run(&["lab", "report", &unknown, &tree, "--output", &page], 3);
+    assert!(said.contains(&format!("{unknown}: there is no advice in the page")), "{said}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("the bottleneck"));
+}
+
+/// Such a site got the advice for a virtual library, and 2.4 GB were written to one that it does not have.
+#[test]
+fn a_site_that_writes_to_tapes_wants_the_model_of_its_drives() {
+    let site = Site::new();
+    let (tree, state) = (site.path("tree"), site.dir.path().join("state"));
+    std::fs::create_dir(&state).unwrap();
+    for library in ["changer = \"/dev/sg99\"", "mover = \"cellar\"", "devices = [\"/dev/nst9\"]"] {
+        std::fs::write(state.join("capstan.toml"), format!("[library]\n{library}\n")).unwrap();
+        for more in [&[][..], &["--measure"]] {
+            let (_, said) = site.run(&[&["lab", "advise", &tree], more].concat(), 2);
+            assert!(said.contains("name it, as in --drive LTO-8"), "{library}: {said}");
+        }
+        let (_, said) = site.run(&["lab", "advise", &tree, "--drive", "LTO-8"], 2);
+        assert!(said.contains("was not measured yet"), "{library}: {said}");
+    }
+    assert!(!state.join("library").exists(), "nothing was written");
+}
+
+/// What had been measured for minutes was lost with the way that was stopped.
+#[test]
+fn what_was_measured_before_ctrl_c_is_printed_and_kept() {
+    let site = Site::new();
+    let tree = site.path("tree");
+    let ways = ["-j", "1", "--compression", "0,1,2,3,4,5,6,7", "--cache", "warm"];
+    let slow = ["--rounds", "1", "--seconds", "0.5", "--slow-source", "20"];
+    let mut command = capstan(&[&["lab", "null", &tree], &ways[..], &slow].concat());
+    command.env("CAPSTAN_STATE", site.dir.path().join("state"));
+    let mut measuring = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(measuring.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("zstd 0: ")), "the first way was measured");
+    interrupt(&measuring);
+    let said: Vec<String> = lines.collect();
+    let mut table = String::new();
+    measuring.stdout.take().unwrap().read_to_string(&mut table).unwrap();
+    assert_eq!(measuring.wait().unwrap().code(), Some(130), "{said:?}");
+    assert!(said.iter().any(|line| line.starts_with("kept in ")), "{said:?}");
+    assert!(table.starts_with("connections"), "{table}");
+    let kept = std::fs::read_to_string(site.dir.path().join("state/laboratory.json")).unwrap();
+    assert!(kept.contains("\"compression_level\": 0") && !kept.contains("\"compression_level\": 7"), "{kept}");
 }
 
 #[test]
@@ -339,7 +386,10 @@ fn a_part_that_cannot_be_measured_is_said_before_work() {
         (&["lab", "advise", &tree, "--window", "0s"], 2, "a second long or longer"),
         (&["lab", "advise", &tree, "--data", "0"], 2, "a megabyte to back up, or more"),
         (&["lab", "read", &gone], 1, "cannot read"),
-        (&["lab", "read", &tree, "--block", "1000"], 2, "multiples of 4 KiB"),
+        (&["lab", "read", &tree, "--block", "64K,1000"], 2, "multiples of 4 KiB"),
+        (&["lab", "null", &tree, "-j", "1,0"], 2, "1 to 256 connections"),
+        (&["lab", "drive", "--folder", &out, "--block", "64K,4M"], 2, "leave that length out"),
+        (&["lab", "staging", "--folder", &out, "--block", "4M"], 2, "blocks are of 4 KiB to 2 MiB"),
         (&["lab", "drive", "--folder", &out, "--pace", "LTO-99"], 2, "no model of a drive is named LTO-99"),
         (&["lab", "staging", "--folder", &out, "--depot", "900T"], 1, "take smaller depots"),
         (&["lab", "advise", &tree, "--drive", "LTO-99"], 2, "no model of a drive is named LTO-99"),
@@ -347,6 +397,9 @@ fn a_part_that_cannot_be_measured_is_said_before_work() {
         let (_, stderr) = site.run(args, code);
         assert!(stderr.contains(told), "{args:?} said:\n{stderr}");
     }
+    // Not even of the ways that could be.
+    let kept = std::fs::read_to_string(site.dir.path().join("state/laboratory.json")).unwrap();
+    assert!(!kept.contains("mb_per_s"), "{kept}");
     // A cartridge with somebody's data on it.
     let mut init = capstan(&["init", "--volume-size", "64M"]);
     init.env("CAPSTAN_STATE", site.dir.path().join("state")).env("CAPSTAN_PASSPHRASE", "three plain words");

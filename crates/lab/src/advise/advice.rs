@@ -9,7 +9,7 @@ use super::error::AdviseError;
 use super::figures::SiteFigures;
 use super::forecast::Forecast;
 use super::learned::Misses;
-use super::setting::{Route, Setting, TapeDrive};
+use super::setting::{BLOCK_LEN, Route, Setting, TapeDrive};
 use crate::measure::Spread;
 use crate::part::Part;
 
@@ -19,6 +19,9 @@ const WORTHWHILE: f64 = 0.02;
 const POOLS_MIB: [u64; 6] = [32, 128, 256, 512, 1024, 2048];
 /// Checkpoints that are tried, MiB. Longer ones cost more when a run is taken up again.
 const CHECKPOINTS_MIB: [u64; 3] = [1024, 4096, 16_384];
+/// Seconds between checkpoints are tried in steps of a minute, and to a quarter of an hour: so much is lost with a run.
+const CHECKPOINT_SECONDS_STEP: f64 = 60.0;
+const CHECKPOINT_SECONDS_MAX: f64 = 900.0;
 /// So many cartridges for one backup are few.
 const VOLUMES_FEW: u64 = 10;
 /// Depots that are tried, MB.
@@ -64,7 +67,9 @@ impl Lever {
             Self::Connections => setting.connections.to_string(),
             Self::Block => format!("{} KiB", setting.block_len >> 10),
             Self::Pool => format!("{} MiB", setting.pool_bytes >> 20),
-            Self::Checkpoint => format!("{} MiB", setting.checkpoint_bytes >> 20),
+            Self::Checkpoint => {
+                format!("{} MiB or {} s", setting.checkpoint_bytes >> 20, setting.checkpoint_seconds)
+            }
             Self::Compression => format!("zstd {}", setting.compression_level),
             Self::Route => match setting.route {
                 Route::Direct => "direct".to_owned(),
@@ -80,7 +85,11 @@ impl Lever {
             Self::Connections => format!("capstan backup --connections {}", setting.connections),
             Self::Block => format!("data.block_kib = {} in capstan.toml", setting.block_len >> 10),
             Self::Pool => format!("data.buffer_mib = {} in capstan.toml", setting.pool_bytes >> 20),
-            Self::Checkpoint => format!("data.checkpoint_mib = {} in capstan.toml", setting.checkpoint_bytes >> 20),
+            Self::Checkpoint => {
+                let mib = setting.checkpoint_bytes >> 20;
+                let seconds = setting.checkpoint_seconds;
+                format!("data.checkpoint_mib = {mib} and data.checkpoint_seconds = {seconds} in capstan.toml")
+            }
             Self::Compression => format!("data.compression_level = {} in capstan.toml", setting.compression_level),
             Self::Route => match setting.route {
                 Route::Direct => "back up to the pool of the tapes".to_owned(),
@@ -105,7 +114,10 @@ impl Lever {
                 figures.connections().iter().map(|&value| with(&|other| other.connections = value)).collect()
             }
             Self::Block => {
-                let blocks = figures.drive_blocks().into_iter().filter(|block| *block <= longest && *block >= 4096);
+                // As capstan.toml can have them.
+                let can_be =
+                    |block: &usize| *block <= longest && BLOCK_LEN.contains(block) && block.is_multiple_of(1024);
+                let blocks = figures.drive_blocks().into_iter().filter(can_be);
                 blocks.map(|value| with(&|other| other.block_len = value)).collect()
             }
             Self::Pool => {
@@ -113,7 +125,12 @@ impl Lever {
                 pools.map(|value| with(&|other| other.pool_bytes = value)).collect()
             }
             Self::Checkpoint => {
-                CHECKPOINTS_MIB.iter().map(|mib| with(&|other| other.checkpoint_bytes = mib << 20)).collect()
+                let rate = figures.streamed_mb_per_s(setting);
+                let checkpoints = CHECKPOINTS_MIB.iter().map(|mib| mib << 20);
+                let seconds = |bytes| checkpoint_seconds(bytes, rate, setting.checkpoint_seconds);
+                let change =
+                    |bytes| with(&|other| (other.checkpoint_bytes, other.checkpoint_seconds) = (bytes, seconds(bytes)));
+                checkpoints.map(change).collect()
             }
             Self::Compression => {
                 figures.levels().iter().map(|&value| with(&|other| other.compression_level = value)).collect()
@@ -130,6 +147,17 @@ impl Lever {
         all.retain(|other| other != setting);
         all
     }
+}
+
+/// Seconds between checkpoints with which so many bytes come between them at this rate, if their time would come first.
+fn checkpoint_seconds(bytes: u64, mb_per_s: Option<f64>, now: u64) -> u64 {
+    let Some(rate) = mb_per_s.filter(|rate| *rate > 0.0) else { return now };
+    let seconds = bytes as f64 / 1e6 / rate;
+    if seconds <= now as f64 {
+        return now;
+    }
+    let steps = (seconds / CHECKPOINT_SECONDS_STEP).ceil();
+    now.max((steps * CHECKPOINT_SECONDS_STEP).min(CHECKPOINT_SECONDS_MAX) as u64)
 }
 
 /// One change of a setting.
@@ -392,4 +420,62 @@ impl Advice {
 pub fn interval(forecast: &Spread, misses: Option<&Misses>) -> [f64; 2] {
     let (least, most) = misses.map_or((1.0, 1.0), |misses| (misses.least.min(1.0), misses.most.max(1.0)));
     [forecast.low * least, forecast.high * most]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    use super::super::doubt::tests::site;
+    use super::*;
+    use crate::measure::exercise::{DriveData, DriveRate, DriveRates};
+
+    fn figures(blocks: &[usize]) -> SiteFigures {
+        let rate = |&block_len: &usize| DriveRate {
+            block_len,
+            data: DriveData::Random,
+            mb_per_s: Spread::exactly(500.0),
+            cpu_s_per_mb: 0.001,
+            backhitches: None,
+        };
+        let rates = blocks.iter().map(rate).collect();
+        let drive = DriveRates { place: "/srv".into(), device: 0, model: None, encryption: None, sync_mb: None, rates };
+        SiteFigures { drive: Some(drive), ..site(20.0, 0.001, 20.0) }
+    }
+
+    fn setting(drive: &str) -> Setting {
+        Setting {
+            connections: 4,
+            block_len: 256 << 10,
+            pool_bytes: 128 << 20,
+            checkpoint_bytes: 4096 << 20,
+            checkpoint_seconds: 60,
+            compression_level: 0,
+            copies: 1,
+            route: Route::Direct,
+            drive: TapeDrive::Model(Box::new(built_in(drive).unwrap())),
+        }
+    }
+
+    /// `data.block_kib = 2048` was advised, which capstan.toml refuses.
+    #[test]
+    fn only_blocks_are_advised_that_can_be_set() {
+        let figures = figures(&[1 << 10, 5000, 64 << 10, 2000 << 10, 2 << 20]);
+        let tried = Lever::Block.settings(&figures, &setting("LTO-8"), 8 << 30);
+        assert_eq!(tried.iter().map(|setting| setting.block_len).collect::<Vec<_>>(), [64 << 10, 2000 << 10]);
+        assert_eq!(setting("LTO-8").drive.block_len_max(), 2000 << 10);
+    }
+
+    /// At 20 MB/s a checkpoint comes each minute, whatever `checkpoint_mib` says: to set only that changed nothing.
+    #[test]
+    fn longer_intervals_have_the_time_that_they_take() {
+        let now = setting("LTO-8");
+        let tried = Lever::Checkpoint.settings(&figures(&[64 << 10]), &now, 8 << 30);
+        let each: Vec<_> =
+            tried.iter().map(|setting| (setting.checkpoint_bytes >> 20, setting.checkpoint_seconds)).collect();
+        // 1024 MiB take 54 s, 4096 take 215; 16384 would take longer than anybody wants to lose.
+        assert_eq!(each, [(1024, 60), (4096, 240), (16_384, 900)]);
+        let how = Lever::Checkpoint.how(&tried[1]);
+        assert_eq!(how, "data.checkpoint_mib = 4096 and data.checkpoint_seconds = 240 in capstan.toml");
+        assert_eq!(Lever::Checkpoint.value(&now), "4096 MiB or 60 s");
+    }
 }

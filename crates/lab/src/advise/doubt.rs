@@ -49,7 +49,7 @@ pub(super) fn unsettled(path: &PathRates) -> impl Iterator<Item = &PathRate> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use std::path::Path;
 
@@ -58,7 +58,7 @@ mod tests {
     use crate::measure::source::{Cache, ReaderRate};
     use crate::site::{Measured, Measurements};
 
-    fn site(null: f64, cpu_s_per_mb: f64, read: f64) -> SiteFigures {
+    pub(in crate::advise) fn site(null: f64, cpu_s_per_mb: f64, read: f64) -> SiteFigures {
         let rate = PathRate {
             connections: 4,
             block_len: 512 << 10,
@@ -125,6 +125,7 @@ mod tests {
             block_len: 256 << 10,
             pool_bytes: 128 << 20,
             checkpoint_bytes: 4 << 30,
+            checkpoint_seconds: 60,
             compression_level: 1,
             copies: 1,
             route: Route::Direct,

@@ -196,9 +196,10 @@ impl SiteFigures {
         let longer = staging.map_or(1.0, |staging| {
             let one = staging.write.iter().find(|rate| rate.writers == 1);
             let one = one.map_or(written_mb_per_s, |rate| pick(&rate.mb_per_s));
-            let alone_s = 1.0 / pick(&staging.read) + 1.0 / one;
-            let both_s = 2.0 / (pick(&staging.read_beside_write) + pick(&staging.write_beside_read));
-            (both_s / alone_s).max(1.0)
+            // What the disk does in a second for both, in seconds of each alone.
+            let read_alone_s = pick(&staging.read_beside_write) / pick(&staging.read).max(1e-9);
+            let write_alone_s = pick(&staging.write_beside_read) / one.max(1e-9);
+            (1.0 / (read_alone_s + write_alone_s).max(1e-9)).max(1.0)
         });
         Some((read_s * longer, write_s * longer))
     }
@@ -297,6 +298,7 @@ fn interpolate(mut points: Vec<(f64, f64)>, x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     use super::*;
 
     #[test]
@@ -305,5 +307,62 @@ mod tests {
         for (x, wanted) in [(-1.0, 10.0), (0.0, 10.0), (0.5, 14.0), (1.0, 18.0), (1.5, 19.0), (9.0, 20.0)] {
             assert_eq!(interpolate(points.clone(), x), wanted, "at {x}");
         }
+    }
+
+    /// Where one of the two got nearly all of the disk, the other was taken to cost next to nothing: rates that were
+    /// added up hid that a MB read and a MB written do not take as long.
+    #[test]
+    fn a_disk_that_is_read_and_written_at_once_takes_as_long_as_was_measured() {
+        use super::super::doubt::tests::site;
+        use crate::measure::staging::WriterRate;
+        let exactly = Spread::exactly;
+        let longer = |read: f64, write: f64, read_beside: f64, write_beside: f64| {
+            let mut figures = site(read, 0.001, read);
+            figures.staging = Some(StagingRates {
+                folder: "/srv".into(),
+                device: 0,
+                free_mb: 0,
+                block_len: 1 << 19,
+                write: vec![WriterRate { writers: 1, mb_per_s: exactly(write), cpu_s_per_mb: 0.0 }],
+                read: exactly(read),
+                read_mixed: exactly(read),
+                write_beside_read: exactly(write_beside),
+                read_beside_write: exactly(read_beside),
+                cpu_s_per_mb: None,
+            });
+            let (read_s, write_s) = figures.disk_s(write, |spread| spread.median).unwrap();
+            assert!((read_s * read - write_s * write).abs() < 1e-9);
+            read_s * read
+        };
+        // A tenth of what it reads alone, and half of what it writes alone: six tenths of a second's work in a second.
+        assert!((longer(1000.0, 100.0, 100.0, 50.0) - 1.0 / 0.6).abs() < 1e-9);
+        // Each gets half, as one after the other would have it.
+        assert!((longer(100.0, 100.0, 50.0, 50.0) - 1.0).abs() < 1e-9);
+        assert_eq!(longer(100.0, 100.0, 80.0, 80.0), 1.0, "no disk is faster for doing two things");
+    }
+
+    /// A client compresses before it sends: a network of 100 MB/s carries 200 MB/s of what shrinks by half.
+    #[test]
+    fn a_network_carries_what_was_compressed() {
+        use super::super::doubt::tests::site;
+        use super::super::setting::{Route, Setting, TapeDrive};
+        use crate::part::Part;
+        let mut figures = site(1000.0, 0.0001, 1000.0);
+        figures.network = Some(Spread::exactly(100.0));
+        figures.path.rates[0].ratio = 2.0;
+        let setting = Setting {
+            connections: 4,
+            block_len: 256 << 10,
+            pool_bytes: 128 << 20,
+            checkpoint_bytes: 4 << 30,
+            checkpoint_seconds: 60,
+            compression_level: 0,
+            copies: 1,
+            route: Route::Direct,
+            drive: TapeDrive::Model(Box::new(capstan_tape::model::built_in("LTO-8").unwrap())),
+        };
+        let forecast = figures.forecast(&setting).unwrap();
+        let network = forecast.parts.iter().find(|(part, _)| *part == Part::Network).unwrap();
+        assert_eq!(network.1, 200.0);
     }
 }

@@ -118,6 +118,14 @@ impl SiteFigures {
         Ok(stream.once(seconds, self.tree_mb.unwrap_or(f64::INFINITY) / incoming.ratio).mb_per_s() * incoming.ratio)
     }
 
+    /// MB/s that go to the drive at most, if it takes a model's time; none if no forecast can be made.
+    pub(super) fn streamed_mb_per_s(&self, setting: &Setting) -> Option<f64> {
+        let TapeDrive::Model(model) = &setting.drive else { return None };
+        let incoming = self.incoming(setting, |spread| spread.median).ok()?;
+        let source = together(&incoming.parts, self.steadiness) / incoming.ratio;
+        Some(source.min(model.ceiling_mb_per_s.value))
+    }
+
     fn incoming(&self, setting: &Setting, pick: Pick) -> Result<Incoming, AdviseError> {
         let Setting { connections, block_len, compression_level, copies, .. } = *setting;
         self.check_level(compression_level)?;
@@ -129,7 +137,8 @@ impl SiteFigures {
         let processors = f64::from(self.path.processors) * pick(&self.usable(compression_level, block_len));
         let mut parts = vec![(Part::Source, pick(&self.source(connections, block_len)))];
         if let Some(network) = &self.network {
-            parts.push((Part::Network, pick(network)));
+            // A client compresses before it sends.
+            parts.push((Part::Network, pick(network) * ratio));
         }
         parts.push((Part::Processor, processors / cpu.max(1e-12)));
         Ok(Incoming { parts, ratio })
@@ -151,6 +160,7 @@ impl SiteFigures {
             source_mb_per_s: together(&incoming.parts, self.steadiness) / incoming.ratio,
             pool_mb: pool as f64 / 1e6 / incoming.ratio,
             checkpoint_mb: setting.checkpoint_bytes as f64 / 1e6,
+            checkpoint_s: setting.checkpoint_seconds as f64,
             tape_share,
         })
     }

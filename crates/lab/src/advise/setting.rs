@@ -5,8 +5,8 @@ use capstan_tape::model::DriveModel;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `data.block_kib` may be at most.
-const VIRTUAL_BLOCK_LEN_MAX: usize = 2000 << 10;
+/// What `data.block_kib` may be at least and at most (`director/src/config.rs`), in bytes.
+pub(super) const BLOCK_LEN: std::ops::RangeInclusive<usize> = 4 << 10..=2000 << 10;
 
 /// What is written to.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +18,15 @@ pub enum TapeDrive {
 }
 
 impl TapeDrive {
-    /// Payload bytes of its longest block.
+    /// Payload bytes of the longest block that may be set for it: a drive may write longer ones than capstan.toml
+    /// takes.
     pub fn block_len_max(&self) -> usize {
         match self {
-            Self::Virtual => VIRTUAL_BLOCK_LEN_MAX,
-            Self::Model(model) => (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN).max(1),
+            Self::Virtual => *BLOCK_LEN.end(),
+            Self::Model(model) => {
+                let longest = (model.block_len_max.value as usize).saturating_sub(BLOCK_HEADER_LEN);
+                longest.clamp(1, *BLOCK_LEN.end())
+            }
         }
     }
 }
@@ -49,8 +53,10 @@ pub struct Setting {
     pub block_len: usize,
     /// Bytes of the block pool.
     pub pool_bytes: u64,
-    /// A checkpoint after so many bytes.
+    /// A checkpoint after so many bytes ...
     pub checkpoint_bytes: u64,
+    /// ... or so many seconds.
+    pub checkpoint_seconds: u64,
     /// zstd level; 0 for none.
     pub compression_level: i32,
     /// Copies that are written at once.

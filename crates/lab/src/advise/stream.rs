@@ -18,8 +18,10 @@ pub(super) struct Stream<'a> {
     pub(super) source_mb_per_s: f64,
     /// What the pool holds, MB.
     pub(super) pool_mb: f64,
-    /// A synchronous flush behind so many MB.
+    /// A synchronous flush behind so many MB ...
     pub(super) checkpoint_mb: f64,
+    /// ... or so many seconds.
+    pub(super) checkpoint_s: f64,
     /// Tape for each byte of a block: gaps, and what encryption adds.
     pub(super) tape_share: f64,
 }
@@ -50,6 +52,8 @@ struct Flow<'a> {
     pooled_mb: f64,
     read_mb: f64,
     unsynced_mb: f64,
+    /// When the last flush was done.
+    synced_s: f64,
     written_mb: f64,
     checkpoints: u32,
 }
@@ -77,7 +81,8 @@ impl Flow<'_> {
         self.read_for((took - comes_s).max(0.0), left_mb - missing_mb);
         self.written_mb += mb;
         self.unsynced_mb += mb;
-        if self.unsynced_mb >= self.stream.checkpoint_mb {
+        let due_s = self.synced_s + self.stream.checkpoint_s;
+        if self.unsynced_mb >= self.stream.checkpoint_mb || self.engine.now_s() >= due_s {
             self.sync(left_mb - missing_mb);
         }
     }
@@ -85,6 +90,7 @@ impl Flow<'_> {
     fn sync(&mut self, left_mb: f64) {
         let took = self.engine.file_sync(self.unsynced_mb);
         self.unsynced_mb = 0.0;
+        self.synced_s = self.engine.now_s();
         self.checkpoints += 1;
         self.read_for(took, left_mb);
     }
@@ -94,12 +100,23 @@ impl<'a> Stream<'a> {
     fn begin(&self) -> Flow<'a> {
         // Drives that have a way around syncs have it switched on, as the paced drives have.
         let engine = Engine::new(self.drive, 1.0).accelerated(true);
-        Flow { stream: *self, engine, pooled_mb: 0.0, read_mb: 0.0, unsynced_mb: 0.0, written_mb: 0.0, checkpoints: 0 }
+        Flow {
+            stream: *self,
+            engine,
+            pooled_mb: 0.0,
+            read_mb: 0.0,
+            unsynced_mb: 0.0,
+            synced_s: 0.0,
+            written_mb: 0.0,
+            checkpoints: 0,
+        }
     }
 
     fn piece_mb(&self) -> f64 {
         let buffer = self.drive.buffer_mb.value;
-        (self.pool_mb / 4.0).min(buffer / 8.0).min(self.checkpoint_mb / 4.0).max(PIECE_MB_MIN)
+        let timed_mb = self.source_mb_per_s * self.checkpoint_s;
+        let checkpoint_mb = self.checkpoint_mb.min(timed_mb);
+        (self.pool_mb / 4.0).min(buffer / 8.0).min(checkpoint_mb / 4.0).max(PIECE_MB_MIN)
     }
 
     /// How it goes on when it has gone on for a while: from one flush to another, so that as much is read as is
@@ -129,6 +146,7 @@ impl<'a> Stream<'a> {
         let mut flow = self.begin();
         flow.engine.write(LABEL_MB, self.drive.ceiling_mb_per_s.value);
         let took = flow.engine.file_sync(LABEL_MB);
+        flow.synced_s = flow.engine.now_s();
         flow.read_for(took, source_mb);
         let piece = self.piece_mb();
         while flow.engine.now_s() < seconds && flow.written_mb < source_mb - 1e-9 {
@@ -166,7 +184,21 @@ mod tests {
     use super::*;
 
     fn stream(drive: &DriveModel, source_mb_per_s: f64, pool_mb: f64, checkpoint_mb: f64) -> Stream<'_> {
-        Stream { drive, source_mb_per_s, pool_mb, checkpoint_mb, tape_share: 1.0 }
+        Stream { drive, source_mb_per_s, pool_mb, checkpoint_mb, checkpoint_s: f64::INFINITY, tape_share: 1.0 }
+    }
+
+    /// A backup makes a checkpoint each minute, too: that of a slow source was forecast to go on for much longer.
+    #[test]
+    fn a_checkpoint_comes_by_its_time_where_its_bytes_take_longer() {
+        let drive = built_in("SDLT-220").unwrap();
+        let by_bytes = stream(&drive, 10.0, 64.0, 600.0);
+        let by_time = Stream { checkpoint_mb: 1e9, checkpoint_s: 60.0, ..by_bytes };
+        let [by_bytes, by_time] = [by_bytes, by_time].map(|stream| stream.steadily());
+        let share = (by_time.seconds / by_time.backhitches as f64) / (by_bytes.seconds / by_bytes.backhitches as f64);
+        assert!((0.8..1.2).contains(&share), "{by_bytes:?}, {by_time:?}");
+        // What comes sooner decides.
+        let both = Stream { checkpoint_s: 600.0, ..stream(&drive, 10.0, 64.0, 600.0) }.steadily();
+        assert_eq!(both, by_bytes);
     }
 
     #[test]

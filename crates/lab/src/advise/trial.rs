@@ -91,6 +91,7 @@ pub fn try_setting(
         compression_level: setting.compression_level,
         copies: setting.copies,
         checkpoint_bytes: setting.checkpoint_bytes,
+        checkpoint_seconds: setting.checkpoint_seconds,
         target: DataPathTarget::Virtual { folder: folder.to_owned(), encryption: Some(Algorithm::Aes256Gcm), pace },
         seconds,
         seconds_max: if setting.drive == TapeDrive::Virtual { room_s.min(seconds * LONGER_MAX) } else { 0.0 },

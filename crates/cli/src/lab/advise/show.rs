@@ -1,9 +1,11 @@
 //! Advice, as it is printed.
 
+use std::collections::BTreeSet;
 use std::io::{Write, stdout};
 
 use capstan_lab::{
-    Advice, Disagreement, Forecast, Lever, Setting, SettingChange, SiteFigures, SlowSource, TapeDrive, Trial,
+    Advice, CHECKPOINT_SECONDS, Disagreement, Forecast, Lever, Setting, SettingChange, SiteFigures, SlowSource,
+    TapeDrive, Trial,
 };
 
 use super::{Advise, foretold, of_trial};
@@ -55,9 +57,11 @@ pub(super) fn as_row<'a>(
 
 pub(in crate::lab) fn described(setting: &Setting) -> String {
     let Setting { connections, block_len, pool_bytes, checkpoint_bytes, compression_level, copies, .. } = setting;
+    let seconds = setting.checkpoint_seconds;
+    let seconds = if seconds == CHECKPOINT_SECONDS { String::new() } else { format!(" or {seconds} s") };
     let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
     format!(
-        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB, zstd {compression_level}{copies}, {} to {}",
+        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB{seconds}, zstd {compression_level}{copies}, {} to {}",
         block_len >> 10,
         pool_bytes >> 20,
         checkpoint_bytes >> 20,
@@ -132,13 +136,14 @@ fn current(out: &mut dyn Write, figures: &SiteFigures, advice: &Advice, is_open:
 
 /// What to change, what to expect then, and how far to believe it.
 fn changes(out: &mut dyn Write, figures: &SiteFigures, advice: &Advice) -> std::io::Result<()> {
+    let source = figures.path.source.display();
     if let Some(Disagreement { read, null }) = &advice.disagreement {
         let (read, null) = (spread(read), spread(null));
         writeln!(
             out,
             "doubt      bare readers got {read} MB/s of this source, the data path {null}, and no processor was busy:\n           \
-             one of the two is wrong, so no change is advised. Measure both again, longer, while nothing\n           \
-             else reads: capstan lab read and capstan lab null, with --seconds 20"
+             one of the two is wrong, so no change is advised. Measure both again, longer, while nothing else\n           \
+             reads: capstan lab read {source} --seconds 20, and capstan lab null {source} --seconds 20"
         )?;
     } else if advice.changes.is_empty() {
         let part = advice.advised.1.bottleneck.name();
@@ -152,12 +157,14 @@ fn changes(out: &mut dyn Write, figures: &SiteFigures, advice: &Advice) -> std::
             "doubt      all of the source is read in {seconds:.2} s: too little to say what more connections give. Name a larger one"
         )?;
     }
-    let unsettled: Vec<_> = figures.unsettled().map(|rate| rate.connections.to_string()).collect();
+    // Each was measured with several blocks and levels.
+    let unsettled: BTreeSet<u32> = figures.unsettled().map(|rate| rate.connections).collect();
     if !unsettled.is_empty() {
-        let them = unsettled.join(", ");
+        let them = unsettled.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         writeln!(
             out,
-            "doubt      the source did not come steadily over {them} connections: measure it longer (--seconds)"
+            "doubt      the source did not come steadily over {them} connections: measure it longer, with\n           \
+             capstan lab null {source} --seconds 20"
         )?;
     }
     for (number, change) in (1..).zip(&advice.changes) {
