@@ -43,12 +43,9 @@ impl Site {
             let member = WantedMember { offset: range.start, len: range.end - range.start, crc: 0 };
             let streams = BTreeMap::from([((object, connection), vec![member])]);
             let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Apart)?;
-            copy_range(
-                &mut host,
-                &located.wanted,
-                &mut |bytes| std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string()),
-                &AtomicBool::new(false),
-            )?;
+            copy_range(&mut host, &located.wanted, &mut |bytes| {
+                std::io::copy(bytes, out).map(drop).map_err(|error| error.to_string())
+            })?;
         }
         let end = out.write_all(&[0; 1024]).and_then(|()| out.flush());
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })
@@ -105,30 +102,25 @@ impl Site {
         let located = locate_streams(&locked(&self.catalog), streams, &present, WhichCopy::Any, Layout::Joined)?;
         let mut out = Checked { out, crc: 0 };
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(stop));
-        let blocks = copy_range(
-            &mut host,
-            &located.wanted,
-            &mut |bytes| {
-                let mut reader = MemberReader::new(bytes);
-                // A stream that was standard input is one file in several members.
-                let mut any = false;
-                loop {
-                    match reader.next() {
-                        Ok(Some((_, mut content))) => {
-                            content.copy_to(&mut out).map(drop).map_err(|error| match error {
-                                CopyError::Output(error) => error.to_string(),
-                                CopyError::Stream(error) => with_causes(&error),
-                            })?;
-                        }
-                        Ok(None) if any => return Ok(()),
-                        Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
-                        Err(error) => return Err(with_causes(&error)),
+        let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
+            let mut reader = MemberReader::new(bytes);
+            // A stream that was standard input is one file in several members.
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(Some((_, mut content))) => {
+                        content.copy_to(&mut out).map(drop).map_err(|error| match error {
+                            CopyError::Output(error) => error.to_string(),
+                            CopyError::Stream(error) => with_causes(&error),
+                        })?;
                     }
-                    any = true;
+                    Ok(None) if any => return Ok(()),
+                    Ok(None) => return Err("the stream holds no member where the catalog says one is".to_owned()),
+                    Err(error) => return Err(with_causes(&error)),
                 }
-            },
-            stop,
-        )?;
+                any = true;
+            }
+        })?;
         if stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
         }
@@ -145,19 +137,19 @@ fn copy_range(
     host: &mut ReadMounter,
     wanted: &Wanted,
     copy: &mut (dyn FnMut(&mut dyn std::io::BufRead) -> Result<(), String> + Send),
-    stop: &AtomicBool,
 ) -> Result<u64, DirectorError> {
     let reads = plan_reads(wanted);
     let outcome = std::sync::Mutex::new(Ok(()));
     let copy = std::sync::Mutex::new(copy);
+    let enough = AtomicBool::new(false);
     let routes = VolumeRoutes::new(&host.mounter().libraries, &host.mounter().catalog)?;
     let access = VolumeAccess { host, drives: routes.drives(), between: None };
-    let read = read_streams(wanted, &reads, access, (stop, &ReadMeters::default()), &|_, reader| {
+    let read = read_streams(wanted, &reads, access, (&enough, &ReadMeters::default()), &|_, reader| {
         for member in reader.members() {
             let copied = locked(&copy)(&mut reader.range(member.offset..member.offset + member.len));
             if copied.is_err() {
                 *locked(&outcome) = copied;
-                stop.store(true, Ordering::Relaxed);
+                enough.store(true, Ordering::Relaxed);
                 return;
             }
         }

@@ -49,7 +49,7 @@ struct CaughtUp {
     append_lbn: u64,
     /// Checkpoints that the catalog lacked.
     recorded: usize,
-    /// Whether an incomplete checkpoint stands where it begins.
+    /// Whether an incomplete checkpoint stands where it begins, which that will write over.
     is_torn: bool,
 }
 
@@ -74,7 +74,7 @@ fn record_missing(
                 with_causes(&error)
             );
             (mounter.events)(Event::Notice { message });
-            is_torn = true;
+            is_torn = kind == MediumKind::Rewritable && may_grow(known);
             match known.checkpoint_lbn {
                 0 => None,
                 lbn => Some(volume.checkpoint(life, lbn)?),

@@ -82,7 +82,7 @@ impl DriveFaults {
         }
     }
 
-    /// A drive has written what was flushed.
+    /// A drive has written a session to its end, or much of a volume.
     pub(crate) fn wrote(&mut self, at: &DriveAt) {
         self.unwritten.retain(|(drive, _)| drive != at);
     }
@@ -117,7 +117,7 @@ impl Mounter {
         told
     }
 
-    /// Notes that a drive has written what was flushed.
+    /// Notes that a drive has written a session to its end, or much of a volume.
     pub(crate) fn note_flushed(&self, volume: &InDrive) {
         let drive = Some(volume.drive.clone());
         let at = DriveAt { library: volume.library.name.clone(), drive };

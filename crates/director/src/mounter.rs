@@ -529,11 +529,19 @@ impl Mounter {
                 EncryptionState::Encrypted { tag, .. } if self.went_on(volser, &tag)? => Ok(()),
                 _ => Err(error.into()),
             },
-            Err(error) if is_damaged_label(&error) && self.volume(volser)?.checkpoint_lbn > 0 => {
+            Err(error)
+                if is_damaged_label(&error)
+                    && volume.medium.encryption != EncryptionState::Blank
+                    && self.volume(volser)?.checkpoint_lbn > 0 =>
+            {
                 let reason = with_causes(&error);
                 let message =
-                    format!("the label of volume {volser} cannot be read, its blocks are all the same: {reason}");
+                    format!("the label of volume {volser} cannot be read ({reason}); its blocks are read all the same");
                 (self.events)(Event::Notice { message });
+                if self.volume(volser)?.state != VolumeState::Suspect {
+                    // Nothing can be added to it. On a full disk that is found again.
+                    let _ = self.suspect(volser, &format!("its label cannot be read: {reason}"));
+                }
                 Ok(())
             }
             checked => checked,
@@ -608,7 +616,14 @@ impl Mounter {
 fn is_damaged_label(error: &DirectorError) -> bool {
     match error {
         DirectorError::Mover(capstan_mover::MoverError::Format { .. }) => !error.is_of_later_version(),
-        other => other.of_drive().is_some_and(DriveError::blames_medium),
+        other => other.of_drive().is_some_and(|error| {
+            matches!(
+                error,
+                DriveError::ReadFailed { .. }
+                    | DriveError::Integrity { .. }
+                    | DriveError::Reported { blames_medium: true, .. }
+            )
+        }),
     }
 }
 

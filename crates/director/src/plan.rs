@@ -207,8 +207,9 @@ impl Site {
         }
         // A file that was found by its path is known to the end.
         let is_open_ended = |place: &Place| place.paths.is_empty();
-        let has_directory = plan.entries.iter().any(|entry| entry.entry.kind == EntryKind::Directory);
-        if places.iter().any(is_open_ended) || !filter.is_empty() || has_directory {
+        let named: HashSet<&[u8]> = places.iter().flat_map(|place| &place.paths).map(Vec::as_slice).collect();
+        let is_directory = |of: &StateEntry| of.entry.kind == EntryKind::Directory && named.contains(&*of.entry.path);
+        if places.iter().any(is_open_ended) || !filter.is_empty() || plan.entries.iter().any(is_directory) {
             for object in &plan.objects {
                 let bytes = unknown_bytes(&locked(&self.catalog), *object)?;
                 plan.unknown.extend(Some((*object, bytes)).filter(|_| bytes > 0));

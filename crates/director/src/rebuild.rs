@@ -17,7 +17,7 @@ use capstan_format::{Volser, VolumeId};
 use capstan_keys::Unlock;
 use capstan_mover::FIRST_SESSION_LBN;
 use capstan_mover::devices::Loader;
-use capstan_tape::{ChangerError, EncryptionState, with_causes};
+use capstan_tape::{Blame, ChangerError, EncryptionState, with_causes};
 
 use crate::catch_up::session_record;
 use crate::config::{Config, find_settings};
@@ -120,10 +120,6 @@ pub fn rebuild(
     if !absent.is_empty() && !options.forget_absent {
         return Err(DirectorError::RebuildForgets { volumes: named(&absent) });
     }
-    for volser in absent {
-        let reason = "the old catalog knows it, and it is not there: what it holds is not known any more";
-        report.problems.push((volser, reason.to_owned()));
-    }
     for (mounter, volumes) in libraries {
         read_volumes(&mounter, volumes, &mut report)?;
     }
@@ -170,6 +166,8 @@ pub fn rebuild(
     } else if let Some(old) = report.old.take_if(|_| options.discard_old) {
         discard(&old, &events)?;
     }
+    let reason = "the old catalog knew it, and it is not there: what it holds is not known any more";
+    report.problems.extend(absent.into_iter().map(|volser| (volser, reason.to_owned())));
     Ok(report)
 }
 
@@ -201,8 +199,11 @@ fn read_volumes(mounter: &Mounter, volumes: Vec<Volser>, report: &mut RebuildRep
             // No volume, though its barcode is that of one.
             Err(DirectorError::Changer(ChangerError::CleaningCartridge { .. })) => {}
             Err(error) => {
-                let is_of_volume = error.blames_volume() && !error.is_of_drive();
-                failures = if is_of_volume || matches!(error, DirectorError::Keys(_)) { 0 } else { failures + 1 };
+                let is_of_volume = error.blames_volume() && !error.is_of_drive()
+                    || error.is_of_unfit_drive()
+                    || error.blame() == Some(Blame::Keys)
+                    || matches!(error, DirectorError::Keys(_) | DirectorError::Changer(ChangerError::Foreign { .. }));
+                failures = if is_of_volume { 0 } else { failures + 1 };
                 if failures >= FAILURES_MAX {
                     return Err(error);
                 }
@@ -309,12 +310,12 @@ fn keep_states(old: &Catalog, site: &Site) -> Result<(), DirectorError> {
     for life in old.opened_volumes()?.into_iter().filter(|life| lives.contains(life)) {
         catalog.volume_opened(life, old.opened_under(life)?.unwrap_or_default())?;
     }
+    let mut wanted = Vec::new();
     for object in catalog.objects(&capstan_catalog::ObjectFilter::default())? {
-        let wanted = old.wanted_copies(object.id)?;
-        let wanted: Vec<_> = wanted.iter().map(|copy| (copy.object, copy.copy, copy.pool.as_str())).collect();
-        catalog.promise_copies(&wanted)?;
+        wanted.extend(old.wanted_copies(object.id)?);
     }
-    Ok(())
+    let wanted: Vec<_> = wanted.iter().map(|copy| (copy.object, copy.copy, copy.pool.as_str())).collect();
+    Ok(catalog.promise_copies(&wanted)?)
 }
 
 /// Takes over policies and their queue, the peers of the cell, what people were told, the history, what was found bad,

@@ -347,8 +347,6 @@ impl Site {
             return Ok(());
         }
         let path = directory.join(name);
-        let above = path.parent().unwrap_or(directory);
-        std::fs::create_dir_all(above).map_err(DirectorError::host("make", above))?;
         // A stream has no time of its own to compare.
         if options.overwrite != Overwrite::Always && path.symlink_metadata().is_ok() {
             let reason = "a file of this name is there already: remove it, or restore with --overwrite always";
@@ -356,9 +354,18 @@ impl Site {
             return Ok(());
         }
         // Until it is whole, nobody takes it for what it is to be.
+        let above = path.parent().unwrap_or(directory);
         let mode = Permissions::from_mode(0o666);
-        let staged = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(above);
-        let mut staged = staged.map_err(DirectorError::host("make a file in", above))?;
+        let staged = std::fs::create_dir_all(above)
+            .and_then(|()| tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(above));
+        let mut staged = match staged {
+            Ok(staged) => staged,
+            Err(error) => {
+                let reason = format!("cannot make a file in {}: {error}", above.display());
+                report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
+                return Ok(());
+            }
+        };
         let mut file = Told { file: staged.as_file_mut(), watch };
         match self.copy_file(stream.object, &stream.entry.path, &mut file, &watch.stop) {
             Ok((_, blocks)) => report.blocks += blocks,
@@ -368,8 +375,13 @@ impl Site {
                 return Ok(());
             }
         }
-        let kept = staged.as_file().sync_all().map_err(DirectorError::host("write", &path));
-        kept.and_then(|()| staged.persist(&path).map_err(|error| DirectorError::host("make", &path)(error.error)))?;
+        let synced = staged.as_file().sync_all();
+        let kept = synced.and_then(|()| staged.persist(&path).map(drop).map_err(|error| error.error));
+        if let Err(error) = kept {
+            let reason = format!("cannot write {}: {error}", path.display());
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
+            return Ok(());
+        }
         report.members += 1;
         report.bytes += stream.entry.size;
         Ok(())
@@ -439,6 +451,9 @@ struct Told<'w> {
 
 impl Write for Told<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.watch.stop.load(Relaxed) {
+            return Err(io::Error::other("the restore is stopped"));
+        }
         let len = self.file.write(bytes)?;
         self.watch.taken.fetch_add(len as u64, Relaxed);
         Ok(len)

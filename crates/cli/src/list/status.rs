@@ -92,7 +92,8 @@ impl Facts {
         let running = site.running()?;
         let sources = site.sources(&protection, &running)?;
         let failed = site.failed_jobs()?;
-        let queued = queue::Queued::of(site)?;
+        let mut queued = queue::Queued::of(site)?;
+        failed::leave_out_run_since(site, &mut queued)?;
         let not_backed_up = failed::sources(site, &sources, &failed, &queued)?;
         let indexes_missing = site.catalog().indexes_missing().map_err(director)?;
         let attention = &site.config().attention;

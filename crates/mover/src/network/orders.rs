@@ -120,8 +120,8 @@ pub(super) enum JobReport {
     Progress(Box<ProgressReport>),
     /// Which paths of the baseline are missing? The rows that were seen are attached.
     Missing,
-    /// A byte for each file is attached: 1 if it is there. Whether a restore leaves such files as they are: if not,
-    /// nothing is attached, and nothing more need be asked.
+    /// A byte for each of the first files, of one at least, is attached: 1 if it is there. Whether a restore leaves
+    /// such files as they are: if not, nothing is attached, and nothing more need be asked.
     There { is_left: bool },
     /// All that came was written, or why it was not.
     Restored(Box<RestoredReport>),
@@ -381,7 +381,7 @@ pub(super) fn unpack_rows(packed: &[u8], found: &mut dyn FnMut(&[u8], &Metadata)
     })
 }
 
-/// Files that are asked for at once: to look for them takes a few seconds at most, even on a slow disk.
+/// Files that are asked for at once, at most.
 pub(super) const FILES_EACH: usize = 2_000;
 
 /// Packs the first of these files; how many.

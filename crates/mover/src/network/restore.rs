@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use capstan_tape::with_causes;
 
@@ -25,6 +26,8 @@ use crate::stream::StreamReader;
 
 /// Problems that are named to the mover.
 const PROBLEMS_MAX: usize = 1_000;
+/// How long files are looked for before the mover is answered.
+const LOOKS_FOR: Duration = Duration::from_secs(5);
 /// Connections of one order that are believed.
 const CONNECTIONS_MAX: usize = 256;
 
@@ -91,8 +94,8 @@ impl ClientEnd<'_> {
         Ok(open)
     }
 
-    /// A byte for each of these files: 1 if it is there as it would be written, and left as it is; none where a
-    /// restore leaves no such file. What there is keeps what `existing` has found for the next ones.
+    /// A byte for each of the first of these files: 1 if it is there as it would be written, and left as it is; none
+    /// where a restore leaves no such file. What there is keeps what `existing` has found for the next ones.
     pub(super) fn there(&self, existing: &mut Option<ExistingFiles>, packed: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let leaves = |into: &&RestoreInto<'_>| into.options.overwrite == Overwrite::Changed;
         let Some(into) = self.restores.as_ref().filter(leaves) else { return Ok(None) };
@@ -101,8 +104,13 @@ impl ClientEnd<'_> {
             *existing = ExistingFiles::below(into.directory, into.options.strip).unwrap_or_default();
         }
         let Some(existing) = existing else { return Ok(None) };
-        let mut there = Vec::new();
-        unpack_files(packed, &mut |file| there.push(u8::from(existing.has(&file))))?;
+        let (mut there, began) = (Vec::new(), Instant::now());
+        // Where a disk takes long, the first ones are answered: the rest is asked for again.
+        unpack_files(packed, &mut |file| {
+            if there.is_empty() || began.elapsed() < LOOKS_FOR {
+                there.push(u8::from(existing.has(&file)));
+            }
+        })?;
         Ok(Some(there))
     }
 

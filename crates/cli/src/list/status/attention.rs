@@ -250,8 +250,7 @@ fn failed(facts: &Facts, lines: &mut Vec<Attention>) {
     // The last run of a policy is that of one client. What the queue ran is told when it ends.
     for last in &queued.failed_last {
         let (policy, client, job) = (&last.policy, &last.client, last.job);
-        // Of this machine the history knows the last one, also if it was run by hand since.
-        if !queued.is_of_clients(policy) && job.is_some() {
+        if !queued.is_of_clients(policy) && facts.failed.iter().any(|entry| job == Some(entry.run.id)) {
             continue;
         }
         let (when, first) = (units::time(last.ended_ns), last.message.lines().next().unwrap_or_default());

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use capstan_director::{FailedJob, HistoryEntry, Site, SourceRow, subject_of_job};
 use capstan_format::ObjectId;
 
-use super::queue::Queued;
+use super::queue::{FailedLast, Queued};
 use crate::failure::director;
 use crate::failure::{Failure, STOPPED};
 use crate::list::history::names;
@@ -40,6 +40,22 @@ pub(super) fn runs_of_jobs(site: &Site) -> Result<Vec<(String, Vec<HistoryEntry>
         (name.clone(), own.collect())
     };
     Ok(site.config().jobs.keys().map(of).collect())
+}
+
+/// Takes out the failed runs of policies of this machine that somebody has run by hand since: the history knows of
+/// these alone.
+pub(super) fn leave_out_run_since(site: &Site, queued: &mut Queued) -> Result<(), Failure> {
+    let is_of_here = |last: &FailedLast| last.job.is_some() && last.client == site.client();
+    if !queued.failed_last.iter().any(is_of_here) {
+        return Ok(());
+    }
+    let runs = site.history(RUNS_LOOKED_AT)?;
+    queued.failed_last.retain(|last| {
+        let subject = subject_of_job(&last.policy);
+        let is_later = |run: &HistoryEntry| Some(run.job.id) > last.job && names(&run.job.subject, &subject);
+        !is_of_here(last) || !runs.iter().any(|run| run.job.kind == "backup" && is_later(run))
+    });
+    Ok(())
 }
 
 /// Sources that were backed up before and whose last run ended without an object of them. What somebody stopped has not
