@@ -46,6 +46,9 @@ comes_back() {
 # The byte at which a block of the first volume is flipped lies in the content of a file.
 spoil() { printf ZZZZZZZZ | dd of="$slots/$1.tape" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
 
+# comes_to COUNT: so many objects are listed.
+comes_to() { [ "$(capstan --json objects | grep -c .)" -eq "$1" ]; }
+
 newest() { capstan --json objects | sed -n '1s/.*"object":"\([0-9a-f-]*\)".*/\1/p'; }
 with_faketime() { command -v faketime >/dev/null 2>&1; }
 on() {
@@ -379,4 +382,21 @@ most() { [ "$(capstan --json ls -R "$(newest)" | grep -c . )" -gt 0 ] && mv "$sl
 check 'it has the files behind the damage' most
 mv "$scratch/away.tape" "$slots/A00001.tape"
 check 'and says so again' says 'NOT WHOLE' 3 capstan copy "$tree" --to-pool vault
+# The host is lost: what docs/INSTALL.md says brings all back from the volumes, a key export and capstan.toml.
+export CAPSTAN_EXPORT_PASSPHRASE='three holders and a half'
+begin --volume-size 64M --library "$scratch/library" >/dev/null
+capstan --quiet backup "$tree"
+capstan --quiet keys export "$scratch/lost.export"
+cp "$CAPSTAN_STATE/capstan.toml" "$scratch/saved.toml"
+begin --volume-size 64M --library "$scratch/library" >/dev/null
+sed "s/^client = \"\"/client = \"$(uname -n)\"/" "$scratch/saved.toml" >"$CAPSTAN_STATE/capstan.toml"
+check 'a lost host gets its keys back' exits 0 capstan --quiet keys import "$scratch/lost.export"
+check 'and its catalog' says '1 complete object' 0 capstan rebuild
+check 'and its files' comes_back "$tree"
+check 'and goes on where it was' says incr 0 capstan backup "$tree" --incremental
+# What is away is not forgotten unasked.
+mv "$scratch/library/slots/A00001.tape" "$scratch/vault.tape"
+check 'a rebuild names a volume that is away' says --forget-absent 1 capstan rebuild
+check 'and its objects stay' comes_to 2
+mv "$scratch/vault.tape" "$scratch/library/slots/A00001.tape"
 finish
