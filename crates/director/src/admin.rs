@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use capstan_catalog::{
-    Catalog, Extent, LostCopy, MediumKind, Object, ObjectStatus, Pool, Promise, Resource, ScratchFeed, Volume,
-    VolumeState, Wish,
+    Catalog, Extent, LostCopy, MediumKind, Object, ObjectFilter, ObjectStatus, Pool, Promise, Resource, ScratchFeed,
+    Volume, VolumeState, Wish,
 };
-use capstan_format::{Algorithm, BLOCK_HEADER_LEN, KeyTag, Volser};
+use capstan_format::{Algorithm, BLOCK_HEADER_LEN, KeyTag, ObjectId, Volser};
 use capstan_keys::{Cartridge, Destruction};
 use capstan_tape::{ChangerError, EncryptionState};
 
@@ -98,7 +98,7 @@ impl Site {
         let labelled = if let Err(error) = volume.check_rewritable() {
             Err(error)
         } else if foreign && loss == Loss::Refuse {
-            Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0 })
+            Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: 0, standing: 0 })
         } else if let Err(error) = unknown {
             Err(error)
         } else {
@@ -311,7 +311,8 @@ impl Site {
         }
         check_unlocked(&catalog, volser, (&last, promise), self.now_ns())?;
         if !last.is_empty() && loss == Loss::Refuse {
-            return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects: last.len() });
+            let (objects, standing) = (last.len(), count_standing_on(&catalog, &last)?);
+            return Err(DirectorError::VolumeHoldsData { volser: volser.clone(), objects, standing });
         }
         Ok(last)
     }
@@ -372,6 +373,21 @@ impl Site {
     pub(crate) fn present(&self) -> Result<Vec<Volser>, DirectorError> {
         Mounter::new(self).present()
     }
+}
+
+/// How many living objects are based on some, directly or not, that are not among them.
+fn count_standing_on(catalog: &Catalog, lost: &[Object]) -> Result<usize, DirectorError> {
+    let mut without: HashSet<ObjectId> = lost.iter().map(|object| object.id).collect();
+    let all = catalog.objects(&ObjectFilter::default())?;
+    let mut standing = 0;
+    // The latest come first, and a base before what stands on it.
+    for object in all.iter().rev().filter(|object| object.status != ObjectStatus::Expired) {
+        if !without.contains(&object.id) && object.base.is_some_and(|base| without.contains(&base)) {
+            without.insert(object.id);
+            standing += 1;
+        }
+    }
+    Ok(standing)
 }
 
 /// Whether a volume holds something of an object that no other does: another copy may be only part of one.

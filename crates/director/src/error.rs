@@ -356,12 +356,14 @@ pub enum DirectorError {
         source: ChangerError,
     },
     /// Operator: there is data on it.
-    #[error("volume {volser} holds {}. Use --force to do it anyway", held_text(*objects))]
+    #[error("volume {volser} holds {}. Use --force to do it anyway", held_text(*objects, *standing))]
     VolumeHoldsData {
         /// The volume.
         volser: Volser,
         /// How many objects.
         objects: usize,
+        /// How many others are based on them.
+        standing: usize,
     },
     /// Operator: the catalog does not know of it.
     #[error(

@@ -1,10 +1,13 @@
 //! Talking to a library that is being served: a socket in its folder, one line of JSON each way.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -149,17 +152,25 @@ pub fn ask(folder: &Path, request: &ControlRequest) -> Result<ControlReply, Cont
     serde_json::from_str(&text).map_err(|error| ControlError::Answer(error.into()))
 }
 
-/// Opens the socket; one that a killed program left is taken over, one that is answered is somebody's.
-pub(crate) fn listen(folder: &Path) -> io::Result<UnixListener> {
+/// Opens the socket, and takes the lock of whoever serves the folder; the system lets go of it with the process. One
+/// that a killed program left is taken over, one that is answered is somebody's.
+pub(crate) fn listen(folder: &Path) -> io::Result<(UnixListener, File)> {
     let path = folder.join(SOCKET);
+    let served = || io::Error::new(io::ErrorKind::AddrInUse, "another program serves this library: end it first");
+    // Two that begin at the same moment would each find no listener.
+    let lock = File::open(folder)?;
+    // A file system that locks no folders leaves it at that.
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Err(served());
+    }
     if UnixStream::connect(&path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program serves this library: end it first"));
+        return Err(served());
     }
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    UnixListener::bind(path)
+    Ok((UnixListener::bind(path)?, lock))
 }
 
 /// Takes the socket away, so that the next to ask is told at once that nobody is there.

@@ -1,5 +1,6 @@
 //! A library being served: the units, the iSCSI target in front of them, and the control socket.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ pub struct LibraryService {
     folder: PathBuf,
     stopping: Arc<AtomicBool>,
     desk: Option<JoinHandle<()>>,
+    /// Nobody else serves the folder as long as it is held.
+    _lock: File,
     /// Stands last, and is dropped last: then all has been told.
     _teller: Teller,
 }
@@ -93,7 +96,7 @@ impl LibraryService {
     ) -> Result<Self, ServiceError> {
         let on_control = |source| ServiceError::Control { folder: folder.to_owned(), source };
         // First of all: two programs at one library would each move its cartridges.
-        let socket = control::listen(folder).map_err(on_control)?;
+        let (socket, lock) = control::listen(folder).map_err(on_control)?;
         let (teller, events) = Teller::start(listener).map_err(on_control)?;
         let library = Arc::new(ServedLibrary::open_heard(folder, agent, Arc::clone(&events))?);
         let config = target_config(folder, &library.layout().target, listen)?;
@@ -112,7 +115,15 @@ impl LibraryService {
             }
         });
         let desk = desk.map_err(on_control)?;
-        Ok(Self { library, server, folder: folder.to_owned(), stopping, desk: Some(desk), _teller: teller })
+        Ok(Self {
+            library,
+            server,
+            folder: folder.to_owned(),
+            stopping,
+            desk: Some(desk),
+            _lock: lock,
+            _teller: teller,
+        })
     }
 
     /// Where it listens.

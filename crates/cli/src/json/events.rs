@@ -229,6 +229,11 @@ pub(crate) enum Event {
         vanished: Vec<ShownPath>,
         /// Volumes whose key was destroyed.
         without_key: Vec<VolumeReason>,
+        /// Whether an object was interrupted and never finished: what it has comes back.
+        interrupted: bool,
+        /// Objects of which something is missing that nobody can name: a base cannot be used, or a part is on no volume
+        /// that is known.
+        in_part: Vec<ObjectReason>,
         /// Why no library could be asked, and volumes are taken to be in one; null if one answered.
         not_asked: Option<String>,
     },
@@ -310,9 +315,21 @@ impl Event {
             incomplete: paths(&plan.incomplete),
             vanished: paths(&plan.vanished),
             without_key: plan.without_key.iter().map(VolumeReason::from).collect(),
+            interrupted: plan.interrupted,
+            in_part: in_part(plan),
             not_asked: plan.not_asked.as_ref().map(|error| with_causes(error)),
         }
     }
+}
+
+/// Objects of which something is missing that nobody can name.
+fn in_part(plan: &RestorePlan) -> Vec<ObjectReason> {
+    let of = |object, reason| ObjectReason { object: id(object), reason };
+    let broken = plan.broken.iter().map(|(object, reason)| of(*object, reason.clone()));
+    let unknown = plan.unknown.iter().map(|(object, bytes)| {
+        of(*object, format!("{bytes} bytes are on no volume that the catalog knows, and paths may be missing"))
+    });
+    broken.chain(unknown).collect()
 }
 
 impl From<&Told> for Event {

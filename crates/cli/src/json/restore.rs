@@ -201,6 +201,8 @@ pub(crate) struct RestoreFinished {
     incomplete: Vec<ShownPath>,
     /// As in `plan`: these vanished while they were backed up. They are no reason for exit code 3.
     vanished: Vec<ShownPath>,
+    /// As in `plan`: whether the backup was never finished.
+    interrupted: bool,
     /// Paths that could not be written, or not with everything; 8 MiB of them at most.
     problems: Vec<FailedPath>,
     /// How many there were.
@@ -231,6 +233,7 @@ impl RestoreFinished {
             older: older(plan),
             incomplete: paths(&plan.incomplete),
             vanished: paths(&plan.vanished),
+            interrupted: plan.interrupted,
             problems: problems
                 .map(|problem| FailedPath { path: (&problem.path).into(), reason: words(&problem.reason) })
                 .collect(),

@@ -66,13 +66,20 @@ pub(crate) fn until_words(until_ns: i64) -> String {
 }
 
 /// What would be gone with a volume; nothing of what is on it is known where it holds no object of the catalog.
-pub(super) fn held_text(objects: usize) -> String {
-    match objects {
+/// What a volume holds that would be lost: so many objects, on which so many others stand.
+pub(super) fn held_text(objects: usize, standing: usize) -> String {
+    let standing = match standing {
+        0 => String::new(),
+        1 => ", and 1 incremental that stands on that could not be restored whole".to_owned(),
+        _ => format!(", and {standing} incrementals that stand on that could not be restored whole"),
+    };
+    let held = match objects {
         0 => "data that this catalog does not know, of another program or another site: they would be gone for good"
             .to_owned(),
         1 => "1 object, and may be its last copy: the object would be lost for good".to_owned(),
         _ => format!("{objects} objects, and may be their last copy: they would be lost for good"),
-    }
+    };
+    held + &standing
 }
 
 pub(super) fn shortage_text(shortage: &Shortage) -> String {

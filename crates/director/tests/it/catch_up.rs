@@ -1,8 +1,7 @@
 //! Volumes that hold more than the catalog knows: what is blamed on them, and what is not.
 
-use capstan_catalog::Catalog;
-use capstan_catalog::VolumeState;
-use capstan_director::{DirectorError, Level, Place, RebuildOptions, RebuildReport, rebuild};
+use capstan_catalog::{Catalog, Promise, VolumeState};
+use capstan_director::{DirectorError, Level, Loss, Place, RebuildOptions, RebuildReport, rebuild};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
 use capstan_mover::extract::ExtractOptions;
@@ -217,6 +216,11 @@ fn a_rebuild_forgets_nothing_unasked() {
     let source = bench.source();
     bench.backup(&bench.request(Level::Incremental)).unwrap();
     let objects = bench.objects();
+    let erased = bench.site().erase(&volser("A00001"), Loss::Refuse, Promise::Keep);
+    assert!(
+        matches!(erased, Err(DirectorError::VolumeHoldsData { objects: 1, standing: 1, .. })),
+        "what stands on it is counted: {erased:?}"
+    );
     std::fs::rename(bench.cartridge("A00001"), bench.path("away")).unwrap();
     // What a drive has said of a volume stands on none.
     bench.sql("UPDATE volumes SET state = 4 WHERE volser = 'A00002'");
