@@ -380,7 +380,7 @@ fn count_standing_on(catalog: &Catalog, lost: &[Object]) -> Result<usize, Direct
     let mut without: HashSet<ObjectId> = lost.iter().map(|object| object.id).collect();
     let all = catalog.objects(&ObjectFilter::default())?;
     let mut standing = 0;
-    // The latest come first, and a base before what stands on it.
+    // From the earliest on: a base was begun before what stands on it.
     for object in all.iter().rev().filter(|object| object.status != ObjectStatus::Expired) {
         if !without.contains(&object.id) && object.base.is_some_and(|base| without.contains(&base)) {
             without.insert(object.id);

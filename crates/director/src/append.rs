@@ -576,7 +576,10 @@ impl CopyHost for AppendHost {
             };
         }
         // A drive that fails now and then writes some checkpoints well; half a cartridge speaks for it.
-        let is_half = |volume: &InDrive| commit.session_bytes >= volume.medium.capacity_bytes / 2;
+        let is_half = |volume: &InDrive| {
+            let capacity = volume.medium.capacity_bytes;
+            capacity > 0 && commit.session_bytes >= capacity / 2
+        };
         if let Some(writing) = self.writing.as_ref().filter(|writing| is_half(&writing.volume)) {
             self.mounter.note_flushed(&writing.volume);
         }

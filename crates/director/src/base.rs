@@ -22,6 +22,7 @@ use crate::events::BaseUnavailable;
 use crate::keys::volumes_without_key;
 use crate::mounter::Mounter;
 use crate::ranges::{missing_ranges, stream_lengths};
+use crate::shared::first_of;
 use crate::site::locked;
 use crate::{DirectorError, Event};
 
@@ -191,11 +192,8 @@ pub(crate) fn why_gone(catalog: &Catalog, object: ObjectId) -> Result<Option<Str
         [] => "volumes that held it were erased or forgotten".to_owned(),
         [one] => format!("the key of volume {one} was destroyed, and no other copy has all that it held"),
         several => {
-            let mut names: Vec<_> = several.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-            if several.len() > NAMED_MAX {
-                names.push(format!("{} more", several.len() - NAMED_MAX));
-            }
-            format!("keys of volumes {} were destroyed, and no other copy has all that they held", names.join(", "))
+            let names = first_of(several, NAMED_MAX, ToString::to_string);
+            format!("keys of volumes {names} were destroyed, and no other copy has all that they held")
         }
     }))
 }

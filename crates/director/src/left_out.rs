@@ -11,7 +11,7 @@ use capstan_mover::{PathPatterns, TreeOptions};
 
 use crate::path_filter::patterns;
 use crate::paths::index_path;
-use crate::shared::apart;
+use crate::shared::{apart, first_of};
 use crate::site::{Site, locked};
 use crate::{DirectorError, Event};
 
@@ -36,11 +36,7 @@ impl Change {
 }
 
 fn named(rules: &[String]) -> String {
-    let mut names: Vec<_> = rules.iter().take(NAMED_MAX).map(|rule| format!("`{rule}`")).collect();
-    if rules.len() > NAMED_MAX {
-        names.push(format!("{} more", rules.len() - NAMED_MAX));
-    }
-    names.join(", ")
+    first_of(rules, NAMED_MAX, |rule| format!("`{rule}`"))
 }
 
 /// The object that a backup is compared with.

@@ -315,6 +315,22 @@ impl RestorePlan {
         if self.not_asked.is_some() { site.present().map(drop) } else { Ok(()) }
     }
 
+    /// What is said where an object was interrupted.
+    pub const INTERRUPTED: &str = "an object was interrupted and never finished: what it has is restored";
+
+    /// Objects of which something does not come back that nobody can name, and why: a base cannot be used, or a part is
+    /// on no volume that is known.
+    pub fn in_part(&self) -> impl Iterator<Item = (ObjectId, String)> {
+        let unknown = self.unknown.iter().map(|&(object, bytes)| {
+            let reason = format!(
+                "{bytes} bytes of object {object} are on no volume that the catalog knows, and what they held may be \
+                 missing: bring the other volumes of the object in, and run `capstan rebuild`"
+            );
+            (object, reason)
+        });
+        self.broken.iter().cloned().chain(unknown)
+    }
+
     /// Whether all that was asked for is known, and can be read now.
     pub fn is_all_there(&self) -> bool {
         let can_be_read = self.absent.is_empty() && self.without_key.is_empty() && self.not_asked.is_none();

@@ -28,7 +28,7 @@ use crate::mounter::{InDrive, Mounter};
 use crate::names::{last_used, note_used, volser_of};
 use crate::process;
 use crate::server_term::AUDIT_ANCHOR_FACT;
-use crate::shared::Clock;
+use crate::shared::{Clock, first_of};
 use crate::site::{Site, check_writable, locked};
 use crate::{DirectorError, Event, Events};
 
@@ -118,7 +118,7 @@ pub fn rebuild(
     let there = libraries.iter().flat_map(|(_, volumes)| volumes);
     let absent = absent_volumes(old.as_ref(), &there.collect());
     if !absent.is_empty() && !options.forget_absent {
-        return Err(DirectorError::RebuildForgets { volumes: named(&absent) });
+        return Err(DirectorError::RebuildForgets { volumes: first_of(&absent, NAMED_MAX, ToString::to_string) });
     }
     for (mounter, volumes) in libraries {
         read_volumes(&mounter, volumes, &mut report)?;
@@ -177,14 +177,6 @@ fn absent_volumes(old: Option<&Old>, there: &HashSet<&Volser>) -> Vec<Volser> {
     let holds = |volume: &Volume| volume.checkpoint_lbn > 0 && volume.state != VolumeState::Scratch;
     let absent = known.into_iter().filter(|volume| holds(volume) && !there.contains(&volume.volser));
     absent.map(|volume| volume.volser).collect()
-}
-
-fn named(volumes: &[Volser]) -> String {
-    let mut names: Vec<_> = volumes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    if volumes.len() > NAMED_MAX {
-        names.push(format!("{} more", volumes.len() - NAMED_MAX));
-    }
-    names.join(", ")
 }
 
 /// Reads the volumes of a library. What is wrong with one of them is in the report.

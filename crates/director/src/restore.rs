@@ -316,16 +316,8 @@ impl Site {
 
     /// Says of objects that a part is missing of which nobody knows what was in it.
     fn tell_unknown(&self, plan: &RestorePlan, report: &mut RestoreReport) -> Result<(), DirectorError> {
-        for (object, reason) in &plan.broken {
-            let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
-            report.failed.push(FailedFile { path: source, reason: reason.clone() });
-        }
-        for (object, bytes) in &plan.unknown {
-            let source = locked(&self.catalog).object(*object)?.map(|object| object.source).unwrap_or_default();
-            let reason = format!(
-                "{bytes} bytes of object {object} are on no volume that the catalog knows, and what they held may be \
-                 missing: bring the other volumes of the object in, and run `capstan rebuild`"
-            );
+        for (object, reason) in plan.in_part() {
+            let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
             report.failed.push(FailedFile { path: source, reason });
         }
         Ok(())

@@ -24,6 +24,15 @@ pub(crate) fn apart<T, E>(catalog: &Mutex<Catalog>, read: impl FnOnce(&Catalog) 
     }
 }
 
+/// The first of some names, and how many more there are.
+pub(crate) fn first_of<T>(names: &[T], max: usize, name: impl Fn(&T) -> String) -> String {
+    let mut first: Vec<_> = names.iter().take(max).map(name).collect();
+    if names.len() > max {
+        first.push(format!("{} more", names.len() - max));
+    }
+    first.join(", ")
+}
+
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked leaves a catalog or library as it was after the last whole transaction.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

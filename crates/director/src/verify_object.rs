@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use capstan_catalog::{Catalog, Extent, Object, ObjectStatus, StateEntry, Verified};
 use capstan_format::{FileEntry, ObjectId, ObjectKind};
-use capstan_mover::{RestoreWatch, VolumeAccess, VolumePlace, verify_streams};
+use capstan_mover::{RestoreWatch, VolumeAccess, VolumePlace, joined, verify_streams};
 
 use crate::DirectorError;
 use crate::chains::Chains;
@@ -138,17 +138,7 @@ impl HeldRanges {
             let range = record.offset..record.offset.saturating_add(record.plain_len);
             held.entry((*copy, record.connection)).or_default().push(range);
         }
-        for ranges in held.values_mut() {
-            ranges.sort_unstable_by_key(|range| range.start);
-            let mut joined: Vec<Range<u64>> = Vec::new();
-            for range in ranges.drain(..) {
-                match joined.last_mut().filter(|last| range.start <= last.end) {
-                    Some(last) => last.end = last.end.max(range.end),
-                    None => joined.push(range),
-                }
-            }
-            *ranges = joined;
-        }
+        held.values_mut().for_each(|ranges| *ranges = joined(std::mem::take(ranges)));
         Self(held)
     }
 

@@ -73,7 +73,7 @@ pub use network::{
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;
 pub use read::{
-    ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges, plan_reads,
+    ExtentPlace, Pass, ReadPlan, Run, VolumePlace, Wanted, WantedMember, WantedStream, held_ranges, joined, plan_reads,
 };
 pub use restore::{RestoreWatch, StreamsReport, restore_streams, verify_streams};
 pub use session::{ClosingSession, Session, SessionOptions, SessionOutcome};

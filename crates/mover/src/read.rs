@@ -298,17 +298,20 @@ fn clip(extent: &ExtentPlace, stream: usize, chunk_len: u32, range: Range<u64>) 
 
 /// What extents hold of their stream, whichever copies they are of: disjoint, and never touching each other.
 pub fn held_ranges(extents: &[ExtentPlace]) -> Vec<Range<u64>> {
-    let mut ranges: Vec<_> =
-        extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect();
+    joined(extents.iter().map(|extent| extent.offset..extent.offset.saturating_add(extent.plain_len)).collect())
+}
+
+/// The same ranges, disjoint and never touching each other.
+pub fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
-    let mut held: Vec<Range<u64>> = Vec::new();
+    let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {
-        match held.last_mut().filter(|last| range.start <= last.end) {
+        match joined.last_mut().filter(|last| range.start <= last.end) {
             Some(last) => last.end = last.end.max(range.end),
-            None => held.push(range),
+            None => joined.push(range),
         }
     }
-    held
+    joined
 }
 
 /// Members to ranges: neighbours become one.

@@ -10,6 +10,11 @@ use thiserror::Error;
 use crate::scsi::TransportError;
 use crate::scsi::sense::Sense;
 
+/// What `data.block_kib` may be where a block of so many bytes at most is written, its header included.
+fn block_kib_within(limit: u32) -> u32 {
+    limit.saturating_sub(BLOCK_HEADER_LEN as u32) >> 10
+}
+
 /// An error and its causes on one line; some errors repeat their cause, which is said once.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -121,8 +126,9 @@ pub enum DriveError {
     /// Host: its kernel and adapter move less in one command. Nothing was moved; a block that is longer was passed
     /// over.
     #[error(
-        "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in capstan.toml to {} or less \
-         to write; a volume with longer blocks needs another host or host adapter", .limit.saturating_sub(BLOCK_HEADER_LEN as u32) >> 10
+        "this host moves at most {limit} bytes in one command to drive {drive}, not {len}: set data.block_kib in \
+         capstan.toml to {} or less to write; a volume with longer blocks needs another host or host adapter",
+        block_kib_within(*limit)
     )]
     HostLimit {
         /// The drive.
@@ -134,8 +140,9 @@ pub enum DriveError {
     },
     /// Caller: a block outside the limits.
     #[error(
-        "a block of {len} bytes is outside the limits of drive and host, {min} to {max}: set data.block_kib in capstan.toml to {} or less",
-        .max.saturating_sub(BLOCK_HEADER_LEN as u32) >> 10
+        "a block of {len} bytes is outside the limits of drive and host, {min} to {max}: set data.block_kib in \
+         capstan.toml to {} or less",
+        block_kib_within(*max)
     )]
     BlockLength {
         /// What was asked for.

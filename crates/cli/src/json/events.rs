@@ -316,20 +316,10 @@ impl Event {
             vanished: paths(&plan.vanished),
             without_key: plan.without_key.iter().map(VolumeReason::from).collect(),
             interrupted: plan.interrupted,
-            in_part: in_part(plan),
+            in_part: plan.in_part().map(|(object, reason)| ObjectReason { object: id(object), reason }).collect(),
             not_asked: plan.not_asked.as_ref().map(|error| with_causes(error)),
         }
     }
-}
-
-/// Objects of which something is missing that nobody can name.
-fn in_part(plan: &RestorePlan) -> Vec<ObjectReason> {
-    let of = |object, reason| ObjectReason { object: id(object), reason };
-    let broken = plan.broken.iter().map(|(object, reason)| of(*object, reason.clone()));
-    let unknown = plan.unknown.iter().map(|(object, bytes)| {
-        of(*object, format!("{bytes} bytes are on no volume that the catalog knows, and paths may be missing"))
-    });
-    broken.chain(unknown).collect()
 }
 
 impl From<&Told> for Event {

@@ -181,17 +181,11 @@ fn show_plan(cli: &Globals, plan: &RestorePlan) -> Result<(), Failure> {
              mail slot, unless it is there already, and run `capstan library import`"
         );
     }
-    for (_, reason) in &plan.broken {
+    for (_, reason) in plan.in_part() {
         eprintln!("capstan: {reason}");
     }
-    for (object, bytes) in &plan.unknown {
-        eprintln!(
-            "capstan: {} of object {object} are on no volume that the catalog knows: paths may be missing",
-            units::bytes(*bytes)
-        );
-    }
     if plan.interrupted {
-        eprintln!("capstan: an object was interrupted and never finished: what it has is restored");
+        eprintln!("capstan: {}", RestorePlan::INTERRUPTED);
     }
     if cli.quiet {
         return Ok(());

@@ -425,7 +425,7 @@ pub fn interval(forecast: &Spread, misses: Option<&Misses>) -> [f64; 2] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use super::super::doubt::tests::site;
+    use super::super::doubt::tests::{setting, site};
     use super::*;
     use crate::measure::exercise::{DriveData, DriveRate, DriveRates};
 
@@ -442,33 +442,19 @@ mod tests {
         SiteFigures { drive: Some(drive), ..site(20.0, 0.001, 20.0) }
     }
 
-    fn setting(drive: &str) -> Setting {
-        Setting {
-            connections: 4,
-            block_len: 256 << 10,
-            pool_bytes: 128 << 20,
-            checkpoint_bytes: 4096 << 20,
-            checkpoint_seconds: 60,
-            compression_level: 0,
-            copies: 1,
-            route: Route::Direct,
-            drive: TapeDrive::Model(Box::new(built_in(drive).unwrap())),
-        }
-    }
-
     /// `data.block_kib = 2048` was advised, which capstan.toml refuses.
     #[test]
     fn only_blocks_are_advised_that_can_be_set() {
         let figures = figures(&[1 << 10, 5000, 64 << 10, 2000 << 10, 2 << 20]);
-        let tried = Lever::Block.settings(&figures, &setting("LTO-8"), 8 << 30);
+        let tried = Lever::Block.settings(&figures, &setting("LTO-8", 0), 8 << 30);
         assert_eq!(tried.iter().map(|setting| setting.block_len).collect::<Vec<_>>(), [64 << 10, 2000 << 10]);
-        assert_eq!(setting("LTO-8").drive.block_len_max(), 2000 << 10);
+        assert_eq!(setting("LTO-8", 0).drive.block_len_max(), 2000 << 10);
     }
 
     /// At 20 MB/s a checkpoint comes each minute, whatever `checkpoint_mib` says: to set only that changed nothing.
     #[test]
     fn longer_intervals_have_the_time_that_they_take() {
-        let now = setting("LTO-8");
+        let now = setting("LTO-8", 0);
         let tried = Lever::Checkpoint.settings(&figures(&[64 << 10]), &now, 8 << 30);
         let each: Vec<_> =
             tried.iter().map(|setting| (setting.checkpoint_bytes >> 20, setting.checkpoint_seconds)).collect();

@@ -54,9 +54,25 @@ pub(super) mod tests {
     use std::path::Path;
 
     use super::super::figures::SiteFigures;
+    use super::super::setting::{Route, Setting, TapeDrive};
     use super::*;
     use crate::measure::source::{Cache, ReaderRate};
     use crate::site::{Measured, Measurements};
+
+    /// A setting for a drive's model.
+    pub(in crate::advise) fn setting(drive: &str, compression_level: i32) -> Setting {
+        Setting {
+            connections: 4,
+            block_len: 256 << 10,
+            pool_bytes: 128 << 20,
+            checkpoint_bytes: 4 << 30,
+            checkpoint_seconds: 60,
+            compression_level,
+            copies: 1,
+            route: Route::Direct,
+            drive: TapeDrive::Model(Box::new(capstan_tape::model::built_in(drive).unwrap())),
+        }
+    }
 
     pub(in crate::advise) fn site(null: f64, cpu_s_per_mb: f64, read: f64) -> SiteFigures {
         let rate = PathRate {
@@ -119,18 +135,7 @@ pub(super) mod tests {
     /// 156.
     #[test]
     fn a_level_that_was_not_measured_is_not_forecast() {
-        use super::super::setting::{Route, Setting, TapeDrive};
-        let setting = Setting {
-            connections: 4,
-            block_len: 256 << 10,
-            pool_bytes: 128 << 20,
-            checkpoint_bytes: 4 << 30,
-            checkpoint_seconds: 60,
-            compression_level: 1,
-            copies: 1,
-            route: Route::Direct,
-            drive: TapeDrive::Model(Box::new(capstan_tape::model::built_in("LTO-3").unwrap())),
-        };
+        let setting = setting("LTO-3", 1);
         let figures = site(100.0, 0.001, 100.0);
         let told = figures.forecast(&setting).unwrap_err().to_string();
         assert!(told.starts_with("zstd 1 was not measured of /srv") && told.ends_with("--compression 0,1"), "{told}");

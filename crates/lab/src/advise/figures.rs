@@ -344,23 +344,12 @@ mod tests {
     /// A client compresses before it sends: a network of 100 MB/s carries 200 MB/s of what shrinks by half.
     #[test]
     fn a_network_carries_what_was_compressed() {
-        use super::super::doubt::tests::site;
-        use super::super::setting::{Route, Setting, TapeDrive};
+        use super::super::doubt::tests::{setting, site};
         use crate::part::Part;
         let mut figures = site(1000.0, 0.0001, 1000.0);
         figures.network = Some(Spread::exactly(100.0));
         figures.path.rates[0].ratio = 2.0;
-        let setting = Setting {
-            connections: 4,
-            block_len: 256 << 10,
-            pool_bytes: 128 << 20,
-            checkpoint_bytes: 4 << 30,
-            checkpoint_seconds: 60,
-            compression_level: 0,
-            copies: 1,
-            route: Route::Direct,
-            drive: TapeDrive::Model(Box::new(capstan_tape::model::built_in("LTO-8").unwrap())),
-        };
+        let setting = setting("LTO-8", 0);
         let forecast = figures.forecast(&setting).unwrap();
         let network = forecast.parts.iter().find(|(part, _)| *part == Part::Network).unwrap();
         assert_eq!(network.1, 200.0);

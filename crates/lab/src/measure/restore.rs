@@ -96,7 +96,8 @@ pub enum RestoringError {
     },
     /// There is not enough room for what was backed up, once more.
     #[error(
-        "{what} takes {needed} MB, and {} has {free} MB left: let the backup read for less time (--seconds), or name another folder",
+        "{what} takes {needed} MB, and {} has {free} MB left: let the backup read for less time (--seconds), or name \
+         another folder",
         folder.display()
     )]
     NoRoom {

@@ -13,9 +13,6 @@ use super::error::refused;
 use super::places::{Names, Whose, object_and_path};
 use crate::restore_run::{RestorePlace, RestoreRun};
 
-/// Why a restore is not of a whole backup.
-const INTERRUPTED: &str = "an object was interrupted and never finished: what it has is restored";
-
 /// Objects and paths that one restore may name: each is on record.
 const OBJECTS_AT_ONCE: usize = 50;
 const PATHS_AT_ONCE: usize = 10_000;
@@ -117,10 +114,7 @@ pub(super) fn planned(site: &Site, run: &RestoreRun, places: &[Place]) -> Result
 /// What a person should know of a plan.
 fn of_plan(plan: &RestorePlan) -> Vec<String> {
     let keys = plan.without_key.iter().map(|(_, error)| error.to_string());
-    let broken = plan.broken.iter().map(|(_, reason)| reason.clone());
-    let unknown = plan.unknown.iter().map(|(object, bytes)| {
-        format!("{bytes} bytes of object {object} are on no volume that the catalog knows: paths may be missing")
-    });
+    let in_part = plan.in_part().map(|(_, reason)| reason);
     let absent = plan.absent.iter().map(|volser| match plan.out_of_reach.contains(volser) {
         true => out_of_reach_in_words(volser),
         false => format!(
@@ -129,8 +123,8 @@ fn of_plan(plan: &RestorePlan) -> Vec<String> {
     });
     let not_asked = plan.not_asked.is_some();
     let not_asked = not_asked.then(|| "no library answers: its volumes are taken to be there".to_owned());
-    let open = plan.interrupted.then(|| INTERRUPTED.to_owned());
-    keys.chain(broken).chain(unknown).chain(not_asked).chain(absent).chain(open).collect()
+    let open = plan.interrupted.then(|| RestorePlan::INTERRUPTED.to_owned());
+    keys.chain(in_part).chain(not_asked).chain(absent).chain(open).collect()
 }
 
 /// Why a volume is not read now that is where it should be.
@@ -152,6 +146,6 @@ pub(super) fn not_as_asked(plan: &RestorePlan) -> impl Iterator<Item = String> {
         plan.incomplete.iter().map(told("is incomplete: it could not be read to its end when it was backed up"));
     let older = plan.older.iter().map(|older| &older.path);
     let older = older.map(told("could not be read by the last backup; an older version is restored"));
-    let open = plan.interrupted.then(|| INTERRUPTED.to_owned());
+    let open = plan.interrupted.then(|| RestorePlan::INTERRUPTED.to_owned());
     lost.chain(incomplete).chain(older).chain(open)
 }

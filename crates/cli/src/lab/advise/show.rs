@@ -61,7 +61,8 @@ pub(in crate::lab) fn described(setting: &Setting) -> String {
     let seconds = if seconds == CHECKPOINT_SECONDS { String::new() } else { format!(" or {seconds} s") };
     let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
     format!(
-        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB{seconds}, zstd {compression_level}{copies}, {} to {}",
+        "{connections} connections, blocks of {} KiB, buffers of {} MiB, a checkpoint each {} MiB{seconds}, \
+         zstd {compression_level}{copies}, {} to {}",
         block_len >> 10,
         pool_bytes >> 20,
         checkpoint_bytes >> 20,
