@@ -81,7 +81,7 @@ fn next(reader: &mut MemberReader<impl BufRead>, wanted: Content) -> Result<Opti
                     crc = crc32c_append(crc, bytes);
                     (offset, bytes.len() as u64)
                 }
-                Piece::Hole { offset, len } => (offset, len),
+                Piece::Hole { offset, len } | Piece::Missing { offset, len } => (offset, len),
             };
             assert!(offset == end && len > 0, "pieces ascend without gaps");
             end += len;

@@ -53,6 +53,9 @@ pub struct AskRestore {
     /// Only the plan is asked for.
     #[serde(default)]
     pub plan_only: bool,
+    /// What can be read of a damaged file is kept, under its name with `.damaged` added.
+    #[serde(default)]
+    pub keep_damaged: bool,
 }
 
 /// What a restore will read.

@@ -24,6 +24,15 @@ struct Checked<'o> {
     crc: u32,
 }
 
+/// What a file that is copied may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacks {
+    /// It is copied whole, or there is an error.
+    Nothing,
+    /// Zeros stand for what no copy gives.
+    Parts,
+}
+
 impl Site {
     /// Writes an object's own pax stream: every connection up to its valid length, then the end of the archive.
     ///
@@ -63,7 +72,7 @@ impl Site {
         path: &[u8],
         out: &mut (dyn Write + Send),
     ) -> Result<Option<OlderVersion>, DirectorError> {
-        Ok(self.copy_file(object, path, out, &Arc::default())?.0)
+        Ok(self.copy_file(object, path, out, Lacks::Nothing, &Arc::default())?.0)
     }
 
     /// The same, and how many blocks were read for it.
@@ -72,6 +81,7 @@ impl Site {
         object: ObjectId,
         path: &[u8],
         out: &mut (dyn Write + Send),
+        lacks: Lacks,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Option<OlderVersion>, u64), DirectorError> {
         let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
@@ -103,7 +113,7 @@ impl Site {
         let mut out = Checked { out, crc: 0 };
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(stop));
         let blocks = copy_range(&mut host, &located.wanted, &mut |bytes| {
-            let mut reader = MemberReader::new(bytes);
+            let mut reader = MemberReader::new(bytes).passing_missing(lacks == Lacks::Parts);
             // A stream that was standard input is one file in several members.
             let mut any = false;
             loop {
@@ -124,7 +134,7 @@ impl Site {
         if stop.load(Ordering::Relaxed) {
             return Err(DirectorError::Interrupted);
         }
-        if out.crc != crc {
+        if out.crc != crc && lacks == Lacks::Nothing {
             let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
             return Err(DirectorError::Output { reason });
         }

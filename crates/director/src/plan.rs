@@ -80,6 +80,8 @@ pub struct RestorePlan {
     pub broken: Vec<(ObjectId, String)>,
     /// Whether an object is open: an interrupted backup gives what it has.
     pub interrupted: bool,
+    /// Whether what can be read of a damaged file is kept, under its name with `.damaged` added.
+    pub keep_damaged: bool,
     /// Why no library could be asked. All volumes are taken to be in one then, and nothing is read until one answers.
     pub not_asked: Option<DirectorError>,
     /// How long it is thought to take.
@@ -235,6 +237,7 @@ impl Site {
         let mut without = self.plan(left, plan.objects.clone(), plan.interrupted, WhichCopy::Any)?;
         (without.there, without.streams) = (there, plan.streams.clone());
         (without.unknown, without.broken) = (plan.unknown.clone(), plan.broken.clone());
+        without.keep_damaged = plan.keep_damaged;
         Ok(Some(without))
     }
 
@@ -303,6 +306,7 @@ impl Site {
             stood_in_for,
             read_bytes,
             interrupted,
+            keep_damaged: false,
             not_asked: None,
             estimate_ns,
         })

@@ -12,13 +12,16 @@ use std::time::Instant;
 
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
-use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, RestoreTarget as Directory, stripped};
+use capstan_mover::extract::{
+    ExtractOptions, ExtractReport, Overwrite, RestoreTarget as Directory, damaged_name, stripped,
+};
 use capstan_mover::{
-    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestoreShare, RestoreWatch, SourceError,
-    StreamsReport, VolumeAccess, restore_streams,
+    BadBlocks, Damage, FailedMember, NetworkJob, ReadOrder, ReadPlan, RestorePart, RestoreShare, RestoreWatch,
+    SourceError, StreamsReport, VolumeAccess, restore_streams,
 };
 use capstan_tape::with_causes;
 
+use crate::cat::Lacks;
 use crate::libraries::VolumeRoutes;
 use crate::mounter::{Mounter, ReadMounter};
 use crate::plan::RestorePlan;
@@ -72,6 +75,30 @@ pub struct RestoreReport {
     pub(crate) out_of_reach: Vec<Volser>,
     /// Files that failed and were written all the same: their content is not what it was.
     pub(crate) written: HashSet<Vec<u8>>,
+}
+
+/// Why what a program printed was not written.
+enum NotWritten {
+    /// It could not be read.
+    Unread(String),
+    /// It was not to be, or could not be, written.
+    Refused(String),
+}
+
+/// How what failed is restored again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// Whole, or not at all.
+    Whole,
+    /// What can be read of it.
+    Damaged,
+}
+
+impl Again {
+    /// In this order.
+    fn of(plan: &RestorePlan) -> &'static [Self] {
+        if plan.keep_damaged { &[Self::Whole, Self::Damaged] } else { &[Self::Whole] }
+    }
 }
 
 impl RestoreReport {
@@ -135,7 +162,7 @@ impl Site {
         extract.unchanged += plan.files_there();
         report.extract = Some(extract);
         for stream in &plan.streams {
-            self.restore_stream(stream, directory, options, &mut report, watch)?;
+            self.restore_stream(stream, (directory, options, plan.keep_damaged), &mut report, watch)?;
         }
         self.tell_unknown(plan, &mut report)?;
         report.elapsed_ns = began.elapsed().as_nanos() as u64;
@@ -163,9 +190,12 @@ impl Site {
         if watch.stop.load(Relaxed) {
             return Err(DirectorError::RestoreInterrupted);
         }
-        if !report.failed.is_empty() {
+        for &what in Again::of(plan) {
             let mounter = Mounter::new(self).stopped_by(&watch.stop);
-            self.restore_once_more(plan, &mut report, (mounter, watch), &|again, host, routes| {
+            if what == Again::Damaged {
+                target.keep_damaged();
+            }
+            self.restore_again(plan, &mut report, (mounter, what, watch), &|again, host, routes| {
                 let access = VolumeAccess { host, drives: routes.drives(), between: None };
                 Ok(restore_streams(&again.wanted, &again.reads, access, target, watch))
             })?;
@@ -179,10 +209,14 @@ impl Site {
         &self,
         plan: &RestorePlan,
         report: &RestoreReport,
+        what: Again,
     ) -> Result<Option<(RestorePlan, VolumeRoutes)>, DirectorError> {
         // What was written is not written again, though its content is not what it was.
         let failed = report.failed.iter().map(|file| &*file.path).filter(|path| !report.written.contains(*path));
         let failed: HashSet<&[u8]> = failed.collect();
+        if failed.is_empty() {
+            return Ok(None);
+        }
         let entries = plan.entries.iter().filter(|entry| failed.contains(&*entry.entry.path)).cloned().collect();
         // What was found damaged is on record. What could not be mounted, or has no key, is passed by.
         let mut out_of_reach: HashSet<&Volser> = report.without_key.iter().map(|(volser, _)| volser).collect();
@@ -193,19 +227,22 @@ impl Site {
         let again = self.plan_among(entries, plan.objects.clone(), plan.interrupted, WhichCopy::Any, &present)?;
         // What no other volume has was just read, and its drive has tried for long.
         let is_damaged = |volser: &Volser| report.lost.iter().any(|lost| lost.of_medium && lost.volser == *volser);
-        let is_vain = !self.libraries.are_several() && again.passes.iter().all(|pass| is_damaged(&pass.volser));
+        let is_vain = what == Again::Whole
+            && !self.libraries.are_several()
+            && again.passes.iter().all(|pass| is_damaged(&pass.volser));
         Ok(if is_vain { None } else { Some((again, self.routes()?)) })
     }
 
-    /// Restores what failed once more: from a copy in another library, or over another connection.
-    fn restore_once_more(
+    /// Restores what failed once more: from a copy in another library, or over another connection; or what can be read
+    /// of it.
+    fn restore_again(
         &self,
         plan: &RestorePlan,
         report: &mut RestoreReport,
-        (mounter, watch): (Mounter, &RestoreWatch),
+        (mounter, what, watch): (Mounter, Again, &RestoreWatch),
         restore: &dyn Fn(&RestorePlan, &mut ReadMounter, &VolumeRoutes) -> Result<StreamsReport, DirectorError>,
     ) -> Result<(), DirectorError> {
-        let (again, routes) = match self.planned_again(plan, report) {
+        let (again, routes) = match self.planned_again(plan, report, what) {
             Ok(Some(again)) => again,
             Ok(None) => return Ok(()),
             // What was restored is finished all the same.
@@ -232,7 +269,10 @@ impl Site {
         report.failed = written;
         report.failed.extend(second.failed.into_iter().map(|mut file| {
             if let Some(first) = reasons.get(&*file.path).filter(|first| **first != file.reason) {
-                file.reason = format!("{first}; and when it was tried once more: {}", file.reason);
+                file.reason = match what {
+                    Again::Whole => format!("{first}; and when it was tried once more: {}", file.reason),
+                    Again::Damaged => format!("{first}; {}", file.reason),
+                };
             }
             file
         }));
@@ -275,7 +315,7 @@ impl Site {
         watch.planned.fetch_add(members.fold(0, u64::saturating_add), Relaxed);
         let mut host = ReadMounter::new(Mounter::new(self).stopped_by(&watch.stop).of_queue()).sharing_volumes();
         let routes = self.routes()?;
-        let streams = read_to_client(plan, client, (&mut host, &routes), watch)?;
+        let streams = read_to_client(plan, client, (&mut host, &routes), (Again::Whole, watch))?;
         let is_mover_gone = !streams.read.out_of_reach.is_empty();
         let mut report = self.report(plan, streams, &mut host, watch)?;
         host.note_bad(&report.bad, "restore");
@@ -283,10 +323,10 @@ impl Site {
             return Err(DirectorError::RestoreInterrupted);
         }
         // A connection may have broken, or another library may have it.
-        if !report.failed.is_empty() {
+        for &what in Again::of(plan) {
             let mounter = Mounter::new(self).stopped_by(&watch.stop).of_queue();
-            self.restore_once_more(plan, &mut report, (mounter, watch), &|again, host, routes| {
-                read_to_client(again, client, (host, routes), watch)
+            self.restore_again(plan, &mut report, (mounter, what, watch), &|again, host, routes| {
+                read_to_client(again, client, (host, routes), (what, watch))
             })?;
         }
         drop(host);
@@ -294,7 +334,7 @@ impl Site {
             return Err(SourceError::Mover { reason: failed.reason.clone() }.into());
         }
         // With nothing more to come, the client finishes what it has written.
-        let (last, extract) = client.restore(&plan.wanted, Vec::new(), watch, false)?;
+        let (last, extract) = client.restore(&plan.wanted, Vec::new(), watch, RestorePart::Last)?;
         if let Some(fatal) = last.fatal {
             return Err(DirectorError::Extract(fatal));
         }
@@ -323,27 +363,53 @@ impl Site {
         Ok(())
     }
 
+    /// Writes what a program printed. Where a part of it is missing, and what can be read is kept, it has another name.
     fn restore_stream(
         &self,
         stream: &StateEntry,
-        directory: &Path,
-        options: &ExtractOptions,
+        (directory, options, keep_damaged): (&Path, &ExtractOptions, bool),
         report: &mut RestoreReport,
         watch: &RestoreWatch,
     ) -> Result<(), DirectorError> {
-        let name = stripped(&stream.entry.path, options.strip).unwrap_or_default();
+        let target = (directory, options);
+        let mut written = self.write_stream(stream, target, Lacks::Nothing, report, watch)?;
+        if let (Err(NotWritten::Unread(reason)), true) = (&written, keep_damaged) {
+            let kept = self.write_stream(stream, target, Lacks::Parts, report, watch)?;
+            let what = match kept {
+                Ok(()) => "what can be read is under its name with .damaged added, with zeros for what is missing",
+                Err(NotWritten::Refused(_)) => "a file is there under its name with .damaged added, and stays",
+                Err(NotWritten::Unread(_)) => "the rest cannot be read either",
+            };
+            written = Err(NotWritten::Unread(format!("{reason}; {what}")));
+        }
+        if let Err(NotWritten::Refused(reason) | NotWritten::Unread(reason)) = written {
+            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
+        }
+        Ok(())
+    }
+
+    fn write_stream(
+        &self,
+        stream: &StateEntry,
+        (directory, options): (&Path, &ExtractOptions),
+        lacks: Lacks,
+        report: &mut RestoreReport,
+        watch: &RestoreWatch,
+    ) -> Result<Result<(), NotWritten>, DirectorError> {
+        let refused = |reason: String| Ok(Err(NotWritten::Refused(reason)));
+        let mut name = stripped(&stream.entry.path, options.strip).unwrap_or_default();
+        if lacks == Lacks::Parts {
+            name = damaged_name(&name);
+        }
         let name = Path::new(OsStr::from_bytes(&name));
         if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-            let reason = "its name leads out of the target".to_owned();
-            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
-            return Ok(());
+            return refused("its name leads out of the target".to_owned());
         }
         let path = directory.join(name);
         // A stream has no time of its own to compare.
         if options.overwrite != Overwrite::Always && path.symlink_metadata().is_ok() {
             let reason = "a file of this name is there already: remove it, or restore with --overwrite always";
-            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: reason.to_owned() });
-            return Ok(());
+            return refused(reason.to_owned());
         }
         // Until it is whole, nobody takes it for what it is to be.
         let above = path.parent().unwrap_or(directory);
@@ -352,31 +418,22 @@ impl Site {
             .and_then(|()| tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(above));
         let mut staged = match staged {
             Ok(staged) => staged,
-            Err(error) => {
-                let reason = format!("cannot make a file in {}: {error}", above.display());
-                report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
-                return Ok(());
-            }
+            Err(error) => return refused(format!("cannot make a file in {}: {error}", above.display())),
         };
         let mut file = Told { file: staged.as_file_mut(), watch };
-        match self.copy_file(stream.object, &stream.entry.path, &mut file, &watch.stop) {
+        match self.copy_file(stream.object, &stream.entry.path, &mut file, lacks, &watch.stop) {
             Ok((_, blocks)) => report.blocks += blocks,
             Err(_) if watch.stop.load(Relaxed) => return Err(DirectorError::RestoreInterrupted),
-            Err(error) => {
-                report.failed.push(FailedFile { path: stream.entry.path.clone(), reason: error.to_string() });
-                return Ok(());
-            }
+            Err(error) => return Ok(Err(NotWritten::Unread(error.to_string()))),
         }
         let synced = staged.as_file().sync_all();
         let kept = synced.and_then(|()| staged.persist(&path).map(drop).map_err(|error| error.error));
         if let Err(error) = kept {
-            let reason = format!("cannot write {}: {error}", path.display());
-            report.failed.push(FailedFile { path: stream.entry.path.clone(), reason });
-            return Ok(());
+            return refused(format!("cannot write {}: {error}", path.display()));
         }
         report.members += 1;
         report.bytes += stream.entry.size;
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Gives failures their files' names.
@@ -419,7 +476,7 @@ fn read_to_client(
     plan: &RestorePlan,
     client: &NetworkJob,
     (host, routes): (&mut ReadMounter, &VolumeRoutes),
-    watch: &RestoreWatch,
+    (what, watch): (Again, &RestoreWatch),
 ) -> Result<StreamsReport, DirectorError> {
     let (reads, torn) = routes.without_torn(&plan.wanted, &plan.reads);
     let share = |(number, plan)| {
@@ -429,7 +486,8 @@ fn read_to_client(
     };
     let plans = share_out(&plan.wanted, routes.plans(&plan.wanted, &reads), host);
     let shares = plans.into_iter().enumerate().map(share).collect();
-    let (mut streams, _) = client.restore(&plan.wanted, shares, watch, true)?;
+    let part = if what == Again::Damaged { RestorePart::Damaged } else { RestorePart::Whole };
+    let (mut streams, _) = client.restore(&plan.wanted, shares, watch, part)?;
     let reason = "it begins in one library and ends in another: make a copy of the backup first (capstan copy)";
     streams.fail(&plan.wanted, torn, reason);
     Ok(streams)

@@ -30,6 +30,17 @@ pub struct Damage {
     pub of_medium: bool,
 }
 
+/// Bytes of a stream that no copy gives: the source of the error of its reader, who passes over them if they are
+/// consumed.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct MissingBytes {
+    /// How many, from where the reader stands.
+    pub(crate) len: u64,
+    /// Why.
+    pub(crate) reason: std::sync::Arc<str>,
+}
+
 /// Consecutive blocks of a volume that are written badly, or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadBlocks {

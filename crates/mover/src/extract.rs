@@ -56,9 +56,11 @@ mod report;
 mod target;
 
 pub use existing::ExistingFiles;
-pub use extractor::Extractor;
+pub use extractor::{Extractor, damaged_name};
 pub use members::{Content, CopyError, MemberHead, MemberReader, Piece, StreamError};
 pub use options::{DeviceNodes, Durability, ExtractOptions, MemberChoice, Overwrite, Owners};
 pub use path::stripped;
-pub use report::{ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, MemberDone, MemberOutcome};
+pub use report::{
+    DamagedFile, ExtractError, ExtractProblem, ExtractProblemKind, ExtractReport, MemberDone, MemberOutcome,
+};
 pub use target::RestoreTarget;

@@ -53,7 +53,7 @@ mod several_links;
 pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
 pub use here::DialHere;
-pub use job::{NetworkJob, NetworkJobs, RestoreShare};
+pub use job::{NetworkJob, NetworkJobs, RestorePart, RestoreShare};
 pub use rules::ClientRules;
 
 pub(crate) use hello::{common, connect};

@@ -10,7 +10,7 @@ use capstan_format::{crc32c_append, crc32c_append_zeros};
 
 use crate::damage::FailedMember;
 use crate::extract::{
-    ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
+    DamagedFile, ExtractError, MemberChoice, MemberOutcome, MemberReader, Piece, RestoreTarget, StreamError, stripped,
 };
 use crate::feed::{
     DrivesWay, InLibrary, ReadReport, ToRead, VerifiedElsewhere, VerifyCounters, VolumeAccess, parts_of, read_streams,
@@ -192,6 +192,14 @@ pub(crate) fn restore_stream(
             {
                 verdicts.note(stream, member.offset, (checksum_words(member.crc, crc), true));
             }
+            if let (MemberOutcome::Damaged(file), Some(member)) = (done.outcome, members.get(at)) {
+                let words = match file {
+                    DamagedFile::Kept => format!("{} of its bytes could not be read: {KEPT}", done.missing),
+                    DamagedFile::Unread => "nothing of its content could be read".to_owned(),
+                    DamagedFile::InTheWay => IN_THE_WAY.to_owned(),
+                };
+                verdicts.note(stream, member.offset, (words, file == DamagedFile::Kept));
+            }
         };
         let mut choose = |path: &[u8]| match target.strip() {
             0 => MemberChoice::Take,
@@ -280,7 +288,10 @@ fn check_members(
                     *crc = crc32c_append(*crc, bytes);
                     len += bytes.len() as u64;
                 }
-                Piece::Hole { len: hole, .. } => *crc = crc32c_append_zeros(*crc, hole),
+                // What is missing is an error here.
+                Piece::Hole { len: hole, .. } | Piece::Missing { len: hole, .. } => {
+                    *crc = crc32c_append_zeros(*crc, hole);
+                }
             }
         }
         watch.members.fetch_add(1, Ordering::Relaxed);
@@ -296,6 +307,13 @@ fn settle(ended: Option<(&WantedMember, u32)>, fail: &mut dyn FnMut(u64, String)
         fail(member.offset, checksum_words(member.crc, crc));
     }
 }
+
+/// Where what was read of a file is that lacks a part.
+const KEPT: &str = "the rest is under its name with .damaged added, with zeros for what is missing";
+
+/// Why a part of a file was not kept.
+const IN_THE_WAY: &str = "a file of its name with .damaged added is there, and stays: remove that, or restore with \
+                          --overwrite changed";
 
 /// How the reason begins of a file whose content is not what it was.
 const OTHER_CONTENT: &str = "its content has checksum";

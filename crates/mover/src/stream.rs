@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use capstan_format::{BLOCK_HEADER_LEN, Compression};
 
+use crate::damage::MissingBytes;
 use crate::pool::Buffer;
 use crate::queue::Receiver;
 use crate::read::{WantedMember, WantedStream};
@@ -83,8 +84,8 @@ impl<'a> StreamReader<'a> {
             self.room.plain.clear();
             self.stored = None;
             self.gaps.retain(|(range, _)| range.end > at);
-            if let Some((_, damage)) = self.gaps.iter().find(|(range, _)| range.contains(&at)) {
-                return Err(io::Error::other(damage.to_string()));
+            if let Some((range, reason)) = self.gaps.iter().find(|(range, _)| range.contains(&at)) {
+                return Err(io::Error::other(MissingBytes { len: range.end - at, reason: Arc::clone(reason) }));
             }
             let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "reading stopped before this point");
             match self.pieces.next().ok_or_else(ended)? {

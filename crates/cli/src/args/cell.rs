@@ -344,6 +344,9 @@ pub(crate) enum Client {
         /// What to do with files that exist
         #[arg(long, value_enum, default_value_t = Overwrite::Never)]
         overwrite: Overwrite,
+        /// Keep what can be read of a damaged file, as its name with .damaged added: zeros stand for what is missing
+        #[arg(long)]
+        keep_damaged: bool,
         /// Make device nodes too
         #[arg(long)]
         devices: bool,

@@ -67,6 +67,9 @@ pub(crate) struct Restore {
     /// What to do with files that exist
     #[arg(long, value_enum, default_value_t = Overwrite::Never)]
     pub(crate) overwrite: Overwrite,
+    /// Keep what can be read of a damaged file, as its name with .damaged added: zeros stand for what is missing
+    #[arg(long)]
+    pub(crate) keep_damaged: bool,
     /// Make device nodes too
     #[arg(long)]
     pub(crate) devices: bool,

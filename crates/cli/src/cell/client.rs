@@ -159,7 +159,8 @@ fn objects(cli: &Globals) -> Result<ExitCode, Failure> {
 }
 
 fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
-    let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, devices } = action else {
+    let Client::Restore { places, to, at, include, exclude, strip, dry_run, overwrite, keep_damaged, devices } = action
+    else {
         return Ok(ExitCode::SUCCESS);
     };
     let state = MemberState::new(&state_dir(cli)?, KIND);
@@ -174,6 +175,7 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         exclude: exclude.clone(),
         strip: *strip,
         plan_only: *dry_run,
+        keep_damaged: *keep_damaged,
     };
     // Whoever stops the command from here on cancels what it asked for.
     let stop = Arc::new(AtomicBool::new(false));

@@ -74,6 +74,7 @@ pub(super) fn restore_as_user(cli: &Globals, server: &Door, args: &args::Restore
             exclude: args.exclude.clone(),
             strip: args.strip,
             plan_only: args.dry_run,
+            keep_damaged: args.keep_damaged,
         },
     })?;
     show_planned(cli, &planned.outlook)?;

@@ -97,6 +97,7 @@ pub(crate) fn restore(cli: &Globals, args: &args::Restore) -> Result<ExitCode, F
         display.warn(&format!("{option} {MATCHED_NOTHING}"));
     }
     plan.check_strip(strip)?;
+    plan.keep_damaged = args.keep_damaged;
     if !cli.quiet && !cli.json {
         for place in &places {
             let Some(object) = site.catalog().object(place.object).map_err(director)? else { continue };

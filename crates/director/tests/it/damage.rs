@@ -25,6 +25,8 @@ type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 struct Tally {
     exact: u32,
     refused: u32,
+    /// Damaged files of which a part was kept.
+    kept: u32,
 }
 
 /// One state directory with one small object, and a hand on its first volume.
@@ -36,6 +38,7 @@ struct Patient {
     cartridge: PathBuf,
     content: Vec<u8>,
     source: Tree,
+    keeps_damaged: bool,
 }
 
 fn read_tree(top: &Path) -> Tree {
@@ -76,11 +79,12 @@ impl Patient {
         let cartridge = bench.cartridge(volser.as_str());
         let content = fs::read(&cartridge).unwrap();
         let source = read_tree(&bench.source());
-        Self { bench, site, object, volser, cartridge, content, source }
+        Self { bench, site, object, volser, cartridge, content, source, keeps_damaged: false }
     }
 
     fn restore(&self, to: &Path) -> Result<RestoreReport, capstan_director::DirectorError> {
-        let plan = self.site.plan_restore(&[Place { object: self.object, paths: Vec::new() }])?;
+        let mut plan = self.site.plan_restore(&[Place { object: self.object, paths: Vec::new() }])?;
+        plan.keep_damaged = self.keeps_damaged;
         self.site.restore(&plan, to, &ExtractOptions::default(), &RestoreWatch::default())
     }
 
@@ -94,6 +98,11 @@ impl Patient {
         let ended = self.restore(&to);
         let found = read_tree(&to.join(self.bench.source().strip_prefix("/").unwrap()));
         for (name, content) in found.iter().filter_map(|(name, content)| Some((name, content.as_ref()?))) {
+            if let Some(whole) = name.to_str().and_then(|name| name.strip_suffix(".damaged")) {
+                tally.kept += 1;
+                self.check_kept(what, whole, content);
+                continue;
+            }
             // A file is right, or was begun and not finished.
             let wanted =
                 self.source.get(name).and_then(Option::as_ref).unwrap_or_else(|| panic!("{what}: made {name:?}"));
@@ -121,6 +130,17 @@ impl Patient {
         assert!(!twin, "{what}: the other copy is whole: {reasons}");
         assert!(reasons.contains(self.volser.as_str()), "{what}: the volume is not named: {reasons}");
         tally.refused += 1;
+    }
+
+    /// What is kept of a damaged file is what it was, or zeros.
+    fn check_kept(&self, what: &str, name: &str, content: &[u8]) {
+        assert!(self.keeps_damaged, "{what}: nobody asked for a part of {name:?}");
+        let wanted = self.source[Path::new(name)].as_ref().unwrap();
+        assert_eq!(content.len(), wanted.len(), "{what}: length of {name:?}");
+        assert!(content != wanted, "{what}: {name:?} is whole");
+        assert!(content.iter().any(|byte| *byte != 0), "{what}: nothing of {name:?}");
+        let is_right = content.iter().zip(wanted).all(|(is, was)| is == was || *is == 0);
+        assert!(is_right, "{what}: wrong data in what is kept of {name:?}");
     }
 
     /// Every byte and every length; `step` takes fewer, from the first on.
@@ -161,6 +181,14 @@ fn every_damage_to_an_encrypted_volume_is_seen() {
 #[test]
 fn every_damage_to_a_plain_volume_is_seen() {
     assert!(Patient::new(None, 1).sweep(step(), false).refused > 0);
+}
+
+#[test]
+fn what_is_kept_of_a_damaged_file_is_right_or_zeros() {
+    let (step, first) = step();
+    let patient = Patient { keeps_damaged: true, ..Patient::new(None, 1) };
+    let tally = patient.sweep((step * 4, first), false);
+    assert!(tally.kept > 0 && tally.refused > 0, "{tally:?}");
 }
 
 #[test]

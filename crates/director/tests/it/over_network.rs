@@ -13,7 +13,9 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use capstan_catalog::ObjectStatus;
-use capstan_director::{BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Place, Site};
+use capstan_director::{
+    BackupReport, BackupRequest, BackupWatch, Config, DirectorError, Level, Place, RestorePlan, Site,
+};
 use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite};
 use capstan_mover::{
     ClientEnd, ClientRules, Dial, JobToken, NetworkJob, NetworkJobs, NetworkStream, RateLimit, RestoreInto,
@@ -470,8 +472,18 @@ fn restore_watched(
     bench: &Bench,
     network: &Network,
     object: capstan_format::ObjectId,
-    (to, overwrite): (&Path, Overwrite),
+    into: (&Path, Overwrite),
     watch: &RestoreWatch,
+) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
+    restore_as_planned(bench, network, object, into, (watch, &|_| ()))
+}
+
+fn restore_as_planned(
+    bench: &Bench,
+    network: &Network,
+    object: capstan_format::ObjectId,
+    (to, overwrite): (&Path, Overwrite),
+    (watch, change): (&RestoreWatch, &(dyn Fn(&mut RestorePlan) + Sync)),
 ) -> (Result<capstan_director::RestoreReport, DirectorError>, Option<u64>) {
     let job = network.jobs.open("web1", PATIENCE).unwrap();
     network.dialled.store(0, Ordering::Relaxed);
@@ -494,7 +506,8 @@ fn restore_watched(
         };
         let client = scope.spawn(move || serve_job(&end));
         let site = bench.site();
-        let plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
+        let mut plan = site.plan_restore(&[Place { object, paths: Vec::new() }]).unwrap();
+        change(&mut plan);
         let report = site.restore_to_client(&plan, &job, watch);
         drop(job);
         let _ = client.join().unwrap();
@@ -560,6 +573,33 @@ fn a_restore_that_goes_on_reads_what_is_missing() {
     // The hard link is there, too.
     assert_eq!((written.files, written.unchanged), (3, 5_058), "{second:?}");
     assert_eq!(crate::place::tree(&restored), crate::place::tree(&source));
+}
+
+#[test]
+fn a_client_keeps_what_can_be_read_of_a_damaged_file() {
+    let bench = Bench::new(small());
+    bench.fill("a", 3, 15_000);
+    let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).map(|byte| byte | 1).collect();
+    std::fs::write(bench.source().join("large"), &content).unwrap();
+    backup(&bench, &unbroken(), Level::Full).unwrap();
+    let (object, to, source) = (bench.objects()[0].id, bench.path("at-the-client"), bench.source());
+    let cartridge = bench.cartridge("A00001");
+    let bytes = std::fs::read(&cartridge).unwrap();
+    let at = bytes.windows(9).position(|window| window == &content[2_000_000..2_000_009]).unwrap();
+    let file = std::fs::File::options().write(true).open(&cartridge).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"ZZZZZZZZ", at as u64).unwrap();
+    let watch = RestoreWatch::default();
+    let keeps = |plan: &mut RestorePlan| plan.keep_damaged = true;
+    let into = (&*to, Overwrite::Never);
+    let (report, written) = restore_as_planned(&bench, &unbroken(), object, into, (&watch, &keeps));
+    let report = report.unwrap();
+    assert_eq!((written, report.failed.len()), (Some(3), 1), "{report:?}");
+    assert!(report.failed[0].reason.contains("with .damaged added"), "{report:?}");
+    let restored = to.join(source.strip_prefix("/").unwrap());
+    assert!(!restored.join("large").exists() && restored.join("a-1").exists());
+    let kept = std::fs::read(restored.join("large.damaged")).unwrap();
+    assert_eq!(kept.len(), content.len());
+    assert!(kept.contains(&0) && kept.iter().zip(&content).all(|(is, was)| is == was || *is == 0));
 }
 
 #[test]

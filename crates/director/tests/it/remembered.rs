@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use capstan_catalog::{CopyState, Object, Promise, VolumeState};
-use capstan_director::{DirectorError, Event, Level, Loss, Shortfall};
+use capstan_director::{DirectorError, Event, Level, Loss, Place, Shortfall};
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
+use capstan_mover::extract::{ExtractOptions, Overwrite};
 
 use crate::place::{Bench, small};
 
@@ -129,6 +130,51 @@ fn repair_copies_just_the_damaged_blocks_from_another_copy() {
     fs::rename(bench.cartridge(second.as_str()), bench.path("away")).unwrap();
     bench.site().forget(&second, Loss::Accept, Promise::Drop).unwrap();
     bench.assert_restores(&object, "again");
+}
+
+/// A block that is gone took all of a file with it, however large it was.
+#[test]
+fn what_can_be_read_of_a_damaged_file_is_kept_beside_its_name() {
+    let bench = Bench::new(small());
+    let content: Vec<u8> = (0..2_000_000u32).flat_map(u32::to_le_bytes).map(|byte| byte | 1).collect();
+    fs::write(bench.source().join("large"), &content).unwrap();
+    fs::write(bench.source().join("small"), "whole").unwrap();
+    bench.backup(&bench.request(Level::Full)).unwrap();
+    let object = bench.objects().remove(0);
+    spoil(&bench, &object, 1);
+    let to = bench.path("out");
+    let below = to.join(bench.source().strip_prefix("/").unwrap());
+    let restore = |keep_damaged, overwrite| {
+        let site = bench.site();
+        let mut plan = site.plan_restore(&[Place { object: object.id, paths: Vec::new() }]).unwrap();
+        plan.keep_damaged = keep_damaged;
+        let options = ExtractOptions { overwrite, ..ExtractOptions::default() };
+        let report = site.restore(&plan, &to, &options, &RestoreWatch::default()).unwrap();
+        assert!(!report.is_whole());
+        assert_eq!(report.failed.len(), 1, "{:?}", report.failed);
+        report.failed[0].reason.clone()
+    };
+    let reason = restore(false, Overwrite::Never);
+    assert!(reason.contains("volume A00001: block"), "{reason}");
+    assert!(!below.join("large").exists() && !below.join("large.damaged").exists());
+
+    let reason = restore(true, Overwrite::Never);
+    assert!(reason.contains("volume A00001: block") && reason.contains("with .damaged added"), "{reason}");
+    assert!(!below.join("large").exists(), "nobody takes it for the whole file");
+    let kept = fs::read(below.join("large.damaged")).unwrap();
+    assert_eq!(kept.len(), content.len());
+    let missing = kept.iter().filter(|byte| **byte == 0).count();
+    assert!(reason.contains(&format!("{missing} of its bytes")), "{missing}: {reason}");
+    assert!(missing > 1000 && missing < content.len() / 2, "{missing}");
+    assert!(kept.iter().zip(&content).all(|(is, was)| is == was || *is == 0));
+    assert_eq!(fs::read(below.join("small")).unwrap(), b"whole");
+
+    // What is there under that name is replaced only where it may be.
+    fs::write(below.join("large.damaged"), "mine").unwrap();
+    restore(true, Overwrite::Never);
+    assert_eq!(fs::read(below.join("large.damaged")).unwrap(), b"mine");
+    restore(true, Overwrite::Changed);
+    assert_eq!(fs::read(below.join("large.damaged")).unwrap(), kept);
 }
 
 #[test]

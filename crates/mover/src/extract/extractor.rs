@@ -18,7 +18,7 @@ use super::metadata::{self, Handle, InheritedAcl, MadeAs, descriptor_path};
 use super::options::{DeviceNodes, MemberChoice, Overwrite};
 use super::path::{checked, split};
 use super::placement::{Placed, place};
-use super::report::{ExtractError, ExtractProblemKind, Failure, MemberDone, MemberOutcome, count};
+use super::report::{DamagedFile, ExtractError, ExtractProblemKind, Failure, MemberDone, MemberOutcome, count};
 use super::target::RestoreTarget;
 
 /// Writes members below a [`RestoreTarget`]. One a thread; it keeps directories open between members and streams.
@@ -33,11 +33,20 @@ struct Done {
     outcome: MemberOutcome,
     crc: Option<u32>,
     bytes: u64,
+    missing: u64,
+}
+
+/// What came of a file's content.
+#[derive(Default)]
+struct Copied {
+    crc: u32,
+    written: u64,
+    missing: u64,
 }
 
 impl Done {
     fn without_content(outcome: MemberOutcome) -> Self {
-        Self { outcome, crc: None, bytes: 0 }
+        Self { outcome, crc: None, bytes: 0, missing: 0 }
     }
 }
 
@@ -67,7 +76,7 @@ impl<'t> Extractor<'t> {
         choose: &mut dyn FnMut(&[u8]) -> MemberChoice,
         done: &mut dyn FnMut(&MemberDone<'_>),
     ) -> Result<(), ExtractError> {
-        let mut reader = MemberReader::new(stream);
+        let mut reader = MemberReader::new(stream).passing_missing(self.target.keeps_damaged());
         while let Some((head, mut content)) = reader.next()? {
             let result = self.member(head, &mut content, choose)?;
             self.count(head.header.kind, &result);
@@ -76,6 +85,7 @@ impl<'t> Extractor<'t> {
                 offset: head.offset,
                 crc: result.crc,
                 bytes: result.bytes,
+                missing: result.missing,
                 outcome: result.outcome,
             });
         }
@@ -226,6 +236,12 @@ fn not_the_target() -> Failure {
     Failure::Member(ExtractProblemKind::Refused, "the target itself is a directory and stays one".to_owned())
 }
 
+/// What a file is called of which a part is missing. It never has its own name: nobody takes it for the whole one,
+/// and a later restore of what changed still brings that.
+pub fn damaged_name(name: &[u8]) -> Vec<u8> {
+    [name, b".damaged"].concat()
+}
+
 /// Where one member goes.
 struct Place<'a> {
     target: &'a RestoreTarget,
@@ -251,21 +267,35 @@ impl Place<'_> {
             Placed::New(fd, placement) => (fd, placement),
             Placed::Existing(outcome) => return Ok(Done::without_content(outcome)),
         };
-        let (crc, bytes) = self.content(fd.as_fd(), member, content)?;
+        let Copied { crc, written: bytes, missing } = self.content(fd.as_fd(), member, content)?;
+        if missing > 0 && bytes == 0 {
+            let unread = MemberOutcome::Damaged(DamagedFile::Unread);
+            return Ok(Done { missing, ..Done::without_content(unread) });
+        }
         let made_as = self.directory.made_as(fd.as_fd()).map_err(|errno| self.failure("look at it", 0, errno))?;
         self.set_metadata(Handle::File(fd.as_fd()), member, made_as);
-        placement.commit().map_err(|errno| self.failure("rename it", 0, errno))?;
-        Ok(Done { outcome: MemberOutcome::Written, crc: Some(crc), bytes })
+        let failed = |errno| self.failure("rename it", 0, errno);
+        if missing > 0 {
+            let name = damaged_name(self.name);
+            let damaged = match placement.commit_as(&name, self.target.options().overwrite) {
+                Ok(()) => DamagedFile::Kept,
+                Err(Errno::EXIST) => DamagedFile::InTheWay,
+                Err(errno) => return Err(failed(errno)),
+            };
+            return Ok(Done { outcome: MemberOutcome::Damaged(damaged), crc: None, bytes, missing });
+        }
+        placement.commit().map_err(failed)?;
+        Ok(Done { outcome: MemberOutcome::Written, crc: Some(crc), bytes, missing })
     }
 
-    /// Writes the content, holes as holes; returns its checksum and the bytes written.
+    /// Writes the content, holes and what is missing as holes.
     fn content(
         &self,
         fd: BorrowedFd<'_>,
         member: &DecodedMember,
         content: &mut Content<'_, Stream<'_>>,
-    ) -> Result<(u32, u64), Failure> {
-        let (mut crc, mut written, mut end_in_file) = (0, 0, 0);
+    ) -> Result<Copied, Failure> {
+        let (mut copied, mut end_in_file) = (Copied::default(), 0);
         while let Some(piece) = content.next_piece()? {
             match piece {
                 Piece::Data { offset, bytes } => {
@@ -280,17 +310,18 @@ impl Place<'_> {
                             }
                         }
                     }
-                    crc = crc32c_append(crc, bytes);
-                    written += bytes.len() as u64;
+                    copied.crc = crc32c_append(copied.crc, bytes);
+                    copied.written += bytes.len() as u64;
                     end_in_file = offset + bytes.len() as u64;
                 }
-                Piece::Hole { len, .. } => crc = crc32c_append_zeros(crc, len),
+                Piece::Hole { len, .. } => copied.crc = crc32c_append_zeros(copied.crc, len),
+                Piece::Missing { len, .. } => copied.missing += len,
             }
         }
         if end_in_file < member.size {
             ftruncate(fd, member.size).map_err(|errno| self.failure("set its length", 0, errno))?;
         }
-        Ok((crc, written))
+        Ok(copied)
     }
 
     fn symlink(&self, member: &DecodedMember) -> Result<Done, Failure> {

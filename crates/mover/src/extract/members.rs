@@ -13,6 +13,8 @@ use capstan_format::FormatError;
 use capstan_format::pax::{BLOCK_LEN, DataExtent, DecodedMember, MemberDecoder, Sparse, SparseDecoder, Step, padding};
 use thiserror::Error;
 
+use crate::damage::MissingBytes;
+
 /// Longest run of zeros written at once where a hole is copied out.
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 
@@ -43,6 +45,14 @@ pub enum StreamError {
     },
 }
 
+impl StreamError {
+    /// How many bytes are missing, if that is all that is wrong.
+    fn missing(&self) -> Option<u64> {
+        let Self::Read { source, .. } = self else { return None };
+        Some(source.get_ref()?.downcast_ref::<MissingBytes>()?.len)
+    }
+}
+
 /// A member's headers and where it stands.
 #[derive(Debug)]
 pub struct MemberHead {
@@ -69,6 +79,7 @@ pub struct MemberReader<R> {
     head: MemberHead,
     layout: Layout,
     scratch: Vec<u8>,
+    passes_missing: bool,
 }
 
 /// The input with the count of bytes that were taken from it.
@@ -103,7 +114,15 @@ impl<R: BufRead> MemberReader<R> {
             head: MemberHead { header: DecodedMember::new(), offset: 0, headers_len: 0 },
             layout: Layout::default(),
             scratch: Vec::new(),
+            passes_missing: false,
         }
+    }
+
+    /// Gives [`Piece::Missing`] for what no copy has of a member's content, instead of an error.
+    #[must_use]
+    pub fn passing_missing(mut self, passes: bool) -> Self {
+        self.passes_missing = passes;
+        self
     }
 
     /// The next member and its content; what was not read of the one before is passed over. `None` at the end of the
@@ -113,7 +132,7 @@ impl<R: BufRead> MemberReader<R> {
     /// [`StreamError`]; the reader is not to be used any more.
     #[expect(clippy::should_implement_trait, reason = "it lends, which an Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<(&MemberHead, Content<'_, R>)>, StreamError> {
-        self.input.skip_content()?;
+        self.input.skip_content(self.passes_missing)?;
         let mut begin = self.input.offset;
         let mut zeros = 0;
         loop {
@@ -139,7 +158,7 @@ impl<R: BufRead> MemberReader<R> {
                     decoded.map_err(|source| StreamError::Malformed { offset, source })?;
                     self.input.content = 0;
                     self.input.padding = padding(len as u64) as u64;
-                    self.input.skip_content()?;
+                    self.input.skip_content(false)?;
                 }
                 Step::Member => break,
             }
@@ -150,7 +169,8 @@ impl<R: BufRead> MemberReader<R> {
         self.input.content = self.head.header.stored;
         self.input.padding = padding(self.head.header.stored) as u64;
         self.layout = Layout::default();
-        let content = Content { input: &mut self.input, layout: &mut self.layout, header: &self.head.header };
+        let (header, passes_missing) = (&self.head.header, self.passes_missing);
+        let content = Content { input: &mut self.input, layout: &mut self.layout, header, passes_missing };
         Ok(Some((&self.head, content)))
     }
 
@@ -236,7 +256,7 @@ impl<R: BufRead> Input<R> {
         Ok(())
     }
 
-    fn skip_content(&mut self) -> Result<(), StreamError> {
+    fn skip_content(&mut self, passes_missing: bool) -> Result<(), StreamError> {
         loop {
             // What is lent counts as taken from the content already.
             let left = self.content + self.padding;
@@ -245,7 +265,14 @@ impl<R: BufRead> Input<R> {
                 self.consume(lent);
                 return Ok(());
             }
-            let len = self.fill()?.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let len = match self.fill() {
+                Ok(bytes) => bytes.len(),
+                Err(error) => match error.missing().filter(|_| passes_missing) {
+                    Some(missing) => usize::try_from(missing).unwrap_or(usize::MAX),
+                    None => return Err(error),
+                },
+            };
+            let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
             if len == 0 {
                 return Err(StreamError::Truncated { offset: self.offset });
             }
@@ -274,6 +301,13 @@ pub enum Piece<'a> {
         /// How many, at least one.
         len: u64,
     },
+    /// Bytes that no copy gives; [`MemberReader::passing_missing`] asks for it.
+    Missing {
+        /// Where they stand in the file.
+        offset: u64,
+        /// How many, at least one.
+        len: u64,
+    },
 }
 
 /// The content of the member that [`MemberReader::next`] lent.
@@ -282,6 +316,7 @@ pub struct Content<'a, R> {
     input: &'a mut Input<R>,
     layout: &'a mut Layout,
     header: &'a DecodedMember,
+    passes_missing: bool,
 }
 
 impl<R: BufRead> Content<'_, R> {
@@ -309,7 +344,17 @@ impl<R: BufRead> Content<'_, R> {
         if data_len == 0 {
             return Ok(None);
         }
-        let len = self.input.fill()?.len().min(usize::try_from(data_len).unwrap_or(usize::MAX));
+        let len = match self.input.fill() {
+            Ok(bytes) => bytes.len().min(usize::try_from(data_len).unwrap_or(usize::MAX)),
+            Err(error) => {
+                let Some(missing) = error.missing().filter(|_| self.passes_missing) else { return Err(error) };
+                let len = missing.min(data_len);
+                self.input.consume(usize::try_from(len).unwrap_or(usize::MAX));
+                self.layout.at += len;
+                self.input.content -= len;
+                return Ok(Some(Piece::Missing { offset, len }));
+            }
+        };
         if len == 0 {
             return Err(StreamError::Truncated { offset: self.input.offset });
         }
@@ -320,7 +365,7 @@ impl<R: BufRead> Content<'_, R> {
         Ok(Some(Piece::Data { offset, bytes: &bytes[..len.min(bytes.len())] }))
     }
 
-    /// Writes the whole file to `out`, holes as zeros; returns its length.
+    /// Writes the whole file to `out`, holes and what is missing as zeros; returns its length.
     ///
     /// # Errors
     /// [`CopyError`] tells the stream's faults from the output's.
@@ -332,7 +377,7 @@ impl<R: BufRead> Content<'_, R> {
                     out.write_all(bytes).map_err(CopyError::Output)?;
                     written += bytes.len() as u64;
                 }
-                Piece::Hole { len, .. } => {
+                Piece::Hole { len, .. } | Piece::Missing { len, .. } => {
                     let mut left = len;
                     while left > 0 {
                         let zeros = left.min(ZEROS.len() as u64);

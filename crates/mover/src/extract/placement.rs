@@ -11,7 +11,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Stat, readlinkat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, RenameFlags, Stat, readlinkat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::Errno;
 
 use capstan_format::EntryKind;
@@ -52,6 +52,14 @@ impl Placement<'_> {
         if let Some(temporary) = &self.temporary {
             renameat(self.directory, temporary, self.directory, self.name)?;
         }
+        self.committed = true;
+        Ok(())
+    }
+
+    /// Gives it another name, which may be taken only where something may be replaced.
+    pub(super) fn commit_as(mut self, name: &[u8], overwrite: Overwrite) -> Result<(), Errno> {
+        let flags = if overwrite == Overwrite::Never { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+        renameat_with(self.directory, self.current(), self.directory, name, flags)?;
         self.committed = true;
         Ok(())
     }

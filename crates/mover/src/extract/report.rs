@@ -23,6 +23,8 @@ const REASON_KEPT_MAX: usize = 1_024;
 pub enum MemberOutcome {
     /// It is there, with its content.
     Written,
+    /// A part of its content is missing.
+    Damaged(DamagedFile),
     /// Left for [`super::RestoreTarget::finish`]: a hard link, which needs its file first.
     Deferred,
     /// Something of that name exists and was to be left alone.
@@ -33,6 +35,17 @@ pub enum MemberOutcome {
     NotWanted,
     /// It is not there; a [`ExtractProblem`] says why.
     Failed,
+}
+
+/// What became of a file of which a part is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DamagedFile {
+    /// What could be read of it is there under [`super::damaged_name`] of its own, with zeros for the rest.
+    Kept,
+    /// Nothing of it could be read.
+    Unread,
+    /// Something of that name is there, and stays.
+    InTheWay,
 }
 
 /// A member that was dealt with.
@@ -46,6 +59,8 @@ pub struct MemberDone<'a> {
     pub crc: Option<u32>,
     /// Bytes of content written, holes not counted.
     pub bytes: u64,
+    /// Bytes of the file that no copy gives.
+    pub missing: u64,
     /// What came of it.
     pub outcome: MemberOutcome,
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ pub struct RestoreTarget {
     options: ExtractOptions,
     tally: Tally,
     temporary: AtomicU64,
+    keeps_damaged: AtomicBool,
     /// Hard links, which are made last.
     pub(super) links: Mutex<Journal>,
     /// Directories, whose metadata are set last.
@@ -58,7 +59,18 @@ impl RestoreTarget {
         }
         let journal = || Mutex::new(Journal::new(options.deferred_bytes_max / 2));
         let (links, directories) = (journal(), journal());
-        Ok(Self { root, tally: Tally::default(), temporary: AtomicU64::new(0), links, directories, options })
+        let (temporary, keeps_damaged) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { root, tally: Tally::default(), temporary, keeps_damaged, links, directories, options })
+    }
+
+    /// From now on, what can be read of a file is written, under [`super::damaged_name`] of its own, where a part of
+    /// its content is missing.
+    pub fn keep_damaged(&self) {
+        self.keeps_damaged.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn keeps_damaged(&self) -> bool {
+        self.keeps_damaged.load(Ordering::Relaxed)
     }
 
     /// Leading components that are taken from each path.

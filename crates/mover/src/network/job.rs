@@ -29,7 +29,7 @@ use crate::source::{Counted, SourceError, SourceFound, SourceReport};
 use crate::source_host::{ListedBaseline, SourceHost, SourceReading};
 use crate::{Connection, Intake, Metadata, Stopped};
 
-pub use restore::RestoreShare;
+pub use restore::{RestorePart, RestoreShare};
 
 /// Longest report beside the rows that were seen.
 const ATTACHED_LEN_MAX: usize = 64;

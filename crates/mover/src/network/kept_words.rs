@@ -101,6 +101,7 @@ fn the_words_of_each_version_are_understood() {
             open: 1,
             from: Some(OtherMover { address: "rook:7503".to_owned(), token: token() }),
         }],
+        keep_damaged: false,
     };
     let failed =
         vec![FailedMembers { stream: 0, offset: 512, reason: "gone".to_owned(), behind: 3, are_written: false }];

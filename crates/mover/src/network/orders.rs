@@ -164,6 +164,9 @@ pub(super) struct RestoreOrder {
     /// Further connections, over which other streams come at the same time. Version 2 knows none.
     #[serde(default)]
     pub(super) beside: Vec<PiecesFrom>,
+    /// Whether what can be read of these files is kept where a part of one is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) keep_damaged: bool,
 }
 
 /// A connection over which streams of a restore come.

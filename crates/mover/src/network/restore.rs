@@ -166,6 +166,9 @@ impl ClientEnd<'_> {
     ) -> Outcome {
         let verdicts = Verdicts::default();
         let Some(target) = &open.0 else { return (verdicts, Err("it has been finished".to_owned())) };
+        if order.keep_damaged {
+            target.keep_damaged();
+        }
         let consume = |stream: usize, reader: &mut StreamReader<'_>| {
             restore_stream((target, watch, &verdicts), stream, reader);
         };

@@ -104,7 +104,8 @@ pub(super) fn planned(site: &Site, run: &RestoreRun, places: &[Place]) -> Result
     let filter = PathFilter::new(&asked.include, &asked.exclude).map_err(|error| refused(&error))?;
     // All that is looked at may be much: nobody else waits for it.
     let looks = site.with_own_catalog().map_err(|error| refused(&error))?;
-    let plan = looks.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
+    let mut plan = looks.plan_restore_of(places, &filter).map_err(|error| refused(&error))?;
+    plan.keep_damaged = asked.keep_damaged;
     plan.check_strip(usize::from(asked.strip)).map_err(|error| refused(&error))?;
     let unused = filter.unused().into_iter().map(|option| format!("{option} matched nothing"));
     notices.lock().unwrap_or_else(PoisonError::into_inner).extend(unused.chain(of_plan(&plan)));

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{Bench, ended};
+use super::{Bench, ended, noise};
 
 fn lines(printed: &[u8]) -> Vec<Value> {
     printed
@@ -156,4 +156,37 @@ fn a_backup_that_waits_waits_for_whoever_writes() {
     printed.read_to_end(&mut rest).unwrap();
     assert_eq!(backup.wait().unwrap().code(), Some(0));
     assert_eq!(lines(&rest).last().unwrap()["event"], "finished");
+}
+
+/// A block that is gone took all of a file with it, and all of what a program printed.
+#[test]
+fn what_can_be_read_of_damaged_files_is_kept_where_it_is_asked_for() {
+    let bench = Bench::new(&["--encrypt", "none"]);
+    let content: Vec<u8> = noise(8_000_000).into_iter().map(|byte| byte | 1).collect();
+    fs::write(bench.source().join("large"), &content).unwrap();
+    bench.done(&["backup", "home", "--compression", "0", "--quiet"], 0);
+    let print = bench.source().join("large").to_str().unwrap().to_owned();
+    let program = ["backup", "--stdin", "dump", "--compression", "0", "--quiet", "--from-command", "--", "cat", &print];
+    bench.done(&program, 0);
+    let cartridge = bench.dir.path().join("state/library/slots/A00001.tape");
+    let bytes = fs::read(&cartridge).unwrap();
+    let at =
+        |from: usize| from + bytes[from..].windows(9).position(|part| part == &content[4_000_000..4_000_009]).unwrap();
+    let file = fs::File::options().write(true).open(&cartridge).unwrap();
+    for place in [at(0), at(at(0) + 1)] {
+        std::os::unix::fs::FileExt::write_all_at(&file, b"ZZZZZZZZ", place as u64).unwrap();
+    }
+    for (source, path) in [("home", bench.source().strip_prefix("/").unwrap().join("large")), ("dump", "dump".into())] {
+        let whole = bench.dir.path().join("back").join(path);
+        let damaged = whole.with_extension("damaged");
+        let said = bench.said(&["restore", source, "--to", "back"], 3);
+        assert!(said.contains("volume A00001: block"), "{said}");
+        assert!(!whole.exists() && !damaged.exists(), "{whole:?}");
+        let said = bench.said(&["restore", source, "--to", "back", "--keep-damaged"], 3);
+        assert!(said.contains("volume A00001: block") && said.contains("with .damaged added"), "{said}");
+        assert!(!whole.exists());
+        let kept = fs::read(&damaged).unwrap();
+        assert_eq!(kept.len(), content.len());
+        assert!(kept.contains(&0) && kept.iter().zip(&content).all(|(is, was)| is == was || *is == 0));
+    }
 }

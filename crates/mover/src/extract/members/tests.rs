@@ -79,6 +79,7 @@ fn holes_come_between_data_and_behind_it() {
                     holes.push((offset, len));
                     (offset, len)
                 }
+                Piece::Missing { .. } => panic!("all of it is there"),
             };
             assert_eq!(offset, at);
             at += len;

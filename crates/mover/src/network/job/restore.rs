@@ -38,6 +38,17 @@ const MOVER_GONE: &str = "its mover ended the connection, or has not been heard 
 /// The drives of what is read with none.
 static NO_DRIVES: LazyLock<MountedDrives> = LazyLock::new(MountedDrives::default);
 
+/// Which part of a restore is ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestorePart {
+    /// Files that are written whole or not at all. Another part follows.
+    Whole,
+    /// Files of which what can be read is kept, where the rest is missing. Another part follows.
+    Damaged,
+    /// Whole files, and then what was written is finished.
+    Last,
+}
+
 /// What one drive reads of a restore, in one library.
 pub struct RestoreShare<'a> {
     /// What it reads. No other share has a stream of it.
@@ -89,8 +100,8 @@ impl ReadHost for BeginsWithMount<'_> {
 }
 
 impl NetworkJob {
-    /// Reads what is wanted, all shares at the same time, and has the client write it where its user said. With `more`,
-    /// another part of the same restore follows: what is written is finished behind the last one.
+    /// Reads what is wanted, all shares at the same time, and has the client write it where its user said. What is
+    /// written is finished behind the last part.
     ///
     /// # Errors
     /// The client is gone, or does not keep to the protocol; or no share could be begun, and nothing follows. What
@@ -100,7 +111,7 @@ impl NetworkJob {
         wanted: &Wanted,
         shares: Vec<RestoreShare<'_>>,
         watch: &RestoreWatch,
-        more: bool,
+        part: RestorePart,
     ) -> Result<(StreamsReport, Option<ExtractReport>), SourceError> {
         let at_once = if self.version()? >= SEVERAL_AT_ONCE { AT_ONCE_MAX } else { 1 };
         let (mut whole, mut left) = (StreamsReport::default(), shares.into_iter());
@@ -108,7 +119,9 @@ impl NetworkJob {
         loop {
             let now = left.by_ref().take(at_once).collect();
             let is_last = left.len() == 0;
-            let extract = self.restore_at_once(wanted, now, watch, (more || !is_last, &mut has_begun), &mut whole)?;
+            let more = part != RestorePart::Last || !is_last;
+            let order = (part == RestorePart::Damaged, more, &mut has_begun);
+            let extract = self.restore_at_once(wanted, now, watch, order, &mut whole)?;
             if is_last || whole.fatal.is_some() || watch.stop.load(Ordering::Relaxed) {
                 return Ok((whole, extract));
             }
@@ -127,7 +140,7 @@ impl NetworkJob {
         wanted: &Wanted,
         shares: Vec<RestoreShare<'_>>,
         watch: &RestoreWatch,
-        (more, has_begun): (bool, &mut bool),
+        (keep_damaged, more, has_begun): (bool, bool, &mut bool),
         whole: &mut StreamsReport,
     ) -> Result<Option<ExtractReport>, SourceError> {
         let split = shares.into_iter().map(|RestoreShare { plan, host, drives }| (plan, (host, drives)));
@@ -179,7 +192,8 @@ impl NetworkJob {
         let beside = connections.split_off(1);
         let Some(PiecesFrom { restore, open, from }) = connections.pop() else { return Ok(None) };
         let planned = watch.planned.load(Ordering::Relaxed);
-        let order = RestoreOrder { restore, open, planned, streams, from, more, names_own: true, beside };
+        let names_own = true;
+        let order = RestoreOrder { restore, open, planned, streams, from, more, names_own, beside, keep_damaged };
         self.on_link(|link| {
             link.send(&JobOrder::Restore(Box::new(order)), &members).map_err(|error| self.lost(&error))?;
             let (answer, reads) = thread::scope(|scope| {
