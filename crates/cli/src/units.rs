@@ -214,7 +214,9 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
         _ => text.to_owned(),
     };
     let text = with_day.as_str();
-    let at = if let Ok(exact) = text.parse::<Timestamp>() {
+    let at = if text.contains('[') {
+        text.replace(' ', "T").parse::<jiff::Zoned>().map_err(|_| wrong())?.timestamp()
+    } else if let Ok(exact) = text.parse::<Timestamp>() {
         exact
     } else if let (false, Ok(date)) = (text.contains([':', 'T', ' ']), text.parse::<jiff::civil::Date>()) {
         // A date means its end; the parser would take a time behind it as well, and drop it.
@@ -232,6 +234,14 @@ pub(crate) fn parse_time(text: &str, now_ns: i64) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A zone behind a time was dropped, and another state was restored.
+    #[test]
+    fn a_zone_behind_a_time_counts() {
+        let (rome, utc) = (parse_time("2026-07-30T04:27:33[Europe/Rome]", 0), parse_time("2026-07-30T02:27:33Z", 0));
+        assert_eq!(rome, utc);
+        assert!(parse_time("2026-07-30T04:27:33[Europe/Nowhere]", 0).is_err());
+    }
 
     #[test]
     fn sizes_round_trip() {

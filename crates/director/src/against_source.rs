@@ -34,7 +34,11 @@ impl Site {
         let mut known = HashSet::new();
         for entry in state.subtree(&index_path(&object.source)) {
             let entry = entry?.entry;
-            if let Some(reason) = difference(&entry) {
+            let file = match entry.kind {
+                EntryKind::HardLink => state.get(&entry.link)?.map(|file| file.entry),
+                _ => None,
+            };
+            if let Some(reason) = difference(&entry, file.as_ref().unwrap_or(&entry)) {
                 differences.push(FailedFile { path: entry.path.clone(), reason });
             }
             known.insert(entry.path);
@@ -157,7 +161,8 @@ fn parent_of(path: &[u8]) -> rustix::io::Result<(OwnedFd, &[u8])> {
     }
 }
 
-fn difference(entry: &FileEntry) -> Option<String> {
+/// What differs at a path now; `file` is the entry of its content, another one for a further name of a file.
+fn difference(entry: &FileEntry, file: &FileEntry) -> Option<String> {
     let gone = |error: rustix::io::Errno| Some(format!("it cannot be looked at: {}", std::io::Error::from(error)));
     let (parent, name) = match parent_of(&entry.path) {
         Ok(found) => found,
@@ -171,6 +176,7 @@ fn difference(entry: &FileEntry) -> Option<String> {
     let kind = FileType::from_raw_mode(now.st_mode);
     let same_kind = match entry.kind {
         EntryKind::File => kind == FileType::RegularFile,
+        EntryKind::HardLink if file.kind == EntryKind::File => kind == FileType::RegularFile,
         EntryKind::HardLink => kind != FileType::Directory,
         EntryKind::Directory => kind == FileType::Directory,
         EntryKind::Symlink => kind == FileType::Symlink,
@@ -189,19 +195,19 @@ fn difference(entry: &FileEntry) -> Option<String> {
     if (now.st_uid, now.st_gid) != (entry.uid, entry.gid) {
         return Some(format!("its owner is {}:{}, was {}:{}", now.st_uid, now.st_gid, entry.uid, entry.gid));
     }
-    if entry.kind != EntryKind::File {
+    if file.kind != EntryKind::File {
         return None;
     }
-    if u64::try_from(now.st_size) != Ok(entry.size) {
-        return Some(format!("it has {} bytes, had {}", now.st_size, entry.size));
+    if u64::try_from(now.st_size) != Ok(file.size) {
+        return Some(format!("it has {} bytes, had {}", now.st_size, file.size));
     }
     let mtime_ns = now.st_mtime.saturating_mul(1_000_000_000).saturating_add(now.st_mtime_nsec as i64);
-    if mtime_ns != entry.mtime_ns {
+    if mtime_ns != file.mtime_ns {
         return Some("its modification time differs".to_owned());
     }
     let opened = openat(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     match opened.map_err(std::io::Error::from).and_then(|file| content_crc(File::from(file))) {
-        Ok(crc) if crc == entry.crc => None,
+        Ok(crc) if crc == file.crc => None,
         Ok(_) => Some("its content differs although size and time are the same".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_format::{EntryKind, FileEntry, ObjectId, ObjectKind, crc32c_append};
+use capstan_format::{EntryFlags, EntryKind, FileEntry, ObjectId, ObjectKind, crc32c_append};
 use capstan_mover::extract::{CopyError, MemberReader};
 use capstan_mover::{ReadMeters, VolumeAccess, Wanted, WantedMember, plan_reads, read_streams};
 use capstan_tape::with_causes;
@@ -22,6 +22,15 @@ use crate::site::{Site, locked};
 struct Checked<'o> {
     out: &'o mut (dyn Write + Send),
     crc: u32,
+}
+
+/// What is to be known of a file that was copied out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileGiven {
+    /// It is an older version, because it could not be read when it was last backed up.
+    pub older: Option<OlderVersion>,
+    /// It could not be read to its end when it was backed up: zeros stand for the rest.
+    pub is_incomplete: bool,
 }
 
 /// What a file that is copied may lack.
@@ -60,8 +69,7 @@ impl Site {
         end.map_err(|error| DirectorError::Output { reason: error.to_string() })
     }
 
-    /// Writes the content of one file of the state at an object. Says if that is an older version, because the file
-    /// could not be read at that time.
+    /// Writes the content of one file of the state at an object.
     ///
     /// # Errors
     /// [`DirectorError::UnknownPath`]; [`DirectorError::NotAFile`]; otherwise as [`Site::cat_object`], or the content
@@ -71,7 +79,7 @@ impl Site {
         object: ObjectId,
         path: &[u8],
         out: &mut (dyn Write + Send),
-    ) -> Result<Option<OlderVersion>, DirectorError> {
+    ) -> Result<FileGiven, DirectorError> {
         Ok(self.copy_file(object, path, out, Lacks::Nothing, &Arc::default())?.0)
     }
 
@@ -83,7 +91,7 @@ impl Site {
         out: &mut (dyn Write + Send),
         lacks: Lacks,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(Option<OlderVersion>, u64), DirectorError> {
+    ) -> Result<(FileGiven, u64), DirectorError> {
         let source = locked(&self.catalog).object(object)?.map(|object| object.source).unwrap_or_default();
         let unknown = || DirectorError::UnknownPath {
             object: object.to_string(),
@@ -105,7 +113,8 @@ impl Site {
             let path = String::from_utf8_lossy(path).into_owned();
             return Err(DirectorError::NotAFile { path });
         }
-        let FileEntry { connection, offset, member_len, crc, .. } = entry.entry;
+        let FileEntry { connection, offset, member_len, crc, flags, .. } = entry.entry;
+        let is_incomplete = flags.contains(EntryFlags::UNREADABLE) || flags.contains(EntryFlags::SHRANK);
         let member = WantedMember { offset, len: member_len, crc };
         let streams = BTreeMap::from([((entry.object, connection), vec![member])]);
         let present = self.present()?;
@@ -138,7 +147,8 @@ impl Site {
             let reason = format!("its content has checksum {:08x}, the catalog says {crc:08x}", out.crc);
             return Err(DirectorError::Output { reason });
         }
-        Ok((older_versions(&locked(&self.catalog), &[entry])?.pop(), blocks))
+        let older = older_versions(&locked(&self.catalog), &[entry])?.pop();
+        Ok((FileGiven { older, is_incomplete }, blocks))
     }
 }
 

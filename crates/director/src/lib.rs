@@ -85,6 +85,7 @@ mod whole_runs;
 
 pub use admin::{DestroyedKey, Loss, Overwritten};
 pub use backup::{BackupReport, BackupWatch, SourceOutcome};
+pub use cat::FileGiven;
 pub use config::{
     AttentionConfig, Bandwidth, Config, DataConfig, JobConfig, JobLevel, KeysConfig, MANUAL, MailConfig, MailSecurity,
     NetworkConfig, NetworkRuns, NetworkShare, PolicyTiming, ServerConfig, StorageUnit, TellEvent, TellRule, UnitConfig,

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use capstan_catalog::StateEntry;
 use capstan_format::Volser;
@@ -20,6 +21,8 @@ use capstan_mover::{
     SourceError, StreamsReport, VolumeAccess, restore_streams,
 };
 use capstan_tape::with_causes;
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 
 use crate::cat::Lacks;
 use crate::libraries::VolumeRoutes;
@@ -411,14 +414,26 @@ impl Site {
             let reason = "a file of this name is there already: remove it, or restore with --overwrite always";
             return refused(reason.to_owned());
         }
+        let (Some(above), Some(own)) = (name.parent(), name.file_name()) else {
+            return refused("its name leads out of the target".to_owned());
+        };
         // Until it is whole, nobody takes it for what it is to be.
-        let above = path.parent().unwrap_or(directory);
-        let mode = Permissions::from_mode(0o666);
-        let staged = std::fs::create_dir_all(above)
-            .and_then(|()| tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(above));
-        let mut staged = match staged {
+        let mode = Permissions::from_mode(stream.entry.mode & 0o777);
+        let staged = open_below(directory, above).and_then(|open| {
+            let at = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            let staged = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).permissions(mode).tempfile_in(&at)?;
+            Ok((open, at, staged))
+        });
+        let (_open, at, mut staged) = match staged {
             Ok(staged) => staged,
-            Err(error) => return refused(format!("cannot make a file in {}: {error}", above.display())),
+            Err(error) => {
+                let above = directory.join(above);
+                let reason = match Errno::from_io_error(&error) {
+                    Some(Errno::LOOP | Errno::NOTDIR) => "a link or a file stands where the path needs a directory",
+                    _ => &error.to_string(),
+                };
+                return refused(format!("cannot make a file in {}: {reason}", above.display()));
+            }
         };
         let mut file = Told { file: staged.as_file_mut(), watch };
         match self.copy_file(stream.object, &stream.entry.path, &mut file, lacks, &watch.stop) {
@@ -426,8 +441,11 @@ impl Site {
             Err(_) if watch.stop.load(Relaxed) => return Err(DirectorError::RestoreInterrupted),
             Err(error) => return Ok(Err(NotWritten::Unread(error.to_string()))),
         }
-        let synced = staged.as_file().sync_all();
-        let kept = synced.and_then(|()| staged.persist(&path).map(drop).map_err(|error| error.error));
+        let modified =
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(stream.entry.mtime_ns.max(0).cast_unsigned()));
+        let timed = modified.map_or(Ok(()), |modified| staged.as_file().set_modified(modified));
+        let synced = timed.and_then(|()| staged.as_file().sync_all());
+        let kept = synced.and_then(|()| staged.persist(at.join(own)).map(drop).map_err(|error| error.error));
         if let Err(error) = kept {
             return refused(format!("cannot write {}: {error}", path.display()));
         }
@@ -512,6 +530,21 @@ impl Write for Told<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Opens a directory below another one, or makes it; no link on the way is followed.
+fn open_below(directory: &Path, below: &Path) -> io::Result<OwnedFd> {
+    std::fs::create_dir_all(directory)?;
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut open = openat(CWD, directory, flags, Mode::empty())?;
+    for part in below.components() {
+        match mkdirat(&open, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        open = openat(&open, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(open)
 }
 
 /// Paths of the members that failed.

@@ -28,6 +28,8 @@ use crate::cursor::{Cursor, put_bytes, put_varint, put_varint_signed};
 
 /// Longest path that is believed when entries are decoded.
 const PATH_LEN_MAX: usize = 1 << 20;
+/// Longest path that is stored. What is longer could be neither restored nor recorded.
+pub const PATH_LEN_STORED_MAX: usize = 256 << 10;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,7 +30,7 @@ pub use checkpoint::{
 };
 pub use checksum::{crc32c, crc32c_append, crc32c_append_zeros, crc32c_combine};
 pub use cursor::Cursor;
-pub use entry::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry, Fragment};
+pub use entry::{EntryDecoder, EntryEncoder, EntryFlags, EntryKind, FileEntry, Fragment, PATH_LEN_STORED_MAX};
 pub use envelope::{Algorithm, ENVELOPE_LEN, ENVELOPE_PREFIX_LEN, Envelope, MOUNT_SALT_LEN, TAG_LEN};
 pub use error::FormatError;
 pub use ids::{KeyTag, MediumSerial, ObjectId, SessionId, Volser, VolumeId};

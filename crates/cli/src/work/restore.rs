@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use capstan_catalog::{Object, ObjectStatus};
 use capstan_director::{
-    DirectorError, OlderVersion, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, VerifiedCopy,
+    DirectorError, FileGiven, OlderVersion, PathFilter, Place, RestorePlan, RestoreReport, Site, Tally, VerifiedCopy,
 };
 use capstan_format::Volser;
 use capstan_mover::RestoreWatch;
@@ -218,12 +218,7 @@ fn not_as_asked(plan: &RestorePlan) -> Vec<String> {
         .lost
         .iter()
         .map(|path| format!("{}: could not be read when it was backed up; nothing of it is stored", path_text(path)));
-    let incomplete = plan.incomplete.iter().map(|path| {
-        format!(
-            "{}: is incomplete, because it could not be read or listed to its end when it was backed up",
-            path_text(path)
-        )
-    });
+    let incomplete = plan.incomplete.iter().map(|path| incomplete_text(path));
     let all = lost.chain(incomplete).chain(plan.older.iter().map(older_text));
     let mut lines: Vec<_> = all.take(FILES_SHOWN).collect();
     let more = plan.older.len() + plan.lost.len() + plan.incomplete.len() - lines.len();
@@ -232,6 +227,13 @@ fn not_as_asked(plan: &RestorePlan) -> Vec<String> {
         lines.push(format!("and {more} that could not be read when the backup ran"));
     }
     lines
+}
+
+fn incomplete_text(path: &[u8]) -> String {
+    format!(
+        "{}: is incomplete, because it could not be read or listed to its end when it was backed up",
+        path_text(path)
+    )
 }
 
 fn older_text(older: &OlderVersion) -> String {
@@ -367,17 +369,21 @@ pub(crate) fn cat(cli: &Globals, args: &args::Cat) -> Result<ExitCode, Failure> 
         return Err(Failure::Usage(advice.to_owned()));
     }
     let mut out = BufWriter::with_capacity(1 << 20, stdout());
-    let older = audited(&site, ShellAct::Restore, &[object.id.to_string()], || match &path {
-        Some(path) => Ok(site.cat_file(object.id, path, &mut out)?),
+    let given = audited(&site, ShellAct::Restore, &[object.id.to_string()], || match &path {
+        Some(path) => Ok(site.cat_file(object.id, path, &mut out).map(Some)?),
         None => {
             site.cat_object(object.id, &mut out)?;
             Ok(None)
         }
     })?;
     std::io::Write::flush(&mut out).map_err(Failure::output)?;
-    let Some(older) = older else { return Ok(ExitCode::SUCCESS) };
-    display.warn(&older_text(&older));
-    Ok(ExitCode::from(DONE_WITH_PROBLEMS))
+    let (Some(path), Some(FileGiven { older, is_incomplete })) = (path, given) else { return Ok(ExitCode::SUCCESS) };
+    let as_asked = older.is_none() && !is_incomplete;
+    older.iter().for_each(|older| display.warn(&older_text(older)));
+    if is_incomplete {
+        display.warn(&incomplete_text(&path));
+    }
+    Ok(if as_asked { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_PROBLEMS) })
 }
 
 pub(crate) fn verify(cli: &Globals, args: &args::Verify) -> Result<ExitCode, Failure> {

@@ -6,8 +6,10 @@
 
 use std::fmt;
 
+use capstan_format::PATH_LEN_STORED_MAX;
+
 /// Longest path that is extracted; what Linux can be led to in one call is 4,096.
-pub(super) const PATH_LEN_MAX: usize = 256 << 10;
+pub(super) const PATH_LEN_MAX: usize = PATH_LEN_STORED_MAX;
 
 /// Why a path was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

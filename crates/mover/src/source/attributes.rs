@@ -9,6 +9,10 @@ use rustix::io::Errno;
 
 /// Linux's limit on a list of names and on a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const LEN_MAX: usize = 65_536;
+/// Bytes and number of one file's attributes that are stored. No header may be longer than a reader takes, and some
+/// file systems let anybody give a file hundreds of megabytes of them.
+const RECORDS_LEN_MAX: usize = 8 << 20;
+const RECORDS_MAX: usize = 8_192;
 /// What is tried first. The kernel allocates as much as it is offered, and 64 KiB for each file that has no attributes
 /// cost as much as opening it.
 const LEN_FIRST: usize = 256;
@@ -57,8 +61,11 @@ impl AttributeReader {
             Err(error) => return Err(error),
         };
         let mut result = Ok(());
-        for name in self.names[..len].split_inclusive(|&byte| byte == 0) {
+        for (number, name) in self.names[..len].split_inclusive(|&byte| byte == 0).enumerate() {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            if !has_room(number, self.records.len()) {
+                return Err(Errno::TOOBIG);
+            }
             let got = with_room(&mut self.value, |value| match of {
                 AttributesOf::Open(fd) => fgetxattr(fd, name, value),
                 AttributesOf::Named(directory, file) => lgetxattr(&proc_path(directory, file)[..], name, value),
@@ -79,6 +86,11 @@ impl AttributeReader {
     }
 }
 
+/// Whether another attribute is stored behind so many, whose records have so many bytes.
+fn has_room(number: usize, records_len: usize) -> bool {
+    number < RECORDS_MAX && records_len + LEN_MAX < RECORDS_LEN_MAX
+}
+
 /// Asks with little room, and with all of it if that was not enough.
 fn with_room(buffer: &mut [u8], ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<usize, Errno> {
     match ask(&mut buffer[..LEN_FIRST]) {
@@ -95,4 +107,23 @@ fn proc_path(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_format::pax::EXTENDED_LEN_MAX;
+
+    use super::*;
+
+    /// A file with more attributes than a reader takes was stored, and could not be read back.
+    #[test]
+    fn no_more_attributes_are_stored_than_a_reader_takes() {
+        let (mut records, mut number) = (Vec::new(), 0);
+        while has_room(number, records.len()) {
+            put_attribute(&mut records, format!("user.{number}").as_bytes(), &[1; LEN_MAX]);
+            number += 1;
+        }
+        assert!(number > 100 && records.len() < EXTENDED_LEN_MAX / 2, "{number}: {}", records.len());
+        assert!(!has_room(RECORDS_MAX, 0));
+    }
 }

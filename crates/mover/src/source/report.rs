@@ -14,6 +14,9 @@ use super::snapshot::ReadFrom;
 /// Problems that are kept in full; further ones are only counted, so that a broken disk does not fill the memory.
 const PROBLEMS_KEPT_MAX: usize = 1_000;
 
+/// Most that is kept of the path of a problem: a path may be made long, and this much a person can read.
+const PATH_KEPT_MAX: usize = 4_096;
+
 /// Told of each problem as it is met, with the path as the object has it; called from any of a source's threads. A
 /// report keeps the first thousand only.
 pub type OnProblem = Box<dyn Fn(&[u8], ProblemKind) + Send + Sync>;
@@ -80,7 +83,8 @@ impl ProblemKind {
     pub(crate) fn may_pass(self) -> bool {
         let Self::AttributesUnreadable(errno) = self else { return false };
         let errno = Errno::from_raw_os_error(errno);
-        !matches!(errno, Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
+        let barred = [Errno::ACCESS, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::TOOBIG];
+        !barred.contains(&errno)
     }
 
     /// How bad it is.
@@ -102,7 +106,7 @@ impl fmt::Display for ProblemKind {
             Self::ReadFailed(errno) => ("cannot be read in full; zeros are stored for the missing part", Some(*errno)),
             Self::Unlisted(errno) => ("the directory cannot be listed, and its content is not stored", Some(*errno)),
             Self::AttributesUnreadable(errno) => {
-                ("extended attributes cannot be read, and are not stored", Some(*errno))
+                ("extended attributes, or some of them, cannot be read, and are not stored", Some(*errno))
             }
             Self::Vanished => ("was gone before it could be read", None),
             Self::Grew => ("grew while it was read; only its length at the start is stored", None),
@@ -152,7 +156,8 @@ impl SourceReport {
     pub(crate) fn problem(&mut self, path: &[u8], kind: ProblemKind) {
         self.problem_counts[kind.severity() as usize] += 1;
         if self.problems.len() < PROBLEMS_KEPT_MAX {
-            self.problems.push(SourceProblem { path: path.to_vec(), kind });
+            let path = path[..path.len().min(PATH_KEPT_MAX)].to_vec();
+            self.problems.push(SourceProblem { path, kind });
         }
     }
 

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use capstan_format::{EntryFlags, EntryKind};
+use capstan_format::{EntryFlags, EntryKind, PATH_LEN_STORED_MAX};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -157,7 +157,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 self.gathered.enter(Some(directory));
                 for (name, file_type) in range.clone().filter_map(|index| names.get(index)) {
                     let item = self.gathered.push(name, State::Listed(file_type));
-                    if self.excluded(item, directory.source) {
+                    if self.is_left_out(item, directory.source, ProblemKind::Unreadable) {
                         self.gathered.pop();
                     } else if file_type == FileType::Unknown {
                         self.find_type(item, directory);
@@ -202,7 +202,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         };
         self.gathered.enter(Some(&parent));
         let item = self.gathered.push(name, State::ByName);
-        if self.excluded(item, parent.source) {
+        if self.is_left_out(item, parent.source, ProblemKind::Unlisted) {
             self.gathered.pop();
         } else {
             self.directory(item, parent.source, Some(parent.metadata.device));
@@ -296,8 +296,16 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         end.map(drop).or_else(|error| if error == Errno::NOENT { Ok(()) } else { Err(error) })
     }
 
-    fn excluded(&self, item: usize, source: usize) -> bool {
-        self.walk.source.is_excluded(source, self.gathered.path(item))
+    /// Whether nothing of a path is stored: it is excluded, or longer than any that can be restored. Anybody who may
+    /// write below a source can make such a path.
+    fn is_left_out(&mut self, item: usize, source: usize, problem: fn(i32) -> ProblemKind) -> bool {
+        let path = self.gathered.path(item);
+        let is_excluded = self.walk.source.is_excluded(source, path);
+        let is_long = !is_excluded && path.len() > PATH_LEN_STORED_MAX;
+        if is_long {
+            self.emitter.problem(path, problem(Errno::NAMETOOLONG.raw_os_error()));
+        }
+        is_excluded || is_long
     }
 
     /// Opens without touching the access time where that is allowed.

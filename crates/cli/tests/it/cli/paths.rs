@@ -183,6 +183,20 @@ fn against_source_knows_what_the_backup_left_out() {
     assert!(said.contains("docs/new: the source has it"), "{said}");
 }
 
+/// A further name of a file was looked at as if it had no content.
+#[test]
+fn a_further_name_of_a_file_is_compared_with_the_source_too() {
+    let bench = bench();
+    fs::write(bench.source().join("first"), "content").unwrap();
+    fs::hard_link(bench.source().join("first"), bench.source().join("second")).unwrap();
+    bench.done(&["backup", "home", "--quiet"], 0);
+    bench.done(&["verify", "home", "--against-source"], 0);
+    fs::remove_file(bench.source().join("second")).unwrap();
+    fs::write(bench.source().join("second"), "another content").unwrap();
+    let said = bench.said(&["verify", "home", "--against-source"], 3);
+    assert!(said.contains("second: it has 15 bytes, had 7"), "{said}");
+}
+
 /// Sockets were left out, and a source that is a link stored as nothing but that, without a word.
 #[test]
 fn what_is_left_out_by_its_nature_is_said() {

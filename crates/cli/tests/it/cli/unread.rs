@@ -158,6 +158,25 @@ fn a_backup_that_waits_waits_for_whoever_writes() {
     assert_eq!(lines(&rest).last().unwrap()["event"], "finished");
 }
 
+/// A link in the target led what a program had printed out of it, and everybody could read what nobody else was to.
+#[test]
+fn what_a_program_printed_comes_back_below_the_target_and_as_it_was() {
+    let bench = Bench::new(&[]);
+    bench.done(&["backup", "--stdin", "db/shop.sql", "--quiet", "--from-command", "--", "echo", "rows"], 0);
+    let (to, outside) = (bench.dir.path().join("back"), bench.dir.path().join("outside"));
+    fs::create_dir(&to).unwrap();
+    fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink("../outside", to.join("db")).unwrap();
+    let said = bench.said(&["restore", "db/shop.sql", "--to", "back"], 3);
+    assert!(said.contains("a link or a file stands where the path needs a directory"), "{said}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    fs::remove_file(to.join("db")).unwrap();
+    bench.done(&["restore", "db/shop.sql", "--to", "back"], 0);
+    let restored = to.join("db/shop.sql");
+    assert_eq!(fs::read(&restored).unwrap(), b"rows\n");
+    assert_eq!(fs::metadata(&restored).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 /// A block that is gone took all of a file with it, and all of what a program printed.
 #[test]
 fn what_can_be_read_of_damaged_files_is_kept_where_it_is_asked_for() {

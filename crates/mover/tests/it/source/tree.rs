@@ -169,6 +169,25 @@ fn paths_beyond_4096_bytes_are_read() {
     }
 }
 
+/// A user who nested directories deep enough made every backup fail: the catalog refused the paths, and the volume was
+/// set aside.
+#[test]
+fn what_lies_too_deep_is_named_and_the_rest_is_stored() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("innocent"), "content").unwrap();
+    let mut fd = openat(CWD, source.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..1_100 {
+        mkdirat(&fd, "d".repeat(255), Mode::RWXU).unwrap();
+        fd = openat(&fd, "d".repeat(255), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let (sinks, report) = read_tree(source.path(), 2, 65_536);
+    assert_eq!((report.files, report.count(Severity::Loss)), (1, 1), "{:?}", report.problem_counts);
+    assert!(matches!(report.problems[0].kind, ProblemKind::Unlisted(_)), "{:?}", report.problems[0].kind);
+    let longest = entries(&sinks).iter().map(|entry| entry.path.len()).max().unwrap();
+    assert!((250_000..=capstan_format::PATH_LEN_STORED_MAX).contains(&longest), "{longest}");
+    check_entries(&sinks);
+}
+
 #[test]
 fn excluded_paths_are_left_out_with_what_is_below_them() {
     let source = tempfile::tempdir().unwrap();
