@@ -351,7 +351,7 @@ impl Site {
     }
 
     /// The last complete object of a source of this machine.
-    fn last_of(&self, source: &[u8]) -> Result<Option<ObjectId>, DirectorError> {
+    pub(crate) fn last_of(&self, source: &[u8]) -> Result<Option<ObjectId>, DirectorError> {
         let (source, client) = (Some(source.to_vec()), Some(self.client.clone()));
         let filter = ObjectFilter { source, client, status: Some(ObjectStatus::Complete), ..ObjectFilter::default() };
         Ok(locked(&self.catalog).objects(&filter)?.iter().map(|object| object.id).max())

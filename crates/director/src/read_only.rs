@@ -5,8 +5,9 @@
 //! What a job notes there is gone with it, unless the tables of the catalog are in a database elsewhere. Whatever is
 //! more than reading is refused at the lock of writers.
 
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -45,8 +46,9 @@ fn scratch() -> io::Result<TempDir> {
     let mut failed = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
     let places = PLACES.iter().map(PathBuf::from).chain([std::env::temp_dir()]);
     for place in places.filter(|place| place.is_dir()) {
-        // Readable by its owner alone.
-        match tempfile::Builder::new().prefix("capstan-").tempdir_in(place) {
+        // The settings may hold secrets, too.
+        let owners_alone = Permissions::from_mode(0o700);
+        match tempfile::Builder::new().prefix("capstan-").permissions(owners_alone).tempdir_in(place) {
             Ok(scratch) => return Ok(scratch),
             Err(error) => failed = error,
         }
@@ -102,5 +104,5 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 fn restrict(file: &std::fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    file.set_permissions(Permissions::from_mode(0o600))
 }

@@ -12,6 +12,8 @@
 //! catalog; none of these locks is held while another process, a node of a key cluster or a person is waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -114,6 +116,7 @@ impl Site {
         }
         options.config.check().map_err(|reason| DirectorError::Config { path: config_path.clone(), reason })?;
         std::fs::create_dir_all(dir).map_err(DirectorError::host("make", dir))?;
+        check_ours(dir)?;
         restrict(dir)?;
         match options.config.keys.cluster(dir) {
             // A file that was never made, or that others can read, is better known of today than at the first mount.
@@ -280,7 +283,7 @@ impl Site {
     }
 
     /// Looks at paths, where they are.
-    pub(crate) fn look_at(&self, paths: &[PathBuf]) -> Result<Vec<std::io::Result<SourceFound>>, DirectorError> {
+    pub(crate) fn look_at(&self, paths: &[PathBuf]) -> Result<Vec<io::Result<SourceFound>>, DirectorError> {
         Ok(self.sources.look(paths)?)
     }
 
@@ -521,8 +524,29 @@ pub fn key_store_path(dir: &Path) -> PathBuf {
     dir.join("keys.db")
 }
 
+/// What an initialisation that was stopped may have left.
+const OF_INIT: [&str; 4] = ["keys.db", "keys.db-journal", "catalog", "library"];
+
+/// Refuses a directory that others use: nobody else could enter it any more.
+fn check_ours(dir: &Path) -> Result<(), DirectorError> {
+    let cannot = DirectorError::host("use", dir);
+    let listed = std::fs::metadata(dir).and_then(|metadata| Ok((metadata.mode(), std::fs::read_dir(dir)?)));
+    let listed = match listed {
+        Ok((mode, _)) if mode & 0o077 == 0 => return Ok(()),
+        Ok((_, listed)) => listed,
+        Err(error) => return Err(cannot(error)),
+    };
+    let mut names = listed.filter_map(Result::ok).map(|entry| entry.file_name());
+    match names.find(|name| !OF_INIT.iter().any(|ours| name == ours)) {
+        Some(name) => Err(cannot(io::Error::other(format!(
+            "others may enter it, and it holds something else ({}): name a directory of its own",
+            name.display()
+        )))),
+        None => Ok(()),
+    }
+}
+
 fn restrict(dir: &Path) -> Result<(), DirectorError> {
-    use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o700);
     std::fs::set_permissions(dir, mode).map_err(DirectorError::host("restrict", dir))
 }

@@ -1,6 +1,7 @@
 //! Sources: of each the last backup that can be restored, and what stands in the way of the next.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use capstan_catalog::{CopyState, GoneSource, Object};
 use capstan_format::ObjectId;
@@ -102,9 +103,11 @@ impl Site {
 impl Site {
     /// Adds what jobs name and nothing was ever backed up of.
     fn add_named(&self, rows: &mut Vec<SourceRow>) {
-        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::ffi::OsStringExt;
         for (name, job) in &self.config.jobs {
-            let paths = job.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec());
+            // As a backup writes it: without a slash at its end.
+            let paths =
+                job.sources.iter().map(|path| path.components().collect::<PathBuf>().into_os_string().into_vec());
             let sources: Vec<_> = paths.chain(job.stdin.iter().map(|name| name.clone().into_bytes())).collect();
             for client in job.clients_of(&self.client) {
                 for source in &sources {

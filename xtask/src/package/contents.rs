@@ -38,6 +38,7 @@ pub(super) const PACKAGES: &[Package] = &[
             ("packaging/capstan-mover.service", UNITS),
             ("packaging/capstan-backup@.service", UNITS),
             ("packaging/capstan-backup@.timer", UNITS),
+            ("packaging/needrestart-capstan.conf", "etc/needrestart/conf.d/capstan.conf"),
             ("crates/server/alerts.yml", "usr/share/doc/capstan/examples/"),
             ("crates/server/dashboard.json", "usr/share/doc/capstan/examples/"),
         ],

@@ -119,6 +119,9 @@ pub(crate) struct Backup {
     /// Stay on the source's file system
     #[arg(long, short = 'x')]
     pub(crate) one_file_system: bool,
+    /// Take a source in which nothing is any more for emptied, and not for one whose file system is not mounted
+    #[arg(long)]
+    pub(crate) may_be_empty: bool,
     /// Read each tree from a snapshot that is made for it: where one can be made, or not at all otherwise
     #[arg(long, value_name = "USE", value_enum)]
     pub(crate) snapshot: Option<Snapshots>,

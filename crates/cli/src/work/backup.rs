@@ -130,6 +130,7 @@ fn request(args: &args::Backup, retention: Retention, display: &Display) -> Resu
             mounts: if args.one_file_system { Mounts::Stay } else { Mounts::Cross },
             caches: if args.exclude_caches { CacheDirectories::LeaveOut } else { CacheDirectories::Read },
             snapshot: args.snapshot.map_or_else(Default::default, Into::into),
+            may_be_empty: args.may_be_empty,
         },
         target: if args.device == Device::Null { Target::Null } else { Target::Pool },
         compression: args.compression,

@@ -144,6 +144,7 @@ fn laid_over(args: &args::Backup, name: &str, job: &JobConfig) -> args::Backup {
         exclude_from,
         exclude_caches: args.exclude_caches || job.exclude_caches,
         one_file_system: args.one_file_system || job.one_file_system,
+        may_be_empty: args.may_be_empty || job.may_be_empty,
         snapshot: args.snapshot.or(job.snapshot.map(Into::into)),
         lock: args.lock || job.lock,
         wait: if job.wait { Some(args::WaitFor::All) } else { args.wait },

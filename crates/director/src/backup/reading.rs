@@ -6,17 +6,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
-use capstan_format::{ObjectId, ObjectKind};
+use capstan_format::{ObjectId, ObjectKind, ObjectRecord};
 use capstan_mover::{Intake, ListedBaseline, ReadFrom, SnapshotUse, SourceReading, SourceReport, SourceSpec, Totals};
 use capstan_tape::with_causes;
 
 use super::joined::Joined;
 use super::{BackupWatch, SourceOutcome};
-use crate::Event;
 use crate::jobs::Job;
 use crate::ranges::stream_lengths;
-use crate::request::BackupRequest;
+use crate::request::{BackupRequest, Target};
 use crate::site::{Site, locked};
+use crate::{DirectorError, Event};
+
+/// Why a directory that is empty is no backup.
+const EMPTIED: &str = "nothing is in it, and something was at its last backup: mount its file system, or use \
+                       --may-be-empty (may_be_empty in a policy) if it was emptied";
 
 /// Reads sources into a session.
 pub(super) struct Reading<'a> {
@@ -106,9 +110,34 @@ impl Reading<'_> {
         };
         let report = self.site.sources.read(intake, reading).map_err(|error| with_causes(&error))?;
         self.check_snapshot(&spec, &record.source, &report)?;
+        if self.is_emptied(&spec, &record, &report).map_err(|error| with_causes(&error))? {
+            return Err(EMPTIED.to_owned());
+        }
         leaves.1 = None;
         intake.end_object(object, self.site.now_ns()).map_err(|error| with_causes(&error))?;
         Ok(report)
+    }
+
+    /// Whether nothing is in a directory that had something at its last backup, and that may not be so.
+    fn is_emptied(
+        &self,
+        spec: &SourceSpec,
+        record: &ObjectRecord,
+        report: &SourceReport,
+    ) -> Result<bool, DirectorError> {
+        let SourceSpec::Tree { options, .. } = spec else { return Ok(false) };
+        // The directory itself is one path.
+        let has_something = report.files + report.others > 0 || report.directories + report.unchanged > 1;
+        if has_something || options.may_be_empty || self.request.target != Target::Pool {
+            return Ok(false);
+        }
+        let before = match record.base {
+            Some(base) => Some(base),
+            None => self.site.last_of(&record.source)?,
+        };
+        let Some(before) = before else { return Ok(false) };
+        let state = locked(&self.site.catalog).state_as_far(before)?.0;
+        Ok(state.iter().take(2).count() > 1)
     }
 
     /// Tells where a source was not read from a snapshot although it should be; it is an error where it had to.

@@ -6,10 +6,12 @@
 //! client allow, and not their command lines: who may write a policy cannot run anything else there.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
-use capstan_mover::SnapshotUse;
-use serde::{Deserialize, Serialize};
+use capstan_mover::{PathPatterns, SnapshotUse};
+use capstan_tape::with_causes;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::keep::KeepRule;
 
@@ -38,6 +40,9 @@ pub struct JobConfig {
     pub exclude_caches: bool,
     /// Whether it stays on the file system of each source.
     pub one_file_system: bool,
+    /// Whether a source in which nothing is any more counts as emptied.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_empty: bool,
     /// Whether its trees are read from snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotUse>,
@@ -73,10 +78,10 @@ pub struct JobConfig {
     /// A program that runs after, whatever came of it, with its arguments.
     pub after: Vec<String>,
     /// The machines that a policy backs up; that of the server where it names none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "not_empty")]
     pub clients: Vec<String>,
     /// It backs up clients that have one of these labels, too.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "not_empty")]
     pub client_labels: Vec<String>,
     /// The clients that have one, as the catalog has it now, and since when, nanoseconds since 1970.
     #[serde(skip)]
@@ -114,6 +119,15 @@ pub struct JobConfig {
     /// How long after a failure it is tried again; twice as long after each further one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<String>,
+}
+
+/// Names of machines. Whoever takes the last one out of a list does not mean that of the server.
+fn not_empty<'de, D: Deserializer<'de>>(names: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::deserialize(names)?;
+    match names.is_empty() {
+        true => Err(D::Error::custom("it is empty: remove the line if the server's own machine is meant")),
+        false => Ok(names),
+    }
 }
 
 /// What a job backs up.
@@ -244,6 +258,19 @@ impl JobConfig {
                 let reason = format!("{} is not absolute, and it may be started from anywhere", path.display());
                 return Err((Some(key), reason));
             }
+        }
+        let has_dots = |path: &&PathBuf| path.components().any(|part| part == Component::ParentDir);
+        if let Some(path) = self.sources.iter().find(has_dots) {
+            return Err((Some("sources"), format!("{} has .. in it: name the directory itself", path.display())));
+        }
+        let is_named_twice = |(number, path): &(usize, &PathBuf)| {
+            self.sources[..*number].iter().any(|before| before.components().eq(path.components()))
+        };
+        if let Some((_, path)) = self.sources.iter().enumerate().find(is_named_twice) {
+            return Err((Some("sources"), format!("{} is named twice", path.display())));
+        }
+        if let Err(error) = PathPatterns::new(&self.exclude) {
+            return Err((Some("exclude"), with_causes(&error)));
         }
         self.bandwidth()?;
         if self.stdin.is_some() && (self.level == Some(JobLevel::Incremental) || self.full_every.is_some()) {

@@ -106,6 +106,7 @@ const EXAMPLE: &str = "
 # exclude = [\"*.tmp\", \"**/.cache\"]       # as --exclude; on the command line more can be added
 # exclude_caches = true                  # keep only their CACHEDIR.TAG; exclude_from = [\"/etc/capstan/exclude\"] for a file of patterns
 # one_file_system = true                 # stay on the file system of each source
+# may_be_empty = true                    # a source without any file is backed up as it is, even if it had some
 # snapshot = \"prefer\"                    # read from a snapshot where one can be made; \"require\": or not at all
 # pool = \"default\"
 # unit = \"main\"                         # the storage unit or library it writes to, where there are several

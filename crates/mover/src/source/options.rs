@@ -39,6 +39,10 @@ pub struct TreeOptions {
     /// Whether it is read from a snapshot.
     #[serde(default)]
     pub snapshot: SnapshotUse,
+    /// Whether a directory in which nothing is any more counts as emptied. Without that, what was in it at the last
+    /// backup keeps its state: more likely than not its file system is not mounted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_empty: bool,
 }
 
 /// The rule that says [`CacheDirectories::LeaveOut`].

@@ -40,6 +40,7 @@ pub struct TreeSource {
     pub(crate) excludes: PathPatterns,
     pub(crate) mounts: Mounts,
     pub(crate) caches: CacheDirectories,
+    pub(crate) may_be_empty: bool,
     pub(crate) owners: OwnerNames,
     pub(crate) on_problem: Option<OnProblem>,
     /// How many descriptors a walk uses, as far as it is up to the walk; none for as many as the process may have.
@@ -70,12 +71,13 @@ impl TreeSource {
             return Err(SourceError::Nothing);
         }
         let excludes = PathPatterns::new(&options.excludes)?;
-        let TreeOptions { mounts, caches, .. } = *options;
+        let TreeOptions { mounts, caches, may_be_empty, .. } = *options;
         Ok(Self {
             roots,
             excludes,
             mounts,
             caches,
+            may_be_empty,
             owners: OwnerNames::read(),
             on_problem: None,
             descriptors_max: None,

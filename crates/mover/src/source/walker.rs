@@ -140,7 +140,7 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                 }
             }
             Work::Rest(directory) => {
-                if let Err(error) = self.list(directory) {
+                if let Err(error) = self.list(directory).map(drop) {
                     // What cannot be listed any more may still be described.
                     let read =
                         self.attributes.read(AttributesOf::Open(directory.fd.as_fd()), directory.metadata.device);
@@ -265,7 +265,12 @@ impl<'a, S: StreamSink> Walker<'a, S> {
                         self.walk.queue.put(&directory, listing, Rest::End);
                         Ok(())
                     }
-                    None => self.list(&directory),
+                    None => self.list(&directory).map(|names| {
+                        // A source of which nothing is there: perhaps not mounted today.
+                        if names == 0 && above.is_none() && !self.walk.source.may_be_empty {
+                            self.walk.keep_state_below(&path);
+                        }
+                    }),
                 }
             }
             Descent::Stay => Ok(()),
@@ -288,12 +293,13 @@ impl<'a, S: StreamSink> Walker<'a, S> {
         };
     }
 
-    /// Puts the next piece of a directory on the stack.
-    fn list(&mut self, directory: &Arc<Directory>) -> Result<(), Errno> {
+    /// Puts the next piece of a directory on the stack; gives the number of names in it.
+    fn list(&mut self, directory: &Arc<Directory>) -> Result<usize, Errno> {
         let (found, end) = self.lister.read(directory.fd.as_fd());
+        let names = found.files.len() + found.directories.len();
         self.walk.queue.put(directory, found, end.unwrap_or(Rest::End));
         // A directory that was removed since it was opened says so; what it held is gone.
-        end.map(drop).or_else(|error| if error == Errno::NOENT { Ok(()) } else { Err(error) })
+        end.map(|_| names).or_else(|error| if error == Errno::NOENT { Ok(names) } else { Err(error) })
     }
 
     /// Whether nothing of a path is stored: it is excluded, or longer than any that can be restored. Anybody who may

@@ -158,6 +158,38 @@ fn a_backup_that_waits_waits_for_whoever_writes() {
     assert_eq!(lines(&rest).last().unwrap()["event"], "finished");
 }
 
+/// The mount point of a disk that was not there was backed up as a directory from which all was deleted, and after some
+/// nights the real backup expired.
+#[test]
+fn a_source_that_is_empty_all_at_once_fails_and_loses_nothing() {
+    let bench = Bench::new(&[]);
+    let (source, away) = (bench.source(), bench.dir.path().join("away"));
+    bench.done(&["backup", "home", "--quiet"], 0);
+    fs::rename(&source, &away).unwrap();
+    fs::create_dir(&source).unwrap();
+    for level in [&["backup", "home"][..], &["backup", "home", "--incremental"]] {
+        let said = bench.said(level, 1);
+        assert!(said.contains("nothing is in it, and something was at its last backup"), "{said}");
+    }
+    fs::remove_dir(&source).unwrap();
+    fs::rename(&away, &source).unwrap();
+    fs::write(source.join("new"), "new").unwrap();
+    bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
+    bench.done(&["restore", "home", "--to", "back", "--quiet"], 0);
+    let restored = bench.dir.path().join("back").join(source.strip_prefix("/").unwrap());
+    assert_eq!(fs::read(restored.join("letters/ada.txt")).unwrap(), b"dear Ada\n");
+    assert!(restored.join("noise").exists() && restored.join("new").exists());
+
+    fs::remove_dir_all(&source).unwrap();
+    fs::create_dir(&source).unwrap();
+    bench.done(&["backup", "home", "--incremental", "--may-be-empty", "--quiet"], 0);
+    bench.done(&["restore", "home", "--to", "empty", "--quiet"], 0);
+    let restored = bench.dir.path().join("empty").join(source.strip_prefix("/").unwrap());
+    assert_eq!(fs::read_dir(restored).unwrap().count(), 0);
+    // From then on it is as it was.
+    bench.done(&["backup", "home", "--incremental", "--quiet"], 0);
+}
+
 /// A link in the target led what a program had printed out of it, and everybody could read what nobody else was to.
 #[test]
 fn what_a_program_printed_comes_back_below_the_target_and_as_it_was() {
