@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use capstan_format::{EntryFlags, EntryKind, FileEntry};
+use capstan_mover::moves_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -65,17 +66,11 @@ pub fn path_text(path: &[u8]) -> String {
     let mut out = String::new();
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || c == '\\' || is_deceptive(c) { out.extend(c.escape_default()) } else { out.push(c) }
+            if c == '\\' || moves_text(c) { out.extend(c.escape_default()) } else { out.push(c) }
         }
         chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
     }
     out
-}
-
-/// Characters that change the order in which a terminal shows the others, so that `exe.txt` reads as `txt.exe`; and
-/// line ends that are no control characters.
-fn is_deceptive(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A path of an object: a line of `ls`, `find` and `versions`. `OBJECT:PATH` hands it back.

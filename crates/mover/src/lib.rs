@@ -68,7 +68,7 @@ pub use mount_id::MountId;
 pub use mounted::MountedDrives;
 pub use network::{
     ClientEnd, ClientRules, Dial, DialHere, NetworkJob, NetworkJobs, NetworkStream, Purpose, RestoreInto, RestorePart,
-    RestoreShare, StreamHere, serve_job,
+    RestoreShare, StreamHere, moves_text, serve_job,
 };
 pub use order::{Filled, OrderedBy, Positioning, ReadOrder};
 pub use pack::PackOptions;

@@ -41,8 +41,10 @@ mod job;
 mod kept_words;
 mod links;
 mod orders;
+mod peer_text;
 mod pieces;
 mod receiver;
+mod report_bounds;
 mod restore;
 mod rules;
 mod script;
@@ -54,6 +56,7 @@ pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
 pub use here::DialHere;
 pub use job::{NetworkJob, NetworkJobs, RestorePart, RestoreShare};
+pub use peer_text::moves_text;
 pub use rules::ClientRules;
 
 pub(crate) use hello::{common, connect};

@@ -22,7 +22,7 @@ use crate::list::{FilesOf, find_there, ls_there, versions_there};
 use crate::output::{print, print_rows};
 use crate::progress::stop_all_on_interrupt;
 use crate::secrets::{now_ns, state_dir};
-use crate::table::Table;
+use crate::table::{Table, path_text};
 use crate::units;
 use crate::work::{ended_as_planned, show_planned, show_queued, show_restored, until_ended};
 
@@ -227,7 +227,11 @@ fn restore(cli: &Globals, action: &Client) -> Result<ExitCode, Failure> {
         Some(written) => RestoreEnded {
             // The server counts those, too, that were there and were not read again.
             kept: written.kept.saturating_add(written.unchanged).max(ended.kept),
-            problems: written.problems.iter().map(ToString::to_string).collect(),
+            problems: written
+                .problems
+                .iter()
+                .map(|problem| format!("{}: {}", path_text(&problem.path), problem.reason))
+                .collect(),
             problems_count: written.problems_count,
             ..ended
         },

@@ -329,7 +329,7 @@ fn show_restore(
     }
     let problems = report.extract.as_ref().map(|extract| extract.problems.as_slice()).unwrap_or_default();
     for problem in problems.iter().take(FILES_SHOWN) {
-        display.warn(&problem.to_string());
+        display.warn(&format!("{}: {}", path_text(&problem.path), problem.reason));
     }
     if problems.len() > FILES_SHOWN {
         display.warn(&format!("and {} more problems", problems.len() - FILES_SHOWN));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::SILENT_MAX;
+use super::peer_text::said;
 use crate::link::Link;
 use crate::{Connection, JobToken};
 
@@ -156,7 +157,7 @@ pub(super) fn connect_speaking(
         link.send(&Hello { version, token: token.clone(), process: process.clone(), purpose }, &[])?;
         match link.receive_within(0)?.0 {
             Welcome::Taken => return Ok((link.0, version)),
-            Welcome::Refused(reason) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+            Welcome::Refused(reason) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, said(&reason))),
             Welcome::Speaks(theirs) => version = common(version, (OLDEST, theirs))?,
         }
     }

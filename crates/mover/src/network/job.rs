@@ -20,7 +20,9 @@ use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, OtherMover, ProgressReport, ReadSource, RowPacker, RunScript,
     crossing,
 };
+use super::peer_text::said;
 use super::receiver::{BlockReceiver, LINK_NUMBERS, LinkOf};
+use super::report_bounds::hear;
 use super::{JobToken, NetworkStream, Purpose, SILENT_MAX, SPEAKS_EVERY};
 use crate::intake::{IntakeHere, IntakeWay, StreamStart};
 use crate::link::Link;
@@ -245,7 +247,8 @@ impl NetworkJob {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 "it has not been heard of for a minute: it hangs, or the network is down".to_owned()
             }
-            _ => error.to_string(),
+            // What cannot be read may be quoted.
+            _ => said(&error.to_string()),
         };
         SourceError::Client { client: self.job.client.clone(), reason }
     }
@@ -347,7 +350,7 @@ impl NetworkJob {
         let rows = reading.baseline.map_or(Ok(0), |baseline| Self::send_rows(link, baseline)).map_err(lost)?;
         let mut told = Counted::default();
         loop {
-            let (report, attached) = link.receive_within(rows / 8 + ATTACHED_LEN_MAX).map_err(lost)?;
+            let (report, attached) = hear(link, rows / 8 + ATTACHED_LEN_MAX).map_err(lost)?;
             self.check_admitted()?;
             match report {
                 JobReport::Progress(progress) => {
@@ -399,7 +402,7 @@ impl NetworkJob {
         self.on_link(|link| {
             let lost = |error: io::Error| self.lost(&error);
             link.send(&JobOrder::Text(crossing(path)), &[]).map_err(lost)?;
-            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+            match hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0 {
                 JobReport::Text(Ok(text)) => Ok(text),
                 JobReport::Text(Err(reason)) => Err(SourceError::AtClient { client: self.job.client.clone(), reason }),
                 _ => Err(self.nonsense()),
@@ -436,7 +439,7 @@ impl NetworkJob {
             let lost = |error: io::Error| self.lost(&error);
             link.send(&JobOrder::Run(order), &[]).map_err(lost)?;
             loop {
-                match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+                match hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0 {
                     JobReport::StillRuns => {
                         let stops = stop.load(Ordering::Relaxed);
                         let answer = if stops { JobOrder::Stop } else { JobOrder::GoOn };
@@ -533,7 +536,7 @@ impl SourceHost for NetworkJob {
         self.on_link(|link| {
             let lost = |error: io::Error| self.lost(&error);
             link.send(&JobOrder::Look(wanted), &[]).map_err(lost)?;
-            match link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0 {
+            match hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0 {
                 JobReport::Found(found) if found.len() == paths.len() => {
                     Ok(found.into_iter().map(|found| found.map_err(not_found)).collect())
                 }

@@ -240,6 +240,8 @@ pub(super) struct FailedMembers {
 pub(super) const FAILED_MAX: usize = 10_000;
 /// Rows that are said at all: then each stream may have one, and more would not fit into a message.
 pub(super) const ROWS_MAX: usize = 100_000;
+/// Bytes of the reasons of all members that a client names: one reason may be that of millions.
+const REASONS_LEN_MAX: usize = 32 << 20;
 /// The reason then.
 const MORE_FAILED: &str = "it failed, as others before it";
 
@@ -276,6 +278,7 @@ pub(super) fn unpack_failed(wanted: &Wanted, packed: Vec<FailedMembers>) -> Vec<
     let mut named: BTreeSet<(usize, u64)> = BTreeSet::new();
     let mut failed = Vec::new();
     let mut left: u64 = wanted.streams.iter().map(|stream| stream.members.len() as u64).sum();
+    let mut reasons_left = REASONS_LEN_MAX;
     for FailedMembers { stream, offset, reason, behind, are_written: is_written } in packed {
         let members = wanted.streams.get(stream).map_or(&[][..], |stream| &stream.members);
         let first = members.partition_point(|member| member.offset < offset);
@@ -283,7 +286,9 @@ pub(super) fn unpack_failed(wanted: &Wanted, packed: Vec<FailedMembers>) -> Vec<
         left -= count;
         for member in members.iter().skip(first).take(count as usize) {
             if named.insert((stream, member.offset)) {
-                failed.push(FailedMember { stream, offset: member.offset, reason: reason.clone(), is_written });
+                let reason = if reason.len() <= reasons_left { &*reason } else { MORE_FAILED };
+                reasons_left = reasons_left.saturating_sub(reason.len());
+                failed.push(FailedMember { stream, offset: member.offset, reason: reason.to_owned(), is_written });
             }
         }
     }
@@ -448,6 +453,12 @@ mod tests {
         assert_eq!(unpack_failed(&wanted, (0..10_000).map(lies).collect()).len(), 50_000);
         let nowhere = FailedMembers { stream: 7, offset: 0, reason: "lie".to_owned(), behind: 5, are_written: false };
         assert!(unpack_failed(&wanted, vec![nowhere]).is_empty());
+        // One long reason for all of them would take a hundred times as much memory as it took to say.
+        let reason = "x".repeat(1_000);
+        let long = FailedMembers { stream: 0, offset: 0, reason, behind: 1 << 63, are_written: false };
+        let named = unpack_failed(&wanted, vec![long]);
+        let bytes: usize = named.iter().map(|failed| failed.reason.len()).sum();
+        assert!(named.len() == 50_000 && bytes < REASONS_LEN_MAX + 50_000 * MORE_FAILED.len(), "{bytes} bytes");
         // Where each has a reason of its own, all are named in the end.
         let each: Vec<_> = (0..50_000).step_by(2).map(|at| failed(0, at, &format!("block {at}"))).collect();
         let packed = pack_failed(&wanted, each.iter().cloned().chain([failed(1, 1, "block")]).collect());

@@ -17,10 +17,12 @@ use capstan_catalog::{
     ActiveRun, Cancelled, CatalogError, DoneRun, JobOutcome, ObjectFilter, PeerRow, QueuedRun, RunOutcome,
 };
 use capstan_client::CellOrder;
+use capstan_client::files::path_text;
 use capstan_client::restores::{
     ObjectsAnswer, RestoreEnded, RestoreOutlook, RestorePlanned, RestoreQuery, RestoreSeen,
 };
 use capstan_director::{DirectorError, Place, RestorePlan, RestoreReport, Site, Tally};
+use capstan_mover::extract::ExtractProblem;
 use capstan_mover::{NetworkJob, RestoreWatch};
 use capstan_service::audit::{AuditAction, AuditActor, AuditEntry, AuditFact, AuditOrigin, AuditOutcome};
 use capstan_service::problem::Refusal;
@@ -670,7 +672,10 @@ fn ended(report: Result<RestoreReport, DirectorError>, plan: &RestorePlan, notic
             let files = report.failed.iter().map(|file| format!("{}: {}", file.path.escape_ascii(), file.reason));
             let lost = report.lost.iter().map(|damage| format!("lost: {damage}"));
             let written = report.extract.as_ref();
-            let problems = written.map(|written| written.problems.iter().map(ToString::to_string));
+            let problems = written.map(|written| {
+                let in_words = |problem: &ExtractProblem| format!("{}: {}", path_text(&problem.path), problem.reason);
+                written.problems.iter().map(in_words)
+            });
             RestoreEnded {
                 members: report.members,
                 bytes: report.bytes,

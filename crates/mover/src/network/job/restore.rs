@@ -14,6 +14,7 @@ use super::super::orders::{
     pack_wanted, unpack_failed,
 };
 use super::super::pieces::{PieceSender, keep_awake};
+use super::super::report_bounds::hear;
 use super::{ATTACHED_LEN_MAX, NetworkJob, locked};
 use crate::damage::Damage;
 use crate::extract::{ExtractError, ExtractReport};
@@ -289,7 +290,7 @@ impl NetworkJob {
     ) -> Result<RestoredReport, SourceError> {
         let lost = |error: std::io::Error| self.lost(&error);
         loop {
-            let report = link.receive_within(ATTACHED_LEN_MAX).map_err(lost)?.0;
+            let report = hear(link, ATTACHED_LEN_MAX).map_err(lost)?.0;
             self.check_admitted()?;
             match report {
                 JobReport::Progress(progress) => {

@@ -6,6 +6,7 @@ use capstan_format::FileEntry;
 
 use super::super::hello::SAYS_WHAT_IS_THERE;
 use super::super::orders::{FILES_EACH, JobOrder, JobReport, pack_files};
+use super::super::report_bounds::hear;
 use super::NetworkJob;
 use crate::source::SourceError;
 
@@ -33,7 +34,7 @@ impl NetworkJob {
         let (count, packed) = pack_files(files).map_err(lost)?;
         let (report, there) = self.on_link(|link| {
             link.send(&JobOrder::There, &packed).map_err(lost)?;
-            link.receive_within(FILES_EACH).map_err(lost)
+            hear(link, FILES_EACH).map_err(lost)
         })?;
         self.check_admitted()?;
         match report {
