@@ -20,6 +20,7 @@ use super::links::LinkTimes;
 use super::orders::{
     JobOrder, JobReport, NOT_ALLOWED, OrdersLink, ProgressReport, REPORTS_EVERY, ReadSource, unpack_rows,
 };
+use super::report_bounds::{PATH_LEN_MAX, done};
 use super::rules::ClientRules;
 use super::script::{self, Owed, no_script};
 use super::sender::{BlockLinks, BlockSender, NotSent};
@@ -39,9 +40,8 @@ use crate::{Baseline, Connection, Metadata, Stopped, Verdict};
 const POOL_BYTES: usize = 64 << 20;
 /// Longest file of patterns.
 const TEXT_LEN_MAX: u64 = 4 << 20;
-/// Problems that are said in one report, and bytes of their paths.
+/// Problems that are said in one report.
 const PROBLEMS_EACH: usize = 500;
-const PATH_SAID_MAX: usize = 4_096;
 /// Connections of one reading, and links of one job, that are believed.
 const CONNECTIONS_MAX: u16 = 256;
 const LINKS_MAX: u16 = 64;
@@ -208,7 +208,7 @@ impl ClientEnd<'_> {
             None => reader.run(table.as_ref()),
         };
         let report = match ran? {
-            Ok(report) => JobReport::Done(Box::new(report)),
+            Ok(report) => done(report),
             Err(failed) => failed,
         };
         let mut link = link.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -362,7 +362,9 @@ impl Reader<'_> {
     /// Says how far it is; whether it goes on.
     fn report(&self, progress: &Progress) -> io::Result<bool> {
         let problems = std::mem::take(&mut *self.problems.lock().unwrap_or_else(PoisonError::into_inner));
-        let current = OsString::from_vec(progress.current());
+        let mut current = progress.current();
+        current.truncate(PATH_LEN_MAX);
+        let current = OsString::from_vec(current);
         let report = ProgressReport { counted: progress.counted(), current, problems };
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         link.send(&JobReport::Progress(Box::new(report)), &[])?;
@@ -419,7 +421,7 @@ impl Reader<'_> {
             let mut met = met.lock().unwrap_or_else(PoisonError::into_inner);
             // All are counted in the report of the whole; a broken disk has more than fit into a message.
             if met.len() < PROBLEMS_EACH {
-                met.push((OsString::from_vec(path[..path.len().min(PATH_SAID_MAX)].to_vec()), kind));
+                met.push((OsString::from_vec(path[..path.len().min(PATH_LEN_MAX)].to_vec()), kind));
             }
         };
         let run = SourceRun {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NetworkStream;
 use super::frame::nonsense;
+use super::peer_text::said;
 use crate::damage::FailedMember;
 use crate::extract::ExtractReport;
 use crate::link::Link;
@@ -240,10 +241,12 @@ pub(super) struct FailedMembers {
 pub(super) const FAILED_MAX: usize = 10_000;
 /// Rows that are said at all: then each stream may have one, and more would not fit into a message.
 pub(super) const ROWS_MAX: usize = 100_000;
+/// Bytes of the reasons that are told apart.
+const REASONS_SAID_MAX: usize = 1 << 20;
 /// Bytes of the reasons of all members that a client names: one reason may be that of millions.
 const REASONS_LEN_MAX: usize = 32 << 20;
 /// The reason then.
-const MORE_FAILED: &str = "it failed, as others before it";
+pub(super) const MORE_FAILED: &str = "it failed, as others before it";
 
 /// Puts together members that failed in the order of their streams.
 pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<FailedMembers> {
@@ -252,12 +255,12 @@ pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<Fai
         wanted.streams.get(*stream).map_or(0, |stream| stream.members.partition_point(|member| member.offset < *offset))
     };
     // The last member that was packed, counted in its stream.
-    let mut last = 0;
+    let (mut last, mut reasons_left) = (0, REASONS_SAID_MAX);
     for member in failed {
         let place = at(&member);
         let FailedMember { stream, offset, reason, is_written } = member;
-        let is_full = packed.len() >= FAILED_MAX;
-        let reason = if is_full { MORE_FAILED.to_owned() } else { reason };
+        let is_full = packed.len() >= FAILED_MAX || reasons_left == 0;
+        let reason = if is_full { MORE_FAILED.to_owned() } else { said(&reason) };
         let goes_on = |packed: &&mut FailedMembers| {
             let is_like = packed.reason == reason && packed.are_written == is_written;
             packed.stream == stream && is_like && (is_full || place == last + 1)
@@ -265,7 +268,10 @@ pub(super) fn pack_failed(wanted: &Wanted, failed: Vec<FailedMember>) -> Vec<Fai
         match packed.last_mut().filter(goes_on) {
             // No name is left out: those between are named, too, if there are too many to tell them apart.
             Some(packed) => packed.behind += (place - last) as u64,
-            None => packed.push(FailedMembers { stream, offset, reason, behind: 0, are_written: is_written }),
+            None => {
+                reasons_left = reasons_left.saturating_sub(reason.len());
+                packed.push(FailedMembers { stream, offset, reason, behind: 0, are_written: is_written });
+            }
         }
         last = place;
     }

@@ -2,6 +2,8 @@
 //!
 //! Every report of a client comes through [`hear`]. Texts are short from then on, and have no character that a terminal
 //! would obey. Paths are bytes: they are cut here, and escaped by whoever shows them.
+//!
+//! A client names as many problems as fit into a message ([`done`], [`fit_extract`]), and counts all of them.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,6 +18,38 @@ use crate::source::{ReadFrom, SourceReport};
 
 /// Bytes of a path that are kept: as many as Linux takes at a time.
 pub(super) const PATH_LEN_MAX: usize = 4_096;
+/// Bytes of the paths and reasons of all problems in one report. Up to four cross for each, and a report must be no
+/// longer than a message may be.
+const PROBLEMS_LEN_MAX: usize = 512 << 10;
+/// Problems of a restore that are named to the mover.
+const EXTRACT_PROBLEMS_MAX: usize = 1_000;
+
+/// That a source was read, as a report that can be sent.
+pub(super) fn done(mut report: SourceReport) -> JobReport {
+    fit(&mut report.problems, |problem| (&mut problem.path, 0));
+    JobReport::Done(Box::new(report))
+}
+
+/// Names no more problems of a restore than can be sent.
+pub(super) fn fit_extract(report: &mut ExtractReport) {
+    report.problems.truncate(EXTRACT_PROBLEMS_MAX);
+    report.problems.iter_mut().for_each(|problem| problem.reason = said(&problem.reason));
+    fit(&mut report.problems, |problem| (&mut problem.path, problem.reason.len()));
+}
+
+/// Cuts the paths of problems, and takes out those that there is no room for; `parts` gives a path, and how many bytes
+/// there are beside it.
+fn fit<P>(problems: &mut Vec<P>, parts: fn(&mut P) -> (&mut Vec<u8>, usize)) {
+    let mut left = PROBLEMS_LEN_MAX;
+    problems.retain_mut(|problem| {
+        let (path, beside) = parts(problem);
+        path.truncate(PATH_LEN_MAX);
+        let len = path.len() + beside;
+        let fits = len <= left;
+        left -= if fits { len } else { 0 };
+        fits
+    });
+}
 
 /// The next report of a client, which has no more than so much to attach.
 pub(super) fn hear(link: &mut OrdersLink, attached_max: usize) -> io::Result<(JobReport, Zeroizing<Vec<u8>>)> {
@@ -78,11 +112,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::super::NetworkStream;
-    use super::super::orders::FailedMembers;
+    use super::super::orders::{FailedMembers, MORE_FAILED, ROWS_MAX};
     use super::super::peer_text::{TEXT_LEN_MAX, moves_text};
     use super::*;
     use crate::extract::{ExtractProblem, ExtractProblemKind};
     use crate::link::Link;
+    use crate::source::{ProblemKind, SourceProblem};
 
     fn heard(report: &JobReport) -> JobReport {
         let (near, far) = UnixStream::pair().unwrap();
@@ -91,6 +126,40 @@ mod tests {
             scope.spawn(move || Link(near).send(report, &[]).unwrap());
             hear(&mut Link(far), 0).unwrap().0
         })
+    }
+
+    /// Whoever made a thousand files with long paths that cannot be read kept the source of a client from ever
+    /// completing: the report was longer than any message, and each attempt failed in the same way.
+    #[test]
+    fn a_report_of_many_problems_at_long_paths_can_be_sent() {
+        let problem = |number: usize| {
+            let path = [number.to_string().as_bytes(), &[200; 100_000]].concat();
+            SourceProblem { path, kind: ProblemKind::Unreadable(13) }
+        };
+        let problems = (0..1_000).map(problem).collect();
+        let report = SourceReport { problems, problem_counts: [0, 0, 1_000], ..SourceReport::default() };
+        let JobReport::Done(told) = heard(&done(report)) else { panic!("it was read") };
+        assert_eq!(told.problem_counts, [0, 0, 1_000]);
+        assert!(told.problems.len() > 100, "{} problems", told.problems.len());
+
+        let kind = ExtractProblemKind::NotWritten;
+        let problem = |_| ExtractProblem { path: vec![200; 4_096], kind, reason: "\"".repeat(1_024) };
+        let problems = (0..3_000).map(problem).collect();
+        let mut extract = ExtractReport { problems, problems_count: 3_000, ..ExtractReport::default() };
+        fit_extract(&mut extract);
+        assert!((50..1_000).contains(&extract.problems.len()), "{} problems", extract.problems.len());
+        // With as many members that failed as are ever named.
+        let failed = |row: usize| FailedMembers {
+            stream: row,
+            offset: 1 << 40,
+            reason: MORE_FAILED.to_owned(),
+            behind: 1_000,
+            are_written: false,
+        };
+        let failed = (0..ROWS_MAX).map(failed).collect();
+        let report = RestoredReport { members: 0, bytes: 0, failed, fatal: None, extract: Some(extract) };
+        let JobReport::Restored(told) = heard(&JobReport::Restored(Box::new(report))) else { panic!("it ended") };
+        assert_eq!((told.failed.len(), told.extract.unwrap().problems_count), (ROWS_MAX, 3_000));
     }
 
     /// ESC sequences of a client were printed by `capstan queue done`, and its newlines made lines of the server's log.

@@ -15,6 +15,8 @@ use super::orders::{
     JobOrder, JobReport, OrdersLink, PiecesFrom, ProgressReport, REPORTS_EVERY, RestoreOrder, RestoredReport,
     pack_failed, unpack_files, unpack_wanted,
 };
+use super::peer_text::said;
+use super::report_bounds::fit_extract;
 use super::{JobToken, Purpose, pieces, why_broken};
 use crate::crew::{Consume, Crew, queue_len};
 use crate::extract::{ExistingFiles, ExtractError, ExtractReport, Overwrite, RestoreTarget};
@@ -24,8 +26,6 @@ use crate::restore::{RestoreWatch, Verdicts, restore_stream};
 use crate::source::Counted;
 use crate::stream::StreamReader;
 
-/// Problems that are named to the mover.
-const PROBLEMS_MAX: usize = 1_000;
 /// How long files are looked for before the mover is answered.
 const LOOKS_FOR: Duration = Duration::from_secs(5);
 /// Connections of one order that are believed.
@@ -260,7 +260,7 @@ fn report(
     let (mut extract, mut failure, mut open) = (None, None, None);
     match written {
         Ok(Written::Finished(mut report)) => {
-            report.problems.truncate(PROBLEMS_MAX);
+            fit_extract(&mut report);
             extract = Some(report);
         }
         Ok(Written::More(target)) => open = Some(target),
@@ -270,7 +270,7 @@ fn report(
         members: watch.members.load(Ordering::Relaxed),
         bytes: watch.bytes.load(Ordering::Relaxed),
         failed,
-        fatal: fatal.or(failure),
+        fatal: fatal.or(failure).map(|reason| said(&reason)),
         extract,
     };
     (report, open)
