@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite};
+use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, Owners};
 use capstan_mover::{ClientEnd, ClientRules, JobToken, NetworkJobs, RestoreInto, ServedMover, serve_job};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
@@ -164,7 +164,11 @@ impl ClientWork<'_> {
             Replaces::Changed => Overwrite::Changed,
             Replaces::Always => Overwrite::Always,
         };
-        let options = ExtractOptions { overwrite, strip: usize::from(ordered.strip), ..ExtractOptions::default() };
+        let mut options = ExtractOptions { overwrite, strip: usize::from(ordered.strip), ..ExtractOptions::default() };
+        if options.owners == Owners::Restore {
+            // What is ordered may come of a stolen identity, or be the archive of another machine.
+            options.owners = Owners::WithoutPrivileges;
+        }
         // By what is open, and not by a path in which a link may take the place of a directory meanwhile.
         let directory = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
         Ok(OrderedTarget { directory, options, _open: open })
@@ -217,6 +221,7 @@ mod tests {
             let ordered = OrderedRestore { directory, replaces: Replaces::Changed, strip: 1 };
             let target = ClientWork::new(&state)?.target(&ordered)?;
             assert_eq!((target.options.overwrite, target.options.strip), (Overwrite::Changed, 1));
+            assert_ne!(target.options.owners, Owners::Restore, "no set-user-ID program of root comes of an order");
             Ok(std::fs::canonicalize(&target.directory).unwrap())
         };
         settings(String::new());

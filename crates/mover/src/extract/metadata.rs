@@ -22,6 +22,10 @@ const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 const SET_ID_BITS: u32 = 0o6000;
 
+/// What is said of a file that had privileges, and gets none.
+const LEFT_OUT: &str = "its set-user-ID and set-group-ID bits and its capabilities are left out, because this restore \
+                        was not typed at the machine that it writes to: restore it there, or set them by hand";
+
 /// What the metadata is set on.
 #[derive(Clone, Copy)]
 pub(super) enum Handle<'a> {
@@ -61,13 +65,20 @@ pub(super) fn apply(
     let mut notes = Notes(problem);
     let owned = match owners {
         Owners::Caller => false,
-        Owners::Restore if (member.uid, member.gid) == (made_as.uid, made_as.gid) => true,
-        Owners::Restore => {
+        Owners::Restore | Owners::WithoutPrivileges if (member.uid, member.gid) == (made_as.uid, made_as.gid) => true,
+        Owners::Restore | Owners::WithoutPrivileges => {
             let set = handle.chown(member.uid, member.gid);
             notes.check(format_args!("owner {} and group {}", member.uid, member.gid), set);
             set.is_ok()
         }
     };
+    // A directory's bits give nobody rights: they say which group files get that are made in it.
+    let bars = owners == Owners::WithoutPrivileges && !matches!(handle, Handle::Directory(_));
+    let has_some = member.mode & SET_ID_BITS != 0 || member.xattrs.iter().any(|(name, _)| name == CAPABILITY);
+    if bars && has_some {
+        (notes.0)(LEFT_OUT.to_owned());
+    }
+    let owned = owned && !bars;
     for (name, value) in &member.xattrs {
         // Capabilities are a kind of setuid bit: they say what whoever runs the file may do.
         if owned || name != CAPABILITY {

@@ -18,6 +18,9 @@ pub enum Overwrite {
 pub enum Owners {
     /// Owner and group as stored. Setuid and setgid bits and capabilities are set where this succeeded.
     Restore,
+    /// Owner and group as stored, and no file gets setuid and setgid bits or capabilities: each that had some is a
+    /// problem. Whoever may order a restore may not thereby give away the rights of others.
+    WithoutPrivileges,
     /// Everything belongs to the caller, and setuid, setgid and capabilities are left out.
     Caller,
 }

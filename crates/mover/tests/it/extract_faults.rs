@@ -149,8 +149,9 @@ fn without_privileges_everything_is_the_callers() {
     assert_eq!(fs::metadata(to.join("setuid")).unwrap().mode() & 0o7777, 0o755);
 }
 
+/// Whoever had the identity of a user of the cell could have a set-user-ID program of root written to a client.
 #[test]
-fn files_left_to_the_caller_have_no_privileges() {
+fn files_have_privileges_only_where_the_options_say_so() {
     if !is_root() {
         skipped("only root could give them");
         return;
@@ -167,12 +168,19 @@ fn files_left_to_the_caller_have_no_privileges() {
         &Member { path, kind, mode, uid, gid, user, group, size, mtime_ns, link, device, records, extents },
         &mut stream,
     );
-    for (owners, mode, has_capability) in [(Owners::Caller, 0o755, false), (Owners::Restore, 0o6755, true)] {
+    stream.extend(member("shared", EntryKind::Directory, 0o2775, 0, "", b""));
+    for (owners, mode, of_directory, has_capability, problems) in [
+        (Owners::Caller, 0o755, 0o775, false, 0),
+        (Owners::WithoutPrivileges, 0o755, 0o2775, false, 2),
+        (Owners::Restore, 0o6755, 0o2775, true, 0),
+    ] {
         let to = tempfile::tempdir().unwrap();
         let options = ExtractOptions { owners, ..ExtractOptions::default() };
         let report = extract(&stream, to.path(), options).unwrap();
-        assert_eq!(report.problems, []);
-        assert_eq!(fs::metadata(to.path().join("setuid")).unwrap().mode() & 0o7777, mode, "{owners:?}");
+        assert_eq!(report.problems_count, problems, "{:?}", report.problems);
+        assert!(report.problems.iter().all(|problem| problem.reason.contains("restore it there")));
+        let mode_of = |name: &str| fs::metadata(to.path().join(name)).unwrap().mode() & 0o7777;
+        assert_eq!((mode_of("setuid"), mode_of("shared")), (mode, of_directory), "{owners:?}");
         let found = rustix::fs::getxattr(to.path().join("capable"), "security.capability", &mut [0u8; 64]);
         assert_eq!(found.is_ok(), has_capability, "{owners:?}");
     }
