@@ -93,6 +93,19 @@ pub enum ClientError {
         /// Where.
         directory: PathBuf,
     },
+    /// Operator: a link stands on the way to where a restore that the server ordered is written.
+    #[error(
+        "a user of the cell wanted something restored to {}, and {} is a symbolic link (or a file), which is not \
+         followed: write the path without links into restore_to in client.toml, or put a directory in the place of \
+         the link",
+        directory.display(), link.display()
+    )]
+    RestoreThroughLink {
+        /// Where.
+        directory: PathBuf,
+        /// What is in the way.
+        link: PathBuf,
+    },
     /// Peer: the server refused.
     #[error("the server refused: {reason}")]
     Refused {

@@ -1,10 +1,10 @@
 //! The work of a client: it dials the mover of a job, and reads what the machine's own settings allow.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -137,27 +137,22 @@ struct OrderedTarget {
 }
 
 impl ClientWork<'_> {
-    /// Opens where a restore that the server ordered is written, if the settings allow it. No link below the folder
-    /// that they name is followed, now or later.
+    /// Opens where a restore that the server ordered is written, if the settings allow it. No link on the way there is
+    /// followed, now or later: whoever may write to a directory above could put one in the folder's place.
     fn target(&self, ordered: &OrderedRestore) -> Result<OrderedTarget, ClientError> {
         let directory = Path::new(&ordered.directory);
         let refused = || ClientError::RestoreNotAllowed { directory: directory.to_owned() };
         let folder = self.settings.restore_to.iter().find(|folder| may_restore_to(&[folder], directory));
         let (folder, below) =
             folder.and_then(|folder| Some((folder, directory.strip_prefix(folder).ok()?))).ok_or_else(refused)?;
-        std::fs::create_dir_all(folder).map_err(ClientError::io("make", folder))?;
-        let opened = |errno: Errno| match errno {
-            Errno::LOOP | Errno::NOTDIR => refused(),
-            errno => ClientError::io("open", directory)(errno.into()),
-        };
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let mut open = openat(CWD, folder, flags, Mode::empty()).map_err(opened)?;
-        for part in below.components() {
-            match mkdirat(&open, part.as_os_str(), Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(ClientError::io("make", directory)(errno.into())),
+        let mut at = PathBuf::from("/");
+        let mut open = openat(CWD, &at, OPENED, Mode::empty()).map_err(|errno| not_opened(directory, &at, errno))?;
+        let above = folder.components().zip(std::iter::repeat(Mode::RWXU | Mode::RWXG | Mode::RWXO));
+        for (part, mode) in above.chain(below.components().zip(std::iter::repeat(Mode::RWXU))) {
+            if let Component::Normal(name) = part {
+                at.push(name);
+                open = open_or_make(&open, name, mode).map_err(|errno| not_opened(directory, &at, errno))?;
             }
-            open = openat(&open, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty()).map_err(opened)?;
         }
         let overwrite = match ordered.replaces {
             Replaces::Never => Overwrite::Never,
@@ -172,6 +167,29 @@ impl ClientWork<'_> {
         // By what is open, and not by a path in which a link may take the place of a directory meanwhile.
         let directory = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
         Ok(OrderedTarget { directory, options, _open: open })
+    }
+}
+
+/// Whoever may only pass through a directory need not be able to list it.
+const OPENED: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
+
+fn open_or_make(above: &OwnedFd, name: &OsStr, mode: Mode) -> Result<OwnedFd, Errno> {
+    let open = || openat(above, name, OPENED | OFlags::NOFOLLOW, Mode::empty());
+    match open() {
+        Err(Errno::NOENT) => match mkdirat(above, name, mode) {
+            Ok(()) | Err(Errno::EXIST) => open(),
+            Err(errno) => Err(errno),
+        },
+        opened => opened,
+    }
+}
+
+fn not_opened(directory: &Path, at: &Path, errno: Errno) -> ClientError {
+    match errno {
+        Errno::LOOP | Errno::NOTDIR => {
+            ClientError::RestoreThroughLink { directory: directory.to_owned(), link: at.to_owned() }
+        }
+        errno => ClientError::io("open", at)(errno.into()),
     }
 }
 
@@ -234,6 +252,15 @@ mod tests {
             [outside.clone(), inside.join("../outside"), inside.join("link"), inside.join("link/a"), "a".into()]
         {
             assert!(written_in(&directory).is_err(), "{directory:?}");
+        }
+        // Whoever owns the directory above put a link to /etc in the folder's place, and root wrote there.
+        let moved = real.join("home/ada");
+        std::fs::create_dir_all(&moved).unwrap();
+        std::os::unix::fs::symlink(&outside, moved.join("restored")).unwrap();
+        settings(format!("restore_to = [{:?}]", moved.join("restored")));
+        for directory in [moved.join("restored"), moved.join("restored/a")] {
+            let said = written_in(&directory).unwrap_err().to_string();
+            assert!(said.contains("ada/restored is a symbolic link"), "{said}");
         }
         assert!(std::fs::read_dir(&outside).unwrap().next().is_none(), "nothing was made there");
     }
