@@ -30,6 +30,9 @@ const THROTTLED_SPEAKS_EVERY: Duration = Duration::from_millis(500);
 const BLOCK_WITHIN: Duration = Duration::from_secs(600);
 /// How often whoever waits for room looks whether it is still wanted.
 const ROOM_LOOKS: Duration = Duration::from_millis(100);
+/// Connections that were replaced and still have a buffer or entries. While a stream has more of them, it gets no
+/// further link: its client may try again once they are over.
+const REPLACED_MAX: usize = 2;
 /// Longest frame of packed entries.
 const ENTRIES_LEN_MAX: u32 = 2 << 20;
 /// Bytes of the entries that may end in one block, unpacked. All paths that are gone since the base of an incremental
@@ -63,6 +66,8 @@ struct Received {
     connections: u64,
     /// Connections whose blocks are being read, of those that are links.
     arriving: HashSet<u64>,
+    /// Connections that have a buffer or entries of a block that is not here, whether they are links or not.
+    holding: HashSet<u64>,
     /// Blocks that have come before one in front of them.
     early: BTreeMap<u32, (Reserved, BlockHead, Pending)>,
     /// The sequence of the next block: how many have come, counted from the first of all.
@@ -159,6 +164,7 @@ impl BlockReceiver {
             links: HashMap::new(),
             connections: 0,
             arriving: HashSet::new(),
+            holding: HashSet::new(),
             early: BTreeMap::new(),
             blocks: start.sequence,
             offset: start.offset,
@@ -232,6 +238,10 @@ impl BlockReceiver {
             if state.is_brought {
                 return Ok(LinkEnd::Replaced);
             }
+            if state.replaced_and_holding() > REPLACED_MAX {
+                // Not a refusal, behind which a client would not come again.
+                return Err(io::Error::other("links of this stream that were replaced still hold blocks"));
+            }
             state.packer = None;
             state.connections += 1;
             let here = LinkHere { of, connection: state.connections, answered: 0 };
@@ -243,6 +253,7 @@ impl BlockReceiver {
         };
         let ended = self.receive_as(link, &mut here);
         let mut state = self.state();
+        state.holding.remove(&here.connection);
         if state.has(&here) {
             state.links.remove(&of.number);
         }
@@ -341,8 +352,9 @@ impl BlockReceiver {
             return io::copy(&mut link.take(len.into()), &mut io::sink()).map(drop);
         }
         pending.sequence = sequence;
+        self.state().holding.insert(here.connection);
         let mut packed = vec![0; len as usize];
-        read_until(link, &mut packed, pending.until)?;
+        read_until(link, &mut packed, pending.until, &|| self.is_wanted(here))?;
         for entry in EntryDecoder::new(&packed) {
             let entry = entry.map_err(|error| nonsense(&format!("an entry is damaged: {error}")))?;
             // It is for this client alone: the catalog would refuse it with all that others have in the checkpoint.
@@ -418,17 +430,19 @@ impl BlockReceiver {
                 return Err(nonsense("a block came that was not granted"));
             }
             state.arriving.insert(here.connection);
+            state.holding.insert(here.connection);
             state.reserved.pop()
         };
         // One that was granted may have been kept for a link that is gone, and still reads.
         let reserved = reserved.or_else(|| self.buffer_for(here));
         let read = reserved.map(|mut reserved| {
             let place = BLOCK_HEADER_LEN..BLOCK_HEADER_LEN + stored_len;
-            let read = read_until(link, &mut reserved.buffer[place], pending.until);
+            let read = read_until(link, &mut reserved.buffer[place], pending.until, &|| self.is_wanted(here));
             (reserved, read)
         });
         let mut state = self.state();
         state.arriving.remove(&here.connection);
+        state.holding.remove(&here.connection);
         if !state.has(here) || state.is_over {
             return Ok(Taken::NotWanted);
         }
@@ -446,6 +460,12 @@ impl BlockReceiver {
             throttle.took(stored_len as u64);
         }
         self.hand_on(&mut state)
+    }
+
+    /// Whether what a connection brings is wanted still.
+    fn is_wanted(&self, here: &LinkHere) -> bool {
+        let state = self.state();
+        state.has(here) && !state.is_over
     }
 
     /// A buffer from the pool, as long as the link is one and the session goes on.
@@ -510,6 +530,12 @@ impl Received {
         self.reserved.len() + self.arriving.len() + self.early.len()
     }
 
+    /// How many connections that are links no more have something of a block.
+    fn replaced_and_holding(&self) -> usize {
+        let is_link = |connection: &u64| self.links.values().any(|link| link == connection);
+        self.holding.iter().filter(|connection| !is_link(connection)).count()
+    }
+
     /// Keeps a free block for what is on its way, if anything is.
     fn keep(&mut self, reserved: Reserved) {
         if !self.is_whole && !self.is_over {
@@ -518,11 +544,19 @@ impl Received {
     }
 }
 
-/// Reads all of it, however slowly it comes, but not for ever.
-fn read_until(link: &mut dyn NetworkStream, mut into: &mut [u8], until: Instant) -> io::Result<()> {
+/// Reads all of it, however slowly it comes, but not for ever, and not if nobody wants it any more.
+fn read_until(
+    link: &mut dyn NetworkStream,
+    mut into: &mut [u8],
+    until: Instant,
+    is_wanted: &dyn Fn() -> bool,
+) -> io::Result<()> {
     while !into.is_empty() {
         if Instant::now() > until {
             return Err(io::ErrorKind::TimedOut.into());
+        }
+        if !is_wanted() {
+            return Err(io::Error::other("nobody waits for this block any more"));
         }
         match link.read(into) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -563,237 +597,4 @@ enum Taken {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-    use std::io::Write;
-    use std::os::unix::net::UnixStream;
-
-    use capstan_format::{EntryEncoder, EntryFlags, EntryKind};
-
-    use super::*;
-    use crate::StreamSink;
-    use crate::control::{Control, Controls};
-    use crate::entries_room::EntriesRoom;
-    use crate::pack::PackOptions;
-    use crate::pool::BlockPool;
-    use crate::queue::{Receiver, Sender, queue};
-
-    /// A receiver, the blocks that it has handed on, and what it has said of its stream.
-    fn receiver() -> (Arc<BlockReceiver>, Arc<Mutex<Vec<u32>>>, Receiver<Control>) {
-        let (pool, handed) = (BlockPool::new(8, 1024), Arc::new(Mutex::new(Vec::new())));
-        let (controls, said) = queue(usize::MAX);
-        let to = Arc::clone(&handed);
-        let out: crate::pack::PackedTo = Arc::new(move |block: Block| {
-            to.lock().unwrap().push(block.place.sequence);
-            Ok(())
-        });
-        (receiver_of(pool, out, controls), handed, said)
-    }
-
-    /// The receiver of a whole stream, which hands on so.
-    pub(in crate::network) fn receiver_of(
-        pool: BlockPool,
-        out: crate::pack::PackedTo,
-        controls: Sender<Control>,
-    ) -> Arc<BlockReceiver> {
-        let packer = Packer::storing(&pool, Arc::clone(&out));
-        let set = SetIn { blocks: blocks_in(pool, out, controls), packer };
-        Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false))
-    }
-
-    fn blocks_in(pool: BlockPool, out: crate::pack::PackedTo, controls: Sender<Control>) -> BlocksIn {
-        BlocksIn {
-            pool,
-            out,
-            controls: Controls(controls),
-            stop: Arc::default(),
-            streams: Arc::default(),
-            receivers: Arc::default(),
-            reserved: Arc::default(),
-            entries: EntriesRoom::beside(0),
-            pack: PackOptions::Store,
-            throttle: None,
-        }
-    }
-
-    fn brought(receiver: &Arc<BlockReceiver>) -> Option<Connection> {
-        receiver.connection_here(&Arc::default())
-    }
-
-    fn write(connection: &mut Connection) -> Result<(), Stopped> {
-        connection.space()?;
-        connection.advance(100);
-        connection.flush()
-    }
-
-    /// The blocks in front of which streams were cut.
-    fn cuts(mut said: Receiver<Control>) -> Vec<u32> {
-        let cut = |control| if let Control::Cut { sequence, .. } = control { Some(sequence) } else { None };
-        std::iter::from_fn(|| said.try_next()).filter_map(cut).collect()
-    }
-
-    #[test]
-    fn what_a_source_here_hands_on_behind_the_end_of_its_stream_does_not_come() {
-        let (receiver, handed, said) = receiver();
-        let mut connection = brought(&receiver).unwrap();
-        assert!(brought(&receiver).is_none(), "a stream is brought once");
-        write(&mut connection).unwrap();
-        write(&mut connection).unwrap();
-        receiver.end();
-        assert!(write(&mut connection).is_err());
-        drop(connection);
-        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0, 1], vec![2], false));
-    }
-
-    #[test]
-    fn a_stream_that_a_source_here_finishes_is_whole_and_one_that_it_drops_is_cut_once() {
-        let (receiver, handed, said) = receiver();
-        let mut connection = brought(&receiver).unwrap();
-        write(&mut connection).unwrap();
-        connection.finish().unwrap();
-        receiver.end();
-        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0, 1], vec![], true));
-
-        let (receiver, handed, said) = self::receiver();
-        let mut connection = brought(&receiver).unwrap();
-        write(&mut connection).unwrap();
-        drop(connection);
-        receiver.end();
-        assert_eq!((handed.lock().unwrap().clone(), cuts(said), receiver.is_whole()), (vec![0], vec![1], false));
-        assert!(brought(&receiver).is_none());
-
-        // What stops its job stops the stream, though its reader was not told yet.
-        let (receiver, handed, _) = self::receiver();
-        let mut connection = brought(&receiver).unwrap();
-        receiver.session.stop.store(true, Ordering::Relaxed);
-        assert!(write(&mut connection).is_err() && handed.lock().unwrap().is_empty());
-    }
-
-    /// The catalog refused it with the whole checkpoint: every job of the session failed, and its volume was suspect.
-    #[test]
-    fn an_entry_that_a_catalog_would_refuse_ends_the_connection_that_brings_it() {
-        let (receiver, _, _) = receiver();
-        let taken = |path: &str, size: u64| {
-            let entry = FileEntry {
-                path: path.as_bytes().to_vec(),
-                kind: EntryKind::File,
-                flags: EntryFlags::default(),
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                size,
-                mtime_ns: 0,
-                change: 0,
-                crc: 0,
-                connection: 0,
-                offset: 0,
-                member_len: 1024,
-                link: Vec::new(),
-            };
-            let mut encoder = EntryEncoder::new();
-            encoder.push(&entry);
-            let packed = encoder.finish();
-            let (mut near, mut far) = UnixStream::pair().unwrap();
-            near.write_all(&packed).unwrap();
-            let mut pending = Pending::new();
-            receiver.state().granted = 1;
-            let here = LinkHere { of: LinkOf { number: 0, of_several: true }, connection: 0, answered: 0 };
-            receiver
-                .take_entries(&mut far, &here, (0, packed.len() as u32), &mut pending)
-                .map(|()| pending.entries.len())
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(taken("home/ada/letter", 1 << 40), Ok(1));
-        for path in ["", "/home", "home/", "a\0b"] {
-            assert!(taken(path, 1).unwrap_err().contains("is no path of a member"), "{path:?}");
-        }
-        assert!(taken("home", 1 << 63).unwrap_err().contains("reaches further than any stream"));
-    }
-
-    /// One end of a link of a stream, as its client has it.
-    fn linked(receiver: &Arc<BlockReceiver>, number: u16) -> UnixStream {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        let receiver = Arc::clone(receiver);
-        thread::spawn(move || receiver.receive(&mut far, LinkOf { number, of_several: true }).map(drop));
-        near
-    }
-
-    fn head(sequence: u32, last: bool) -> Head {
-        Head::Block(BlockHead {
-            compression: Compression::None,
-            last,
-            closes: last,
-            sequence,
-            offset: u64::from(sequence) * 1024,
-            valid_len: u64::from(sequence + 1) * 1024,
-            plain_len: 1024,
-            stored_len: 1024,
-        })
-    }
-
-    /// How many blocks may be sent, once the mover has answered so many frames of a link.
-    fn granted(link: &mut UnixStream, frames: u32) -> u32 {
-        loop {
-            let Grant::Takes { granted, on_link: Some(on_link), .. } = Grant::read(link).unwrap() else {
-                panic!("it takes more")
-            };
-            if on_link.answered == frames {
-                return granted;
-            }
-        }
-    }
-
-    /// It took all of the session's buffers, and everybody else waited for a link that stood.
-    #[test]
-    fn a_stream_keeps_to_its_share_while_one_of_its_links_stands() {
-        let (receiver, handed, _) = receiver();
-        let (mut stands, mut goes) = (linked(&receiver, 0), linked(&receiver, 1));
-        let mut may = granted(&mut stands, 0).max(granted(&mut goes, 0));
-        head(0, false).write(&mut stands).unwrap();
-        stands.write_all(&[1; 100]).unwrap();
-        let (mut next, mut frames) = (1, 0);
-        while next < may {
-            head(next, false).write(&mut goes).unwrap();
-            goes.write_all(&[2; 1024]).unwrap();
-            (next, frames) = (next + 1, frames + 1);
-            may = may.max(granted(&mut goes, frames));
-        }
-        assert!(next <= 4 && receiver.session.pool.free() >= 4, "{next} blocks of a pool of 8");
-        assert!(handed.lock().unwrap().is_empty(), "the first is not here");
-        // The link breaks, and another one brings the block.
-        drop(stands);
-        let mut stands = linked(&receiver, 0);
-        granted(&mut stands, 0);
-        head(0, false).write(&mut stands).unwrap();
-        stands.write_all(&[1; 1024]).unwrap();
-        granted(&mut stands, 1);
-        // One that has come comes again.
-        head(1, false).write(&mut stands).unwrap();
-        stands.write_all(&[3; 1024]).unwrap();
-        granted(&mut stands, 2);
-        head(next, true).write(&mut goes).unwrap();
-        goes.write_all(&[2; 1024]).unwrap();
-        granted(&mut goes, frames + 1);
-        assert_eq!(*handed.lock().unwrap(), (0..=next).collect::<Vec<_>>());
-        assert!(receiver.is_whole() && receiver.state().reserved.is_empty());
-    }
-
-    /// A walk that meets nothing new, or a program that prints nothing, may last for hours.
-    #[test]
-    fn a_session_does_not_wait_for_a_source_here_whose_stream_is_over() {
-        let pool = BlockPool::new(8, 1024);
-        let out: crate::pack::PackedTo = Arc::new(|_: Block| Ok(()));
-        let (packer, workers) =
-            Packer::start(PackOptions::Zstd(1), 1, &pool, Arc::clone(&out), Arc::default()).unwrap();
-        let (controls, _said) = queue(usize::MAX);
-        let set = SetIn { blocks: blocks_in(pool, out, controls), packer };
-        let receiver = Arc::new(BlockReceiver::new(&set, ObjectId([1; 16]), StreamStart::whole(0), false));
-        drop(set);
-        let mut connection = brought(&receiver).unwrap();
-        write(&mut connection).unwrap();
-        receiver.end();
-        // With the source's connection still there.
-        workers.join();
-        assert!(write(&mut connection).is_err());
-    }
-}
+pub(super) mod tests;
