@@ -18,6 +18,7 @@ const ADDRESSES_MAX: usize = 16;
 /// client.toml          what the server may ask of this machine; of a mover, mover.toml; of a user, none
 /// cell/identity.pem    key, certificate and authority; only its owner may read it
 /// cell/server          addresses of the server, one a line
+/// cell/owed            scripts of a client that have to be run still, each in a file
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberState {
@@ -44,6 +45,11 @@ impl MemberState {
     /// The file that says who this machine is.
     pub fn identity_file(&self) -> PathBuf {
         self.dir.join("cell/identity.pem")
+    }
+
+    /// Where it is noted which scripts have to be run still.
+    pub(crate) fn owed_folder(&self) -> PathBuf {
+        self.dir.join("cell/owed")
     }
 
     fn server_file(&self) -> PathBuf {

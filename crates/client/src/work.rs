@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_mover::extract::{ExtractOptions, ExtractReport, Overwrite, Owners};
-use capstan_mover::{ClientEnd, ClientRules, JobToken, NetworkJobs, RestoreInto, ServedMover, serve_job};
+use capstan_mover::{ClientEnd, ClientRules, JobToken, NetworkJobs, OwedScripts, RestoreInto, ServedMover, serve_job};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
@@ -26,6 +26,8 @@ pub struct ClientWork<'a> {
     is_stopped: AtomicBool,
     /// The mover of this process, if there is one.
     mover: Option<NetworkJobs>,
+    /// Scripts that have to be run still.
+    owed: OwedScripts,
 }
 
 /// How an order was carried out.
@@ -47,7 +49,8 @@ impl<'a> ClientWork<'a> {
     /// The settings cannot be read.
     pub fn new(state: &'a MemberState) -> Result<Self, ClientError> {
         let settings = ClientSettings::read(state.dir())?;
-        Ok(Self { state, settings, jobs: Mutex::default(), is_stopped: AtomicBool::new(false), mover: None })
+        let owed = OwedScripts::noted_in(&state.owed_folder());
+        Ok(Self { state, settings, jobs: Mutex::default(), is_stopped: AtomicBool::new(false), mover: None, owed })
     }
 
     /// The same work in the process of a mover: what goes to its drives crosses no network.
@@ -58,6 +61,16 @@ impl<'a> ClientWork<'a> {
 
     fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Arc<AtomicBool>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the scripts that an earlier process of this client owed when it was killed, one after the other: it is to
+    /// be called before orders are asked for. `say` is told of each.
+    pub fn run_owed(&self, say: &dyn Fn(String)) {
+        self.owed.run_left(&self.rules(), say);
+    }
+
+    fn rules(&self) -> Rules<'_> {
+        Rules { settings: &self.settings, owed: &self.owed }
     }
 
     /// Stops all that is at work, and what still comes.
@@ -113,7 +126,7 @@ impl<'a> ClientWork<'a> {
             dial: &dialer,
             token: JobToken(*token.expose()),
             links,
-            rules: &Rules(&self.settings),
+            rules: &self.rules(),
             restores,
             stop: Arc::clone(&stop),
         };
@@ -203,17 +216,24 @@ fn in_words(error: &io::Error) -> String {
 }
 
 /// The machine's settings, as what a job is held to.
-struct Rules<'a>(&'a ClientSettings);
+struct Rules<'a> {
+    settings: &'a ClientSettings,
+    owed: &'a OwedScripts,
+}
 
 impl ClientRules for Rules<'_> {
     fn allows(&self, path: &Path) -> bool {
         // A link on the way may lead elsewhere. What is not there is allowed, and said to be missing.
-        self.0.permits(path) && std::fs::canonicalize(path).map_or(true, |real| self.0.permits(&real))
+        self.settings.permits(path) && std::fs::canonicalize(path).map_or(true, |real| self.settings.permits(&real))
     }
 
     fn script(&self, name: &str) -> Option<Vec<OsString>> {
-        let words = self.0.scripts.get(name)?;
+        let words = self.settings.scripts.get(name)?;
         Some(words.iter().map(OsString::from).collect())
+    }
+
+    fn owed(&self) -> Option<&OwedScripts> {
+        Some(self.owed)
     }
 }
 
@@ -274,9 +294,11 @@ mod tests {
         std::fs::create_dir_all(outside.join("secret")).unwrap();
         std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
         let settings = ClientSettings { paths: vec![inside.clone()], ..ClientSettings::default() };
-        let rules = Rules(&settings);
+        let owed = OwedScripts::noted_in(&real);
+        let rules = Rules { settings: &settings, owed: &owed };
         assert!(rules.allows(&inside) && rules.allows(&inside.join("missing")));
         assert!(!rules.allows(&outside) && !rules.allows(&inside.join("link/secret")));
-        assert!(Rules(&ClientSettings::default()).allows(&inside.join("link/secret")));
+        let unbounded = Rules { settings: &ClientSettings::default(), owed: &owed };
+        assert!(unbounded.allows(&inside.join("link/secret")));
     }
 }

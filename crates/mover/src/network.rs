@@ -51,6 +51,7 @@ mod script;
 mod sender;
 #[cfg(test)]
 mod several_links;
+mod undoing;
 
 pub use client::{ClientEnd, RestoreInto, serve_job};
 pub use hello::{Dial, NetworkStream, Purpose, StreamHere};
@@ -58,6 +59,7 @@ pub use here::DialHere;
 pub use job::{NetworkJob, NetworkJobs, RestorePart, RestoreShare};
 pub use peer_text::moves_text;
 pub use rules::ClientRules;
+pub use undoing::OwedScripts;
 
 pub(crate) use hello::{common, connect};
 pub(crate) use job::Expected;

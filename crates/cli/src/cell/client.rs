@@ -91,6 +91,7 @@ pub(super) fn serve_orders(
 ) -> Result<(), ClientError> {
     let client = state.identity()?.certificate().peer.name.to_string();
     show(cli, KIND, MemberEvent::Started { member: MemberName::new(KIND, client) });
+    work.run_owed(&|reason| show(cli, KIND, MemberEvent::Trouble { reason }));
     let handler = |order: CellOrder| {
         let job = order.job().to_string();
         show(cli, KIND, MemberEvent::JobBegun { job: job.clone() });

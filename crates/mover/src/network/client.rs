@@ -96,8 +96,8 @@ pub fn serve_job(end: &ClientEnd<'_>) -> io::Result<()> {
     }
 }
 
-impl ClientEnd<'_> {
-    fn serve_link(&self, process: &JobToken, owed: &Owed) -> io::Result<()> {
+impl<'a> ClientEnd<'a> {
+    fn serve_link(&self, process: &JobToken, owed: &Owed<'a>) -> io::Result<()> {
         let mut link = Link(connect(self.dial, (&self.token, process), Purpose::Orders)?);
         let (mut restoring, mut existing) = (None, None);
         loop {
